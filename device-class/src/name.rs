@@ -223,6 +223,11 @@ impl AttributeName {
         AttributeName("list".to_owned())
     }
 
+    /// The fact that makes a sort of parts.
+    pub(crate) fn each() -> Self {
+        AttributeName("each".to_owned())
+    }
+
     /// The names of what `[[parts]]` adds to the attributes of a device.
     pub(crate) fn of_part() -> [Self; 2] {
         ["profile", "placement"].map(|name| AttributeName(name.to_owned()))

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use device_class::class::Parts;
 use device_class::discover::{self, Device, Divisible, Found, Health, Inventory, PossiblePart};
 use device_class::host::RealHost;
 use device_class::name::DeviceId;
@@ -85,13 +86,20 @@ impl ClassDevices {
         for divisible in &divisible {
             let at = ids.iter().position(|id| **id == divisible.whole.id);
             let name = at.map(|at| names[at].clone()).unwrap_or_default();
-            let part = |part: &PossiblePart| {
-                names::part(&name, &part.profile, part.placement(), |name| {
-                    others.iter().any(|other| other == name)
-                })
-            };
+            let mut names: Vec<String> = Vec::new();
+            for part in &divisible.parts {
+                names.push(names::part(
+                    &name,
+                    &part.profile,
+                    part.placement(),
+                    |name| {
+                        let mut taken = others.iter().chain(&names);
+                        taken.any(|other| other == name)
+                    },
+                ));
+            }
             wholes.push(Whole {
-                names: divisible.parts.iter().map(part).collect(),
+                names,
                 divisible: divisible.clone(),
                 name,
             });
@@ -182,11 +190,15 @@ impl ClassDevices {
         all
     }
 
-    /// The health of a part: before it is made, that of its device.
+    /// The health of a part: before it is made, that of its device as far as it concerns parts.
     pub fn health<'a>(&'a self, whole: &'a Whole, part: &PossiblePart) -> &'a Health {
         let made = part.made.as_ref();
         let made = made.and_then(|id| self.devices().iter().find(|device| device.id == *id));
-        &made.unwrap_or(&whole.divisible.whole).health
+        match made {
+            Some(device) => &device.health,
+            None if whole.divisible.whole.is_healthy_in_parts() => &Health::Healthy,
+            None => &whole.divisible.whole.health,
+        }
     }
 }
 
@@ -197,10 +209,9 @@ fn divisible(
     inventory: &Inventory,
     root: &Path,
 ) -> (Vec<Divisible>, Vec<String>) {
-    let parts = class.spec.parts.iter();
-    let commands = parts.flat_map(|parts| parts.make.iter().chain(&parts.remove));
+    let programs = class.spec.parts.iter().flat_map(Parts::programs);
     let wrong = |reason: String| vec![format!("devices are not divided: {reason}")];
-    for program in commands.filter_map(|command| command.first()) {
+    for program in programs {
         match ownership::program(root, Path::new(&program.to_string())) {
             Ok(_) => {}
             Err(error) if error.is_absent() => return (Vec::new(), Vec::new()),

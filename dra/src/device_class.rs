@@ -29,7 +29,11 @@ pub fn manifests(names: &[ClassName], config: Option<&Path>) -> Result<String, a
 /// The manifest of a class, and of each profile of its parts.
 fn manifest(class: &DeviceClass) -> String {
     let name = label(class.name.as_str());
-    let profiles = class.spec.parts.iter().map(|parts| &parts.profile);
+    let profiles = class
+        .spec
+        .parts
+        .iter()
+        .map(|parts| parts.profile.to_string());
     let mut text = match class.spec.parts.is_empty() {
         true => device_class(class, &name, ""),
         // Whoever asks for a device does not mean a part.
@@ -51,6 +55,15 @@ fn manifest(class: &DeviceClass) -> String {
         );
     }
     for profile in profiles {
+        if profile.contains('{') {
+            // Which there are, the driver of each node tells.
+            let _ = writeln!(
+                text,
+                "# A DeviceClass for a profile of its parts: as above, with\n\
+                 #   has({OWN}.{PART}) && {OWN}.{PART} == 'PROFILE'"
+            );
+            continue;
+        }
         let name = label(&format!("{name}-{profile}"));
         let is_it =
             format!(" &&\n          has({OWN}.{PART}) &&\n          {OWN}.{PART} == '{profile}'");

@@ -7,9 +7,11 @@ use std::time::Duration;
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::{Device, Found, FoundEdits, Health};
+use device_class::name::ClassName;
 use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
 use tokio::sync::watch;
 
+use crate::claim::{Locked, Store};
 use crate::class_devices::{ClassDevices, Whole};
 use crate::plugin_allocations::{Held, PluginAllocations};
 
@@ -22,6 +24,7 @@ pub(crate) struct Scanner {
     host: HostWatcher,
     root: PathBuf,
     allocations: PluginAllocations,
+    store: Store,
     /// What they were when they could be read last.
     held: Held,
     inventory: watch::Sender<Inventory>,
@@ -29,11 +32,16 @@ pub(crate) struct Scanner {
 
 impl Scanner {
     /// Reads the classes and scans for the first time.
-    pub(crate) async fn start(config: Config, allocations: PluginAllocations) -> Self {
+    pub(crate) async fn start(
+        config: Config,
+        allocations: PluginAllocations,
+        store: Store,
+    ) -> Self {
         let mut scanner = Scanner {
             root: config.host_root.clone(),
             host: HostWatcher::new(config, Server::Dra),
             allocations,
+            store,
             held: Held::default(),
             inventory: watch::channel(Inventory::default()).0,
         };
@@ -63,7 +71,27 @@ impl Scanner {
         }
         let held = self.held.clone();
         let root = self.root.clone();
-        let scanned = self.host.scan(move |judged| of(judged, &held, &root));
+        // While parts of a class are made, its devices and facts do not fit each other.
+        let classes = self.host.classes().iter();
+        let divided = classes.filter(|class| !class.spec.parts.is_empty());
+        let locks = divided.map(|class| {
+            let name = class.name.clone();
+            (self.store.try_lock_class(&name), name)
+        });
+        let locks: Vec<(Option<Locked>, ClassName)> = locks.collect();
+        let known = self.inventory.borrow().clone();
+        let scanned = self.host.scan(move |judged| {
+            let (mut classes, warnings) = of(judged, &held, &root);
+            for (_, name) in locks.iter().filter(|(lock, _)| lock.is_none()) {
+                let is_it = |class: &&ClassDevices| class.class.name == *name;
+                let mut new = classes.iter_mut();
+                let new = new.find(|class| class.class.name == *name);
+                if let (Some(new), Some(known)) = (new, known.iter().find(is_it)) {
+                    *new = known.clone();
+                }
+            }
+            (classes, warnings)
+        });
         if let Some(new) = scanned.await.made {
             self.inventory.send_if_modified(|known| {
                 let changed = !is_same(known, &new);
@@ -123,7 +151,7 @@ fn of(judged: Judged<'_>, held: &Held, root: &Path) -> (Vec<ClassDevices>, Vec<S
             control_nodes,
         } = judged;
         for device in &mut inventory.devices {
-            if device.health.is_healthy() && held.has(device) {
+            if device.is_healthy_in_parts() && held.has(device) {
                 let resource = device.resource.as_str();
                 let reason =
                     format!("the kubelet says that a container still has it as {resource}");

@@ -84,7 +84,7 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
     let allocations = PluginAllocations::new(&options.kubelet_dir, &config.host_root, pod);
     let claims = Claims {
         node: options.node.clone(),
-        store,
+        store: store.clone(),
         cdi: options.cdi,
         hook: options.hook,
         host_root,
@@ -93,7 +93,7 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
             allocations: allocations.clone(),
         },
     };
-    let scanner = Scanner::start(config, allocations).await;
+    let scanner = Scanner::start(config, allocations, store).await;
     let inventory = scanner.subscribe();
     let metrics = Metrics::default();
     let service = Service {

@@ -56,8 +56,11 @@ impl HealthPrograms {
                     Some((Outcome::NotRun(reason), _)) => {
                         not_run.insert(reason.clone());
                     }
-                    Some((outcome, _)) if device.health.is_healthy() => {
-                        device.health = outcome.health(&command);
+                    Some((outcome, _)) if device.is_healthy_in_parts() => {
+                        let health = outcome.health(&command);
+                        if !health.is_healthy() {
+                            device.health = health;
+                        }
                     }
                     _ => {}
                 }

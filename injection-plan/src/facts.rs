@@ -6,9 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-use device_class::class::FactsProgram;
+use device_class::class::{FactsProgram, Server};
 use device_class::facts::{self, Facts};
 use device_class::host::RealHost;
+use device_class::template::Attributes;
 use device_class::{DeviceClass, HostView, discover, ownership};
 
 use crate::program_output;
@@ -38,19 +39,29 @@ impl Reported {
     ) -> Self {
         let mut reported = Reported::default();
         let mut all = Vec::new();
-        let host = RealHost::open(root);
-        let is_wanted = |program: &&FactsProgram| match (&program.needs, &host) {
-            (Some(path), Ok(host)) => discover::matches(path, host),
-            _ => true,
+        let host = match RealHost::open(root) {
+            Ok(host) => host,
+            Err(error) => {
+                let root = root.display();
+                reported.faults.push(format!("{root}: {error}"));
+                return reported;
+            }
         };
-        for program in class.spec.facts.iter().filter(is_wanted) {
-            for command in program.commands(&all) {
-                match run(program, &command, root, &start) {
+        let is_served = |one: &&FactsProgram| !one.for_parts || class.settings.serve == Server::Dra;
+        let is_needed = |one: &&FactsProgram| match &one.needs {
+            Some(path) => discover::matches(path, &host),
+            None => true,
+        };
+        let programs = class.spec.facts.iter().filter(is_served);
+        for program in programs.filter(is_needed) {
+            for (command, known) in discover::fact_commands(program, &all, &host) {
+                match run(program, &command, &known, root, &start) {
                     Ok(None) => {}
                     Ok(Some(facts)) => {
                         all.extend(facts);
                         reported.programs.push(command.join(" "));
                     }
+                    Err(_) if program.for_parts => {}
                     Err(fault) => {
                         let command = command.join(" ");
                         reported.faults.push(format!("{command} {fault}"));
@@ -109,6 +120,7 @@ impl Reported {
 fn run(
     program: &FactsProgram,
     command: &[String],
+    known: &Attributes,
     root: &Path,
     start: impl Fn(&Path, &[String]) -> Command,
 ) -> Result<Option<Vec<(String, String)>>, String> {
@@ -128,7 +140,7 @@ fn run(
         Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),
         Ok(Some((_, text))) if program.cannot_tell(&text) => Ok(None),
         Ok(Some((status, _))) if !status.success() => Err(format!("failed ({status})")),
-        Ok(Some((_, text))) => match program.facts(&text) {
+        Ok(Some((_, text))) => match program.facts(&text, known) {
             facts if facts.is_empty() => Err("printed nothing that the class knows".into()),
             facts => Ok(Some(facts)),
         },

@@ -7,25 +7,28 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::Deserialize;
 
+use super::parts::is_fixed;
 use super::prepare::Timeout;
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template};
 
-/// As often a program with `for_each` is run at most.
-const MAX_RUNS: usize = 64;
-
 /// A program of the host, and how its output is read.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawFacts")]
 pub struct FactsProgram {
-    /// Its absolute path and its arguments.
-    pub command: Vec<String>,
+    /// Its absolute path and its arguments, by template over what it is run for.
+    pub command: Vec<Template>,
+    /// It is run once for each path that matches.
+    pub for_each: Option<PathPattern>,
+    /// It is run once for each value of the fact, whose words are the attributes 1, 2 and so on.
+    pub for_each_fact: Option<String>,
+    /// Only `[[parts]]` need it.
+    pub for_parts: bool,
     /// The time after which it is killed.
     pub timeout: Duration,
     /// It is run only if something matches.
     pub needs: Option<PathPattern>,
-    for_each: Option<String>,
     cannot_tell: Option<Regex>,
     lines: Vec<FactLine>,
 }
@@ -39,42 +42,17 @@ struct FactLine {
 }
 
 impl FactsProgram {
-    /// The commands to run, after programs that have reported these facts.
-    pub fn commands(&self, known: &[(String, String)]) -> Vec<Vec<String>> {
-        let Some(for_each) = &self.for_each else {
-            return vec![self.command.clone()];
-        };
-        let values: BTreeSet<&str> = inserted(
-            known
-                .iter()
-                .filter(|(key, _)| key == for_each)
-                .map(|(_, value)| value.as_str()),
-        );
-        let command = |value: &str| {
-            let words: Vec<&str> = value.split(' ').collect();
-            let filled = self.command.iter().map(|argument| {
-                let number = argument.strip_prefix('{')?.strip_suffix('}')?;
-                let word = words.get(number.parse::<usize>().ok()?.checked_sub(1)?)?;
-                Some((*word).to_owned())
-            });
-            let with_plain = filled.zip(&self.command);
-            with_plain
-                .map(|(word, argument)| word.unwrap_or_else(|| argument.clone()))
-                .collect()
-        };
-        values.into_iter().take(MAX_RUNS).map(command).collect()
-    }
-
     /// Whether the program says that it cannot tell these facts on this host.
     pub fn cannot_tell(&self, output: &str) -> bool {
         let regex = self.cannot_tell.as_ref();
         regex.is_some_and(|regex| regex.is_match(output))
     }
 
-    /// The facts in its output: key and value, in the order of the output.
-    pub fn facts(&self, output: &str) -> Vec<(String, String)> {
+    /// The facts in its output: key and value, in the order of the output. `known` is what it
+    /// ran for.
+    pub fn facts(&self, output: &str, known: &Attributes) -> Vec<(String, String)> {
         let mut facts = Vec::new();
-        let mut known = Attributes::new();
+        let mut known = known.clone();
         for line in output.lines() {
             for (at, rule) in self.lines.iter().enumerate() {
                 let Some(groups) = rule.line.captures(line) else {
@@ -99,6 +77,11 @@ impl FactsProgram {
     }
 }
 
+/// The attributes of the words of a fact.
+pub(crate) fn words() -> impl Iterator<Item = AttributeName> {
+    (1..=9).filter_map(|number: u8| AttributeName::try_from(number.to_string()).ok())
+}
+
 /// # `[[facts]]`
 ///
 /// What only a program of the driver reports. The plugin runs it as root, without a
@@ -111,18 +94,26 @@ impl FactsProgram {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "facts"))]
 pub(super) struct RawFacts {
-    /// The absolute path of the program, and its arguments.
-    program: Vec<String>,
+    /// The absolute path of the program, and its arguments, by template over the attributes of
+    /// `for_each` or `for_each_fact`.
+    program: Vec<Template>,
+    /// The program is run once for each path that matches this pattern, whose captures are
+    /// attributes, at most 64 times.
+    for_each: Option<PathPattern>,
+    /// The key of facts of programs that are listed before. The program is run once for each of
+    /// their values, at most 64 times; the words of the value are the attributes `1`, `2` and
+    /// so on.
+    for_each_fact: Option<String>,
+    /// Only `[[parts]]` need these facts: boathook-dra alone runs the program, and it is no
+    /// fault if it fails, as where nothing can be divided.
+    #[serde(default)]
+    for_parts: bool,
     /// The time after which it is killed with all processes of its group, in seconds.
     /// Default 30.
     timeout: Option<Timeout>,
     /// A pattern for a path. Without a match, the program is not run: it could only tell of
     /// parts that the host does not have.
     needs: Option<PathPattern>,
-    /// The key of facts of programs that are listed before. The program is run for each of
-    /// their values, at most 64 times; its arguments `{1}`, `{2}` and so on are the words of
-    /// the value.
-    for_each: Option<String>,
     /// A regular expression. Output with a match is that of a version or a device that does
     /// not know these facts, and no fault.
     cannot_tell: Option<String>,
@@ -156,24 +147,42 @@ impl TryFrom<RawFacts> for FactsProgram {
         if !raw
             .program
             .first()
-            .is_some_and(|path| path.starts_with('/'))
+            .is_some_and(|path| path.to_string().starts_with('/') && is_fixed(path))
         {
             return Err("`program` begins with the absolute path of a program".into());
         }
         let lines = raw.lines.into_iter().map(FactLine::try_from);
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
-        let known: BTreeSet<_> = inserted(lines.iter().flat_map(|line| &line.groups));
+        if raw.for_each.is_some() && raw.for_each_fact.is_some() {
+            return Err("`for_each` and `for_each_fact` exclude each other".into());
+        }
+        let captures = raw.for_each.iter().flat_map(PathPattern::captures);
+        let words = raw.for_each_fact.iter().flat_map(|_| words());
+        let captures: BTreeSet<_> = inserted(captures.cloned().chain(words));
+        let uses_other = |template: &Template, known: &BTreeSet<AttributeName>| {
+            let other = template.attributes().find(|name| !known.contains(name));
+            other.map(|name| format!("`{template}` uses `{name}`, which no `line` sets"))
+        };
+        let mut arguments = raw.program.iter();
+        if let Some(error) = arguments.find_map(|argument| uses_other(argument, &captures)) {
+            return Err(error);
+        }
+        let groups = lines.iter().flat_map(|line| &line.groups).cloned();
+        let known = inserted(captures.into_iter().chain(groups));
         let templates = lines.iter().flat_map(|line| &line.facts);
-        for template in templates.flat_map(|(key, value)| [key, value]) {
-            if let Some(name) = template.attributes().find(|name| !known.contains(name)) {
-                return Err(format!("`{template}` uses `{name}`, which no `line` sets"));
+        let templates = templates.flat_map(|(key, value)| [key, value]);
+        for template in templates {
+            if let Some(error) = uses_other(template, &known) {
+                return Err(error);
             }
         }
         Ok(FactsProgram {
             command: raw.program,
+            for_each: raw.for_each,
+            for_each_fact: raw.for_each_fact,
+            for_parts: raw.for_parts,
             timeout: raw.timeout.map_or(Duration::from_secs(30), Timeout::get),
             needs: raw.needs,
-            for_each: raw.for_each,
             cannot_tell: raw.cannot_tell.as_deref().map(regex).transpose()?,
             lines,
         })

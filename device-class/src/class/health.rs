@@ -21,6 +21,8 @@ pub struct HealthCheck {
     pub steady_for: Option<Duration>,
     /// What an administrator does when it does not hold.
     pub advice: Option<String>,
+    /// Whether it does not concern parts that are made of the device.
+    pub of_whole: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -165,6 +167,9 @@ pub(super) struct RawHealthCheck {
     /// What the administrator should do if the check fails; appended to the
     /// reason.
     advice: Option<String>,
+    /// With `value`: the check concerns the device as a whole. Parts of it can be made
+    /// (`[[parts]]`) though it fails.
+    of_whole: Option<bool>,
 }
 
 const FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_of` or \
@@ -183,6 +188,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 
     fn try_from(mut raw: RawHealthCheck) -> Result<Self, &'static str> {
         let (steady_for, advice) = (raw.steady_for.take(), raw.advice.take());
+        let of_whole = raw.of_whole.take().unwrap_or(false);
         let (test, form) = if let Some(command) = raw.program.take() {
             (HealthTest::Program(raw.program(command)?), PROGRAM)
         } else if let Some(line) = raw.kernel_log.take() {
@@ -206,10 +212,14 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         if steady_for.is_some() && !test.may_be_steady() {
             return Err(STEADY);
         }
+        if of_whole && !matches!(test, HealthTest::Value { .. }) {
+            return Err("`of_whole` goes with `value`");
+        }
         Ok(HealthCheck {
             test,
             steady_for: steady_for.map(seconds),
             advice,
+            of_whole,
         })
     }
 }

@@ -38,13 +38,15 @@ pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{Edits, ListedKind, Mask};
 pub use facts::FactsProgram;
+pub(crate) use facts::words;
 pub use file::{Directory, File, FileKind};
 pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Part, Printed};
 pub use image_libraries::ImageLibraries;
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
 pub use node::{DRIVERS, Make, Node, NodeMode};
-pub use parts::{FoundPart, Parts};
+pub use parts::{FoundPart, PartStep, Parts, WriteStep};
+pub(crate) use parts::{MAX_COUNTERS, number, places, profile};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
@@ -298,15 +300,6 @@ impl ClassSpec {
     /// Whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
         self.resource.may_become(resource)
-    }
-
-    /// How many slots the parts of a device share.
-    pub fn slots(&self) -> u16 {
-        let ends = self.parts.iter().flat_map(|parts| {
-            let first = parts.placements.last();
-            first.map(|first| first.saturating_add(parts.slots))
-        });
-        ends.max().unwrap_or(0)
     }
 
     /// The capabilities that add something.

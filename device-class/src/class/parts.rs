@@ -1,6 +1,6 @@
 //! Parts of devices that are made when a claim gets one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -8,11 +8,13 @@ use serde::Deserialize;
 
 use super::attribute::AttributeSource;
 use super::condition::Condition;
+use super::path_template::PathTemplate;
 use super::prepare::Timeout;
+use crate::name::{AttributeName, excerpt};
 use crate::template::Template;
 
 /// The most counters of a device, its slots among them (Kubernetes, resource.k8s.io/v1).
-pub(super) const MAX_COUNTERS: usize = 32;
+pub(crate) const MAX_COUNTERS: usize = 32;
 
 /// The time after which a program is killed. The kubelet waits 45 s for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,19 +23,48 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawParts")]
 pub struct Parts {
-    pub profile: String,
+    pub each: Option<Template>,
+    pub profile: Template,
     pub require: Vec<Condition>,
-    /// The first slot of each place.
-    pub placements: BTreeSet<u16>,
-    /// How many slots a part takes.
-    pub slots: u16,
-    /// What it takes of the counters.
-    pub takes: BTreeMap<String, u64>,
-    pub attributes: Vec<AttributeSource>,
+    pub placements: Template,
+    pub slots: Template,
+    /// What it takes of the counters, and what the whole has of them.
+    pub takes: BTreeMap<String, Template>,
+    pub has: BTreeMap<String, Template>,
+    /// What is read for all placements, and then for each.
+    pub attributes: [Vec<AttributeSource>; 2],
     pub found: FoundPart,
-    pub make: Vec<Vec<Template>>,
-    pub remove: Vec<Vec<Template>>,
+    pub together: bool,
+    pub make: Vec<PartStep>,
+    pub remove: Vec<PartStep>,
     pub timeout: Duration,
+}
+
+/// One step by which a part is made or removed.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a list with a program and its arguments, or a table with `file` and `write`"
+)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "part_step"))]
+pub enum PartStep {
+    Run(Vec<Template>),
+    Write(WriteStep),
+}
+
+/// # `make` and `remove`
+///
+/// Instead of a program: a text that is written to a file of sysfs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "write_step"))]
+pub struct WriteStep {
+    /// The file, by template: an absolute path below /sys.
+    pub file: PathTemplate,
+    /// The text, by template.
+    pub write: Template,
 }
 
 /// # `found`
@@ -62,100 +93,188 @@ pub struct FoundPart {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "parts"))]
 pub(super) struct RawParts {
-    /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`.
-    profile: String,
+    /// The key of a fact, by template over the attributes of the whole. Each of its values is
+    /// such a sort of its own, which has it as the attribute `each`.
+    each: Option<Template>,
+    /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`,
+    /// `_`. It and the next five by template over the attributes of the whole, and those of
+    /// this table that do not depend on `placement`.
+    profile: Template,
     /// Conditions on the attributes of the whole: which devices can have such parts.
     #[serde(default)]
     require: Vec<Condition>,
-    /// Where in the device such a part can be: the numbers of its first slots. At most one
-    /// part is at a slot.
-    placements: Vec<u16>,
+    /// Where in the device such a part can be: the numbers of its first slots, with commas
+    /// between them. At most one part is at a slot.
+    placements: Template,
     /// How many slots it takes, from its placement on. Default 1.
-    slots: Option<u16>,
-    /// What else it takes of the device: a number for counters of `[counters]`.
+    slots: Option<Template>,
+    /// What else it takes of the device: a number for counters of `[counters]`. If the class
+    /// has none, a device has what `has` says, or as much as the part that takes most.
     #[serde(default)]
-    takes: BTreeMap<String, u64>,
+    takes: BTreeMap<String, Template>,
+    /// How much the whole has of a counter, in a class without `[counters]`.
+    #[serde(default)]
+    has: BTreeMap<String, Template>,
     /// Further attributes for the templates of this table, which know those of the whole,
-    /// `profile` and `placement`.
+    /// `each`, `profile` and `placement`.
     #[serde(default)]
     attributes: Vec<AttributeSource>,
     /// Which of the devices with `part_of` it is when it has been made.
     found: FoundPart,
-    /// Programs that make it, one after another: absolute path and arguments, by template.
-    make: Vec<Vec<Template>>,
-    /// Programs that remove it, also if it was made by half. Each is run, whatever the status
+    /// The parts of this table are made all at once, by the steps of any of them, and removed
+    /// at once. No other table may be of the same devices.
+    #[serde(default)]
+    together: bool,
+    /// The steps that make it, one after another: programs, each with absolute path and
+    /// arguments, by template; or tables with `file` and `write`. One with an empty argument
+    /// or text is left out.
+    make: Vec<PartStep>,
+    /// The steps that remove it, also if it was made by half. Each is done, whatever became
     /// of the one before.
-    remove: Vec<Vec<Template>>,
-    /// The time after which a program is killed with all processes of its group, in seconds.
-    /// Default 30.
+    remove: Vec<PartStep>,
+    /// The time after which a program is killed with all processes of its group, and a write
+    /// is not waited for, in seconds. Default 30.
     timeout: Option<Timeout>,
 }
 
-impl Parts {
-    /// The slots that a part at a placement takes.
-    pub fn slots_at(&self, placement: u16) -> Range<u16> {
-        placement..placement.saturating_add(self.slots)
-    }
+/// Why a part is not what it should be.
+pub(crate) type PartFault = String;
 
+/// A profile, if the text is one.
+pub(crate) fn profile(text: &str) -> Result<(), PartFault> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
+    match (1..=32).contains(&text.len()) && text.chars().all(fits) {
+        true => Ok(()),
+        false => {
+            let text = excerpt(text);
+            Err(format!(
+                "the profile `{text}` is not of 1 to 32 of a-z 0-9 . + - _"
+            ))
+        }
+    }
+}
+
+/// The number that a text is.
+pub(crate) fn number(key: &str, text: &str) -> Result<u64, PartFault> {
+    let number = text.trim().parse();
+    number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
+}
+
+/// The slots of each place, of which each part has `slots`.
+pub(crate) fn places(placements: &str, slots: &str) -> Result<Vec<Range<u16>>, PartFault> {
+    let slots = number("slots", slots)?;
+    let mut places: Vec<Range<u16>> = Vec::new();
+    for text in placements.split(',') {
+        let first = number("placements", text)?;
+        let end = first.saturating_add(slots);
+        let range = u16::try_from(first).ok().zip(u16::try_from(end).ok());
+        let range = range.filter(|(_, end)| usize::from(*end) <= MAX_COUNTERS);
+        let Some((first, end)) = range else {
+            return Err(format!(
+                "a part ends at the slot {end}; a device has at most {MAX_COUNTERS}"
+            ));
+        };
+        match places.iter().any(|place| place.start == first) {
+            _ if slots == 0 => return Err("a part takes at least one of the `slots`".into()),
+            true => return Err("`placements` names a place twice".into()),
+            false => places.push(first..end),
+        }
+    }
+    Ok(places)
+}
+
+impl Parts {
     /// All templates over the attributes of the whole and of the table.
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
-        let commands = self.make.iter().chain(&self.remove).flatten();
-        commands.chain([&self.found.equals])
+        let steps = self.make.iter().chain(&self.remove);
+        let steps = steps.flat_map(|step| match step {
+            PartStep::Run(command) => command.iter().collect::<Vec<_>>(),
+            PartStep::Write(step) => vec![step.file.template(), &step.write],
+        });
+        steps.chain([&self.found.equals])
     }
+
+    /// Those for all placements.
+    pub(super) fn common_templates(&self) -> impl Iterator<Item = &Template> {
+        let takes = self.takes.values().chain(self.has.values());
+        takes.chain([&self.profile, &self.placements, &self.slots])
+    }
+
+    /// The programs that make and remove it.
+    pub fn programs(&self) -> impl Iterator<Item = &Template> {
+        let steps = self.make.iter().chain(&self.remove);
+        steps.filter_map(|step| match step {
+            PartStep::Run(command) => command.first(),
+            PartStep::Write(_) => None,
+        })
+    }
+}
+
+impl PartStep {
+    /// A path by template could be any program.
+    fn is_fit(&self) -> bool {
+        match self {
+            PartStep::Run(command) => command
+                .first()
+                .is_some_and(|program| program.to_string().starts_with('/') && is_fixed(program)),
+            PartStep::Write(step) => step.file.template().to_string().starts_with("/sys/"),
+        }
+    }
+}
+
+/// Whether a template is a text as it is.
+pub(super) fn is_fixed(template: &Template) -> bool {
+    template.attributes().next().is_none()
 }
 
 impl TryFrom<RawParts> for Parts {
     type Error = String;
 
     fn try_from(raw: RawParts) -> Result<Self, String> {
-        let fits =
-            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '+' | '-');
-        let profile = raw.profile;
-        if !(1..=32).contains(&profile.len()) || !profile.chars().all(fits) {
-            let profile = crate::name::excerpt(&profile);
-            return Err(format!(
-                "the profile `{profile}` is not of 1 to 32 of a-z 0-9 . + -"
-            ));
+        let slots = match raw.slots {
+            Some(slots) => slots,
+            None => Template::try_from("1".to_owned()).map_err(|error| error.to_string())?,
+        };
+        // What depends on no device is checked here, the rest when there is one.
+        if is_fixed(&raw.profile) {
+            profile(&raw.profile.to_string())?;
         }
-        let slots = raw.slots.unwrap_or(1);
-        let placements: BTreeSet<u16> = crate::inserted(raw.placements.iter().copied());
-        let end = |first: &u16| usize::from(*first) + usize::from(slots);
-        let ends = placements.iter().map(end).max();
-        match ends {
-            None => return Err("`placements` names no place".into()),
-            _ if slots == 0 => return Err("a part takes at least one of the `slots`".into()),
-            _ if placements.len() < raw.placements.len() => {
-                return Err("`placements` names a place twice".into());
-            }
-            Some(end) if end > MAX_COUNTERS => {
-                return Err(format!(
-                    "a part ends at the slot {end}; a device has at most {MAX_COUNTERS}"
-                ));
-            }
-            Some(_) => {}
+        if is_fixed(&raw.placements) && is_fixed(&slots) {
+            places(&raw.placements.to_string(), &slots.to_string())?;
         }
-        for (key, commands) in [("make", &raw.make), ("remove", &raw.remove)] {
-            // A path by template could be any program.
-            let is_path = |command: &Vec<Template>| {
-                let program = command.first();
-                program.is_some_and(|program| {
-                    program.to_string().starts_with('/') && program.attributes().next().is_none()
-                })
-            };
-            if commands.is_empty() || !commands.iter().all(is_path) {
+        let amounts = raw.takes.iter().chain(&raw.has);
+        for (name, amount) in amounts.filter(|(_, amount)| is_fixed(amount)) {
+            number(name, &amount.to_string())?;
+        }
+        for (key, steps) in [("make", &raw.make), ("remove", &raw.remove)] {
+            if steps.is_empty() || !steps.iter().all(PartStep::is_fit) {
                 return Err(format!(
-                    "`{key}` is a list of programs, each a list that begins with an absolute path"
+                    "`{key}` is a list of programs, each a list that begins with an absolute \
+                     path, or of tables with a `file` below /sys"
                 ));
             }
         }
+        let placement = AttributeName::of_part().into_iter().next_back();
+        let is_of_place = |source: &AttributeSource| {
+            source.templates().any(|template| {
+                let mut names = template.attributes();
+                names.any(|name| Some(name) == placement.as_ref())
+            })
+        };
+        let mut common = raw.attributes;
+        let first = common.iter().position(is_of_place);
+        let of_place = common.split_off(first.unwrap_or(common.len()));
         Ok(Parts {
-            profile,
+            each: raw.each,
+            profile: raw.profile,
             require: raw.require,
-            placements,
+            placements: raw.placements,
             slots,
             takes: raw.takes,
-            attributes: raw.attributes,
+            has: raw.has,
+            attributes: [common, of_place],
             found: raw.found,
+            together: raw.together,
             make: raw.make,
             remove: raw.remove,
             timeout: raw.timeout.map_or(TIMEOUT, Timeout::get),

@@ -31,7 +31,8 @@ impl ClassSpec {
         }
         for parts in &self.parts {
             paths.conditions(&parts.require);
-            paths.attributes(&parts.attributes);
+            let attributes = parts.attributes.iter();
+            attributes.for_each(|of| paths.attributes(of));
         }
         paths.all(&self.device.numa);
         if let Some(Ends::Files { for_each, .. }) = self.device.links.as_ref().map(|l| &l.ends) {

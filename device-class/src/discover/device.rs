@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::driver_root::DriverRoot;
 use super::source::Candidate;
 use super::{
-    Device, FoundNode, StateFile, attributes, files, health, links, mask, nodes, paths, sharing,
+    Device, FoundNode, Health, StateFile, attributes, files, health, links, mask, nodes, paths,
+    sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, PathTemplateError, Source};
 use crate::facts::Facts;
@@ -67,13 +68,21 @@ pub(super) fn from_candidate(
     let shown: Result<Vec<_>, _> = shown
         .map(|path| mask::shown(path, attributes, host))
         .collect();
-    let (health, readings) = {
+    let (health, readings, only_in_parts) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_on = |check: &&HealthCheck| {
             class.settings.health_programs || !matches!(check.test, HealthTest::Program(_))
         };
         let checks = checks.filter(is_on);
-        health::of(checks, &nodes, candidate, host)
+        match health::of(checks, &nodes, candidate, host) {
+            // Without parts there is nothing else, and what is shared is not divided.
+            (Health::Healthy, readings, Some(reason))
+                if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
+            {
+                (Health::Unhealthy { reason }, readings, None)
+            }
+            judged => judged,
+        }
     };
     let state = match &class.spec.prepare {
         Some(prepare) => Some(state(&prepare.file, candidate, host)?),
@@ -109,6 +118,7 @@ pub(super) fn from_candidate(
             .filter(|alias| !alias.is_empty())
             .collect(),
         health,
+        only_in_parts,
         readings,
         numa: bus.as_deref().and_then(|bus| numa_node(bus, host)),
         group: optional(spec.group.as_ref())?,

@@ -85,34 +85,37 @@ pub enum OverTime {
     },
 }
 
-/// The health at one scan, as far as that shows it, and what is to be judged
-/// by a memory. The first fault decides: a node that cannot be given, then the
-/// checks.
+/// The health at one scan, as far as that shows it, what is to be judged by a memory, and why
+/// the device can be used in parts only. The first fault decides: a node that cannot be given,
+/// then the checks.
 pub(super) fn of<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
     candidate: &Candidate,
     host: &dyn HostView,
-) -> (Health, Vec<Reading>) {
+) -> (Health, Vec<Reading>, Option<String>) {
     let unfit = nodes.iter().find_map(|node| match &node.number {
         Presence::Unfit(reason) => Some(reason.clone()),
         Presence::Found(_) | Presence::Optional => None,
     });
     let mut readings = Vec::new();
-    let mut fault = unfit;
+    let (mut fault, mut only_in_parts) = (unfit, None);
     for (number, check) in checks.enumerate() {
         let (of, rule, failed) = look(check, candidate, host);
         readings.extend(rule.map(|rule| {
             let check = number;
             Reading { check, of, rule }
         }));
-        fault = fault.or(failed);
+        match check.of_whole {
+            true => only_in_parts = only_in_parts.or(failed),
+            false => fault = fault.or(failed),
+        }
     }
     let health = match fault {
         None => Health::Healthy,
         Some(reason) => Health::Unhealthy { reason },
     };
-    (health, readings)
+    (health, readings, only_in_parts)
 }
 
 /// What one check reads, what of it is to be judged over time, and what is

@@ -76,6 +76,10 @@ impl HealthHistory {
                     device.health = Health::Unhealthy { reason };
                 }
             }
+            if let (Some(reason), Health::Healthy) = (&device.only_in_parts, &device.health) {
+                let reason = reason.clone();
+                device.health = Health::Unhealthy { reason };
+            }
         }
         self.0 = seen;
     }

@@ -4,6 +4,7 @@ mod attributes;
 mod device;
 mod driver_root;
 mod edits;
+mod fact_commands;
 mod files;
 mod found;
 mod health;
@@ -30,6 +31,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 pub use edits::{EditsError, Wanted, control_nodes};
+pub use fact_commands::fact_commands;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
     FoundNode, FoundShown, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
@@ -40,7 +42,7 @@ pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
-pub use parts::{Divisible, PossiblePart, divisible};
+pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::Refused;
 
 use device::DeviceError;
@@ -142,6 +144,8 @@ pub struct Device {
     pub replicas: Option<u16>,
     /// Whether it can be given to a container.
     pub health: Health,
+    /// Why it can be used in parts only, which is a fault of the device as a whole.
+    pub only_in_parts: Option<String>,
     /// What a [`HealthHistory`] compares with earlier scans.
     pub readings: Vec<Reading>,
     /// The NUMA node that it is on; `None` where the hardware reports none.
@@ -176,7 +180,9 @@ pub struct StateFile {
 /// warning: hardware comes and goes during a scan.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = look(class, host);
-    HealthHistory::default().judge(&mut inventory.devices, Instant::now());
+    let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
+    let all = inventory.devices.iter_mut().chain(divided);
+    HealthHistory::default().judge_with(all, Instant::now(), &[]);
     inventory
 }
 
@@ -265,6 +271,14 @@ fn find(
 }
 
 impl Device {
+    /// Whether parts of it, which are not made yet, would be healthy.
+    pub fn is_healthy_in_parts(&self) -> bool {
+        match &self.health {
+            Health::Healthy => true,
+            Health::Unhealthy { reason } => self.only_in_parts.as_ref() == Some(reason),
+        }
+    }
+
     /// The ids under which it is offered: its own, or one for each replica.
     pub fn offered_ids(&self) -> Vec<DeviceId> {
         match self.replicas {

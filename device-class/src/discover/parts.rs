@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Device, Inventory, attributes, source};
-use crate::class::{DeviceClass, Parts};
+use crate::class::{
+    self, DeviceClass, MAX_COUNTERS, PartStep, Parts, PathTemplateError, WriteStep,
+};
 use crate::facts::Facts;
 use crate::host::HostView;
 use crate::name::{AttributeName, DeviceId, excerpt};
-use crate::template::{Template, TemplateError};
+use crate::template::{Attributes, Template, TemplateError};
 
 /// A device that can be divided.
 #[derive(Debug, Clone)]
@@ -30,12 +33,23 @@ pub struct PossiblePart {
     pub takes: BTreeMap<String, u64>,
     /// The device that it is, if it is made.
     pub made: Option<DeviceId>,
-    /// The programs that make it, with their arguments.
-    pub make: Vec<Vec<String>>,
+    /// Whether the parts of its sort are made and removed all at once.
+    pub together: bool,
+    /// The steps that make it.
+    pub make: Vec<Step>,
     /// Those that remove it.
-    pub remove: Vec<Vec<String>>,
-    /// The time after which one is killed.
+    pub remove: Vec<Step>,
+    /// The time after which one is given up.
     pub timeout: Duration,
+}
+
+/// A step by which a part is made or removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A program of the host with its arguments.
+    Run(Vec<String>),
+    /// A file of sysfs, and what is written to it.
+    Write(PathBuf, String),
 }
 
 impl PossiblePart {
@@ -59,8 +73,16 @@ enum Whole {
     OtherPart(DeviceId),
     #[error("the counter {name} is `{}`, which is not a number", excerpt(value))]
     Counter { name: String, value: String },
+    #[error("{0}")]
+    Part(String),
+    #[error("{0} slots and counters are more than {MAX_COUNTERS}")]
+    Counters(usize),
+    #[error("`together` in [[parts]]: another table is of the same device")]
+    NotTogether,
     #[error(transparent)]
     Attribute(#[from] attributes::Unread),
+    #[error(transparent)]
+    Path(#[from] PathTemplateError),
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
@@ -98,15 +120,18 @@ fn one(
 ) -> Result<Divisible, Whole> {
     let made = inventory.devices.iter();
     let made = made.filter(|device| device.part_of.as_ref() == Some(&whole.id));
-    let mut parts = Vec::new();
+    let (mut parts, mut sorts, mut has) = (Vec::new(), 0, BTreeMap::new());
     for spec in &class.spec.parts {
-        let mut require = spec.require.iter();
-        if require.all(|condition| source::holds(condition, &whole.attributes, host)) {
-            for placement in &spec.placements {
-                let made = made.clone();
-                parts.push(part(spec, *placement, whole, made, facts, host)?);
+        for known in each(spec, whole, facts)? {
+            let mut require = spec.require.iter();
+            if require.all(|condition| source::holds(condition, &known, host)) {
+                parts.extend(of_sort(spec, known, made.clone(), &mut has, facts, host)?);
+                sorts += 1;
             }
         }
+    }
+    if sorts > 1 && parts.iter().any(|part| part.together) {
+        return Err(Whole::NotTogether);
     }
     let is_known = |device: &&Device| {
         parts
@@ -126,7 +151,18 @@ fn one(
             Err(_) => return Err(Whole::Counter { name, value }),
         };
     }
-    counters.extend((0..class.spec.slots()).map(|slot| (slot_name(slot), 1)));
+    let are_told = !counters.is_empty();
+    let slots = parts.iter().map(|part| part.slots.end).max().unwrap_or(0);
+    counters.extend((0..slots).map(|slot| (slot_name(slot), 1)));
+    let takes = parts.iter().flat_map(|part| &part.takes);
+    for (name, amount) in takes.filter(|_| !are_told) {
+        let most: &mut u64 = counters.entry(name.clone()).or_default();
+        *most = (*most).max(*amount);
+    }
+    counters.extend(has);
+    if counters.len() > MAX_COUNTERS {
+        return Err(Whole::Counters(counters.len()));
+    }
     Ok(Divisible {
         whole: whole.clone(),
         counters,
@@ -134,36 +170,90 @@ fn one(
     })
 }
 
-fn part<'a>(
+/// What is known of each sort that a table describes.
+fn each(spec: &Parts, whole: &Device, facts: &Facts) -> Result<Vec<Attributes>, Whole> {
+    let known = || whole.attributes.clone();
+    let Some(key) = &spec.each else {
+        return Ok(vec![known()]);
+    };
+    let key = key.fill(&whole.attributes)?;
+    let with = |value: &String| {
+        let mut known = known();
+        known.insert(AttributeName::each(), value.clone());
+        known
+    };
+    Ok(facts.all(&key).iter().map(with).collect())
+}
+
+/// The parts of a sort, one for each place.
+fn of_sort<'a>(
     spec: &Parts,
-    placement: u16,
-    whole: &Device,
-    mut made: impl Iterator<Item = &'a Device>,
+    known: Attributes,
+    made: impl Iterator<Item = &'a Device> + Clone,
+    has: &mut BTreeMap<String, u64>,
     facts: &Facts,
     host: &dyn HostView,
-) -> Result<PossiblePart, Whole> {
-    let mut known = whole.attributes.clone();
-    let own = [spec.profile.clone(), placement.to_string()];
-    known.extend(AttributeName::of_part().into_iter().zip(own));
-    let known = attributes::read(&spec.attributes, None, known, facts, host)?;
-    let fill = |command: &Vec<Template>| command.iter().map(|text| text.fill(&known)).collect();
-    let wanted = spec.found.equals.fill(&known)?;
-    let is_it = |device: &&Device| {
-        let value = spec.found.value.fill(&device.attributes);
-        value.is_ok_and(|value| value == wanted)
+) -> Result<Vec<PossiblePart>, Whole> {
+    let [common, of_place] = &spec.attributes;
+    let known = attributes::read(common, None, known, facts, host)?;
+    let profile = spec.profile.fill(&known)?;
+    class::profile(&profile).map_err(Whole::Part)?;
+    let read = |(name, amount): (&String, &Template)| {
+        let amount = class::number(name, &amount.fill(&known)?).map_err(Whole::Part)?;
+        Ok((name.clone(), amount))
     };
-    let mut takes = spec.takes.clone();
-    let slots = spec.slots_at(placement);
-    takes.extend(slots.clone().map(|slot| (slot_name(slot), 1)));
-    Ok(PossiblePart {
-        profile: spec.profile.clone(),
-        slots,
-        takes,
-        made: made.find(is_it).map(|device| device.id.clone()),
-        make: spec.make.iter().map(fill).collect::<Result<_, _>>()?,
-        remove: spec.remove.iter().map(fill).collect::<Result<_, _>>()?,
-        timeout: spec.timeout,
-    })
+    let amounts: BTreeMap<_, _> = spec.takes.iter().map(read).collect::<Result<_, Whole>>()?;
+    let has_here: Vec<_> = spec.has.iter().map(read).collect::<Result<_, Whole>>()?;
+    has.extend(has_here);
+    let (placements, slots) = (spec.placements.fill(&known)?, spec.slots.fill(&known)?);
+    let places = class::places(&placements, &slots).map_err(Whole::Part)?;
+    let part = |slots: Range<u16>| {
+        let mut known = known.clone();
+        let own = [profile.clone(), slots.start.to_string()];
+        known.extend(AttributeName::of_part().into_iter().zip(own));
+        let known = attributes::read(of_place, None, known, facts, host)?;
+        let wanted = spec.found.equals.fill(&known)?;
+        let is_it = |device: &&Device| {
+            let value = spec.found.value.fill(&device.attributes);
+            value.is_ok_and(|value| value == wanted)
+        };
+        let mut takes = amounts.clone();
+        takes.extend(slots.clone().map(|slot| (slot_name(slot), 1)));
+        Ok(PossiblePart {
+            profile: profile.clone(),
+            slots,
+            takes,
+            made: made.clone().find(is_it).map(|device| device.id.clone()),
+            together: spec.together,
+            make: steps(&spec.make, &known)?,
+            remove: steps(&spec.remove, &known)?,
+            timeout: spec.timeout,
+        })
+    };
+    places.into_iter().map(part).collect()
+}
+
+/// The steps, without those that have nothing to say of this part.
+fn steps(specs: &[PartStep], known: &Attributes) -> Result<Vec<Step>, Whole> {
+    let mut steps = Vec::new();
+    for spec in specs {
+        match spec {
+            PartStep::Run(command) => {
+                let command = command.iter().map(|text| text.fill(known));
+                let command = command.collect::<Result<Vec<_>, _>>()?;
+                if command.iter().all(|argument| !argument.is_empty()) {
+                    steps.push(Step::Run(command));
+                }
+            }
+            PartStep::Write(WriteStep { file, write }) => {
+                let text = write.fill(known)?;
+                if !text.is_empty() {
+                    steps.push(Step::Write(file.fill(known)?, text));
+                }
+            }
+        }
+    }
+    Ok(steps)
 }
 
 /// The counter of a slot.

@@ -10,6 +10,7 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::facts::Facts;
 use device_class::host::RecordedHost;
+use device_class::template::Attributes;
 
 use crate::shipped::{class, root};
 
@@ -21,13 +22,17 @@ fn read(path: &str) -> String {
 
 /// The program of a class with these arguments.
 fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
-    let is_it = |one: &&FactsProgram| one.command[1..].join(" ").starts_with(arguments);
+    let is_it = |one: &&FactsProgram| {
+        let command = one.command[1..].iter().map(ToString::to_string);
+        let command: Vec<String> = command.collect();
+        command.join(" ").starts_with(arguments)
+    };
     class.spec.facts.iter().find(is_it).unwrap()
 }
 
 fn printed(class: &DeviceClass, arguments: &str, file: &str) -> Facts {
     let output = read(&format!("testdata/nvidia-gpu/nvidia-smi/{file}"));
-    Facts::of(program(class, arguments).facts(&output))
+    Facts::of(program(class, arguments).facts(&output, &Attributes::new()))
 }
 
 /// The facts of another class in a recorded output: keys and values.
@@ -212,7 +217,7 @@ fn garbage_and_hostile_names_are_no_facts() {
         (long.as_str(), 0),
         (many.as_str(), 1),
     ] {
-        let facts = Facts::of(program(&class, "-L").facts(output));
+        let facts = Facts::of(program(&class, "-L").facts(output, &Attributes::new()));
         let text = facts.text(&RecordedHost::default(), &[]);
         assert_eq!(text.lines().count() - 2, wanted, "{output:.40}");
         assert!(!text.contains('\u{1b}'), "{output:?}");

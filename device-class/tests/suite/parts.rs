@@ -1,6 +1,7 @@
 //! Parts that are made: what a class may say, and what a host has of it.
 
-use device_class::discover::{self, Divisible};
+
+use device_class::discover::{self, Divisible, Step};
 use device_class::host::RecordedHost;
 
 use crate::parse;
@@ -21,9 +22,9 @@ attributes = [{ name = "id", value = "{disk}p{number}" }]
 id = "{id}"
 [[parts]]
 profile = "half"
-placements = [0, 4]
-slots = 4
-takes = { speed = 3 }
+placements = "0, 4"
+slots = "4"
+takes = { speed = "3" }
 attributes = [{ name = "number", formula = "{placement} + 1" }]
 found = { value = "{number}", equals = "{number}" }
 make = [["/bin/mk", "{disk}", "{number}"], ["/bin/settle"]]
@@ -31,7 +32,7 @@ remove = [["/bin/rm", "{disk}", "{number}", "{profile}"]]
 [[parts]]
 profile = "fast"
 require = [{ value = "{speed}", one_of = ["9"] }]
-placements = [7]
+placements = "7"
 found = { value = "{number}", equals = "{placement}" }
 make = [["/bin/mk"]]
 remove = [["/bin/rm"]]
@@ -46,7 +47,7 @@ fn a_mistake_is_named_with_its_line() {
         (
             "\"half\"",
             "\"Half\"",
-            "the profile `Half` is not of 1 to 32 of a-z 0-9 . + -",
+            "the profile `Half` is not of 1 to 32 of a-z 0-9 . + - _",
         ),
         ("\"half\"", "\"\"", "the profile `` is not"),
         (
@@ -54,35 +55,47 @@ fn a_mistake_is_named_with_its_line() {
             "\"half\"",
             "disk.toml:25: the profile `half` has the name of another one",
         ),
-        ("[0, 4]", "[]", "`placements` names no place"),
-        ("[0, 4]", "[0, 0]", "`placements` names a place twice"),
+        ("0, 4", "", "`placements`: `` is not a number"),
+        ("0, 4", "0, 0", "`placements` names a place twice"),
         (
-            "[0, 4]",
-            "[0, 29]",
+            "0, 4",
+            "0, 29",
             "a part ends at the slot 33; a device has at most 32",
         ),
-        ("[0, 4]", "[-1]", "-1"),
+        ("0, 4", "-1", "`-1` is not a number"),
+        ("0, 4", "0, {plac}", "uses the attribute `plac`"),
         (
-            "[0, 4]",
-            "[28]",
-            "disk.toml:4: a device has at most 32 slots and counters together",
-        ),
-        (
-            "slots = 4",
-            "slots = 0",
+            "slots = \"4\"",
+            "slots = \"0\"",
             "a part takes at least one of the `slots`",
         ),
         (
-            "slots = 4",
-            "slot = 4",
+            "slots = \"4\"",
+            "slot = \"4\"",
             "unknown key `slot`, did you mean `slots`?",
         ),
         (
-            "speed = 3",
-            "sped = 3",
+            "speed = \"3\"",
+            "sped = \"3\"",
             "`takes` names `sped`, which is not in [counters]",
         ),
-        ("speed = 3", "speed = -3", "-3"),
+        ("speed = \"3\"", "speed = \"-3\"", "`-3` is not a number"),
+        (
+            "\"half\"",
+            "\"{placement}\"",
+            "uses the attribute `placement`",
+        ),
+        ("\"half\"", "\"{each}\"", "uses the attribute `each`"),
+        (
+            "[[\"/bin/rm\"]]",
+            "[{ file = \"/etc/x\", write = \"0\" }]",
+            "with a `file` below /sys",
+        ),
+        (
+            "[[\"/bin/rm\"]]",
+            "[{ file = \"/sys/x\", writes = \"0\" }]",
+            "a table with `file` and `write`",
+        ),
         (
             "{ speed = \"{speed}\" }",
             "{ Speed = \"7\" }",
@@ -129,11 +142,6 @@ fn a_mistake_is_named_with_its_line() {
             "",
             "no [[discover]] with `part_of` finds them",
         ),
-        (
-            "[device]\n",
-            "[sharing]\nreplicas = 2\n[device]\n",
-            "a class has either [sharing] or [[parts]]",
-        ),
     ] {
         let text = DISKS.replacen(right, wrong, 1);
         assert_ne!(text, DISKS, "{right}");
@@ -141,16 +149,14 @@ fn a_mistake_is_named_with_its_line() {
         assert!(error.contains(expected), "{right} -> {wrong}: {error}");
         assert!(error.starts_with("disk.toml:"), "{error}");
     }
-    let (alone, _) = DISKS.split_once("[[parts]]").unwrap();
-    assert!(
-        error(alone).contains("[counters] belongs to [[parts]]"),
-        "{}",
-        error(alone)
-    );
 }
 
 fn divisible(files: &[(&str, &str)]) -> (Vec<Divisible>, Vec<String>) {
-    let class = parse("disk", DISKS).unwrap();
+    divisible_as(DISKS, files)
+}
+
+fn divisible_as(class: &str, files: &[(&str, &str)]) -> (Vec<Divisible>, Vec<String>) {
+    let class = parse("disk", class).unwrap();
     let mut host = RecordedHost::default();
     for (path, text) in files {
         host.add_file(path, *text);
@@ -169,7 +175,6 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
         panic!("{none:?}")
     };
     assert_eq!(a.whole.id.as_str(), "a");
-    // Slots that no part of this device can have do no harm.
     let counters: Vec<_> = a
         .counters
         .iter()
@@ -197,8 +202,10 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
     assert_eq!(named(a), [half(0, None), half(4, None)]);
     assert_eq!(named(b)[2], ("fast".to_owned(), 7, None));
     let part = &a.parts[1];
-    assert_eq!(part.make, [vec!["/bin/mk", "a", "5"], vec!["/bin/settle"]]);
-    assert_eq!(part.remove, [["/bin/rm", "a", "5", "half"]]);
+    let run = |command: &[&str]| Step::Run(command.iter().map(|one| (*one).to_owned()).collect());
+    let make = [run(&["/bin/mk", "a", "5"]), run(&["/bin/settle"])];
+    assert_eq!(part.make, make);
+    assert_eq!(part.remove, [run(&["/bin/rm", "a", "5", "half"])]);
     let takes: Vec<_> = part.takes.keys().map(String::as_str).collect();
     assert_eq!(takes, ["slot-4", "slot-5", "slot-6", "slot-7", "speed"]);
     let (divided, warnings) = divisible(&[SPEED, ("/sys/disks/a/p5/x", "")]);
@@ -223,4 +230,130 @@ fn what_cannot_be_divided_says_why() {
         assert!(found.is_empty(), "{found:?}");
         assert_eq!(warnings, [wanted]);
     }
+}
+
+/// What the driver's own tool says: profiles, places and amounts.
+const FACTS: &str = "boathook uptime\t100\na profile\t1\na profile\t9\n\
+    a 1 name\tsmall_1.x\na 1 places\t0,1,2\na 1 media\t1\n\
+    a 9 name\tall\na 9 places\t0\na 9 size\t3\na 9 media\t2\na 1 2 number\t7\n";
+
+fn told() -> String {
+    let (start, _) = DISKS.split_once("[[parts]]").unwrap();
+    let start = start.replace("counters = { speed = \"{speed}\" }\n", "");
+    start
+        + r#"[[facts]]
+program = ["/bin/tool"]
+lines = []
+[[parts]]
+each = "{disk} profile"
+attributes = [
+  { name = "name", fact = "{disk} {each} name", default = "" },
+  { name = "places", fact = "{disk} {each} places", default = "" },
+  { name = "size", fact = "{disk} {each} size", default = "1" },
+  { name = "media", fact = "{disk} {each} media", default = "" },
+  { name = "number", fact = "{disk} {each} {placement} number", default = "" },
+]
+profile = "{name}"
+placements = "{places}"
+slots = "{size}"
+takes = { media = "{media}" }
+found = { value = "{number}", equals = "{number}" }
+make = [["/bin/mk", "{disk}", "{each}:{placement}"]]
+remove = [["/bin/rm", "{number}"], { file = "/sys/disks/{disk}/remove", write = "{number}" }]
+"#
+}
+
+#[test]
+fn parts_may_be_those_that_facts_name() {
+    let uptime = ("/proc/uptime", "200.0 1.0\n");
+    let facts = ("/run/boathook/facts/disk", FACTS);
+    let made = ("/sys/disks/a/p7/x", "");
+    let (found, warnings) = divisible_as(&told(), &[SPEED, uptime, facts, made]);
+    assert_eq!(warnings, [""; 0]);
+    let one = &found[0];
+    let name = |part: &discover::PossiblePart| format!("{}@{:?}", part.profile, part.slots);
+    let names: Vec<String> = one.parts.iter().map(name).collect();
+    let wanted = [
+        "small_1.x@0..1",
+        "small_1.x@1..2",
+        "small_1.x@2..3",
+        "all@0..3",
+    ];
+    assert_eq!(names, wanted);
+    assert_eq!((one.counters["media"], one.counters["slot-2"]), (2, 1));
+    assert_eq!(one.counters.len(), 4);
+    let [_, _, third, all] = &one.parts[..] else {
+        panic!("{names:?}")
+    };
+    assert_eq!(third.made.as_ref().unwrap().as_str(), "ap7");
+    let removed = Step::Write("/sys/disks/a/remove".into(), "7".to_owned());
+    assert_eq!(third.remove[1], removed);
+    // Where nothing is there is nothing to remove.
+    assert_eq!(
+        (&all.made, all.remove.len(), all.takes["media"]),
+        (&None, 0, 2)
+    );
+    // A tool that says nonsense, or nothing.
+    for (right, wrong, expected) in [
+        (
+            "places\t0,1,2",
+            "places\t0,x",
+            "a: is not divided: `placements`: `x` is not a number",
+        ),
+        (
+            "places\t0,1,2",
+            "places\t0,40",
+            "a part ends at the slot 41",
+        ),
+        (
+            "small_1.x",
+            "Small",
+            "the profile `Small` is not of 1 to 32",
+        ),
+        ("media\t2", "media\tN/A", "`media`: `N/A` is not a number"),
+    ] {
+        let facts = ("/run/boathook/facts/disk", &*FACTS.replace(right, wrong));
+        let (found, warnings) = divisible_as(&told(), &[SPEED, uptime, facts]);
+        assert!(found.is_empty(), "{wrong}: {found:?}");
+        assert!(warnings[0].contains(expected), "{wrong}: {warnings:?}");
+    }
+    let (found, warnings) = divisible_as(&told(), &[SPEED, uptime]);
+    assert!(found.is_empty() && warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn what_concerns_the_whole_is_no_fault_of_parts() {
+    let checks = "file = \"speed\" }]\nhealth = [{ value = \"{speed}\", not_equals = \"7\", of_whole = true }, \
+                  { file = \"ok\", equals = \"1\" }]\n";
+    let class = DISKS.replacen("file = \"speed\" }]\n", checks, 1);
+    for (ok, expected) in [("1", true), ("0", false)] {
+        let (found, _) = divisible_as(&class, &[SPEED, ("/sys/disks/a/ok", ok)]);
+        let whole = &found[0].whole;
+        assert!(!whole.health.is_healthy());
+        assert_eq!(whole.is_healthy_in_parts(), expected, "{}", whole.health);
+    }
+    let error = parse(
+        "disk",
+        &class.replace("equals = \"1\" }", "equals = \"1\", of_whole = true }"),
+    );
+    assert!(error.unwrap_err().contains("`of_whole` goes with `value`"));
+    let (alone, _) = class.split_once("[[parts]]").unwrap();
+    let mut host = RecordedHost::default();
+    host.add_file("/sys/disks/a/speed", "7");
+    host.add_file("/sys/disks/a/ok", "1");
+    let found = discover::devices(&parse("disk", alone).unwrap(), &host);
+    assert!(!found.devices[0].health.is_healthy());
+}
+
+#[test]
+fn parts_that_are_made_together_are_the_only_ones() {
+    let class = DISKS.replacen("slots = \"4\"", "slots = \"4\"\ntogether = true", 1);
+    let (found, _) = divisible_as(&class, &[SPEED]);
+    assert!(found[0].parts.iter().all(|part| part.together));
+    let (found, warnings) = divisible_as(&class, &[("/sys/disks/b/speed", "9")]);
+    assert!(found.is_empty(), "{found:?}");
+    assert!(
+        warnings[0].contains("another table is of the same device"),
+        "{warnings:?}"
+    );
 }

@@ -20,7 +20,14 @@ const SECTIONS: [(&str, &[&str]); 5] = [
     ),
     (
         "Devices",
-        &["device", "health", "links", "parts", "found_part"],
+        &[
+            "device",
+            "health",
+            "links",
+            "parts",
+            "found_part",
+            "write_step",
+        ],
     ),
     (
         "Contents of containers",

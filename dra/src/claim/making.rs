@@ -24,7 +24,7 @@ use super::store::Unreadable;
 use crate::class_devices::{ClassDevices, Named, Whole};
 use crate::plugin_allocations::PluginAllocations;
 
-/// How long a part that was made may take to appear.
+/// How long a part that was made may take to appear, and one that was removed to go.
 const APPEARS: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -103,6 +103,25 @@ impl Workshop {
         self.look(class)
     }
 
+    /// The same when something has come about, which may be later than the end of the steps;
+    /// and whether it has.
+    fn look_until(
+        &self,
+        class: &ClassDevices,
+        ended: &Ended,
+        is_so: impl Fn(&ClassDevices) -> bool,
+    ) -> Result<(ClassDevices, bool), PartError> {
+        let give_up = Instant::now() + APPEARS;
+        loop {
+            let now = self.look_again(class)?;
+            let is_so = is_so(&now);
+            if is_so || !ended.is_success() || Instant::now() >= give_up {
+                return Ok((now, is_so));
+            }
+            sleep(LOOK);
+        }
+    }
+
     /// Makes room on a device, and there the part, if that is what slices call `name`. Returns
     /// the class as it is then, and the id of the part or device.
     pub(super) fn ready(
@@ -120,7 +139,7 @@ impl Workshop {
             }
             Some(part) => {
                 let room = self.with_room(&now, whole, name, &part.takes, claimed)?;
-                self.made(room.as_ref().unwrap_or(&now), name)
+                self.made(room.as_ref().unwrap_or(&now), name, claimed)
             }
             None => {
                 let (all, id) = (&whole.divisible.counters, whole.divisible.whole.id.clone());
@@ -154,8 +173,12 @@ impl Workshop {
             let device = name.to_owned();
             return Err(PartError::NoRoom { device });
         }
-        let mut room = None;
+        let mut room: Option<ClassDevices> = None;
         for (part, idle) in others.into_iter().filter(|(_, part)| part.made.is_some()) {
+            // With another one of `together`.
+            if room.as_ref().is_some_and(|room| !is_made(room, part)) {
+                continue;
+            }
             let mut beside = used.clone();
             add(&mut beside, &idle.takes);
             if fits(&beside, total) {
@@ -170,8 +193,8 @@ impl Workshop {
                 .map_err(in_the_way)?;
             tracing::info!("removing the part {part} of {own}, whose room {name} needs");
             let ended = run(&self.root, &idle.remove, idle.timeout, false);
-            let now = self.look_again(class)?;
-            if find(&now, part).is_ok_and(|(_, part)| part.is_some_and(|one| one.made.is_some())) {
+            let (now, is_gone) = self.look_until(class, &ended, |now| !is_made(now, part))?;
+            if !is_gone {
                 return Err(in_the_way(ended.reason()));
             }
             room = Some(now);
@@ -207,6 +230,7 @@ impl Workshop {
         &self,
         class: &ClassDevices,
         name: &str,
+        claimed: &Claimed,
     ) -> Result<(ClassDevices, DeviceId), PartError> {
         let mut now = None;
         let mut is_last = false;
@@ -216,31 +240,42 @@ impl Workshop {
                 return Err(gone(class, name));
             };
             let ended = run(&self.root, &part.make, part.timeout, true);
-            let give_up = Instant::now() + APPEARS;
-            let looked = loop {
-                let looked = self.look_again(class)?;
-                if let (_, Some(PossiblePart { made: Some(id), .. })) = find(&looked, name)? {
-                    let id = id.clone();
-                    return Ok((looked, id));
-                }
-                if !ended.is_success() || Instant::now() >= give_up {
-                    break looked;
-                }
-                sleep(LOOK);
-            };
+            let (looked, _) = self.look_until(class, &ended, |now| is_made(now, name))?;
+            if let (_, Some(PossiblePart { made: Some(id), .. })) = find(&looked, name)? {
+                let id = id.clone();
+                return Ok((looked, id));
+            }
             self.clear(&looked, name);
             if is_last || ended.is_killed() {
                 let (device, reason) = (name.to_owned(), ended.reason());
                 return Err(PartError::NotMade { device, reason });
             }
             tracing::info!("making the part {name} once more: {}", ended.reason());
+            self.clear_others(&looked, name, claimed);
             (now, is_last) = (Some(looked), true);
+        }
+    }
+
+    /// Removes what there may be by half of other parts, which no claim has: a removal that
+    /// failed leaves what the class does not find, and what takes the room nevertheless.
+    fn clear_others(&self, class: &ClassDevices, name: &str, claimed: &Claimed) {
+        let Ok((whole, Some(part))) = find(class, name) else {
+            return;
+        };
+        for (other, idle) in whole.parts().filter(|(other, _)| *other != name) {
+            let mut both = part.takes.clone();
+            add(&mut both, &idle.takes);
+            let may_be = idle.made.is_none() && !claimed.has(&class.class.name, other, None);
+            if may_be && !fits(&both, &whole.divisible.counters) {
+                self.clear(class, other);
+            }
         }
     }
 
     /// Removes what an interrupted [`Self::ready`] may have left by half.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
-        let now = self.look(class)?;
+        // The facts may be those before.
+        let now = self.look_again(class)?;
         match self.clear(&now, name) {
             // Where nothing was made, a program says so by its status.
             ended if !ended.is_killed() => Ok(()),
@@ -252,13 +287,14 @@ impl Workshop {
     }
 
     /// Removes what was made of a part by half. Where it or another part is, nothing was, and
-    /// the programs could mean that one.
+    /// the steps could mean that one.
     fn clear(&self, class: &ClassDevices, name: &str) -> Ended {
         let Ok((whole, Some(part))) = find(class, name) else {
             return Ended::Well;
         };
         let mut others = whole.divisible.parts.iter();
-        match others.any(|other| other.made.is_some() && other.overlaps(part)) {
+        let concerns = |other: &PossiblePart| part.together || other.overlaps(part);
+        match others.any(|other| other.made.is_some() && concerns(other)) {
             true => Ended::Well,
             false => run(&self.root, &part.remove, part.timeout, false),
         }
@@ -276,6 +312,10 @@ fn find<'a>(
         (None, Some(Named::Part(whole, part))) => Ok((whole, Some(part))),
         (None, _) => Err(gone(class, name)),
     }
+}
+
+fn is_made(class: &ClassDevices, name: &str) -> bool {
+    find(class, name).is_ok_and(|(_, part)| part.is_some_and(|part| part.made.is_some()))
 }
 
 fn gone(class: &ClassDevices, name: &str) -> PartError {

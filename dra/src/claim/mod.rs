@@ -15,4 +15,5 @@ pub use making::{PartError, Workshop};
 pub use parameters::{ParameterError, Parameters};
 pub use prepare::{Claims, PrepareError, UnprepareError};
 pub use record::{ClaimUid, Making, PreparedDevice, Record};
+pub(crate) use store::Locked;
 pub use store::{Store, StoreError, Unreadable};

@@ -1,8 +1,13 @@
-//! Runs the programs that make and remove parts.
+//! Takes the steps that make and remove parts: programs, and writes to sysfs.
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
+use device_class::discover::Step;
 use device_class::name::excerpt;
 use device_class::ownership;
 use host_inventory::host_program;
@@ -31,7 +36,7 @@ impl Ended {
     /// Why what was wanted did not come about.
     pub(super) fn reason(&self) -> String {
         match self {
-            Ended::Well => "its programs succeeded, but the devices are as before (`found` in \
+            Ended::Well => "each step succeeded, but the devices are as before (`found` in \
                             [[parts]] of the class)"
                 .to_owned(),
             Ended::Failed(reason) | Ended::Killed(reason) => reason.clone(),
@@ -39,17 +44,15 @@ impl Ended {
     }
 }
 
-/// Runs programs of the host whose root is at `root`, one after another; `until_failure`: none
-/// after one that fails. None after one that was killed.
-pub(super) fn run(
-    root: &Path,
-    commands: &[Vec<String>],
-    timeout: Duration,
-    until_failure: bool,
-) -> Ended {
+/// Takes steps on the host whose root is at `root`, one after another; `until_failure`: none
+/// after one that fails. None after one that was given up.
+pub(super) fn run(root: &Path, steps: &[Step], timeout: Duration, until_failure: bool) -> Ended {
     let mut last = Ended::Well;
-    for command in commands {
-        let ended = run_one(root, command, timeout);
+    for step in steps {
+        let ended = match step {
+            Step::Run(command) => run_one(root, command, timeout),
+            Step::Write(file, text) => write(root, file, text, timeout),
+        };
         if !ended.is_success() {
             tracing::warn!("{}", ended.reason());
             last = ended;
@@ -59,6 +62,31 @@ pub(super) fn run(
         }
     }
     last
+}
+
+/// Writes a text as a whole. A driver may take its time; a write that it does not end stays
+/// behind, since nothing can end it.
+fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
+    let path = root.join(file.strip_prefix("/").unwrap_or(file));
+    let shown = format!("writing `{}` to {}", excerpt(text), file.display());
+    let (text, (sender, written)) = (text.to_owned(), mpsc::channel());
+    thread::spawn(move || {
+        let write = || -> io::Result<()> {
+            // A file that is not there must not be made.
+            let mut file = File::options().write(true).open(&path)?;
+            match file.write(text.as_bytes())? {
+                count if count == text.len() => Ok(()),
+                _ => Err(io::Error::other("the driver took a part of the text")),
+            }
+        };
+        // Nobody waits any more.
+        let _ = sender.send(write());
+    });
+    match written.recv_timeout(timeout) {
+        Ok(Ok(())) => Ended::Well,
+        Ok(Err(error)) => Ended::Failed(format!("{shown} failed: {error}")),
+        Err(_) => Ended::Killed(format!("{shown} takes longer than {} s", timeout.as_secs())),
+    }
 }
 
 fn run_one(root: &Path, command: &[String], timeout: Duration) -> Ended {

@@ -35,7 +35,7 @@ pub struct Store {
 
 /// The right to change records and specifications, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Locked(#[expect(dead_code)] Flock<File>);
+pub(crate) struct Locked(#[expect(dead_code)] Flock<File>);
 
 /// Claims whose records cannot be read, and why.
 pub type Unreadable = Vec<(ClaimUid, String)>;
@@ -59,13 +59,23 @@ impl Store {
 
     /// Waits until no other thread or instance changes anything.
     pub(super) fn lock(&self) -> Result<Locked, StoreError> {
-        lock(&self.above.join("serialize.lock"))
+        let path = self.above.join("serialize.lock");
+        lock(&path, FlockArg::LockExclusive)
     }
 
     /// Waits until no other thread or instance makes parts of a class. Programs may take long,
     /// and claims of other devices do not wait for them.
     pub(super) fn lock_class(&self, class: &ClassName) -> Result<Locked, StoreError> {
-        lock(&self.above.join(format!("parts-{class}.lock")))
+        lock(&self.parts_lock(class), FlockArg::LockExclusive)
+    }
+
+    /// The same, if nobody makes any.
+    pub(crate) fn try_lock_class(&self, class: &ClassName) -> Option<Locked> {
+        lock(&self.parts_lock(class), FlockArg::LockExclusiveNonblock).ok()
+    }
+
+    fn parts_lock(&self, class: &ClassName) -> PathBuf {
+        self.above.join(format!("parts-{class}.lock"))
     }
 
     /// All claims, and the files that are none: each concerns one claim, which is prepared
@@ -159,7 +169,7 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn lock(path: &Path) -> Result<Locked, StoreError> {
+fn lock(path: &Path, how: FlockArg) -> Result<Locked, StoreError> {
     let failed = |error: io::Error| StoreError::Io {
         path: path.to_owned(),
         error,
@@ -167,7 +177,7 @@ fn lock(path: &Path) -> Result<Locked, StoreError> {
     let mut options = File::options();
     let file = options.create(true).truncate(false).write(true).mode(0o600);
     let file = file.open(path).map_err(failed)?;
-    let locked = Flock::lock(file, FlockArg::LockExclusive);
+    let locked = Flock::lock(file, how);
     locked
         .map(Locked)
         .map_err(|(_, error)| failed(error.into()))

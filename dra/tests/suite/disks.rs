@@ -23,7 +23,7 @@ const CLASS: &str = "version = 1\nresource = 'example.com/disk'\nrequest = { env
     attributes = [{ name = 'id', value = 'DISKp{partition}' }, { name = 'size', file = 'size' }]\n\
     [device]\nid = '{id}'\nnodes = ['/dev/{id}']\n";
 
-const PROFILE: &str = "[[parts]]\nprofile = 'NAME'\nplacements = [PLACES]\nslots = SLOTS\n\
+const PROFILE: &str = "[[parts]]\nprofile = 'NAME'\nplacements = 'PLACES'\nslots = 'SLOTS'\n\
     attributes = [{ name = 'number', formula = '{placement} + 1' }, { name = 'start', formula = '{placement} * 2048' }, { name = 'sectors', formula = 'SLOTS * 2048' }]\n\
     found = { value = '{partition}-{size}', equals = '{number}-{sectors}' }\n\
     make = [['/usr/bin/addpart', '/dev/DISK', '{number}', '{start}', '{sectors}']]\n\

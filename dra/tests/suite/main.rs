@@ -15,3 +15,4 @@ mod parts;
 mod parts_faults;
 mod pod_resources;
 mod slices;
+mod sysfs;

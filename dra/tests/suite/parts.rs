@@ -20,13 +20,13 @@ pub(crate) const PARTS: &str = "version = 1\nresource = 'dummy.com/{sort}'\n\
     part_of = 'NPU.{index}'\n\
     attributes = [{ name = 'id', value = 'NPU.{index}.{slot}' }, { name = 'sort', file = 'profile' }]\n\
     [device]\nid = '{id}'\nindex = '{index}'\nhealth = [{ file = 'state', equals = 'ok' }]\n\
-    [[parts]]\nprofile = 'half'\nplacements = [0, 2]\nslots = 2\ntakes = { memory = 32 }\n\
+    [[parts]]\nprofile = 'half'\nplacements = '0, 2'\nslots = '2'\ntakes = { memory = '32' }\n\
     attributes = [{ name = 'number', formula = '{placement} + 10' }]\n\
     found = { value = '{sort}-{slot}', equals = 'half-{number}' }\n\
     make = [['/opt/busybox', 'sh', '/opt/carve', 'make', '{index}', '{number}', '{profile}']]\n\
     remove = [['/opt/busybox', 'sh', '/opt/carve', 'remove', '{index}', '{number}']]\n\
     timeout = 3\n\
-    [[parts]]\nprofile = 'quarter'\nplacements = [0, 1, 2, 3]\ntakes = { memory = 16 }\n\
+    [[parts]]\nprofile = 'quarter'\nplacements = '0, 1, 2, 3'\ntakes = { memory = '16' }\n\
     attributes = [{ name = 'number', formula = '{placement} + 10' }]\n\
     found = { value = '{sort}-{slot}', equals = 'quarter-{number}' }\n\
     make = [['/opt/busybox', 'sh', '/opt/carve', 'make', '{index}', '{number}', '{profile}']]\n\

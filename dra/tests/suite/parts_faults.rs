@@ -24,7 +24,7 @@ async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
         ("hang", "took longer than 3 s and was killed"),
         (
             "lie",
-            "its programs succeeded, but the devices are as before (`found` in [[parts]]",
+            "each step succeeded, but the devices are as before (`found` in [[parts]]",
         ),
     ] {
         mode(&node, fault);

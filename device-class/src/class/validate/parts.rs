@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::ClassRuleError;
 use super::known::Known;
-use crate::class::parts::MAX_COUNTERS;
+use crate::class::parts::is_fixed;
 use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
 
@@ -14,20 +14,9 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
         let (text, reason) = (text.to_owned(), reason.to_owned());
         Err(ClassRuleError::Parts { text, reason })
     };
+    // A class that extends another one cannot remove its [counters].
     if spec.parts.is_empty() {
-        return match spec.counters.is_empty() {
-            true => Ok(()),
-            false => wrong(
-                "counters",
-                "[counters] belongs to [[parts]], and there is none",
-            ),
-        };
-    }
-    if spec.sharing.is_some() {
-        return wrong(
-            "[sharing]",
-            "a class has either [sharing] or [[parts]]: a device that is shared is not divided",
-        );
+        return Ok(());
     }
     if spec.discover.iter().all(|source| source.part_of.is_none()) {
         return wrong(
@@ -35,11 +24,14 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
             "[[parts]] are made, but no [[discover]] with `part_of` finds them",
         );
     }
-    if usize::from(spec.slots()) + spec.counters.len() > MAX_COUNTERS {
-        let reason = format!("a device has at most {MAX_COUNTERS} slots and counters together");
-        return wrong("counters", &reason);
-    }
-    if let Some(name) = spec.counters.keys().find(|name| !is_counter(name)) {
+    let takes = spec.parts.iter();
+    let takes = takes.flat_map(|parts| parts.takes.keys().chain(parts.has.keys()));
+    if let Some(name) = spec
+        .counters
+        .keys()
+        .chain(takes)
+        .find(|name| !is_counter(name))
+    {
         let reason = format!(
             "the counter `{}` is not a name of at most 32 of a-z 0-9 -, or begins with `slot-`",
             crate::name::excerpt(name)
@@ -49,13 +41,16 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     let mut labels = BTreeSet::new();
     for (number, parts) in spec.parts.iter().enumerate() {
         let in_table = |error: ClassRuleError| error.in_table("[[parts]]", number);
-        let profile = &parts.profile;
+        let profile = parts.profile.to_string();
         // Names of devices in slices have no other characters.
-        if !labels.insert(profile.replace(['.', '+'], "-")) {
+        if is_fixed(&parts.profile) && !labels.insert(profile.replace(['.', '+', '_'], "-")) {
             let reason = format!("the profile `{profile}` has the name of another one");
-            return wrong(profile, &reason).map_err(in_table);
+            return wrong(&profile, &reason).map_err(in_table);
         }
-        let mut taken = parts.takes.keys();
+        if !spec.counters.is_empty() && !parts.has.is_empty() {
+            return wrong("has", "a class has either [counters] or `has`").map_err(in_table);
+        }
+        let mut taken = parts.takes.keys().filter(|_| !spec.counters.is_empty());
         if let Some(name) = taken.find(|name| !spec.counters.contains_key(*name)) {
             let name = crate::name::excerpt(name);
             let reason = format!("`takes` names `{name}`, which is not in [counters]");
@@ -78,15 +73,24 @@ pub(super) fn check_source(
             served.map_err(|error| error.in_table("[[parts]]", number))
         });
     }
-    spec.counters
-        .values()
-        .try_for_each(|counter| known.serve(counter))?;
+    if !spec.parts.is_empty() {
+        let mut counters = spec.counters.values();
+        counters.try_for_each(|counter| known.serve(counter))?;
+    }
     for (number, parts) in spec.parts.iter().enumerate() {
         let check = || {
             let mut known = known.clone();
+            if let Some(each) = &parts.each {
+                known.serve(each)?;
+                known.0.insert(AttributeName::each());
+            }
             known.check_conditions(&parts.require)?;
+            let [common, of_place] = &parts.attributes;
+            known.read(common)?;
+            let mut templates = parts.common_templates();
+            templates.try_for_each(|template| known.serve(template))?;
             known.0.extend(AttributeName::of_part());
-            known.read(&parts.attributes)?;
+            known.read(of_place)?;
             parts
                 .templates()
                 .try_for_each(|template| known.serve(template))
