@@ -37,7 +37,7 @@ fn printed(class: &DeviceClass, arguments: &str, file: &str) -> Facts {
 
 /// The facts of another class in a recorded output: keys and values.
 fn told(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
-    program(class, arguments).facts(&read(&format!("testdata/{file}")))
+    program(class, arguments).facts(&read(&format!("testdata/{file}")), &Attributes::new())
 }
 
 #[test]
@@ -113,14 +113,15 @@ fn chips_and_templates_of_npu_smi_are_read() {
     ] {
         let facts = told(&class, "info -m", &format!("ascend-npu/npu-smi/{file}"));
         assert_eq!(Facts::of(facts.clone()).all("chips"), chips, "{file}");
-        let parts = program(&class, "info -t");
-        let commands = parts.commands(&facts);
-        let ends: Vec<_> = commands.iter().map(|one| one[4..].join(" ")).collect();
+        let parts = program(&class, "info -t info-vnpu -i {1}");
+        let commands = discover::fact_commands(parts, &facts, &host);
+        let ends = commands.iter().map(|(command, _)| command[4..].join(" "));
+        let ends: Vec<_> = ends.collect();
         let wanted = chips.map(|chip| format!("-i {}", chip.replace(' ', " -c ")));
         assert_eq!(ends, wanted, "{file}");
     }
-    let parts = program(&class, "info -t");
-    assert!(parts.commands(&[]).is_empty());
+    let parts = program(&class, "info -t info-vnpu -i {1}");
+    assert!(discover::fact_commands(parts, &[], &host).is_empty());
     for (file, template) in [
         ("vnpu-23.txt", Some("vir10_3c_16g")),
         ("vnpu-none.txt", None),

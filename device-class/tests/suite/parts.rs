@@ -1,5 +1,6 @@
 //! Parts that are made: what a class may say, and what a host has of it.
 
+mod shipped;
 
 use device_class::discover::{self, Divisible, Step};
 use device_class::host::RecordedHost;

@@ -16,3 +16,4 @@ mod parts_faults;
 mod pod_resources;
 mod slices;
 mod sysfs;
+mod tools;

@@ -1,0 +1,141 @@
+//! The parts of shipped classes, by what their vendors' tools print. The outputs are written
+//! after published ones.
+
+use device_class::class::FactsProgram;
+use device_class::discover::{self, Divisible, PossiblePart, Step};
+use device_class::facts::Facts;
+use device_class::host::RecordedHost;
+use device_class::template::Attributes;
+
+use crate::shipped::{class, root};
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join("testdata").join(path)).unwrap()
+}
+
+/// A recorded host, with the facts of these outputs for a path of these attributes.
+fn divisible(
+    name: &str,
+    host: &str,
+    known: &[(&str, &str)],
+    outputs: &[(&str, &str)],
+) -> (Vec<Divisible>, Vec<String>) {
+    let class = class(name);
+    let name = |(name, value): &(&str, &str)| {
+        ((*name).to_owned().try_into().unwrap(), (*value).to_owned())
+    };
+    let known: Attributes = known.iter().map(name).collect();
+    let mut facts = Vec::new();
+    for (argument, output) in outputs {
+        let is_it = |one: &&FactsProgram| {
+            one.for_parts && one.command.iter().any(|text| text.to_string() == *argument)
+        };
+        let program = class.spec.facts.iter().find(is_it).unwrap();
+        facts.extend(program.facts(&read(output), &known));
+    }
+    let mut host = RecordedHost::parse(host).unwrap();
+    let path = device_class::facts::file(&class.name);
+    let before = device_class::HostView::read(&host, &path, 1 << 20).unwrap_or_default();
+    let before = String::from_utf8(before).unwrap();
+    let head = "boathook uptime\t4900\n".to_owned();
+    let start = if before.is_empty() { head } else { before };
+    let more = Facts::of(facts).text(&host, &[]);
+    let more: Vec<&str> = more
+        .lines()
+        .filter(|line| !line.starts_with("boathook"))
+        .collect();
+    host.add_file(&path, start + &more.join("\n") + "\n");
+    let inventory = discover::devices(&class, &host);
+    discover::divisible(&class, &inventory, &host)
+}
+
+fn named<'d>(one: &'d Divisible, profile: &str, placement: u16) -> &'d PossiblePart {
+    let mut parts = one.parts.iter();
+    let is_it = |part: &&PossiblePart| part.profile == profile && part.placement() == placement;
+    parts
+        .find(is_it)
+        .unwrap_or_else(|| panic!("{profile} {placement}: {one:?}"))
+}
+
+fn commands(steps: &[Step]) -> Vec<String> {
+    let text = |step: &Step| match step {
+        Step::Run(command) => command.join(" "),
+        Step::Write(file, text) => format!("{} {text}", file.display()),
+    };
+    steps.iter().map(text).collect()
+}
+
+#[test]
+fn a_gpu_in_mig_mode_has_the_instances_that_nvidia_smi_tells() {
+    let smi = |name: &str| format!("nvidia-gpu/nvidia-smi/{name}");
+    let [profiles, places, instances] =
+        ["mig-profiles.txt", "mig-places.txt", "mig-instances.txt"].map(smi);
+    let outputs = [
+        ("-lgip", &*profiles),
+        ("-lgipp", &places),
+        ("-lgi", &instances),
+    ];
+    let host = read("nvidia-gpu/mig-facts/host.txt");
+    let (found, warnings) = divisible("nvidia-gpu", &host, &[], &outputs);
+    assert_eq!(warnings, [""; 0]);
+    let [one] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(one.parts.len(), 7 + 7 + 2 + 1);
+    // The GPU as such is of no use, and what is not made yet is sound.
+    assert!(!one.whole.health.is_healthy() && one.whole.is_healthy_in_parts());
+    let engines = ["decoders", "encoders", "jpeg", "ofa"].map(|name| one.counters[name]);
+    assert_eq!((engines, one.counters.len()), ([7, 0, 7, 1], 4 + 8));
+    // Both that are made are known, and media engines are there once.
+    let media = named(one, "1g.18gb+me", 6);
+    let large = named(one, "3g.71gb", 0);
+    let ids = [media, large].map(|part| part.made.as_ref().unwrap().as_str());
+    let wanted = [
+        "MIG-5d0bd4f8-74b1-5a33-9b0d-3e6a8f1c2d40",
+        "MIG-0a8b6d51-2f64-5b0f-8c77-d9e2a4b61f05",
+    ];
+    assert_eq!(ids, wanted);
+    assert_eq!(
+        one.parts.iter().filter(|part| part.made.is_some()).count(),
+        2
+    );
+    assert_eq!((media.takes["ofa"], large.slots.clone()), (1, 0..4));
+    let gpu = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
+    let smi = |rest: &str| format!("/usr/bin/nvidia-smi mig -i {gpu} {rest}");
+    assert_eq!(commands(&large.make), [smi("-cgi 9:0 -C")]);
+    assert_eq!(
+        commands(&large.remove),
+        [smi("-dci -gi 1"), smi("-dgi -gi 1")]
+    );
+    // The driver has no number for what is not made, and 0 could be another's.
+    assert!(named(one, "7g.141gb", 0).remove.is_empty());
+}
+
+#[test]
+fn an_npu_has_the_virtual_ones_that_npu_smi_tells() {
+    let outputs = [
+        ("template-info", "ascend-npu/npu-smi/templates.txt"),
+        ("info-vnpu", "ascend-npu/npu-smi/instances.txt"),
+    ];
+    let host = "file /proc/uptime\n| 5000.25 39000.10\nchar /dev/davinci_manager 238:0\n\
+        file /sys/bus/pci/devices/0000:01:00.0/device\n| 0xd802\n\
+        char /dev/davinci1 236:1\nchar /dev/vdavinci117 237:117\n";
+    let (found, warnings) = divisible("ascend-npu", host, &[("number", "1")], &outputs);
+    assert_eq!(warnings, [""; 0]);
+    let [one] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(one.whole.id.as_str(), "Ascend910-1");
+    assert_eq!(one.parts.len(), 3 * 8);
+    let all = ["aicore", "memory", "vpc", "jpegd"].map(|name| one.counters[name]);
+    assert_eq!(all, [20, 32, 9, 24]);
+    let made = named(one, "vir10_3c_16g", 1);
+    assert_eq!(made.made.as_ref().unwrap().as_str(), "Ascend910-117");
+    assert_eq!((made.takes["aicore"], made.takes["vpc"]), (10, 4));
+    let next = named(one, "vir05_1c_8g", 2);
+    let smi = "/usr/local/sbin/npu-smi set -t";
+    let wanted = format!("{smi} create-vnpu -i 1 -c 0 -f vir05_1c_8g -v 118");
+    assert_eq!(commands(&next.make), [wanted]);
+    let wanted = format!("{smi} destroy-vnpu -i 1 -c 0 -v 118");
+    assert_eq!(commands(&next.remove), [wanted]);
+}
