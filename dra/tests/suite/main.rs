@@ -8,6 +8,7 @@ mod claims;
 mod disks;
 mod figures;
 mod killed;
+mod limits;
 mod manifests;
 mod node;
 mod operation;

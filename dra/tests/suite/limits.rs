@@ -1,0 +1,80 @@
+//! Claims for devices of several classes, and devices that the API has no room for.
+
+use serde_json::{Value, json};
+
+use crate::node::{NPUS, Node};
+
+#[tokio::test]
+async fn a_claim_may_have_devices_of_two_classes() {
+    let mut node = Node::new(NPUS, 2).await;
+    let other = "version = 1\nresource = 'dummy.com/other'\nrequest = { env = 'OTHERS' }\n\
+        discover = [{ count = 2 }]\n[device]\nid = 'other-{index}'\n";
+    node.write("classes/other.toml", other);
+    node.configure("[class.npu]\nserve = 'dra'\n[class.other]\nserve = 'dra'\n");
+    let driver = node.start().await;
+    let result = |request: &str, class: &str, device: &str| {
+        json!({"request": request, "driver": "boathook.dev", "pool": format!("worker/{class}"),
+            "device": device})
+    };
+    // A request may have devices of both, as by a DeviceClass of one's own.
+    let results = [
+        result("first", "npu", "npu-1"),
+        result("first", "other", "other-0"),
+        result("second/large", "other", "other-1"),
+    ];
+    node.claim("a", "u-1", json!({"devices": {"results": results}}));
+    let devices = driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
+    assert_eq!(devices.len(), 3);
+    assert!(
+        devices.iter().all(|one| one.cdi_device_ids.len() == 1),
+        "{devices:?}"
+    );
+    let specified = node.specified("u-1");
+    let grants: Vec<&Value> = specified
+        .iter()
+        .map(|one| &one["containerEdits"]["hooks"][0]["args"][3])
+        .collect();
+    assert_eq!(
+        grants,
+        ["npu=NPU.1@u-1", "other=other-0@u-1", "other=other-1@u-1"]
+    );
+    // One that is gone concerns the whole claim, and leaves nothing of it.
+    let results = [result("r", "npu", "npu-0"), result("r", "other", "other-7")];
+    node.claim("b", "u-2", json!({"devices": {"results": results}}));
+    let error = driver.prepare_one(["n", "b", "u-2"]).await.unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("worker/other has no device other-7"),
+        "{error}"
+    );
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
+}
+
+/// The API server refuses a whole slice for one attribute or device too many.
+#[tokio::test]
+async fn what_a_slice_has_no_room_for_is_left_out() {
+    let long = "x".repeat(65);
+    let attribute = |number: usize| format!("{{ name = 'a{number:02}', value = '{number}' }}");
+    let mut attributes: Vec<String> = (0..40).map(attribute).collect();
+    attributes.push(format!("{{ name = 'a_long_value', value = '{long}' }}"));
+    attributes.push(format!("{{ name = '{}', value = 'a' }}", "a".repeat(33)));
+    let memory = "{ name = 'memory', file = 'memory' }";
+    let class = NPUS.replace(memory, &format!("{memory}, {}", attributes.join(", ")));
+    let mut node = Node::new(&class, 1).await;
+    node.start().await;
+    node.wait_devices("a device", |devices| devices.len() == 1)
+        .await;
+    let devices = node.devices();
+    let attributes = devices[0]["attributes"].as_object().unwrap();
+    assert!(attributes.len() <= 32, "{attributes:?}");
+    assert!(!attributes.contains_key("a_long_value"));
+    assert!(
+        attributes
+            .keys()
+            .all(|name| name.rsplit('/').next().unwrap().len() <= 32)
+    );
+    let is_short = |value: &Value| value["string"].as_str().is_none_or(|text| text.len() <= 64);
+    assert!(attributes.values().all(is_short), "{attributes:?}");
+    assert_eq!(attributes["class"], json!({"string": "npu"}));
+}
