@@ -71,9 +71,9 @@ impl Facts {
     pub fn absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.facts.iter();
-        let program = programs.find_map(|program| program.command.first())?;
+        let program = programs.find_map(|program| Some(program.command.first()?.to_string()))?;
         let is_absent =
-            class.settings.facts && is_there(Path::new(program)) && !is_there(&file(&class.name));
+            class.settings.facts && is_there(Path::new(&program)) && !is_there(&file(&class.name));
         is_absent.then(|| {
             format!(
                 "there are no facts of {program}: run `boathook facts {}`",

@@ -96,6 +96,7 @@ fn lists_of_instances_architectures_and_links_are_read() {
 /// several, the number of its node.
 #[test]
 fn chips_and_templates_of_npu_smi_are_read() {
+    let host = RecordedHost::parse("").unwrap();
     let class = class("ascend-npu");
     for (file, version, key, model) in [
         ("info-910b-23.txt", "23.0.rc2", "card 1 model", "910B4"),
@@ -128,7 +129,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
     ] {
         let facts = Facts::of(told(
             &class,
-            "info -t",
+            "info -t info-vnpu -i {1}",
             &format!("ascend-npu/npu-smi/{file}"),
         ));
         assert!(
@@ -138,7 +139,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
         assert_eq!(facts.first("117 template"), template, "{file}");
     }
     let vm = "The vnpu is not in docker mode, does not support querying info-vnpu.\n";
-    assert!(parts.cannot_tell(vm) && parts.facts(vm).is_empty());
+    assert!(parts.cannot_tell(vm) && parts.facts(vm, &Attributes::new()).is_empty());
 }
 
 /// With them the resource is the vendor's; the administrator's list, which this host has
@@ -179,7 +180,12 @@ fn serial_numbers_of_hl_smi_are_read() {
         "2, A\u{1b}[2J, 0000:19:00.0, 1.17.0\n",
         "Driver not loaded\n",
     ] {
-        assert!(program(&class, "-Q").facts(garbage).is_empty(), "{garbage}");
+        assert!(
+            program(&class, "-Q")
+                .facts(garbage, &Attributes::new())
+                .is_empty(),
+            "{garbage}"
+        );
     }
 }
 

@@ -167,7 +167,7 @@ mod tests {
             ("/dev/net/tun", "net-tun", "net-tun"),
             ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
             ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
-            ("usb:054c:06c1", "usb-054c-06c1", "1-2"),
+            ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),
         ] {
             let target = Target::parse(text).unwrap();
             assert_eq!(target.name(), name, "{text}");
