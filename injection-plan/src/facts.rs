@@ -221,7 +221,7 @@ mod tests {
                     [[facts]]\nprogram = ['/smi', '-l']\n\
                     lines = [{ line = '^chip (?<chip>.+)$', facts = { chips = '{chip}' } }]\n\
                     [[facts]]\nprogram = ['/smi', '-i', '{1}', '-c', '{2}']\nneeds = '/parts*'\n\
-                    for_each = 'chips'\ncannot_tell = 'has none'\n\
+                    for_each_fact = 'chips'\ncannot_tell = 'has none'\n\
                     lines = [{ line = '^part (?<n>.+)$', facts = { '{n}' = 'part' } }]\n";
         let name = "x".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
