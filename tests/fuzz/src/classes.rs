@@ -9,6 +9,7 @@ use device_class::discover::{Inventory, MAX_DEVICES, look};
 use device_class::facts::{self, Facts};
 use device_class::host::RecordedHost;
 use device_class::name::ClassName;
+use device_class::template::Attributes;
 use injection_plan::request::{Environment, MAX_REQUEST, Request};
 
 macro_rules! shipped {
@@ -110,7 +111,7 @@ pub(crate) fn facts(bytes: &[u8]) {
     let (class, _) = known("nvidia-gpu");
     let printed = String::from_utf8_lossy(bytes);
     let found = class.spec.facts.iter();
-    let facts = Facts::of(found.flat_map(|program| program.facts(&printed)));
+    let facts = Facts::of(found.flat_map(|program| program.facts(&printed, &Attributes::new())));
     let mut host = RecordedHost::parse(SHIPPED[1].2).unwrap();
     let text = facts.text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
     assert!(!text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));
