@@ -54,7 +54,8 @@ impl DeviceCgroup {
         spec: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
         let gone = gone(stale, &[keep, rules].concat());
-        if matches!(self, Self::V1(_)) || gone.is_empty() || rules.is_empty() {
+        let at_once = matches!(self, Self::V2(_)) && !self.is_root();
+        if !at_once || gone.is_empty() || rules.is_empty() {
             let mut warnings = self.revoke(stale, keep, spec)?;
             warnings.extend(self.allow(rules, spec)?.warnings());
             return Ok(warnings);

@@ -23,6 +23,14 @@ impl DeviceCgroup {
         if rules.is_empty() {
             return Ok(Vec::new());
         }
+        if self.is_root() {
+            let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
+            let rules = rules.join(", ");
+            return Ok(vec![format!(
+                "the container has no cgroup of its own, so that {rules} stay allowed: to deny \
+                 them there is to deny them to the host"
+            )]);
+        }
         let mut warnings = Vec::new();
         match self {
             Self::V1(cgroup) => {
@@ -39,6 +47,13 @@ impl DeviceCgroup {
         }
         warnings.extend(self.still_allowed(&rules)?);
         Ok(warnings)
+    }
+
+    /// Whether it is the first cgroup of its hierarchy, which is not the container's own: a
+    /// runtime made none, or it made one in another hierarchy alone.
+    pub(super) fn is_root(&self) -> bool {
+        let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
+        cgroup.dir == cgroup.mount
     }
 
     /// Takes rules away from the systemd units of the container's own cgroups. Returns warnings.

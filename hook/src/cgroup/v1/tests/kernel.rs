@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::cgroup::report::Outcome;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use crate::cgroup::{CgroupError, DeviceCgroup, KernelMounts, SpecRules};
+use crate::cgroup::{CgroupDir, CgroupError, DeviceCgroup, KernelMounts, SpecRules};
 
 /// The root of the hierarchy, if there is one that we may change.
 fn hierarchy() -> Option<CgroupV1> {
@@ -123,4 +123,26 @@ fn without_capabilities_nothing_is_done() {
         "{outcome:?}"
     );
     assert!(!prober.may_open("r", HWRNG));
+}
+
+/// What is denied in the first cgroup is denied to the whole host.
+#[test]
+fn nothing_is_denied_where_a_container_has_no_cgroup() {
+    let Some(CgroupV1 { parent }) = hierarchy() else {
+        return;
+    };
+    let mount = parent.dir.parent().unwrap();
+    let root = DeviceCgroup::V1(CgroupDir {
+        mount: mount.to_owned(),
+        dir: mount.to_owned(),
+        path: "/".into(),
+    });
+    let unused = rule((240, 250), "rw");
+    let warnings = root.revoke(&[unused], &[], &SpecRules::default()).unwrap();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let leaf = TestCgroup::new(&parent.dir).unwrap();
+    restrict(&leaf.dir);
+    let allowed = fs::write(leaf.dir.join("devices.allow"), "c 240:250 rw");
+    fs::write(mount.join("devices.allow"), "c 240:250 rw").unwrap();
+    allowed.unwrap();
 }
