@@ -67,6 +67,7 @@ fn give(
     caller: &Caller,
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, CommandError> {
+    state.check()?;
     let bundle = Bundle::of(state)?;
     if let Caller::Cdi(grant) = caller
         && bundle.cdi.first() != Some(grant)

@@ -41,11 +41,11 @@ pub enum StateError {
     #[error("the runtime follows version `{}` of the OCI runtime spec; known are 0 and 1", excerpt(.0))]
     Version(String),
     #[error(
-        "the container is `{}`; a hook for prestart or createRuntime is called while it is created",
+        "it is `{}`; a hook for prestart or createRuntime is called while a container is created",
         excerpt(.0)
     )]
     Status(String),
-    #[error("the container's process {0} is gone; the runtime may have given up")]
+    #[error("its process {0} is gone; the runtime may have given up")]
     Gone(i32),
 }
 
@@ -58,12 +58,11 @@ impl State {
         if bytes.trim_ascii().is_empty() {
             return Err(StateError::Empty);
         }
-        let state: State = json_text::parse(&bytes)?;
-        state.check()?;
-        Ok(state)
+        Ok(json_text::parse(&bytes)?)
     }
 
-    fn check(&self) -> Result<(), StateError> {
+    /// Whether a hook of this version can serve the container, as it is now.
+    pub fn check(&self) -> Result<(), StateError> {
         let major = self.oci_version.split('.').next().unwrap_or_default();
         if !matches!(major, "0" | "1") {
             return Err(StateError::Version(self.oci_version.clone()));
@@ -134,21 +133,17 @@ mod tests {
                 &text("2.0.0", "creating", me),
                 "the runtime follows version `2.0.0`",
             ),
-            (&text("1.0.2", "stopped", me), "the container is `stopped`"),
-            (
-                &text("1.0.2", "dreaming", me),
-                "the container is `dreaming`",
-            ),
-            (
-                &text("1.0.2", "creating", 0),
-                "the container's process 0 is gone",
-            ),
+            (&text("1.0.2", "stopped", me), "it is `stopped`"),
+            (&text("1.0.2", "dreaming", me), "it is `dreaming`"),
+            (&text("1.0.2", "creating", 0), "its process 0 is gone"),
             (
                 &text("1.0.2", "creating", 0x3fff_ffff),
-                "the container's process 1073741823 is gone",
+                "its process 1073741823 is gone",
             ),
         ] {
-            let error = State::read(given.as_bytes()).unwrap_err();
+            let error = State::read(given.as_bytes())
+                .and_then(|state| state.check())
+                .unwrap_err();
             let error = crate::log::chain(&error);
             assert!(error.starts_with(reason), "{error}");
         }

@@ -24,7 +24,7 @@ fn a_state_that_cannot_be_used_is_refused() {
         (
             "a process that is gone",
             state.to_string().into_bytes(),
-            &["process", "gone"],
+            &["container the-container", "process", "gone"],
         ),
     ];
     for stage in ["prestart", "create-runtime"] {
