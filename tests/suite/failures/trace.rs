@@ -74,11 +74,6 @@ impl Fault {
         ]
     }
 
-    /// Whether the call finds nothing.
-    pub(super) fn is_absence(&self) -> bool {
-        self.failure == "error=ENOENT"
-    }
-
     /// Whether the program is killed, and can print nothing.
     pub(super) fn kills(&self) -> bool {
         self.failure == KILLED
@@ -103,9 +98,9 @@ impl fmt::Display for Fault {
             call,
             number,
             failure,
-            ..
+            file,
         } = self;
-        write!(formatter, "{call} number {number}: {failure}")
+        write!(formatter, "{call} number {number} ({file:?}): {failure}")
     }
 }
 
