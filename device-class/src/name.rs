@@ -4,6 +4,7 @@ mod canonical;
 mod cdi;
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -166,6 +167,15 @@ impl TryFrom<String> for ClassName {
         // 63: the longest name part of a Kubernetes annotation key.
         check("class name", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
         Ok(ClassName(name))
+    }
+}
+
+/// For command lines.
+impl FromStr for ClassName {
+    type Err = NameError;
+
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        name.to_owned().try_into()
     }
 }
 

@@ -27,4 +27,4 @@ mod sockets;
 pub use class_devices::{ClassDevices, Whole};
 pub use inventory::Inventory;
 pub use metrics::Metrics;
-pub use run::{Options, run};
+pub use run::run;

@@ -15,13 +15,9 @@ fn main() -> ExitCode {
         Command::DeviceClass { classes, config } => {
             device_class::manifests(&classes, config.as_deref()).and_then(|text| Ok(print(&text)?))
         }
-        Command::InRoot {
-            root,
-            program,
-            arguments,
-        } => {
-            let error = host_program::enter(&root, &program, &arguments);
-            let message = format!("cannot run {}: {error}", program.display());
+        Command::InRoot(given) => {
+            let error = host_program::enter(&given.root, &given.program, &given.arguments);
+            let message = format!("cannot run {}: {error}", given.program.display());
             command_line::warn("boathook-dra", &message);
             return ExitCode::from(host_program::NOT_RUN);
         }
@@ -41,7 +37,7 @@ fn run(options: Box<Run>) -> anyhow::Result<()> {
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
-    let ended = runtime.block_on(dra::run(options.into()));
+    let ended = runtime.block_on(dra::run(*options));
     // A device scan may hang in a driver: do not wait for it.
     runtime.shutdown_timeout(std::time::Duration::from_millis(50));
     ended

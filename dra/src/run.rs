@@ -1,7 +1,6 @@
 //! The process, from its options to its end.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,6 +19,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use crate::claim::{Claims, Store, Workshop};
+use crate::cli::Run;
 use crate::inventory::Scanner;
 use crate::metrics::Metrics;
 use crate::plugin_allocations::{OwnPod, PluginAllocations};
@@ -31,62 +31,33 @@ use crate::{collect, pages};
 /// How often it is looked whether the sockets are still there.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The options of the process.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// The node's name in the cluster.
-    pub node: String,
-    /// The uid of the pod of this process, by which its sockets differ from those of the
-    /// instance that an update replaces.
-    pub instance: Option<String>,
-    /// The name of this pod.
-    pub pod: Option<String>,
-    /// The kubelet's root directory.
-    pub kubelet_dir: PathBuf,
-    /// The configuration; without it the default file, which may be absent.
-    pub config: Option<PathBuf>,
-    /// Where the host's root is mounted; `None`: where the configuration has it.
-    pub host_root: Option<PathBuf>,
-    /// The directory from which engines read CDI specifications.
-    pub cdi: PathBuf,
-    /// The hook, as a path on the host.
-    pub hook: PathBuf,
-    /// The interval of device scans when no event arrives.
-    pub rescan: Duration,
-    /// The effect of the taint of unhealthy devices.
-    pub effect: &'static str,
-    /// Where to serve metrics and health; `None`: they are not served.
-    pub http: Option<SocketAddr>,
-    /// Where to serve health alone.
-    pub probes: Option<SocketAddr>,
-}
-
 /// Runs until a signal that ends processes.
-pub async fn run(options: Options) -> Result<(), anyhow::Error> {
+pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let install = |kind| signal(kind).context("cannot install a signal handler");
     let mut terminate = install(SignalKind::terminate())?;
     let mut interrupt = install(SignalKind::interrupt())?;
     let hang_up = install(SignalKind::hangup())?;
-    let paths = Paths::new(&options.kubelet_dir, options.instance.as_deref())?;
-    let mut config = Config::load(options.config.as_deref()).context("configuration")?;
+    let on_node = options.on_node;
+    let paths = Paths::new(&on_node.kubelet_dir, options.pod_uid.as_deref())?;
+    let mut config = Config::load(on_node.config.as_deref()).context("configuration")?;
     let host_root = config.host_root.clone();
-    if let Some(root) = &options.host_root {
+    if let Some(root) = &on_node.host_root {
         config = config.mounted_at(root);
     }
     let store = Store::open(&paths.directory)?;
-    let http = listen("--http", options.http).await?;
-    let probes = listen("--probes", options.probes).await?;
+    let http = listen("--http", on_node.http).await?;
+    let probes = listen("--probes", on_node.probes).await?;
     let client = Client::try_default()
         .await
         .context("cannot configure the client of the API server")?;
-    let (name, uid) = (options.pod, options.instance);
+    let (name, uid) = (options.pod_name, options.pod_uid);
     let pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
-    let allocations = PluginAllocations::new(&options.kubelet_dir, &config.host_root, pod);
+    let allocations = PluginAllocations::new(&on_node.kubelet_dir, &config.host_root, pod);
     let claims = Claims {
-        node: options.node.clone(),
+        node: options.node_name.clone(),
         store: store.clone(),
-        cdi: options.cdi,
-        hook: options.hook,
+        cdi: on_node.cdi,
+        hook: on_node.hook,
         host_root,
         workshop: Workshop {
             root: config.host_root.clone(),
@@ -99,12 +70,17 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
     let service = Service {
         client: client.clone(),
         claims: claims.clone(),
-        node: options.node.clone(),
+        node: options.node_name.clone(),
         inventory: inventory.clone(),
         metrics: metrics.clone(),
     };
     let registry = metrics.registry();
-    let publisher = Publisher::new(client.clone(), options.node, options.effect, metrics);
+    let publisher = Publisher::new(
+        client.clone(),
+        options.node_name,
+        options.unhealthy.name(),
+        metrics,
+    );
     let (registered, is_registered) = watch::channel(false);
     let (reload, reloads) = Notifier::new();
     paths.remove_stale();
@@ -112,7 +88,7 @@ pub async fn run(options: Options) -> Result<(), anyhow::Error> {
         _ = terminate.recv() => return Ok(()),
         _ = interrupt.recv() => return Ok(()),
         () = publisher.run(inventory.clone(), is_registered.clone()) => "the publisher",
-        () = scanner.run(options.rescan, reloads) => "the scanner",
+        () = scanner.run(on_node.rescan, reloads) => "the scanner",
         () = collect::restore(claims.clone(), inventory.clone()) => "the specifications of claims",
         () = collect::run(client, claims, inventory) => "the collection of claims",
         () = pages::serve(http, Some(registry), is_registered.clone()) => "the HTTP server",

@@ -206,7 +206,7 @@ pub(crate) enum Command {
     /// List the classes and their devices on this host
     List {
         /// Only these classes
-        #[arg(value_name = "CLASS", value_parser = class_name)]
+        #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// Also classes that are not enabled
         #[arg(long)]
@@ -236,7 +236,7 @@ pub(crate) enum Command {
     /// Check the host's prerequisites and the classes, and show fixes
     Check {
         /// Only these classes
-        #[arg(value_name = "CLASS", value_parser = class_name)]
+        #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
         #[arg(long, value_name = "DIR")]
@@ -245,7 +245,7 @@ pub(crate) enum Command {
     /// Write what only the driver's programs know of the devices, for hook and plugin
     Facts {
         /// Only these classes
-        #[arg(value_name = "CLASS", value_parser = class_name)]
+        #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
     },
     /// Print what hooks have reported on this node
@@ -258,7 +258,7 @@ pub(crate) enum CdiCommand {
     /// Write the specifications of this host's devices, for engines to read
     Generate {
         /// Only these classes
-        #[arg(value_name = "CLASS", value_parser = class_name)]
+        #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// The directory of the specifications
         #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
@@ -311,10 +311,6 @@ fn level(text: &str) -> Result<LogLevel, &'static str> {
         "info" => Ok(LogLevel::Info),
         _ => Err("write error, warning or info"),
     }
-}
-
-fn class_name(text: &str) -> Result<ClassName, String> {
-    ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

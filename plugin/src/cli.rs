@@ -1,11 +1,10 @@
 //! The command line of `boathook-plugin`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command_line::{LogOptions, listen_address};
+use command_line::{LogOptions, NodeOptions, ProgramInRoot, absolute_path, seconds};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 
@@ -49,13 +48,13 @@ pub enum Command {
     /// List the devices that would be advertised
     List {
         /// Only these classes
-        #[arg(value_name = "CLASS", value_parser = class_name)]
+        #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
         /// Configuration file [default: /etc/boathook/config.toml, if it exists]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Where the host's / is mounted; paths in the configuration are relative to it
-        #[arg(long, value_name = "DIR", value_parser = absolute)]
+        #[arg(long, value_name = "DIR", value_parser = absolute_path)]
         host_root: Option<PathBuf>,
         /// Root directory of the kubelet, with the records of resource claims
         #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
@@ -67,40 +66,23 @@ pub enum Command {
     /// Fail unless the node's engine brings the hook by CDI, which `run` relies on
     CheckEngine {
         /// Where the host's / is mounted
-        #[arg(long, value_name = "DIR", default_value = "/", value_parser = absolute)]
+        #[arg(long, value_name = "DIR", default_value = "/", value_parser = absolute_path)]
         host_root: PathBuf,
         /// The engine's socket [default: each of those of the known engines that exists]
-        #[arg(long, value_name = "FILE", value_parser = absolute)]
+        #[arg(long, value_name = "FILE", value_parser = absolute_path)]
         socket: Option<PathBuf>,
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]
-    InRoot {
-        /// The root directory
-        root: PathBuf,
-        /// The path of the program below it
-        program: PathBuf,
-        /// Its arguments
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
+    InRoot(ProgramInRoot),
 }
 
 /// The options of `run`.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// Configuration file [default: /etc/boathook/config.toml, if it exists]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Where the host's / is mounted, such as /host in a container; paths in the
-    /// configuration are relative to it
-    #[arg(long, value_name = "DIR", value_parser = absolute)]
-    pub(crate) host_root: Option<PathBuf>,
-
-    /// The kubelet's root directory
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
-    pub(crate) kubelet_dir: PathBuf,
+    /// What the kubelet's drivers have in common.
+    #[command(flatten)]
+    pub(crate) node: NodeOptions,
 
     /// How to register resources with the kubelet
     #[arg(long, value_name = "METHOD", default_value = "kubelet")]
@@ -111,10 +93,6 @@ pub struct Run {
     #[arg(long)]
     pub(crate) take_over: bool,
 
-    /// Rescan interval (fallback when no event arrives)
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
-    pub(crate) rescan: Duration,
-
     /// Grace period: report a missing device as unhealthy this long before removing it
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     pub(crate) forget: Duration,
@@ -123,32 +101,9 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     pub(crate) register_timeout: Duration,
 
-    /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
-    /// disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
-    pub(crate) http: Option<SocketAddr>,
-
-    /// Listen address for /healthz and /readyz alone; disabled if unset
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
-    pub(crate) probes: Option<SocketAddr>,
-
     /// What brings the hook to a container that has devices
     #[arg(long, value_name = "WAY", default_value = "cdi")]
     pub(crate) delivery: Delivery,
-
-    /// With --delivery=cdi: the directory for CDI specifications of the devices, from which
-    /// the engine reads them
-    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = absolute)]
-    pub(crate) cdi: PathBuf,
-
-    /// The hook, as a path on the host
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = runtime_config::INSTALLED_HOOK,
-        value_parser = absolute
-    )]
-    pub(crate) hook: PathBuf,
 
     /// The log.
     #[command(flatten)]
@@ -163,23 +118,16 @@ pub(crate) enum Delivery {
     Handler,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text
-        .parse()
-        .map_err(|_| "not a number of seconds".to_owned())?;
-    let fits = (0.1..=86_400.0).contains(&seconds);
-    fits.then(|| Duration::from_secs_f64(seconds))
-        .ok_or_else(|| "not from 0.1 to 86400".to_owned())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    let is_absolute = path.is_absolute();
-    is_absolute
-        .then_some(path)
-        .ok_or_else(|| "not an absolute path".to_owned())
-}
-
-fn class_name(text: &str) -> Result<ClassName, String> {
-    ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())
+    #[test]
+    fn the_default_hook_is_the_one_that_is_installed() {
+        let cli = Cli::parse_from(["boathook-plugin"]);
+        assert_eq!(
+            cli.run.node.hook,
+            PathBuf::from(runtime_config::INSTALLED_HOOK)
+        );
+    }
 }

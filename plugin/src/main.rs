@@ -34,13 +34,9 @@ fn main() -> ExitCode {
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())
         }
-        Some(Command::InRoot {
-            root,
-            program,
-            arguments,
-        }) => {
-            let error = host_program::enter(&root, &program, &arguments);
-            let message = format!("cannot run {}: {error}", program.display());
+        Some(Command::InRoot(given)) => {
+            let error = host_program::enter(&given.root, &given.program, &given.arguments);
+            let message = format!("cannot run {}: {error}", given.program.display());
             command_line::warn("boathook-plugin", &message);
             Ok(ExitCode::from(host_program::NOT_RUN))
         }

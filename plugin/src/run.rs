@@ -46,10 +46,11 @@ const WATCH_AGAIN: Duration = Duration::from_secs(300);
 
 /// Runs until a signal that ends processes.
 pub async fn run(options: Run) -> Result<(), RunError> {
-    let kubelet = KubeletDir::new(options.kubelet_dir)?;
-    let mut config = Config::load(options.config.as_deref())?;
+    let node = options.node;
+    let kubelet = KubeletDir::new(node.kubelet_dir)?;
+    let mut config = Config::load(node.config.as_deref())?;
     let host_root = config.host_root.clone();
-    if let Some(root) = &options.host_root {
+    if let Some(root) = &node.host_root {
         config = config.mounted_at(root);
     }
     let mut ends = EndSignals::new().map_err(RunError::Signals)?;
@@ -60,7 +61,7 @@ pub async fn run(options: Run) -> Result<(), RunError> {
     }
     let metrics = Metrics::default();
     let by_cdi = options.delivery == Delivery::Cdi;
-    let cdi = by_cdi.then(|| CdiFiles::new(options.cdi, options.hook, host_root));
+    let cdi = by_cdi.then(|| CdiFiles::new(node.cdi, node.hook, host_root));
     let source = ScanParameters {
         config,
         forget: options.forget,
@@ -84,8 +85,8 @@ pub async fn run(options: Run) -> Result<(), RunError> {
         scans: scans.clone(),
     };
     let (all, probes_alone) = (pages(Some(page)), pages(None));
-    let http = listen("--http", options.http).await?;
-    let probes = listen("--probes", options.probes).await?;
+    let http = listen("--http", node.http).await?;
+    let probes = listen("--probes", node.probes).await?;
     let (reload, reloads) = Notifier::new();
     let (sockets_changed, socket_changes) = Notifier::new();
     let context = Context {
@@ -104,7 +105,7 @@ pub async fn run(options: Run) -> Result<(), RunError> {
     let ended = tokio::select! {
         name = ends.next() => { tracing::info!("received {name}, exiting"); Ok(()) }
         () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
-        () = watcher.run(options.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
+        () = watcher.run(node.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
         () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
         () = serve_pages(http, all) => Err(RunError::Part("the HTTP server")),
         () = serve_pages(probes, probes_alone) => Err(RunError::Part("the server of probes")),

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use device_class::name::ClassName;
 
-use super::class_name;
-
 /// The commands on class files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClassCommand {
@@ -48,7 +46,7 @@ pub(crate) enum ClassCommand {
         /// The directory for the file host.txt, which must not exist yet
         directory: PathBuf,
         /// Only what this class reads; can be given several times
-        #[arg(long = "class", value_name = "CLASS", value_parser = class_name)]
+        #[arg(long = "class", value_name = "CLASS")]
         classes: Vec<ClassName>,
     },
     /// Print a JSON Schema of class files, for editors

@@ -142,7 +142,7 @@ fn what_can_not_work_ends_the_process_with_one_line() {
             1,
             "configuration: /nonexistent.toml: cannot be opened: No such file",
         ),
-        (&["--rescan", "0"], 2, "not from 0.1 to 86400"),
+        (&["--rescan", "0"], 2, "give a number of seconds from 0.1"),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
         let output = command.args(arguments).output().unwrap();

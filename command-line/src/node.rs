@@ -1,0 +1,81 @@
+//! Options of the programs that serve the kubelet on a node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::listen_address;
+
+/// Where the host's parts are, and how often devices are looked for.
+#[derive(Debug, Args)]
+pub struct NodeOptions {
+    /// Configuration file [default: /etc/boathook/config.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Where the host's / is mounted, such as /host in a container; paths in the
+    /// configuration are relative to it
+    #[arg(long, value_name = "DIR", value_parser = absolute_path)]
+    pub host_root: Option<PathBuf>,
+
+    /// The kubelet's root directory
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+
+    /// Directory of CDI specifications, from which the engine reads them
+    #[arg(long, value_name = "DIR", default_value = "/var/run/cdi", value_parser = absolute_path)]
+    pub cdi: PathBuf,
+
+    /// The hook, as a path on the host
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/opt/boathook/current/bin/boathook",
+        value_parser = absolute_path
+    )]
+    pub hook: PathBuf,
+
+    /// Rescan interval (fallback when no event arrives)
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub rescan: Duration,
+
+    /// Listen address for /metrics, /healthz and /readyz, such as 127.0.0.1:9911;
+    /// disabled if unset
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    pub http: Option<SocketAddr>,
+
+    /// Listen address for /healthz and /readyz alone; disabled if unset
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen_address)]
+    pub probes: Option<SocketAddr>,
+}
+
+/// A program to execute in another root directory.
+#[derive(Debug, Args)]
+pub struct ProgramInRoot {
+    /// The root directory
+    pub root: PathBuf,
+    /// The path of the program below it
+    pub program: PathBuf,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<String>,
+}
+
+/// For clap: a path from the root.
+pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err("give an absolute path".to_owned()),
+    }
+}
+
+/// For clap: a time from 0.1 s to a day.
+pub fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds @ 0.1..=86_400.0) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("give a number of seconds from 0.1 to 86400".to_owned()),
+    }
+}
