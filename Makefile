@@ -53,7 +53,8 @@ unit: ## Run the tests that need no root, no packages and no other program
 	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --test '*'
 
 test: ## Install what the tests need, build, and run every test
-	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man secilc
+	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man secilc \
+		qemu-system-$(if $(filter aarch64-%,$(TARGET)),arm,x86) kmod e2fsprogs
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
@@ -104,11 +105,19 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 	BOATHOOK_TESTS_PROGRAMS=$(ARM64_PROGRAMS) cargo test --package boathook-tests --test suite \
 		--no-fail-fast cli:: -- $(NOT_EMULATED_CLI)
 
-test-vm: ## Use devices of real drivers in virtual machines (as root; long); KERNELS="5.10 6.1 6.12 newest" CASES="camera rdma"
-	scripts/install-test-packages qemu-system-x86 kmod debootstrap busybox-static e2fsprogs
-	scripts/build-programs release $(TARGET) hook node
-	BOATHOOK_VM_KERNELS="$(KERNELS)" BOATHOOK_VM_CASES="$(CASES)" BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) \
-		cargo test --package boathook-tests --test suite vm:: -- --ignored --nocapture
+# Debian's name of the architecture of test-vm's machines.
+ARCH = $(if $(filter aarch64-%,$(TARGET)),arm64,amd64)
+VM_TARGET = $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
+
+test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
+test-vm: ## Use devices of real drivers in virtual machines (as root; long); KERNELS="5.10 6.1 6.12 newest" CASES="camera rdma" ARCH=arm64
+	scripts/install-test-packages kmod debootstrap busybox-static e2fsprogs \
+		$(if $(filter arm64,$(ARCH)),qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross,qemu-system-x86)
+	scripts/build-programs release $(VM_TARGET) hook node
+	BOATHOOK_VM_ARCH=$(ARCH) BOATHOOK_VM_KERNELS="$(KERNELS)" BOATHOOK_VM_CASES="$(CASES)" \
+		BOATHOOK_TESTS_PROGRAMS=$(abspath $(or $(CARGO_TARGET_DIR),target))/$(VM_TARGET)/release/programs \
+		cargo test --package boathook-tests --test suite vm::containers -- --ignored --nocapture
 
 attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)
 	scripts/install-test-packages runc busybox-static musl-tools podman

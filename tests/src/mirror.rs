@@ -103,7 +103,19 @@ impl Mirror {
 
     /// Makes a minimal root file system with these packages.
     pub(crate) fn fetch(&self, packages: &str, directory: &Path) -> Result<()> {
+        self.debootstrap(&[], packages, directory)
+    }
+
+    /// The same for an architecture of Debian whose programs this machine cannot run: the
+    /// packages are unpacked or lie there until `/debootstrap/debootstrap --second-stage`
+    /// installs them.
+    pub(crate) fn unpack(&self, packages: &str, arch: &str, directory: &Path) -> Result<()> {
+        self.debootstrap(&["--foreign", "--arch", arch], packages, directory)
+    }
+
+    fn debootstrap(&self, options: &[&str], packages: &str, directory: &Path) -> Result<()> {
         let mut command = Command::new(DEBOOTSTRAP);
+        command.args(options);
         if let Some(keyring) = &self.keyring {
             command
                 .arg("--force-check-gpg")

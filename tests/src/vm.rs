@@ -5,9 +5,11 @@
 //! Debian's kernels, and the guest agent runs commands in it. What the machine writes to
 //! its disks is gone when it ends.
 
+mod architecture;
 mod channel;
 mod disks;
 mod kernel;
+mod once;
 mod payload;
 
 use std::fs;
@@ -23,21 +25,22 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+pub use architecture::Architecture;
 use channel::Channel;
 pub use kernel::Kernel;
+pub use once::run_once;
 pub use payload::Payload;
 
 use crate::captured::Captured;
 use crate::{mirror, privilege, scratch};
 
-const QEMU: &str = "/usr/bin/qemu-system-x86_64";
-/// An emulated processor, since one cannot rely on KVM where tests run.
-const MACHINE: &str = "-accel tcg,thread=multi -cpu max -smp 2 -m 2048 -machine q35 \
-                       -nodefaults -no-user-config -display none \
-                       -device virtio-serial -chardev socket,id=agent,path={dir}/agent,server=on,wait=off \
-                       -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
-                       -qmp unix:{dir}/monitor,server=on,wait=off -serial file:{dir}/console";
-const COMMAND_LINE: &str = "console=ttyS0 intel_iommu=on no_timer_check loglevel=4 panic=1";
+const MACHINE: &str = "-accel tcg,thread=multi -smp 2 -m 2048 -nodefaults -no-user-config \
+                       -display none -serial file:{dir}/console";
+/// How a command gets into it, and QEMU is told of changes.
+const AGENT: &str = "-device virtio-serial -chardev socket,id=agent,path={dir}/agent,server=on,wait=off \
+                     -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
+                     -qmp unix:{dir}/monitor,server=on,wait=off";
+const COMMAND_LINE: &str = "loglevel=4 panic=1";
 /// How long it may take to boot, on a busy machine.
 const BOOT: Duration = Duration::from_secs(600);
 /// How long a command may take.
@@ -46,16 +49,13 @@ const COMMAND: Duration = Duration::from_secs(240);
 const PATH: &str =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/root/boathook/bin";
 
-/// Why there can be none here, if there cannot.
-pub fn missing() -> Option<String> {
-    let programs = [(QEMU, "qemu-system-x86"), ("/sbin/depmod", "kmod")];
+/// Why there can be none of this architecture here, if there cannot.
+pub fn missing(architecture: Architecture) -> Option<String> {
+    let depmod = Path::new("/sbin/depmod");
     privilege::missing_for_engines()
         .or_else(mirror::missing)
-        .or_else(|| {
-            let mut programs = programs.into_iter();
-            let (program, package) = programs.find(|(program, _)| !Path::new(program).is_file())?;
-            Some(format!("needs {program} (package {package})"))
-        })
+        .or_else(|| architecture.missing())
+        .or_else(|| (!depmod.is_file()).then(|| "needs /sbin/depmod (package kmod)".to_string()))
 }
 
 /// A machine that has booted. Ended when dropped.
@@ -71,34 +71,13 @@ impl Vm {
     /// Boots a kernel, with these options of QEMU beside the usual ones, in which `{dir}`
     /// is [`Vm::directory`]; and puts the payload's files into it.
     pub fn boot(kernel: &Kernel, devices: &str, payload: &Payload) -> Result<Self> {
-        let files = kernel.files()?;
-        // In the order in which the initramfs expects them.
-        let disks = [
-            disks::root()?,
-            files.join("modules.ext4"),
-            payload.archive(),
-        ];
+        let root = disks::root(kernel.architecture())?;
         let directory = scratch::directory("vm")?;
         let at = directory.path();
-        let mut command = Command::new(QEMU);
-        for option in [MACHINE, devices]
-            .iter()
-            .flat_map(|some| some.split_whitespace())
-        {
-            command.arg(option.replace("{dir}", &at.display().to_string()));
-        }
-        for disk in disks {
-            let file = disk.display();
-            let drive = format!("if=virtio,format=raw,cache=unsafe,snapshot=on,file={file}");
-            command.args(["-drive", &drive]);
-        }
+        let mut command = qemu(kernel, &root, "snapshot=on", at)?;
         command
-            .args(["-append", COMMAND_LINE, "-kernel"])
-            .arg(files.join("vmlinuz"))
-            .arg("-initrd")
-            .arg(files.join("initramfs"))
-            // For what is written to the disks.
-            .env("TMPDIR", at)
+            .args(options(&format!("{AGENT} {devices}"), at))
+            .args(["-drive", &drive(&payload.archive(), "snapshot=on")])
             .stdin(Stdio::null());
         let qemu = command.spawn().context("cannot start QEMU")?;
         let mut vm = Self {
@@ -193,11 +172,54 @@ impl Vm {
 
     /// The end of what the kernel and systemd printed.
     fn console(&self) -> String {
-        let text = fs::read(self.directory().join("console")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(30)..].join("\n")
+        end_of(&console(self.directory()))
     }
+}
+
+/// QEMU with a kernel and, as the first disks, the root and the modules: the initramfs
+/// expects them in this order. `written` tells what becomes of what is written to the root.
+fn qemu(kernel: &Kernel, root: &Path, written: &str, directory: &Path) -> Result<Command> {
+    let files = kernel.files()?;
+    let architecture = kernel.architecture();
+    let append = format!("{} {COMMAND_LINE}", architecture.command_line());
+    let mut command = Command::new(architecture.qemu());
+    command
+        .args(options(architecture.machine(), directory))
+        .args(options(MACHINE, directory))
+        .args(["-drive", &drive(root, written)])
+        .args(["-drive", &drive(&files.join("modules.ext4"), "snapshot=on")])
+        .args(["-append", &append, "-kernel"])
+        .arg(files.join("vmlinuz"))
+        .arg("-initrd")
+        .arg(files.join("initramfs"))
+        // For what is written to the disks.
+        .env("TMPDIR", directory);
+    Ok(command)
+}
+
+/// Options of QEMU one by one, in which `{dir}` is the directory.
+fn options(text: &str, directory: &Path) -> Vec<String> {
+    let directory = directory.display().to_string();
+    let words = text.split_whitespace();
+    words
+        .map(|word| word.replace("{dir}", &directory))
+        .collect()
+}
+
+fn drive(file: &Path, written: &str) -> String {
+    let file = file.display();
+    format!("if=virtio,format=raw,cache=unsafe,{written},file={file}")
+}
+
+/// What was printed on the console of the machine whose files are here.
+fn console(directory: &Path) -> String {
+    let text = fs::read(directory.join("console")).unwrap_or_default();
+    String::from_utf8_lossy(&text).replace('\r', "")
+}
+
+fn end_of(console: &str) -> String {
+    let lines: Vec<_> = console.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
 }
 
 impl Drop for Vm {

@@ -30,7 +30,7 @@
 //! - `release`: archives, packages and the image as a user downloads them
 //! - `runc`: the hook in real containers; needs root and runc
 //! - `vm`: devices of real drivers, in a virtual machine; needs root, QEMU and debootstrap,
-//!   and runs by `make test-vm` alone
+//!   and but for one device (`boot`) runs by `make test-vm` alone
 
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]

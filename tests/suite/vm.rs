@@ -1,6 +1,7 @@
 //! Devices of real drivers, in a virtual machine (`make test-vm`): containers use them, on
 //! Debian's kernels, with systemd, udev, AppArmor and the engines as users have them.
 
+mod boot;
 mod case;
 mod devices;
 mod host;
@@ -8,13 +9,15 @@ mod pci;
 mod rdma;
 mod usb;
 
-use harness::vm::{self, Kernel, Payload, Vm};
+use harness::vm::{self, Architecture, Kernel, Payload, Vm};
 
 use case::{Case, Outcome};
 
 /// Which kernels and cases are tested, separated by spaces; all if unset or empty.
 const KERNELS: &str = "BOATHOOK_VM_KERNELS";
 const CASES: &str = "BOATHOOK_VM_CASES";
+/// Debian's name of the machine's architecture; this machine's if unset or empty.
+const ARCHITECTURE: &str = "BOATHOOK_VM_ARCH";
 
 /// The hardware, beside what every machine has.
 const HARDWARE: [&str; 3] = [usb::HARDWARE, rdma::HARDWARE, pci::HARDWARE];
@@ -33,18 +36,22 @@ fn all_cases() -> Vec<Case> {
 #[test]
 #[ignore = "takes minutes for each kernel: make test-vm"]
 fn containers_use_devices_of_real_drivers() {
-    if let Some(reason) = vm::missing() {
-        return skip::report(module_path!(), &reason);
-    }
     let chosen = |variable: &str| std::env::var(variable).unwrap_or_default();
     let (kernels, cases) = (chosen(KERNELS), chosen(CASES));
+    let architecture = match chosen(ARCHITECTURE).trim() {
+        "" => Architecture::of_this_machine().expect("amd64 or arm64"),
+        name => Architecture::named(name).unwrap(),
+    };
+    if let Some(reason) = vm::missing(architecture) {
+        return skip::report(module_path!(), &reason);
+    }
     let kernels = match kernels.trim() {
         "" => "5.10 6.1 6.12 newest",
         some => some,
     };
     let mut failed = Vec::new();
     for name in kernels.split_whitespace() {
-        let kernel = Kernel::named(name).unwrap();
+        let kernel = Kernel::named(name, architecture).unwrap();
         println!("Linux {}", kernel.version().unwrap());
         let is_chosen =
             |case: &&Case| cases.is_empty() || cases.split(' ').any(|name| name == case.name);

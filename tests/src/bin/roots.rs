@@ -1,18 +1,20 @@
 //! `roots`: makes the root file systems that take longest, those of later engines and of
-//! hosts with systemd, while other tests run. A test whose root cannot be had is skipped and
-//! says why.
+//! hosts with systemd, and fetches a kernel, while other tests run. A test whose root cannot
+//! be had is skipped and says why.
 
 use anyhow::Result;
 use harness::engine_root::Generation;
 use harness::systemd_host::Distribution;
+use harness::vm::Kernel;
 
 fn main() {
     // In the order of the tests that need them.
-    let roots: [fn() -> Result<()>; 4] = [
+    let roots: [fn() -> Result<()>; 5] = [
         || Distribution::OfThisMachine.directory().map(drop),
         || Distribution::Ubuntu1804.directory().map(drop),
         || Generation::Forky.root().map(drop),
         || Generation::Resolute.root().map(drop),
+        || Kernel::of_every_run().map_or(Ok(()), |kernel| kernel.version().map(drop)),
     ];
     for root in roots {
         if let Err(error) = root() {

@@ -6,6 +6,7 @@ use std::{fmt, fs};
 
 use anyhow::{Context, Result};
 
+use super::Architecture;
 use crate::binaries;
 use crate::captured::Captured;
 use crate::mirror::Mirror;
@@ -24,28 +25,52 @@ const KERNELS: [(&str, &str); 4] = [
 pub struct Kernel {
     name: &'static str,
     release: &'static str,
+    architecture: Architecture,
 }
 
 impl Kernel {
     /// That with this name: `5.10`, `6.1`, `6.12` or `newest`.
-    pub fn named(wanted: &str) -> Result<Self> {
+    pub fn named(wanted: &str, architecture: Architecture) -> Result<Self> {
         let mut known = KERNELS.into_iter();
         let found = known.find(|(name, _)| *name == wanted);
         let (name, release) = found.with_context(|| format!("no kernel {wanted}: {KERNELS:?}"))?;
-        Ok(Self { name, release })
+        Ok(Self {
+            name,
+            release,
+            architecture,
+        })
+    }
+
+    /// That which every run of the tests boots, if there is one of this machine's
+    /// architecture.
+    pub fn of_every_run() -> Option<Self> {
+        Self::named("6.1", Architecture::of_this_machine()?).ok()
+    }
+
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    /// Why it cannot be booted here, if it cannot. It is fetched to find out.
+    pub fn missing(&self) -> Option<String> {
+        super::missing(self.architecture).or_else(|| {
+            let failed = self.files().err();
+            failed.map(|error| format!("{error:#}"))
+        })
     }
 
     /// The directory that `scripts/debian-kernel` makes.
     pub(super) fn files(&self) -> Result<PathBuf> {
         let script = binaries::source_tree().join("scripts/debian-kernel");
-        let name = format!("kernel-{}", self.name);
+        let architecture = self.architecture.name();
+        let name = format!("kernel-{}-{architecture}", self.name);
         cached(&name, std::slice::from_ref(&script), |tree| {
             let mirror = Mirror::of_this_machine()?;
             let mut command = Command::new(&script);
             command
                 .arg(self.release)
                 .args(mirror.address)
-                .arg("amd64")
+                .arg(architecture)
                 .arg(tree.top());
             Captured::run(&mut command)?.success().map(drop)
         })

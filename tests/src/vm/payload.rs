@@ -1,4 +1,4 @@
-//! What a test brings into the machine: the release, and images.
+//! What a test brings into the machine: the release, and programs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,8 +8,6 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::captured::Captured;
-use crate::image::Image;
-use crate::rootfs::Rootfs;
 use crate::{binaries, scratch};
 
 /// Files for the machine. Removed when dropped.
@@ -17,9 +15,8 @@ use crate::{binaries, scratch};
 pub struct Payload(TempDir);
 
 impl Payload {
-    /// The release at `/root/boathook`, as its archive has it, and the image of
-    /// [`Rootfs::Busybox`] at `/root/busybox.tar`, and the programs of `tests/programs/vm`
-    /// at `/root/programs`.
+    /// The release at `/root/boathook`, as its archive has it, and the programs of
+    /// `tests/programs/vm` at `/root/programs`.
     pub fn new() -> Result<Self> {
         let payload = Self(scratch::directory("payload")?);
         let root = payload.0.path().join("tree/root");
@@ -30,10 +27,6 @@ impl Payload {
             .arg(programs.parent().context("no directory of programs")?)
             .arg(root.join("boathook"));
         Captured::run(&mut release)?.success()?;
-        fs::copy(
-            Image::new(Rootfs::Busybox)?.layer(),
-            root.join("busybox.tar"),
-        )?;
         let mut programs = Command::new("cp");
         programs
             .arg("--recursive")

@@ -47,8 +47,10 @@ pub(super) fn install(vm: &mut Vm) -> Result<()> {
         "/root/boathook/bin/boathook-init install --restart >&2
         cat >/usr/local/bin/full <<'END'\n{FULL}END
         chmod 755 /usr/local/bin/full
-        mkdir /root/busybox; tar -xf /root/busybox.tar -C /root/busybox
-        docker import /root/busybox.tar busybox; podman import --quiet /root/busybox.tar busybox"
+        cd /root; mkdir -p busybox/{{bin,dev,etc,proc,root,run,sbin,sys,tmp,usr/bin,usr/sbin}}
+        cp /bin/busybox busybox/bin; chroot busybox /bin/busybox --install
+        tar -cf busybox.tar -C busybox .
+        docker import busybox.tar busybox; podman import --quiet busybox.tar busybox"
     ))
     .map(drop)
 }

@@ -1,4 +1,4 @@
-//! PCI devices for user space, behind QEMU's IOMMU.
+//! PCI devices for user space, behind the machine's IOMMU.
 
 use anyhow::Result;
 use harness::vm::Vm;
@@ -6,7 +6,7 @@ use harness::vm::Vm;
 use super::case::{Case, expect};
 
 /// A spare card, and one with virtual functions.
-pub(super) const HARDWARE: &str = "-device intel-iommu,intremap=off -device edu,addr=0x11 \
+pub(super) const HARDWARE: &str = "-device edu,addr=0x11 \
     -device pcie-root-port,id=root,slot=1,chassis=1,addr=0x12 -device nvme-subsys,id=subsystem \
     -device nvme,serial=1,subsys=subsystem,bus=root,sriov_max_vfs=2,sriov_vq_flexible=4,sriov_vi_flexible=2";
 

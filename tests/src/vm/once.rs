@@ -1,0 +1,72 @@
+//! A machine that does one thing and turns itself off.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::{Kernel, console, disks, end_of, qemu};
+use crate::captured::Captured;
+use crate::scratch;
+
+/// Process 1. The lines are a program of their own, so that the first that fails ends them.
+const INIT: &str = "#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+/bin/sh -eu /steps && echo all steps done
+sync
+exec busybox poweroff -f
+";
+const LAST: &str = "all steps done";
+
+/// Boots a kernel with the files of this directory as its root, runs the lines of a shell,
+/// and gives what was printed on the console.
+pub fn run_once(kernel: &Kernel, files: &Path, steps: &str, limit: Duration) -> Result<String> {
+    let directory = scratch::directory("vm")?;
+    let root = directory.path().join("root.ext4");
+    write_init(files, steps)?;
+    disks::image(files, &root, "256M")?;
+    run_init(kernel, &root, limit)
+}
+
+/// Makes process 1 for a root with a shell, and with busybox when the steps are done.
+pub(super) fn write_init(files: &Path, steps: &str) -> Result<()> {
+    let init = files.join("sbin/init");
+    // It may be a link to busybox, or absent.
+    let _ = fs::remove_file(&init);
+    fs::write(&init, INIT)?;
+    fs::set_permissions(&init, Permissions::from_mode(0o755))?;
+    fs::write(files.join("steps"), steps)?;
+    Ok(())
+}
+
+/// Boots a kernel on the image of such a root, which keeps what is written.
+pub(super) fn run_init(kernel: &Kernel, root: &Path, limit: Duration) -> Result<String> {
+    let directory = scratch::directory("vm")?;
+    let qemu = qemu(kernel, root, "snapshot=off", directory.path())?;
+    // The machine ends as well when the kernel panics, and soon after the tests.
+    let mut command = Command::new("timeout");
+    command
+        .args(["--signal=KILL", &limit.as_secs().to_string()])
+        .arg(qemu.get_program())
+        .args(qemu.get_args())
+        .arg("-no-reboot")
+        .env("TMPDIR", directory.path());
+    let ended = Captured::run(&mut command)?;
+    let console = console(directory.path());
+    if !console.lines().any(|line| line == LAST) {
+        bail!(
+            "the machine did not do all steps ({}, limit {limit:?}): {}\n\
+             its console ends with:\n{}",
+            ended.status,
+            ended.stderr,
+            end_of(&console)
+        );
+    }
+    Ok(console)
+}
