@@ -54,7 +54,7 @@ unit: ## Run the tests that need no root, no packages and no other program
 
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man secilc \
-		qemu-system-$(if $(filter aarch64-%,$(TARGET)),arm,x86) kmod e2fsprogs
+		qemu-system-$(if $(filter aarch64-%,$(TARGET)),arm,x86) kmod e2fsprogs debian-archive-keyring
 	scripts/install-helm
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
@@ -112,7 +112,7 @@ VM_TARGET = $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
 test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
 test-vm: ## Use devices of real drivers in virtual machines (as root; long); KERNELS="5.10 6.1 6.12 newest" CASES="camera rdma" ARCH=arm64
-	scripts/install-test-packages kmod debootstrap busybox-static e2fsprogs \
+	scripts/install-test-packages kmod debootstrap busybox-static e2fsprogs debian-archive-keyring \
 		$(if $(filter arm64,$(ARCH)),qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross,qemu-system-x86)
 	scripts/build-programs release $(VM_TARGET) hook node
 	BOATHOOK_VM_ARCH=$(ARCH) BOATHOOK_VM_KERNELS="$(KERNELS)" BOATHOOK_VM_CASES="$(CASES)" \

@@ -58,6 +58,15 @@ impl Mirror {
         })
     }
 
+    /// Where Debian's releases are: for a machine of Debian where its apt takes its own.
+    pub(crate) fn address_of_debian() -> Result<String> {
+        let is_debian = |line: &str| line == "ID=debian";
+        let here = fs::read_to_string("/etc/os-release")?;
+        let own = here.lines().any(is_debian).then(Self::of_this_machine);
+        let own = own.transpose()?.and_then(|mirror| mirror.address);
+        Ok(own.unwrap_or_else(|| "http://deb.debian.org/debian".to_string()))
+    }
+
     /// Debian's next release, from where apt on this machine takes this machine's
     /// release, which must be one of Debian.
     pub(crate) fn of_debian_forky() -> Result<Self> {

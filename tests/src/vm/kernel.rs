@@ -65,11 +65,10 @@ impl Kernel {
         let architecture = self.architecture.name();
         let name = format!("kernel-{}-{architecture}", self.name);
         cached(&name, std::slice::from_ref(&script), |tree| {
-            let mirror = Mirror::of_this_machine()?;
             let mut command = Command::new(&script);
             command
                 .arg(self.release)
-                .args(mirror.address)
+                .arg(Mirror::address_of_debian()?)
                 .arg(architecture)
                 .arg(tree.top());
             Captured::run(&mut command)?.success().map(drop)

@@ -42,7 +42,12 @@ fn a_container_reads_a_camera_of_a_real_driver() {
     let Some(kernel) = Kernel::of_every_run() else {
         return skip::report(module_path!(), "needs amd64 or arm64");
     };
-    if let Some(reason) = kernel.missing() {
+    let no_runc = || {
+        runc::program()
+            .is_none()
+            .then(|| "needs runc (package runc)".to_string())
+    };
+    if let Some(reason) = kernel.missing().or_else(no_runc) {
         return skip::report(module_path!(), &reason);
     }
     let root = scratch::directory("root").unwrap();

@@ -27,6 +27,16 @@ pub(super) const CASES: &[Case] = &[
         test: tun,
     },
     Case {
+        name: "kvm",
+        modules: &["kvm_amd"],
+        test: kvm,
+    },
+    Case {
+        name: "loader",
+        modules: &[],
+        test: loader,
+    },
+    Case {
         name: "disks",
         modules: &["null_blk nr_devices=2", "zram", "loop"],
         test: disks,
@@ -96,6 +106,45 @@ fn tun(vm: &mut Vm) -> Result<String> {
     )?;
     expect(&seen, "ours")?;
     Ok("a container makes an interface".to_string())
+}
+
+/// A machine is made; the emulated processor has SVM.
+fn kvm(vm: &mut Vm) -> Result<String> {
+    // KVM_GET_API_VERSION and KVM_CREATE_VM (linux/kvm.h).
+    let seen = vm.run(
+        "full -e KVM_VISIBLE_DEVICES=all -- perl -e '
+            open(my $kvm, \"+<\", \"/dev/kvm\") or die \"open: $!\";
+            print \"version: \", ioctl($kvm, 0xae00, 0), \"\\n\";
+            ioctl($kvm, 0xae01, 0) or die \"no machine: $!\"; print \"made\\n\"'",
+    )?;
+    ensure!(seen == "version: 12\nmade\n", "{seen}");
+    vm.run("modprobe -r kvm_amd")?;
+    Ok("a container makes a machine".to_string())
+}
+
+/// Debian's loader finds a library of the host by its name, before and after an `ldconfig`.
+fn loader(vm: &mut Vm) -> Result<String> {
+    let class = r#"
+        request = { env = "LOADER_VISIBLE_DEVICES" }
+        library_directories = ["/srv"]
+        discover = [{ count = 1, nodes = ["/dev/null"] }]
+        device = { id = "loader" }
+        [[edits]]
+        libraries = ["libvndr.so.2"]"#;
+    // With a name that the image does not have, and where the image has another directory.
+    vm.run(
+        "mount -t tmpfs -o mode=755 none /srv
+        sed s/libyajl.so.2/libvndr.so.2/g /usr/lib/*/libyajl.so.2 >/srv/libvndr.so.2",
+    )?;
+    let load_it = "
+        full -e LOADER_VISIBLE_DEVICES=all -- sh -euc '
+            load() { perl -MDynaLoader -e \"DynaLoader::dl_load_file(q(libvndr.so.2)) or die DynaLoader::dl_error(); print q(loaded )\"; }
+            ldconfig -p | grep -o \"libvndr.so.2 .*\"; load; ldconfig; load'";
+    let seen = with_class(vm, "loader", class, load_it)?;
+    vm.run("umount /srv")?;
+    expect(&seen, "=> /usr/lib/boathook/lib/libvndr.so.2")?;
+    expect(&seen, "loaded loaded ")?;
+    Ok("Debian's loader finds a library, also after ldconfig".to_string())
 }
 
 /// Block devices are read and written; one that was not requested is refused.
