@@ -2,8 +2,10 @@
 //! sleeps in the kernel until he is killed, or it is taken away.
 
 use std::fs::File;
+use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -12,8 +14,9 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 #[derive(Debug)]
 pub struct Hanging {
     at: PathBuf,
-    /// Its FUSE server's end, from which nobody reads.
-    _server: File,
+    /// Its FUSE server's end, from which nobody reads but the reader.
+    server: File,
+    reader: Option<JoinHandle<()>>,
 }
 
 /// Why there can be none; `None` if there can.
@@ -39,14 +42,62 @@ impl Hanging {
             .with_context(|| format!("cannot mount over {}", directory.display()))?;
         Ok(Self {
             at: directory.to_path_buf(),
-            _server: server,
+            server,
+            reader: None,
         })
+    }
+
+    /// The same with a server that takes all that it is asked, and says nothing of names: who
+    /// looks one up cannot be killed.
+    pub fn taking(directory: &Path) -> Result<Self> {
+        let mut hanging = Self::over(directory)?;
+        let server = hanging.server.try_clone()?;
+        hanging.reader = Some(thread::spawn(move || take(server)));
+        Ok(hanging)
+    }
+}
+
+/// Serves until the file system is gone (include/uapi/linux/fuse.h, version 7.31).
+fn take(mut server: File) {
+    const LOOKUP: u32 = 1;
+    const FORGET: u32 = 2;
+    const GETATTR: u32 = 3;
+    const INIT: u32 = 26;
+    const INTERRUPT: u32 = 36;
+    const BATCH_FORGET: u32 = 42;
+    let mut asked = vec![0; 1 << 20];
+    while let Ok(40..) = server.read(&mut asked) {
+        let mut fields = asked.chunks_exact(4).skip(1);
+        let opcode = fields.next().map_or(0, |field| {
+            u32::from_ne_bytes(field.try_into().unwrap_or_default())
+        });
+        let (error, answer): (i32, Vec<u32>) = match opcode {
+            LOOKUP | FORGET | INTERRUPT | BATCH_FORGET => continue,
+            // fuse_init_out: the version, and the longest write.
+            INIT => (0, [&[7, 31, 0, 0, 0, 4096][..], &[0; 10]].concat()),
+            // fuse_attr_out: valid for days; a directory of root's.
+            GETATTR => {
+                let mut answer = [0; 26];
+                (answer[0], answer[4], answer[19], answer[20]) = (1_000_000, 1, 0o40_755, 2);
+                (0, answer.to_vec())
+            }
+            _ => (-libc::ENOSYS, Vec::new()),
+        };
+        let length = u32::try_from(16 + 4 * answer.len()).unwrap_or_default();
+        let mut message = length.to_ne_bytes().to_vec();
+        message.extend(error.to_ne_bytes());
+        message.extend(&asked[8..16]);
+        message.extend(answer.into_iter().flat_map(u32::to_ne_bytes));
+        let _ = server.write_all(&message);
     }
 }
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        // With the server's end all who wait get an error.
-        let _ = umount2(&self.at, MntFlags::MNT_DETACH);
+        // All who wait get an error, also where the file system is mounted elsewhere.
+        let _ = umount2(&self.at, MntFlags::MNT_DETACH | MntFlags::MNT_FORCE);
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::cgroup::SpecRules;
 use crate::container::ContainerRoot;
 use crate::oci::CdiGrant;
 use crate::planner::{self, Caller};
-use crate::sys::deadline::Stage;
+use crate::sys::deadline::{self, Deadline, Stage};
 
 /// What was taken away.
 pub(crate) struct Detached {
@@ -28,6 +28,7 @@ pub(crate) fn detach(
     named: &[CdiGrant],
     config: &Config,
 ) -> Result<Detached, LiveError> {
+    let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
     let mut running = Running::open(found, config)?;
     let is_named = |device: &Device, grant: &CdiGrant| {
         let mut names = grant.device.split(',');
@@ -61,6 +62,7 @@ pub(crate) fn detach(
             || named.iter().any(|grant| is_named(device, grant))
     });
     running.bundle.attached = record.attached();
+    Stage::Planning.begin();
     let mut keep = Vec::new();
     if let Ok(plan) = planner::plan_for(&running.bundle, &Caller::User, config) {
         keep = apply::rules_of(&plan);
@@ -72,6 +74,7 @@ pub(crate) fn detach(
             .iter()
             .filter_map(|it| DeviceRule::parse(&it.rule)),
     );
+    deadline.cancel();
     let warnings = take_back_but(&running, &taken, &keep)?;
     running.records.save(&record)?;
     let rules = rules(&taken);

@@ -23,6 +23,7 @@ use super::LiveError;
 use super::record::{self, Record};
 use crate::log;
 use crate::sys;
+use crate::sys::deadline::{self, Deadline, Stage};
 use crate::sys::process::Child;
 pub(super) use message::Told;
 use replace::replace;
@@ -40,6 +41,8 @@ pub(crate) struct Follower<'c> {
     pause: NonZeroU32,
     began: Instant,
     seen: Seen,
+    /// A child that looked, and was left behind.
+    hanging: Option<Child>,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -66,6 +69,7 @@ impl<'c> Follower<'c> {
             pause,
             began: Instant::now(),
             seen: Seen::default(),
+            hanging: None,
         }
     }
 
@@ -74,14 +78,24 @@ impl<'c> Follower<'c> {
     /// seconds to look again if nothing happens until then.
     pub(crate) fn look(&mut self) -> Option<NonZeroU32> {
         let knows_none = self.seen.devices.is_empty() && self.seen.failed.is_empty();
-        if knows_none && record::all(&self.config.host_root).is_empty() {
+        let records = record::all(&self.config.host_root).len();
+        if knows_none && records == 0 {
             return None;
         }
-        let answer = sys::process::in_child(|| {
+        if self.hanging.as_ref().is_some_and(Child::is_there) {
+            return Some(self.pause);
+        }
+        // Every container may keep it waiting.
+        let limit = deadline::LIMIT * u32::try_from(records).unwrap_or(u32::MAX).saturating_add(4);
+        let child = sys::process::start_child(limit, || {
             self.look_here();
             serde_json::to_string(&self.seen).unwrap_or_default()
         });
-        let seen = answer.ok().flatten();
+        let seen = child.ok().and_then(|mut child| {
+            let answer = child.wait().ok().flatten();
+            self.hanging = answer.is_none().then_some(child);
+            answer
+        });
         let seen = seen.and_then(|text| serde_json::from_str(&text).ok());
         let has_looked = seen.is_some();
         self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
@@ -93,9 +107,14 @@ impl<'c> Follower<'c> {
         let pause = u64::from(self.pause.get());
         let records = record::all(&self.config.host_root);
         // Several at once, each in a child.
-        let mut working: Vec<(&Record, String, Child)> = Vec::new();
+        let mut working = Vec::new();
         let mut looked = Vec::new();
+        let deadline = Deadline::start(deadline::SECONDS);
+        Stage::Planning.begin();
         let mut sight = Sight::of(&records, self.config);
+        if let Ok(deadline) = deadline {
+            deadline.cancel();
+        }
         let unusable = mem::take(&mut sight.unusable);
         for (class, reason) in &unusable {
             if self.seen.unusable.get(class) != Some(reason) {
@@ -119,9 +138,8 @@ impl<'c> Follower<'c> {
             {
                 continue;
             }
-            if working.len() == MOST_AT_ONCE {
-                let (record, devices, child) = working.remove(0);
-                looked.extend(self.end(record, devices, child.wait(), now));
+            while working.len() == MOST_AT_ONCE {
+                self.end_some(&mut working, &mut looked, now);
             }
             let has_changed = || {
                 let now = Sight::of(slice::from_ref(record), self.config);
@@ -136,13 +154,13 @@ impl<'c> Follower<'c> {
                 };
                 serde_json::to_string(&done).unwrap_or_default()
             };
-            match sys::process::start_child(work) {
+            match sys::process::start_child(deadline::LIMIT, work) {
                 Ok(child) => working.push((record, devices, child)),
                 Err(errno) => looked.extend(self.end(record, devices, Err(errno), now)),
             }
         }
-        for (record, devices, child) in working {
-            looked.extend(self.end(record, devices, child.wait(), now));
+        while !working.is_empty() {
+            self.end_some(&mut working, &mut looked, now);
         }
         tell(&looked, &sight, self.config);
         let runs = |id: &String| records.iter().any(|record| record.id == *id);
@@ -152,6 +170,25 @@ impl<'c> Follower<'c> {
             self.seen.failed.retain(|id, _| runs(id));
             record::prune(&self.config.host_root);
         }
+    }
+
+    /// Takes those who have ended, if any has by now.
+    fn end_some<'r>(
+        &mut self,
+        working: &mut Vec<(&'r Record, String, Child)>,
+        looked: &mut Vec<Looked<'r>>,
+        now: u64,
+    ) {
+        let still = mem::take(working).into_iter();
+        working.extend(still.filter_map(|(record, devices, mut child)| {
+            let answer = match child.look() {
+                Ok(None) => return Some((record, devices, child)),
+                Ok(Some(answer)) => Ok(answer),
+                Err(errno) => Err(errno),
+            };
+            looked.extend(self.end(record, devices, answer, now));
+            None
+        }));
     }
 
     /// What became of a container: itself, and whether it was changed; `None` if its devices

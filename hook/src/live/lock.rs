@@ -4,9 +4,20 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+
+/// How long the lock is waited for by who is asked to change a container, once.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long by who tries again later.
+pub(super) const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often it is tried.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A lock that is held.
 pub(super) struct ContainerLock {
@@ -16,38 +27,37 @@ pub(super) struct ContainerLock {
 }
 
 impl ContainerLock {
-    /// Waits until no other process has the lock.
-    pub(super) fn take(directory: &Path, id: &str) -> io::Result<Self> {
-        let path = path(directory, id);
+    /// Waits until no other process has the lock, for at most so long: one that sleeps where
+    /// the container never answers has it for ever.
+    pub(super) fn take(directory: &Path, id: &str, patience: Duration) -> io::Result<Self> {
+        let end = Instant::now() + patience;
         loop {
-            if let Some(lock) = Self::lock(&path, FlockArg::LockExclusive)? {
+            if let Some(lock) = Self::try_take(directory, id)? {
                 return Ok(lock);
             }
+            if Instant::now() > end {
+                let waited = "another process is changing this container, and does not end";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, waited));
+            }
+            sleep(PAUSE);
         }
     }
 
     /// The lock, unless another process has it.
     pub(super) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
-        match Self::lock(&path(directory, id), FlockArg::LockExclusiveNonblock) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            locked => locked,
-        }
-    }
-
-    /// `None`: who had it has removed the file, and the next one makes another.
-    fn lock(path: &Path, how: FlockArg) -> io::Result<Option<Self>> {
-        let file = Flock::lock(File::create(path)?, how);
-        let file = file.map_err(|(_, errno): (_, Errno)| io::Error::from(errno))?;
+        let path = path(directory, id);
+        let file = match Flock::lock(File::create(&path)?, FlockArg::LockExclusiveNonblock) {
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+            locked => locked.map_err(|(_, errno)| io::Error::from(errno))?,
+        };
         let locked = file.metadata()?;
-        let named = match fs::symlink_metadata(path) {
+        // Who had it may have removed the file, and the next one makes another.
+        let named = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             named => named?,
         };
         let is_named = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
-        Ok(is_named.then(|| ContainerLock {
-            path: path.to_owned(),
-            _file: file,
-        }))
+        Ok(is_named.then_some(ContainerLock { path, _file: file }))
     }
 
     /// Removes the file, which is the last that is done with it: who waits for it finds that
@@ -80,7 +90,7 @@ mod tests {
                     for round in 0..500 {
                         let lock = match round % 5 {
                             0 => ContainerLock::try_take(directory, "a").unwrap(),
-                            _ => Some(ContainerLock::take(directory, "a").unwrap()),
+                            _ => Some(ContainerLock::take(directory, "a", PATIENCE).unwrap()),
                         };
                         let Some(lock) = lock else { continue };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "{round}");
@@ -95,9 +105,10 @@ mod tests {
             }
         });
         assert!(rounds.load(Ordering::SeqCst) >= 4 * 400);
-        let lock = ContainerLock::take(directory, "a").unwrap();
+        let lock = ContainerLock::take(directory, "a", PATIENCE).unwrap();
         assert!(ContainerLock::try_take(directory, "a").unwrap().is_none());
         assert!(ContainerLock::try_take(directory, "b").unwrap().is_some());
+        assert!(ContainerLock::take(directory, "a", PAUSE).is_err());
         lock.remove_file();
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1, "b's");
     }

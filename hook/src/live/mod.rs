@@ -16,6 +16,7 @@ mod refresh;
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use device_class::config::Config;
 use nix::errno::Errno;
@@ -113,6 +114,10 @@ struct Running {
 impl Running {
     /// Opens a container, and locks the records.
     fn open(found: &Found, config: &Config) -> Result<Self, LiveError> {
+        Self::open_within(lock::PATIENCE, found, config)
+    }
+
+    fn open_within(patience: Duration, found: &Found, config: &Config) -> Result<Self, LiveError> {
         if !nix::unistd::geteuid().is_root() {
             return Err(LiveError::NotRoot);
         }
@@ -131,7 +136,7 @@ impl Running {
             return Err(LiveError::OwnUsers);
         }
         let started = namespace.started().map_err(|_| LiveError::Ended)?;
-        let records = Records::open(&config.host_root, &found.id)?;
+        let records = Records::open(&config.host_root, &found.id, patience)?;
         let record = records.load(Record {
             id: found.id.clone(),
             pid: found.pid,
@@ -149,14 +154,14 @@ impl Running {
     }
 
     /// The container of a record.
-    fn of(record: &Record, config: &Config) -> Result<Self, LiveError> {
+    fn of(record: &Record, patience: Duration, config: &Config) -> Result<Self, LiveError> {
         let found = Found {
             id: record.id.clone(),
             pid: record.pid,
             started: Some(record.started),
             bundle: record.bundle.clone(),
         };
-        Self::open(&found, config)
+        Self::open_within(patience, &found, config)
     }
 
     /// Runs `work` in a child, which may enter the container, and returns its notes.
@@ -164,7 +169,7 @@ impl Running {
         &self,
         work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
     ) -> Result<Vec<String>, LiveError> {
-        let answer = sys::process::in_child(|| {
+        let answer = sys::process::in_child(deadline::LIMIT, || {
             let _deadline = Deadline::start(deadline::SECONDS);
             let mut notes = Vec::new();
             let done = work(&mut notes).map_err(|error| crate::log::chain(&error));

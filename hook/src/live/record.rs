@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 use serde::{Deserialize, Serialize};
 
 use super::follow::Told;
-use super::lock::ContainerLock;
+use super::lock::{self, ContainerLock};
 use super::made::Made;
 use crate::container;
 use crate::log;
@@ -193,11 +194,11 @@ pub(crate) struct Records {
 
 impl Records {
     /// Those of the host whose root is at `root`, to change the container `id`.
-    pub(crate) fn open(root: &Path, id: &str) -> io::Result<Self> {
+    pub(crate) fn open(root: &Path, id: &str, patience: Duration) -> io::Result<Self> {
         let directory = directory(root)?;
         check_name(id)?;
         Ok(Records {
-            lock: ContainerLock::take(&directory, id)?,
+            lock: ContainerLock::take(&directory, id, patience)?,
             directory,
             id: id.to_owned(),
         })
@@ -363,7 +364,7 @@ pub(crate) fn write_at_start(
         devices,
         told: BTreeMap::new(),
     };
-    Records::open(root, &record.id)?.save(&record)?;
+    Records::open(root, &record.id, lock::PATIENCE)?.save(&record)?;
     prune(root);
     Ok(())
 }

@@ -30,6 +30,9 @@ use crate::exit::ExitCode;
 /// two minutes to start.
 pub(crate) const SECONDS: u32 = 10;
 
+/// By when a process with this deadline has ended, if it can be killed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(SECONDS as u64 + 2);
+
 /// What the process is doing, for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {

@@ -2,11 +2,16 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::mem;
+use std::os::fd::AsFd;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
 pub(crate) fn clear_environment() {
@@ -58,22 +63,38 @@ pub(crate) fn close_inherited_descriptors() {
 }
 
 /// The most that a child's answer may have, in bytes.
-const MAX_ANSWER: u64 = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
+
+/// How long a child that was killed is waited for. One that sleeps where no signal reaches it,
+/// as behind a file system that does not answer, is left behind.
+const LAST: Duration = Duration::from_secs(1);
+
+/// How often a child is looked at, in milliseconds, whose answer is not there.
+const LOOK: u16 = 20;
 
 /// A child process that works for this one.
+#[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
+    /// Also open in what the child has started: its end is no sign of the child's.
     answer: File,
+    text: Vec<u8>,
+    /// When it is killed.
+    end: Instant,
 }
 
 /// Runs `work` in a child process, which may enter namespaces that this process must not,
-/// and returns its answer. `None`: it was ended, such as by its deadline.
-pub(crate) fn in_child(work: impl FnOnce() -> String) -> Result<Option<String>, Errno> {
-    start_child(work)?.wait()
+/// and returns its answer. `None`: it was ended, such as by its deadline, or is left behind
+/// after `limit`.
+pub(crate) fn in_child(
+    limit: Duration,
+    work: impl FnOnce() -> String,
+) -> Result<Option<String>, Errno> {
+    start_child(limit, work)?.wait()
 }
 
-/// Starts a child process that does `work`.
-pub(crate) fn start_child(work: impl FnOnce() -> String) -> Result<Child, Errno> {
+/// Starts a child process that does `work`, for as long as `limit`.
+pub(crate) fn start_child(limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let (answer, mut written) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         (File::from(read), File::from(write))
@@ -87,23 +108,65 @@ pub(crate) fn start_child(work: impl FnOnce() -> String) -> Result<Child, Errno>
             let done = written.write_all(work().as_bytes()).is_ok();
             exit(i32::from(!done))
         }
-        ForkResult::Parent { child: pid } => Ok(Child { pid, answer }),
+        ForkResult::Parent { child: pid } => Ok(Child {
+            pid,
+            answer,
+            text: Vec::new(),
+            end: Instant::now() + limit,
+        }),
     }
 }
 
 impl Child {
     /// Waits for its end, and returns its answer.
-    pub(crate) fn wait(self) -> Result<Option<String>, Errno> {
-        let mut text = String::new();
-        let read = self.answer.take(MAX_ANSWER).read_to_string(&mut text);
-        let status = loop {
-            match waitpid(self.pid, None) {
-                Err(Errno::EINTR) => {}
-                ended => break ended?,
+    pub(crate) fn wait(&mut self) -> Result<Option<String>, Errno> {
+        loop {
+            if let Some(answer) = self.look()? {
+                return Ok(answer);
             }
+        }
+    }
+
+    /// Looks for a moment whether it has ended, and then gives its answer.
+    pub(crate) fn look(&mut self) -> Result<Option<Option<String>>, Errno> {
+        let mut waiting = [PollFd::new(self.answer.as_fd(), PollFlags::POLLIN)];
+        let has_more = poll(&mut waiting, LOOK).unwrap_or_default() > 0;
+        let mut bytes = [0; 4096];
+        let length = match has_more {
+            true => self.answer.read(&mut bytes).unwrap_or_default(),
+            false => 0,
         };
-        let done = read.is_ok() && status == WaitStatus::Exited(self.pid, 0);
-        Ok(done.then_some(text))
+        self.text.extend(&bytes[..length]);
+        let has_too_much = self.text.len() > MAX_ANSWER;
+        let now = Instant::now();
+        if now >= self.end || has_too_much {
+            kill(self.pid, Signal::SIGKILL)?;
+        }
+        // All that it wrote is read first.
+        if length > 0 && !has_too_much {
+            return Ok(None);
+        }
+        match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) if now >= self.end + LAST => Ok(Some(None)),
+            Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
+                // The end of the answer is not waited for again.
+                if has_more {
+                    sleep(Duration::from_micros(200));
+                }
+                Ok(None)
+            }
+            Ok(WaitStatus::Exited(_, 0)) => {
+                let text = mem::take(&mut self.text);
+                Ok(Some(String::from_utf8(text).ok()))
+            }
+            Ok(_) => Ok(Some(None)),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Whether it is still there after it was left behind.
+    pub(crate) fn is_there(&self) -> bool {
+        waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }
 

@@ -16,6 +16,7 @@ use nix::sys::stat::Mode;
 
 use super::{STAGE, container_with_device, hook, host_with_tools};
 use crate::lab::{Lab, with_lab};
+use crate::live::follow::{Follower, followed, plug_in, unplug, wait_for, with_device};
 use crate::live::{self, boathook, done, plain, started};
 
 /// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
@@ -43,6 +44,14 @@ fn an_open_file_holds_up_no_detaching() {
     }
 }
 
+#[test]
+fn a_container_that_never_answers_is_left_alone() {
+    match hanging::missing() {
+        Some(reason) => skip::report(module_path!(), &reason),
+        None => with_lab(module_path!(), CgroupView::V2, others_are_followed),
+    }
+}
+
 /// Calls `work`, and gives how long that took. It must not wait for the file system.
 fn timed<T>(hanging: Hanging, work: impl FnOnce() -> T) -> (T, Duration) {
     let (over, is_over) = mpsc::channel::<()>();
@@ -51,12 +60,15 @@ fn timed<T>(hanging: Hanging, work: impl FnOnce() -> T) -> (T, Duration) {
         let _ = is_over.recv_timeout(2 * ENOUGH);
         drop(hanging);
     });
-    let since = Instant::now();
-    let done = work();
-    let took = since.elapsed();
+    let timed = timed_alone(work);
     drop(over);
     end.join().unwrap();
-    (done, took)
+    timed
+}
+
+fn timed_alone<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let since = Instant::now();
+    (work(), since.elapsed())
 }
 
 fn detached_in_time(lab: &Lab) {
@@ -84,6 +96,31 @@ fn detached_in_time(lab: &Lab) {
     holder.kill().unwrap();
     holder.wait().unwrap();
     assert!(ran.status.success() && took < ENOUGH, "{took:?}: {ran:?}");
+}
+
+/// In one of two containers a link is planted at a device's name, into a file system that
+/// never answers. Not even SIGKILL ends who follows it.
+fn others_are_followed(lab: &Lab) {
+    let host = followed();
+    let directory = tempfile::tempdir().unwrap();
+    let _hanging = Hanging::taking(directory.path()).unwrap();
+    let victim = with_device(&host, "npu-3").bind(directory.path(), "/volume");
+    let [victim, other] = [victim, with_device(&host, "npu-3")].map(|it| it.build().unwrap());
+    let (planting, other) = (started(lab, &victim), started(lab, &other));
+    let follower = Follower::start(lab, &host);
+    unplug(&host, 3);
+    wait_for(&planting, &host, 3, None);
+    planting
+        .output(&["ln", "-s", "/volume/name", "/dev/dummy-npu3"])
+        .unwrap();
+    plug_in(&host, 3, 3);
+    wait_for(&other, &host, 3, Some(3));
+    unplug(&host, 3);
+    wait_for(&other, &host, 3, None);
+    let said = format!("container {}: the container did not let it", victim.id());
+    assert_eq!(follower.has_said(&said), 1);
+    let (ran, took) = timed_alone(|| boathook(lab, &host, &["detach", victim.id()]));
+    assert!(!ran.status.success() && took < ENOUGH, "{took:?}: {ran:?}");
 }
 
 fn refused_in_time(lab: &Lab) {

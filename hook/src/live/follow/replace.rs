@@ -10,7 +10,7 @@ use crate::apply;
 use crate::live::attach::{Change, rules_of_steps};
 use crate::live::detach::rules;
 use crate::live::record::Record;
-use crate::live::{LiveError, Running};
+use crate::live::{LiveError, Running, lock};
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
@@ -24,7 +24,7 @@ pub(super) fn replace(
     config: &Config,
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let mut running = Running::of(record, config)?;
+    let mut running = Running::of(record, lock::LITTLE_PATIENCE, config)?;
     // What the hook knows of the container's other rules is in the record.
     let mut keep = Vec::new();
     let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);

@@ -19,10 +19,11 @@ use nix::unistd::{Uid, setresuid};
 use super::message::{Action, Told};
 use super::sight::Sight;
 use crate::live::record::Record;
-use crate::live::{LiveError, Running};
+use crate::live::{LiveError, Running, lock};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
+use crate::sys::process::Child;
 use crate::sys::uevent::UeventSender;
 
 /// The kernel's sequence number of messages.
@@ -44,6 +45,9 @@ pub(crate) enum Became {
 /// A container, and what became of its devices.
 pub(super) type Looked<'r> = (&'r Record, Became);
 
+/// By device: what there is in a container of what is to be said of it, and what is not.
+type Present = BTreeMap<String, [BTreeSet<Told>; 2]>;
+
 /// A network namespace, and what its programs are to be told: containers that share it are
 /// told once.
 struct Namespace {
@@ -54,21 +58,38 @@ struct Namespace {
 }
 
 /// Tells the containers that have devices of classes with `announce`. A child does, which
-/// enters their network namespaces.
+/// enters their network namespaces; others look into the containers before, each into one, so
+/// that one that never answers costs the others nothing.
 pub(super) fn tell(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
     let is_told = |(record, _): &Looked<'_>| {
         let mut devices = record.devices.iter();
         devices.any(|device| sight.told(device).is_some())
     };
-    let mut told: Vec<Looked<'_>> = looked.iter().copied().filter(is_told).collect();
+    let looking = looked.iter().filter(|looked| is_told(looked));
+    let looking: Vec<_> = looking
+        .map(|looked| (looked, start_looking(looked.0, sight, config)))
+        .collect();
+    let mut told: Vec<(Looked<'_>, Present)> = Vec::new();
+    for (&(record, became), child) in looking {
+        match child.and_then(|mut child| child.wait()) {
+            // It has said why not.
+            Ok(Some(text)) if text.is_empty() => {}
+            Ok(Some(text)) => {
+                let present = serde_json::from_str(&text).unwrap_or_default();
+                told.push(((record, became), present));
+            }
+            Ok(None) => is_told_nothing(record, &LiveError::TooSlow),
+            Err(errno) => is_told_nothing(record, &LiveError::Fork(errno)),
+        }
+    }
     if told.is_empty() {
         return;
     }
     // Each is locked until all are told.
-    told.sort_by(|(one, _), (other, _)| one.id.cmp(&other.id));
-    let answer = sys::process::in_child(|| {
+    told.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
+    let answer = sys::process::in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        tell_all(&told, sight, config);
+        tell_all(&told, config);
         String::new()
     });
     let error = match answer {
@@ -81,18 +102,46 @@ pub(super) fn tell(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
     ));
 }
 
-fn tell_all(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
+/// Has a child look into a container: its answer is what is [`Present`], or nothing.
+fn start_looking(record: &Record, sight: &Sight, config: &Config) -> Result<Child, Errno> {
+    sys::process::start_child(deadline::LIMIT, || {
+        let _deadline = Deadline::start(deadline::SECONDS);
+        match present(record, sight, config) {
+            Ok(present) => serde_json::to_string(&present).unwrap_or_default(),
+            Err(error) => {
+                is_told_nothing(record, &error);
+                String::new()
+            }
+        }
+    })
+}
+
+fn present(record: &Record, sight: &Sight, config: &Config) -> Result<Present, LiveError> {
+    let running = Running::of(record, lock::PATIENCE, config)?;
+    let devices = record.devices.iter().filter_map(|device| {
+        let told = sight.told(device)?.iter().cloned();
+        let (there, gone) = told.partition(|told| told.is_in(&running.namespace));
+        Some((device.key(), [there, gone]))
+    });
+    Ok(devices.collect())
+}
+
+fn is_told_nothing(record: &Record, error: &LiveError) {
+    if !matches!(error, LiveError::Ended) {
+        let error = log::chain(error);
+        log::warning(&format!("container {} is told nothing: {error}", record.id));
+    }
+}
+
+fn tell_all(looked: &[(Looked<'_>, Present)], config: &Config) {
     let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
     let mut namespaces: BTreeMap<u64, Namespace> = BTreeMap::new();
     let mut changed = Vec::new();
-    for (record, became) in looked {
-        let of_container = Namespace::of(record, *became, sight, config);
-        let (number, namespace, running) = match of_container {
+    for ((record, became), present) in looked {
+        let (number, namespace, running) = match Namespace::of(record, *became, present, config) {
             Ok(found) => found,
-            Err(LiveError::Ended) => continue,
             Err(error) => {
-                let error = log::chain(&error);
-                log::warning(&format!("container {} is told nothing: {error}", record.id));
+                is_told_nothing(record, &error);
                 continue;
             }
         };
@@ -137,21 +186,16 @@ impl Namespace {
     fn of(
         record: &Record,
         became: Became,
-        sight: &Sight,
+        present: &Present,
         config: &Config,
     ) -> Result<(u64, Self, Running), LiveError> {
-        let mut running = Running::of(record, config)?;
+        let mut running = Running::of(record, lock::PATIENCE, config)?;
         let mut messages = BTreeSet::new();
-        for device in &record.devices {
-            let Some(told) = sight.told(device) else {
-                continue;
-            };
-            let there = told.iter().filter(|told| told.is_in(&running.namespace));
-            let now: BTreeSet<Told> = there.cloned().collect();
+        for (device, [now, gone]) in present {
             let known = match became {
                 // The container's record has it no more.
-                Became::Detached => Some(told.iter().cloned().collect()),
-                _ => running.record.told.insert(device.key(), now.clone()),
+                Became::Detached => Some(now | gone),
+                _ => running.record.told.insert(device.clone(), now.clone()),
             };
             let nothing = BTreeSet::new();
             let before = match (known, became) {
@@ -160,7 +204,7 @@ impl Namespace {
                 // It was there when the container was started.
                 (None, _) => continue,
             };
-            messages.extend(difference(&before, &now));
+            messages.extend(difference(&before, now));
         }
         let file = running.namespace.network()?;
         let number = fstat(&file).map_err(LiveError::Network)?.st_ino;
