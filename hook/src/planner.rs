@@ -173,23 +173,22 @@ fn authority(
     origin: &Origin,
     config: &Config,
 ) -> Result<Authority, TrustError> {
-    match request.source {
-        RequestSource::Cdi { .. } => {
-            return trust::cdi_authority(origin, &class.name, bundle, &config.trust);
-        }
-        RequestSource::Attach { .. } => {
-            if let Some(authority) = trust::attaching(origin, forced) {
-                return Ok(authority);
-            }
-        }
-        RequestSource::Env { .. } | RequestSource::Annotation { .. } => {}
+    if matches!(request.source, RequestSource::Attach { .. })
+        && let Some(authority) = trust::attaching(origin, forced)
+    {
+        return Ok(authority);
     }
     if let Some(authority) = trust::trusted(origin, &class.settings.trusted_pods) {
         return Ok(authority);
     }
     match request.source {
         RequestSource::Attach { .. } => trust::recorded(origin, &class.name, bundle, &config.trust),
-        _ => trust::authority(origin, &config.trust),
+        RequestSource::Cdi { .. } => {
+            trust::cdi_authority(origin, &class.name, bundle, &config.trust)
+        }
+        RequestSource::Env { .. } | RequestSource::Annotation { .. } => {
+            trust::authority(origin, &config.trust)
+        }
     }
 }
 

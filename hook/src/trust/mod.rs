@@ -65,11 +65,12 @@ pub(crate) fn attaching(origin: &Origin, forced: bool) -> Option<Authority> {
     Some(Authority::Asker { why })
 }
 
-/// Who authorizes devices that CDI specifications grant. Only root writes
-/// specifications, but the names may come from annotations, and some engines (CRI-O)
-/// mix the pod's own and those of a restored image into those of its containers. There
-/// the kubelet's records count, of allocated devices and of claims, whatever the
-/// annotations name: one device has several names in a specification.
+/// Who authorizes devices that CDI specifications grant. Only root writes specifications,
+/// but their names may come from others: CRI-O takes them from the pod's annotations and
+/// those of a restored image, containerd before 2.1.9, 2.2.5 and 2.3.2 from a restored image
+/// (GHSA-33vj-92qq-66hc), where config.json does not show it. So in a pod the kubelet's
+/// records count, of allocated devices and of claims, whatever named them: one device has
+/// several names in a specification.
 pub(crate) fn cdi_authority(
     origin: &Origin,
     class: &ClassName,
@@ -79,26 +80,11 @@ pub(crate) fn cdi_authority(
     let mut keys = bundle.annotations.keys();
     let is_annotated = keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX));
     match origin {
-        Origin::Pod(_) if is_annotated => recorded(origin, class, bundle, trust),
+        Origin::Pod(_) => by_records(origin, class, bundle, trust, !is_annotated),
         Origin::Sandbox => authority(origin, trust),
-        Origin::Pod(_) | Origin::NoPod => {
-            let claims = match origin {
-                Origin::Pod(pod) => claimed(class, bundle, pod, trust).unwrap_or_default().0,
-                _ => BTreeSet::new(),
-            };
-            let of_claims = match claims.is_empty() {
-                true => String::new(),
-                false => format!(
-                    " of resource claim {}",
-                    Vec::from_iter(claims).join(" and ")
-                ),
-            };
-            Ok(Authority::Asker {
-                why: format!(
-                    "a CDI specification{of_claims} grants the devices, and only root can write one"
-                ),
-            })
-        }
+        Origin::NoPod => Ok(Authority::Asker {
+            why: "a CDI specification grants the devices, and only root can write one".into(),
+        }),
     }
 }
 
@@ -110,9 +96,21 @@ pub(crate) fn recorded(
     bundle: &Bundle,
     trust: &Trust,
 ) -> Result<Authority, TrustError> {
+    by_records(origin, class, bundle, trust, false)
+}
+
+/// `without_record`: claims count if there is no record of any. A kubelet with another root
+/// directory has it elsewhere.
+fn by_records(
+    origin: &Origin,
+    class: &ClassName,
+    bundle: &Bundle,
+    trust: &Trust,
+    without_record: bool,
+) -> Result<Authority, TrustError> {
     let mut authority = authority(origin, trust)?;
     if let (Origin::Pod(pod), Authority::Kubelet(recorded)) = (origin, &mut authority) {
-        let (claims, claimed) = claimed(class, bundle, pod, trust)?;
+        let (claims, claimed) = claimed(class, bundle, pod, trust, without_record)?;
         recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
         recorded.claims = claims;
     }
@@ -126,6 +124,7 @@ fn claimed(
     bundle: &Bundle,
     pod: &origin::Pod,
     trust: &Trust,
+    without_record: bool,
 ) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
     let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
     let mut grants = grants
@@ -139,13 +138,18 @@ fn claimed(
     let kubelet = trust.kubelet_checkpoint.ancestors().nth(2);
     let path = kubelet.unwrap_or(Path::new("/")).join(FILE_NAME);
     let record = match ClaimRecord::read(&path) {
-        Ok(record) => record,
+        Ok(record) => Some(record),
+        Err(error) if error.is_absent() && without_record => None,
         Err(error) if error.is_absent() => return Ok((claims, claimed)),
         Err(error) => return Err(TrustError { path, error }),
     };
     for (grant, claim) in grants {
         let is_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
-        if let Some(name) = record.held_by(claim, is_pod) {
+        let held = match &record {
+            None => Some(claim.clone()),
+            Some(record) => record.held_by(claim, is_pod),
+        };
+        if let Some(name) = held {
             claims.insert(name);
             let ids = grant.device.split(',').map(str::to_owned);
             claimed.extend(ids.filter_map(|id| DeviceId::try_from(id).ok()));

@@ -14,6 +14,8 @@ on_each_cgroup_version!(
     an_image_that_claims_to_be_a_pod_gets_nothing,
     a_restored_image_is_no_other_pod_and_no_sandbox,
     an_annotated_cdi_device_must_be_recorded_under_each_of_its_names,
+    a_cdi_device_that_nothing_names_must_be_recorded,
+    what_is_for_trusted_pods_is_not_for_a_claims,
     a_container_without_devices_gets_harmless_files_only,
 );
 
@@ -192,6 +194,81 @@ fn an_annotated_cdi_device_must_be_recorded_under_each_of_its_names(lab: &Lab) {
             let own = (name == "2" && kind == "container").then(|| vec![2]);
             assert_eq!(devices, own, "{name}, {kind}");
         }
+    }
+}
+
+/// containerd 2.1.0 takes names from a restored image, too, and does not show it; a claim's
+/// file has another pod's uid.
+fn a_cdi_device_that_nothing_names_must_be_recorded(lab: &Lab) {
+    let host = node();
+    let claims = serde_json::json!([{"ClaimUID": "u-1", "PodUIDs": {victim().uid(): {}}},
+        {"ClaimUID": "u-2", "PodUIDs": {"00000000-0000-4000-8000-000000000099": {}}}]);
+    write_claims(&host, &claims);
+    for (granted, own) in [
+        ("npu-2", Some(vec![2])),
+        ("npu-3", None),
+        ("3", None),
+        ("all", None),
+        ("npu-3@u-1", Some(vec![2, 3])),
+        ("npu-3@u-2", None),
+        ("npu-3@u-3", None),
+    ] {
+        for engine in ENGINES {
+            let parent = CgroupParent::new();
+            let builder = by_cdi(&host, engine, granted, &parent);
+            assert_eq!(Outcome::of(lab, builder).devices(), own, "{granted}");
+        }
+    }
+}
+
+/// The kubelet's record of claims, where the hook looks for it.
+fn write_claims(host: &DemoHost, claims: &serde_json::Value) {
+    let kubelet = host.path().join("kubelet");
+    let plugins = kubelet.join("device-plugins");
+    std::fs::create_dir_all(&plugins).unwrap();
+    let mut record = Record::new(&plugins.join("kubelet_internal_checkpoint"));
+    record.add(&victim()).unwrap();
+    host.write_config(&record.config()).unwrap();
+    let data = serde_json::json!({ "ClaimInfoStateList": claims }).to_string();
+    let text = serde_json::json!({"Data": data, "Checksum": 1}).to_string();
+    std::fs::write(kubelet.join("dra_manager_state"), text).unwrap();
+}
+
+/// The victim's container, in which a CDI specification grants devices that no annotation
+/// names.
+fn by_cdi(host: &DemoHost, engine: Engine, granted: &str, parent: &CgroupParent) -> BundleBuilder {
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    let hook = hook.arg("--cdi").arg(&format!("dummy-npu={granted}"));
+    let uid = victim().uid();
+    let builder = Bundle::builder(Rootfs::Busybox).hook(stage, hook);
+    engine(builder, &uid, "default").cgroups_path(in_pod(parent, &uid))
+}
+
+/// A container chooses capabilities by a variable, also of a device that a claim grants.
+fn what_is_for_trusted_pods_is_not_for_a_claims(lab: &Lab) {
+    let host = node();
+    let class = std::fs::read_to_string(host.classes().join("dummy-npu.toml")).unwrap();
+    let request = format!("env = \"{}\"", DemoHost::VARIABLE);
+    assert!(class.contains(&request), "{class}");
+    let trusted = "capabilities_env = 'CAPABILITIES'\ntrusted_capabilities = ['manage']\n";
+    let class = class.replacen(&request, &format!("{request}\n{trusted}"), 1);
+    let class = format!("{class}\n[[edits]]\ncapability = 'manage'\nfiles = ['/etc/npu.conf']\n");
+    host.add_class("dummy-npu", &class).unwrap();
+    host.add_file("/etc/npu.conf", "file").unwrap();
+    write_claims(
+        &host,
+        &serde_json::json!([{"ClaimUID": "u-1", "PodUIDs": {victim().uid(): {}}}]),
+    );
+    for granted in ["npu-2", "npu-3@u-1"] {
+        let parent = CgroupParent::new();
+        let builder = || by_cdi(&host, containerd, granted, &parent);
+        assert!(Outcome::of(lab, builder()).devices().is_some());
+        let chosen = builder().env("CAPABILITIES", "manage");
+        let Outcome::Refused(said) = Outcome::of(lab, chosen) else {
+            panic!("{granted}: it has what trusted pods have");
+        };
+        assert!(said.contains("manage"), "{said}");
     }
 }
 
