@@ -34,6 +34,8 @@ pub enum Item {
     Name(String),
     /// The indices from the first to the last.
     Range(u32, u32),
+    /// A CDI name: of the devices of this resource the one with the name, or `all`.
+    Of { resource: String, name: String },
 }
 
 impl Selection {
@@ -46,13 +48,13 @@ impl Selection {
         }
         let items = text.split(',').map(str::trim);
         let items = items.filter(|item| !item.is_empty());
-        let items: Vec<&str> = items
+        let items: Vec<(Option<&str>, &str)> = items
             .map(|item| unqualified(item, class))
             .collect::<Result<_, _>>()?;
         let at = |word: &str| {
             items
                 .iter()
-                .position(|item| item.eq_ignore_ascii_case(word))
+                .position(|(kind, item)| kind.is_none() && item.eq_ignore_ascii_case(word))
         };
         if items.is_empty() || at("void").is_some() {
             return Ok(Selection::Nothing);
@@ -64,9 +66,13 @@ impl Selection {
             (None, Some(_)) => return Ok(Selection::All),
         }
         // A mistake is as unknown as a name that no device has.
-        let parse = |item: &str| match Item::parse(item) {
-            Err(_) if class.request.ignores_unknown => Ok(Item::Name(item.to_owned())),
-            parsed => parsed,
+        let parse = |(kind, item): (Option<&str>, &str)| match (Item::parse(item), kind) {
+            (Ok(_), Some(kind)) => Ok(Item::Of {
+                resource: kind.to_owned(),
+                name: item.to_owned(),
+            }),
+            (Err(_), _) if class.request.ignores_unknown => Ok(Item::Name(item.to_owned())),
+            (parsed, _) => parsed,
         };
         let items = items.into_iter().map(parse);
         items.collect::<Result<_, _>>().map(Self::These)
@@ -119,11 +125,22 @@ impl Selection {
                 Ok(())
             }
         };
-        let mut ranges = Vec::new();
+        let (mut ranges, mut of_resources) = (Vec::new(), Vec::new());
         for item in items {
             match item {
                 Item::Name(name) => choose(name)?,
                 Item::Range(first, last) => ranges.push((*first, *last)),
+                Item::Of { resource, name } => {
+                    let found = of_resource(&names, devices, resource, name);
+                    if found.is_empty() && !class.spec.request.ignores_unknown {
+                        return Err(RequestError::Unknown {
+                            class: class.name.clone(),
+                            wanted: format!("{resource}={name}"),
+                            known: known(devices),
+                        });
+                    }
+                    of_resources.extend(found);
+                }
             }
         }
         for (first, last) in merged(ranges) {
@@ -136,6 +153,7 @@ impl Selection {
             };
             (first..=last).try_for_each(|index| choose(&index.to_string()))?;
         }
+        chosen.extend(of_resources);
         let wholes = wholes.into_iter().map(|at| &inventory.divided[at]);
         Ok(wholes
             .chain(chosen.into_iter().map(|at| &devices[at]))
@@ -151,7 +169,7 @@ impl Selection {
         let divided = DeviceNames::of(&inventory.divided);
         let items = items.iter().filter_map(|item| match item {
             Item::Name(name) => Some(name.as_str()),
-            Item::Range(..) => None,
+            Item::Range(..) | Item::Of { .. } => None,
         });
         items
             .filter(|name| names.meaning(name).is_none() && divided.meaning(name).is_none())
@@ -159,13 +177,47 @@ impl Selection {
     }
 }
 
-/// The item without the kind of a CDI name, `vendor.com/class=name`; the kind
-/// must be a resource of the class.
-fn unqualified<'a>(item: &'a str, class: &ClassSpec) -> Result<&'a str, RequestError> {
+/// The devices of a resource with a name, as positions; with `all` the healthy ones.
+fn of_resource(
+    names: &DeviceNames<'_>,
+    devices: &[Device],
+    resource: &str,
+    name: &str,
+) -> Vec<usize> {
+    let is_of = |at: &usize| devices[*at].resource.as_str() == resource;
+    if name.eq_ignore_ascii_case("all") {
+        let all = 0..devices.len();
+        let all = all.filter(|at| devices[*at].health.is_healthy());
+        return all.filter(is_of).collect();
+    }
+    match names.meaning(name) {
+        None => Vec::new(),
+        Some(Meaning::One(at)) => Some(at).filter(is_of).into_iter().collect(),
+        Some(Meaning::All(found)) => found.iter().copied().filter(is_of).collect(),
+    }
+}
+
+/// The item without the kind of a CDI name, `vendor.com/class=name`, which must be a
+/// resource of the class; and the kind, if devices of the class have different ones.
+fn unqualified<'a>(
+    item: &'a str,
+    class: &ClassSpec,
+) -> Result<(Option<&'a str>, &'a str), RequestError> {
     match item.split_once('=') {
-        None => Ok(item),
-        Some((kind, name)) if class.may_offer(kind) => Ok(name),
-        Some((kind, name)) if class.request.kinds.iter().any(|known| known == kind) => Ok(name),
+        None => Ok((None, item)),
+        Some((kind, name)) if class.request.kinds.iter().any(|known| known == kind) => {
+            Ok((None, name))
+        }
+        Some((kind, name))
+            if class.resource.attributes().next().is_none() && class.may_offer(kind) =>
+        {
+            Ok((None, name))
+        }
+        // `none` and `void` are of no device.
+        Some((kind, name)) if class.may_offer(kind) => match name.to_ascii_lowercase().as_str() {
+            "none" | "void" => Ok((None, name)),
+            _ => Ok((Some(kind), name)),
+        },
         Some((kind, _)) => Err(RequestError::OtherKind {
             item: item.to_owned(),
             kind: kind.to_owned(),

@@ -92,7 +92,7 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         (" ALL ", "all"),
         ("All", "all"),
         ("0,all", "all"),
-        ("vendor.com/npu=all", "all"),
+        ("vendor.com/npu=all", "0 1 2 3"),
         ("0", "0"),
         ("0,", "0"),
         ("0,,1", "0 1"),

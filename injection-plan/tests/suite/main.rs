@@ -12,4 +12,3 @@ mod missing_nodes;
 mod planning;
 mod vendors_behaviour;
 mod vendors_cases;
-mod vendors_sources;

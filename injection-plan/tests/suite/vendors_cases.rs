@@ -1,6 +1,16 @@
-//! `vendors-cases.txt`: what the vendors' stacks do for a host and a request; and the class
-//! of docs/migration.md in the place of a generic plugin.
+//! `tests/vendors`: what the vendors' stacks do for a host and a request, as their sources
+//! say, and Boathook as well; and the class of docs/migration.md in the place of a generic
+//! plugin.
+//!
+//! `# SOURCE`, then for each case `$ HOST VARIABLES` (HOST of device-class/testdata, its
+//! first part the class) or `$ HOST list`. Below: `env` one more variable, whose value may
+//! have blanks; `with` a line more of the host, `replace A => B` in it; `config` a line in
+//! the class's table of config.toml; `+` what is in the plan or the list, `-` what is not,
+//! `= N` how many devices.
 
+use std::path::Path;
+
+use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 
@@ -11,14 +21,21 @@ use crate::planning::{directory, parse, shipped_class};
 fn faults(case: &str) -> Vec<String> {
     let mut lines = case.lines();
     let (path, asked) = lines.next().unwrap().split_once(' ').unwrap();
-    let class = shipped_class(path.split('/').next().unwrap());
+    let name = path.split('/').next().unwrap();
     let file = directory("testdata").join(path).join("host.txt");
     let mut host = std::fs::read_to_string(file).unwrap();
+    let mut config = format!("[class.{name}]\n");
+    let mut env: Vec<_> = match asked {
+        "list" => Vec::new(),
+        asked => asked.split(' ').map(pair).collect(),
+    };
     let mut wanted = Vec::new();
     for line in lines {
         let (what, text) = line.split_once(' ').unwrap();
         match (what, text.split_once(" => ")) {
+            ("env", _) => env.push(pair(text)),
             ("with", _) => host.push_str(&format!("{text}\n")),
+            ("config", _) => config.push_str(&format!("{text}\n")),
             ("replace", Some((old, new))) => {
                 assert!(host.contains(old), "{case}");
                 host = host.replace(old, new);
@@ -27,10 +44,13 @@ fn faults(case: &str) -> Vec<String> {
         }
     }
     let host = RecordedHost::parse(&host).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let config = Config::parse(Path::new("config.toml"), &config);
+    let config = config.unwrap_or_else(|error| panic!("{case}: {error}"));
+    let class = config.adapted(shipped_class(name), Path::new("class.toml"));
+    let class = class.unwrap_or_else(|error| panic!("{case}: {error}"));
     let said = if asked == "list" {
         inventory_text(&discover::devices(&class, &host)).replace("  ", " ")
     } else {
-        let env: Vec<_> = asked.split(' ').map(pair).collect();
         let plan = plan_text(&class, &host, &env);
         let lines = plan.lines().filter(|line| !line.contains(" note "));
         // What was asked is no answer.
@@ -45,23 +65,28 @@ fn faults(case: &str) -> Vec<String> {
     };
     let wrong = wanted.iter().filter(|(what, text)| !is_right(what, text));
     wrong
-        .map(|(what, text)| format!("{asked}: {what} {text}\n{said}\n"))
+        .map(|(what, text)| format!("{case}lacks: {what} {text}\n{said}\n"))
         .collect()
 }
 
 #[test]
 fn the_shipped_classes_do_what_the_vendors_stacks_do() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vendors-cases.txt");
-    let text = std::fs::read_to_string(file).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let text: String = lines
-        .filter(|line| !line.is_empty())
-        .map(|line| format!("{line}\n"))
-        .collect();
-    let cases: Vec<&str> = text.split("$ ").skip(1).collect();
-    assert!(cases.len() > 60, "{}", cases.len());
-    let faults: Vec<String> = cases.into_iter().flat_map(faults).collect();
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/vendors")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let text: String = lines
+            .filter(|line| !line.is_empty())
+            .map(|line| format!("{line}\n"))
+            .collect();
+        for case in text.split("$ ").skip(1) {
+            count += 1;
+            wrong.extend(faults(case));
+        }
+    }
+    assert!(count > 60, "{count}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// docs/migration.md, "Generic plugins", and the name that the other plugin gives a node.

@@ -67,13 +67,7 @@ const IMAGE: &[&str] = &[
 const EXCLUDED: &[(&str, &str)] = &[
     ("_nvngx.dll", "a library of Windows, for Wine"),
     ("nvngx.dll", "a library of Windows, for Wine"),
-    ("libnvcuvid.so", LINKING),
-    ("libnvidia-encode.so", LINKING),
-    ("libnvidia-fbc.so", LINKING),
-    ("libnvidia-ml.so", LINKING),
-    ("libnvidia-ngx.so", LINKING),
 ];
-const LINKING: &str = "a name for linking programs, not for running them";
 
 #[test]
 #[ignore = "downloads packages: make test-drivers"]
