@@ -47,13 +47,16 @@ impl Reported {
                 return reported;
             }
         };
-        let is_served = |one: &&FactsProgram| !one.for_parts || class.settings.serve == Server::Dra;
-        let is_needed = |one: &&FactsProgram| match &one.needs {
-            Some(path) => discover::matches(path, &host),
-            None => true,
-        };
-        let programs = class.spec.facts.iter().filter(is_served);
-        for program in programs.filter(is_needed) {
+        // Parts that the host does not have yet can be made.
+        let makes_parts = class.settings.serve == Server::Dra;
+        for program in &class.spec.facts {
+            let only_for_parts = match &program.needs {
+                Some(path) => !discover::matches(path, &host),
+                None => program.for_parts,
+            };
+            if only_for_parts && !makes_parts {
+                continue;
+            }
             for (command, known) in discover::fact_commands(program, &all, &host) {
                 match run(program, &command, &known, root, &start) {
                     Ok(None) => {}
@@ -61,7 +64,7 @@ impl Reported {
                         all.extend(facts);
                         reported.programs.push(command.join(" "));
                     }
-                    Err(_) if program.for_parts => {}
+                    Err(_) if only_for_parts => {}
                     Err(fault) => {
                         let command = command.join(" ");
                         reported.faults.push(format!("{command} {fault}"));

@@ -27,7 +27,7 @@ pub struct FactsProgram {
     pub for_parts: bool,
     /// The time after which it is killed.
     pub timeout: Duration,
-    /// It is run only if something matches.
+    /// If nothing matches, only `[[parts]]` need it.
     pub needs: Option<PathPattern>,
     cannot_tell: Option<Regex>,
     lines: Vec<FactLine>,
@@ -111,8 +111,8 @@ pub(super) struct RawFacts {
     /// The time after which it is killed with all processes of its group, in seconds.
     /// Default 30.
     timeout: Option<Timeout>,
-    /// A pattern for a path. Without a match, the program is not run: it could only tell of
-    /// parts that the host does not have.
+    /// A pattern for a path. Without a match, the program could only tell of parts that the
+    /// host does not have: only boathook-dra, which makes them, runs it, as with `for_parts`.
     needs: Option<PathPattern>,
     /// A regular expression. Output with a match is that of a version or a device that does
     /// not know these facts, and no fault.

@@ -129,7 +129,8 @@ pub(super) fn capabilities(
     let switched = class.spec.request.switched();
     let mut known = class.spec.capabilities();
     known.retain(|name| !switched.contains(name));
-    let exceptions = class.spec.exceptions();
+    let mut exceptions = class.spec.exceptions();
+    exceptions.retain(|name| !switched.contains(name));
     let is_all = unknown.remove("all").is_some();
     let mut chosen = BTreeSet::new();
     for name in known.union(&exceptions) {

@@ -27,9 +27,8 @@ fn divisible(
     let known: Attributes = known.iter().map(name).collect();
     let mut facts = Vec::new();
     for (argument, output) in outputs {
-        let is_it = |one: &&FactsProgram| {
-            one.for_parts && one.command.iter().any(|text| text.to_string() == *argument)
-        };
+        let is_it =
+            |one: &&FactsProgram| one.command.iter().any(|text| text.to_string() == *argument);
         let program = class.spec.facts.iter().find(is_it).unwrap();
         facts.extend(program.facts(&read(output), &known));
     }
@@ -117,10 +116,11 @@ fn an_npu_has_the_virtual_ones_that_npu_smi_tells() {
         ("template-info", "ascend-npu/npu-smi/templates.txt"),
         ("info-vnpu", "ascend-npu/npu-smi/instances.txt"),
     ];
+    let known = [("number", "1"), ("1", "1"), ("2", "0")];
     let host = "file /proc/uptime\n| 5000.25 39000.10\nchar /dev/davinci_manager 238:0\n\
         file /sys/bus/pci/devices/0000:01:00.0/device\n| 0xd802\n\
         char /dev/davinci1 236:1\nchar /dev/vdavinci117 237:117\n";
-    let (found, warnings) = divisible("ascend-npu", host, &[("number", "1")], &outputs);
+    let (found, warnings) = divisible("ascend-npu", host, &known, &outputs);
     assert_eq!(warnings, [""; 0]);
     let [one] = &found[..] else {
         panic!("{found:?}")
