@@ -17,12 +17,6 @@ pub enum Condition {
     /// Some path matches the pattern, with what is known already.
     Exists(PathPattern),
     Absent(PathPattern),
-    /// Some file that matches the pattern has a line `key value` with this value.
-    Listed {
-        files: PathPattern,
-        key: String,
-        value: Template,
-    },
 }
 
 /// What is expected of a value.
@@ -38,7 +32,6 @@ impl Condition {
         let (template, pattern) = match self {
             Condition::Value { value, .. } => (Some(value), None),
             Condition::Exists(pattern) | Condition::Absent(pattern) => (None, Some(pattern)),
-            Condition::Listed { files, value, .. } => (Some(value), Some(files)),
         };
         let filled = template.into_iter().flat_map(Template::attributes);
         filled.chain(pattern.into_iter().flat_map(PathPattern::captures))
@@ -58,9 +51,8 @@ impl Expectation {
 /// # `require`
 ///
 /// A condition that a candidate must meet to be a device. One of: `value` with
-/// `equals`, `one_of` or `none_of`; `exists`; `absent`; `value` with
-/// `listed_in` and `key`. A condition is tested as soon as the attributes
-/// that it uses are known.
+/// `equals`, `one_of` or `none_of`; `exists`; `absent`. A condition is tested as
+/// soon as the attributes that it uses are known.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -79,14 +71,10 @@ pub(super) struct RawCondition {
     exists: Option<PathPattern>,
     /// No path matches this pattern.
     absent: Option<PathPattern>,
-    /// A file that matches this pattern has a line with `key` and the value.
-    listed_in: Option<PathPattern>,
-    /// The key of that line.
-    key: Option<String>,
 }
 
 const FORMS: &str = "a condition is `value` with one of `equals`, `one_of`, `none_of`; or \
-                     `exists`; or `absent`; or `value` with `listed_in` and `key`";
+                     `exists`; or `absent`";
 
 impl TryFrom<RawCondition> for Condition {
     type Error = &'static str;
@@ -96,12 +84,6 @@ impl TryFrom<RawCondition> for Condition {
             Condition::Exists(pattern)
         } else if let Some(pattern) = raw.absent.take() {
             Condition::Absent(pattern)
-        } else if let Some(files) = raw.listed_in.take() {
-            Condition::Listed {
-                files,
-                key: raw.key.take().ok_or(FORMS)?,
-                value: raw.value.take().ok_or(FORMS)?,
-            }
         } else {
             let equals = raw.equals.take().map(|wanted| vec![wanted]);
             let wanted = equals.or_else(|| raw.one_of.take());

@@ -77,7 +77,6 @@ impl Paths {
                 Condition::Exists(pattern) | Condition::Absent(pattern) => {
                     self.add(&pattern.to_string());
                 }
-                Condition::Listed { files, .. } => self.add(&files.to_string()),
                 Condition::Value { .. } => {}
             }
         }

@@ -167,9 +167,6 @@ fn unmet(condition: &Condition, attributes: &Attributes) -> String {
         }
         Condition::Exists(pattern) => format!("nothing matches {pattern}"),
         Condition::Absent(pattern) => format!("something matches {pattern}"),
-        Condition::Listed { files, key, value } => {
-            format!("no line `{key}` of {files} has {value}")
-        }
     }
 }
 
@@ -181,15 +178,5 @@ pub(super) fn holds(condition: &Condition, attributes: &Attributes, host: &dyn H
             .is_ok_and(|value| expected.holds(&value)),
         Condition::Exists(pattern) => search::any(pattern, attributes, host),
         Condition::Absent(pattern) => !search::any(pattern, attributes, host),
-        Condition::Listed { files, key, value } => {
-            let Ok(wanted) = value.fill(attributes) else {
-                return false;
-            };
-            let found = search::matches(files, attributes, host, MAX_DEVICES).unwrap_or_default();
-            let wanted = [wanted];
-            found
-                .iter()
-                .any(|file| attributes::file_has(&file.path, Some(key), &wanted, host))
-        }
     }
 }

@@ -53,10 +53,6 @@ fn what_require_refuses_is_named_with_its_value() {
             "nothing matches /dev/no{index}",
         ),
         ("absent = '/dev/card*'", "something matches /dev/card*"),
-        (
-            "value = '{index}', listed_in = '/sys/card0/vendor', key = 'cards'",
-            "no line `cards` of /sys/card0/vendor has {index}",
-        ),
     ] {
         let class = format!(
             "[[discover]]\npath = '/sys/card{{index:number}}'\n\

@@ -72,7 +72,7 @@ impl Known {
 
     pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), ClassRuleError> {
         conditions.iter().try_for_each(|condition| match condition {
-            Condition::Value { value, .. } | Condition::Listed { value, .. } => self.serve(value),
+            Condition::Value { value, .. } => self.serve(value),
             Condition::Exists(_) | Condition::Absent(_) => Ok(()),
         })
     }
