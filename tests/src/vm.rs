@@ -43,8 +43,8 @@ const AGENT: &str = "-device virtio-serial -chardev socket,id=agent,path={dir}/a
 const COMMAND_LINE: &str = "loglevel=4 panic=1";
 /// How long it may take to boot, on a busy machine.
 const BOOT: Duration = Duration::from_secs(600);
-/// How long a command may take.
-const COMMAND: Duration = Duration::from_secs(240);
+/// How long a command may take, on a busy machine.
+const COMMAND: Duration = Duration::from_secs(600);
 /// That of a login shell, and where Boathook's programs are.
 const PATH: &str =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/root/boathook/bin";

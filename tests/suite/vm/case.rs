@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use harness::vm::Vm;
 
-/// How long udev or the plugin may take to notice a device, in an emulated machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long udev, the plugin or an engine may take to notice a change, in an emulated machine.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What is tried. It leaves the machine as it was.
 #[derive(Clone, Copy)]
