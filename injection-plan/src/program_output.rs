@@ -1,9 +1,11 @@
 //! What a program of the host prints, read while it runs.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,14 +63,36 @@ impl<R: Read + AsFd> ProgramOutput<R> {
     }
 }
 
+/// A program that was killed and has not ended: it sleeps where no signal reaches it, as
+/// in a driver that hangs.
+struct Left {
+    command: Vec<OsString>,
+    child: Child,
+}
+
+/// Each command is there once at most.
+static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+
+fn left() -> MutexGuard<'static, Vec<Left>> {
+    let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    left.retain_mut(|one| matches!(one.child.try_wait(), Ok(None)));
+    left
+}
+
 /// Runs a program with an empty environment. Returns how it ended, and the first `limit`
-/// bytes of its output; `None` if it was killed. The processes that it leaves in its group
-/// are killed, too.
+/// bytes of its output; `None` if it was killed, or an earlier run of the same command was
+/// and is still there. The processes that it leaves in its group are killed, too.
 pub fn of(
     mut command: Command,
     timeout: Duration,
     limit: usize,
 ) -> io::Result<Option<(ExitStatus, String)>> {
+    let words = [command.get_program()].into_iter();
+    let words = words.chain(command.get_args()).map(OsStr::to_owned);
+    let words: Vec<OsString> = words.collect();
+    if left().iter().any(|one| one.command == words) {
+        return Ok(None);
+    }
     let deadline = Instant::now() + timeout;
     let mut child = command
         .env_clear()
@@ -98,8 +122,13 @@ pub fn of(
     loop {
         match child.try_wait()? {
             Some(status) if in_time => return Ok(Some((status, output.text()))),
+            Some(_) => return Ok(None),
             None if Instant::now() < give_up => thread::sleep(INTERVAL),
-            _ => return Ok(None),
+            None => {
+                let command = words;
+                left().push(Left { command, child });
+                return Ok(None);
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
 //! Takes the steps that make and remove parts: programs, and writes to sysfs.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::mpsc;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -64,11 +65,21 @@ pub(super) fn run(root: &Path, steps: &[Step], timeout: Duration, until_failure:
     last
 }
 
+/// Files of which a write that was given up has not ended.
+static HANGING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn hanging() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    HANGING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Writes a text as a whole. A driver may take its time; a write that it does not end stays
-/// behind, since nothing can end it.
+/// behind, since nothing can end it, and no other is begun.
 fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
     let path = root.join(file.strip_prefix("/").unwrap_or(file));
     let shown = format!("writing `{}` to {}", excerpt(text), file.display());
+    if !hanging().insert(path.clone()) {
+        return Ended::Killed(format!("{shown}: an earlier write has not ended"));
+    }
     let (text, (sender, written)) = (text.to_owned(), mpsc::channel());
     thread::spawn(move || {
         let write = || -> io::Result<()> {
@@ -79,8 +90,10 @@ fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
                 _ => Err(io::Error::other("the driver took a part of the text")),
             }
         };
+        let done = write();
+        hanging().remove(&path);
         // Nobody waits any more.
-        let _ = sender.send(write());
+        let _ = sender.send(done);
     });
     match written.recv_timeout(timeout) {
         Ok(Ok(())) => Ended::Well,

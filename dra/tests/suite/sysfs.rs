@@ -145,4 +145,7 @@ async fn functions_are_made_all_at_once_and_removed_for_their_card() {
         error.contains("sriov_numvfs takes longer than 2 s"),
         "{error}"
     );
+    // It stays behind, and the kubelet asks again.
+    let error = prepare("pf0-vf-0").await.unwrap_err();
+    assert!(error.contains("an earlier write has not ended"), "{error}");
 }

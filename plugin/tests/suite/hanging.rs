@@ -1,10 +1,12 @@
 //! A driver whose files never answer.
 
 use std::fs;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
 use harness::hanging::{self, Hanging};
+use injection_plan::program_output;
 
 use crate::node::{Node, wait_until};
 use crate::pages::{self, get};
@@ -63,4 +65,35 @@ fn one_scan_hangs_and_the_pages_answer() {
     );
     drop(hanging);
     wait_until("the scans go on", || running(&address) < 0.5);
+}
+
+/// However often it is due: not even SIGKILL ends it.
+#[test]
+fn a_program_that_hangs_is_started_once() {
+    if let Some(reason) = hanging::missing() {
+        return skip::report(module_path!(), &reason);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let hanging = Hanging::taking(directory.path()).unwrap();
+    let name = directory.path().join("name");
+    let run = |program: &str| {
+        let mut command = Command::new(program);
+        command.arg(&name);
+        program_output::of(command, Duration::from_millis(100), 100).unwrap()
+    };
+    let running = || {
+        let wanted = name.to_str().unwrap();
+        let pids = fs::read_dir("/proc").unwrap().flatten();
+        let lines = pids.filter_map(|it| fs::read_to_string(it.path().join("cmdline")).ok());
+        lines.filter(|line| line.contains(wanted)).count()
+    };
+    for _ in 0..3 {
+        assert!(run("/bin/cat").is_none());
+        assert_eq!(running(), 1);
+    }
+    // Others are.
+    assert!(run("/bin/echo").is_some());
+    drop(hanging);
+    wait_until("it ends", || running() == 0);
+    assert!(run("/bin/cat").is_some_and(|(status, _)| !status.success()));
 }
