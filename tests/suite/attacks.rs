@@ -26,6 +26,7 @@ mod outcome;
 mod planted;
 mod podman;
 mod races;
+mod refreshed;
 mod removable_masks;
 mod volume;
 

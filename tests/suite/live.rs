@@ -4,7 +4,7 @@ mod attached;
 mod figures;
 pub(crate) mod follow;
 mod outdated;
-mod refreshed;
+pub(crate) mod refreshed;
 mod refused;
 mod replugged;
 mod retried;

@@ -40,13 +40,13 @@ const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
     links = ['/dev/by-id/chip-{index}'] }]\n";
 
 /// A container that runs a script, with a volume that nobody may write to by its links.
-struct Victim {
+pub(super) struct Victim {
     volume: TempDir,
     bundle: Bundle,
 }
 
 impl Victim {
-    fn new(script: &str, kind: impl FnOnce(BundleBuilder) -> BundleBuilder) -> Self {
+    pub(super) fn new(script: &str, kind: impl FnOnce(BundleBuilder) -> BundleBuilder) -> Self {
         let volume = scratch::directory("volume").unwrap();
         fs::write(volume.path().join("file"), "the volume's").unwrap();
         fs::create_dir(volume.path().join("directory")).unwrap();
@@ -59,7 +59,7 @@ impl Victim {
     }
 
     /// Starts it, and waits until the script is done.
-    fn start<'a>(&'a self, lab: &'a Lab) -> Container<'a> {
+    pub(super) fn start<'a>(&'a self, lab: &'a Lab) -> Container<'a> {
         let running = lab.runc.create(&self.bundle).unwrap();
         running.start().unwrap();
         let end = Instant::now() + PATIENCE;
@@ -70,7 +70,11 @@ impl Victim {
         running
     }
 
-    fn assert_volume_unchanged(&self, case: &str) {
+    pub(super) fn id(&self) -> &str {
+        self.bundle.id()
+    }
+
+    pub(super) fn assert_volume_unchanged(&self, case: &str) {
         let mut names: Vec<_> = fs::read_dir(self.volume.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name())

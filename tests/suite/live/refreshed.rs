@@ -30,7 +30,7 @@ const OLD: &str = "libdummy-npu.so.1.2.3";
 const NEW: &str = "libdummy-npu.so.1.2.4";
 
 /// The library is replaced by one of another version, as a package does it.
-fn update(host: &DemoHost) {
+pub(crate) fn update(host: &DemoHost) {
     remove(host);
     let library = VendorLibrary::new("dummy-npu", "1.2.4");
     host.install(&[library]).unwrap();
