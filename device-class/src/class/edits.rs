@@ -90,8 +90,9 @@ pub enum ListedKind {
 ///
 /// A directory that exists in every container, such as one of /proc, and whose
 /// contents are to be hidden. A read-only tmpfs covers it. In it are the
-/// `copies`, and the files and directories of the container's devices
-/// (`unmask`). Nothing is done if the container has no such directory.
+/// `copies`, the `texts`, and the files and directories of the container's devices
+/// (`unmask`). Nothing is done if the container has no such directory, unless there are
+/// `texts`: then it is made.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -107,4 +108,25 @@ pub struct Mask {
     /// Lines `key: value` of the copies whose value is replaced.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+    /// Files that are written for the container's devices; none without a device.
+    #[serde(default)]
+    pub texts: Vec<TextFile>,
+}
+
+/// # `texts`
+///
+/// A file in a masked directory that tells programs which devices the container has, by a
+/// bit for each.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "text"))]
+pub struct TextFile {
+    /// Its path, by template.
+    pub path: PathTemplate,
+    /// Its text, in which `BITS` is replaced by the bits of all devices, in hexadecimal.
+    pub text: String,
+    /// The number of the bit of a device, from 0 to 63, by template over its attributes. A
+    /// device with another number has none.
+    pub bit: Template,
 }

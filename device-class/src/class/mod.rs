@@ -36,7 +36,7 @@ pub use allocate::{Allocate, Preference};
 pub use attribute::{AttributeSource, Expected, Origin, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
-pub use edits::{Edits, ListedKind, Mask};
+pub use edits::{Edits, ListedKind, Mask, TextFile};
 pub use facts::FactsProgram;
 pub(crate) use facts::words;
 pub use file::{Directory, File, FileKind};

@@ -9,6 +9,7 @@ use crate::class::{self, FileKind};
 use crate::device::{Access, DeviceNumber};
 use crate::host::Programs;
 use crate::name::CapabilityName;
+use crate::template::{Attributes, Template};
 
 /// What there is where a class expects something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +156,35 @@ pub struct FoundMask {
     pub path: PathBuf,
     /// The files that are in it.
     pub copies: Vec<FoundCopy>,
+    /// Those that are written for the container's devices.
+    pub texts: Vec<FoundText>,
+}
+
+/// A file with a bit for each device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundText {
+    /// Where the container has it.
+    pub path: PathBuf,
+    /// What it says, with `BITS` for the bits.
+    pub text: String,
+    /// The number of a device's bit.
+    pub bit: Template,
+}
+
+impl FoundText {
+    /// The bits of a device.
+    pub fn bits(&self, device: &Attributes) -> u64 {
+        let number = self.bit.fill(device).ok();
+        let number: Option<u32> = number.and_then(|number| number.parse().ok());
+        number
+            .and_then(|number| 1_u64.checked_shl(number))
+            .unwrap_or(0)
+    }
+
+    /// The file's text with these bits.
+    pub fn with(&self, bits: u64) -> String {
+        self.text.replace("BITS", &format!("{bits:x}"))
+    }
 }
 
 /// A file whose text the container gets.

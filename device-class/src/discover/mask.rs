@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::found::{FoundCopy, FoundMask, FoundShown, Presence};
+use super::found::{FoundCopy, FoundMask, FoundShown, FoundText, Presence};
 use super::paths::present;
 use super::{DeviceError, attributes};
 use crate::class::{Mask, PathTemplate};
@@ -20,8 +20,16 @@ pub(super) fn mask(
         let text = text(spec, &path, host);
         Ok(FoundCopy { path, text })
     });
+    let texts = spec.texts.iter().map(|text| {
+        Ok(FoundText {
+            path: text.path.fill(attributes)?,
+            text: text.text.clone(),
+            bit: text.bit.clone(),
+        })
+    });
     Ok(FoundMask {
         path: spec.path.fill(attributes)?,
+        texts: texts.collect::<Result<_, DeviceError>>()?,
         copies: copies.collect::<Result<_, DeviceError>>()?,
     })
 }
@@ -80,6 +88,7 @@ mod tests {
         let spec = Mask {
             path: PathTemplate::try_from("/x".to_owned()).unwrap(),
             copies: Vec::new(),
+            texts: Vec::new(),
             set: set.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         };
         for (text, wanted) in [

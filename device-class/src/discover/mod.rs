@@ -34,7 +34,7 @@ pub use edits::{EditsError, Wanted, control_nodes};
 pub use fact_commands::fact_commands;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
-    FoundNode, FoundShown, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
+    FoundNode, FoundShown, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
 };
 pub use health::{Health, OverTime, Reading};
 pub use health_command::HealthCommand;

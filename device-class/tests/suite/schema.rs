@@ -41,6 +41,7 @@ const SECTIONS: [(&str, &[&str]); 5] = [
             "file",
             "directory",
             "mask",
+            "text",
         ],
     ),
 ];

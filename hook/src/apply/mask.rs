@@ -13,6 +13,8 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 /// A directory that is to be covered.
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
+    /// Whether it is made if the container has none.
+    pub(super) make: bool,
     /// The files in it, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
     /// What of the host is seen in it, and where.
@@ -26,7 +28,7 @@ const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Covers the directory, if the container has it and it is not covered
+    /// Covers the directory, if the container has it or is to have it, and it is not covered
     /// yet: a hook may run twice.
     pub(super) fn attach(
         self,
@@ -34,7 +36,11 @@ impl Mask<'_> {
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let Some(target) = root.existing_mount_point(self.path, FileKind::Directory)? else {
+        let target = match self.make {
+            true => Some(root.mount_point(self.path, FileKind::Directory)?),
+            false => root.existing_mount_point(self.path, FileKind::Directory)?,
+        };
+        let Some(target) = target else {
             return Ok(());
         };
         if self.is_there(root, &target)? {

@@ -102,8 +102,14 @@ fn open_step<'p>(
             made,
         },
         Action::Link { path, target } => What::Link { path, target },
-        Action::Mask { path, files, shown } => What::Mask(Mask {
+        Action::Mask {
             path,
+            make,
+            files,
+            shown,
+        } => What::Mask(Mask {
+            path,
+            make: *make,
             files,
             shown: shown
                 .iter()

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use device_class::device::{Access, DeviceNumber};
 use device_class::discover::{
-    Device, FileSource, Found, FoundEdits, FoundNode, Inventory, NodeForm,
+    Device, FileSource, Found, FoundEdits, FoundNode, FoundText, Inventory, NodeForm,
 };
 use device_class::host::Programs;
 use device_class::name::{CapabilityName, DeviceId, excerpt};
@@ -29,6 +29,8 @@ pub(super) struct PlannedNode {
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
+    /// Files that say which devices there are, and their bits.
+    pub(super) texts: BTreeMap<PathBuf, (FoundText, u64)>,
     pub(super) shown: BTreeMap<PathBuf, PathBuf>,
     pub(super) users: BTreeSet<String>,
 }
@@ -126,7 +128,7 @@ impl PlanBuilder {
             }
         }
         if gives_files {
-            self.edits(edits, &class)?;
+            self.edits(edits, &devices, &class)?;
         }
         for device in &devices {
             let id = device.id.as_str();

@@ -122,9 +122,11 @@ pub enum Action {
     /// A symbolic link appears in the container, unless something has its name.
     Link { path: PathBuf, target: PathBuf },
     /// A directory of the container is masked: a read-only tmpfs covers it. If
-    /// the container has no such directory, nothing is done.
+    /// the container has no such directory, nothing is done, or it is made.
     Mask {
         path: PathBuf,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        make: bool,
         /// Files in it, with their text.
         files: BTreeMap<PathBuf, String>,
         /// Files and directories of the host that are visible in it.

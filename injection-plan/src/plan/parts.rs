@@ -46,7 +46,12 @@ impl PlanBuilder {
         Ok(())
     }
 
-    pub(super) fn edits(&mut self, edits: &FoundEdits, class: &str) -> Result<(), PlanError> {
+    pub(super) fn edits(
+        &mut self,
+        edits: &FoundEdits,
+        devices: &[&Device],
+        class: &str,
+    ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             let named = Path::new(&library.soname);
             let Some(source) = self.fit(&library.file, named, class)?.cloned() else {
@@ -76,7 +81,7 @@ impl PlanBuilder {
         }
         self.files(&edits.files, class)?;
         for mask in &edits.masks {
-            self.mask(mask, class)?;
+            self.mask(mask, devices, class)?;
         }
         self.directories(&edits.directories, class)
     }
@@ -117,7 +122,16 @@ impl PlanBuilder {
         Ok(())
     }
 
-    fn mask(&mut self, mask: &FoundMask, class: &str) -> Result<(), PlanError> {
+    fn mask(
+        &mut self,
+        mask: &FoundMask,
+        devices: &[&Device],
+        class: &str,
+    ) -> Result<(), PlanError> {
+        // Texts are about devices.
+        if !mask.texts.is_empty() && devices.is_empty() {
+            return Ok(());
+        }
         let mut files = Vec::new();
         for copy in &mask.copies {
             if let Some(text) = self.fit(&copy.text, &copy.path, class)? {
@@ -126,6 +140,15 @@ impl PlanBuilder {
         }
         let planned = self.masks.entry(mask.path.clone()).or_default();
         planned.users.insert(class.to_owned());
+        for text in &mask.texts {
+            let bits = devices.iter().map(|device| text.bits(&device.attributes));
+            let first = planned.texts.entry(text.path.clone());
+            let (first, all) = first.or_insert((text.clone(), 0));
+            if first.text != text.text {
+                return Err(conflict(text.path.clone(), &text.path, &text.path));
+            }
+            *all |= bits.fold(0, |all, one| all | one);
+        }
         for (path, text) in files {
             let before = planned.files.entry(path.clone()).or_insert(text.clone());
             if *before != text {

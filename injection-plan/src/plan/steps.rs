@@ -30,12 +30,17 @@ impl PlanBuilder {
             });
         }
         for (path, mask) in self.masks {
+            let make = !mask.texts.is_empty();
+            let texts = mask.texts.into_iter();
+            let texts = texts.map(|(path, (text, bits))| (path, text.with(bits)));
+            let files = inserted(mask.files.into_iter().chain(texts));
             let shown = mask.shown.into_iter();
             let shown = shown.map(|(at, from)| BindMount::shown(from, at));
             let action = Action::Mask {
                 path,
+                make,
                 shown: shown.collect(),
-                files: mask.files,
+                files,
             };
             steps.push(InjectionStep {
                 action,

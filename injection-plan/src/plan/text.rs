@@ -73,7 +73,9 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             let (path, target) = (path.display(), target.display());
             ("link", format!("{path} -> {target}"))
         }
-        Action::Mask { path, files, shown } => ("mask", masked(path, files, shown)),
+        Action::Mask {
+            path, files, shown, ..
+        } => ("mask", masked(path, files, shown)),
         Action::Directory(mount) => ("directory", bound(mount)),
         Action::File(mount) => ("file", bound(mount)),
         Action::Library { mount, links } => {

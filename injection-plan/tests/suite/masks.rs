@@ -6,7 +6,8 @@ use device_class::host::RecordedHost;
 use injection_plan::plan::Action;
 use injection_plan::request::Request;
 
-use crate::planning::{asker, parse, plan};
+use crate::planning::{asker, parse, plan, shipped_class};
+use crate::vendors_behaviour::host;
 
 const CHIPS: &str = r#"
 version = 1
@@ -17,6 +18,9 @@ device = { id = "chip-{index}", index = "{index}", unmask = ["/proc/chips/{index
 [[edits]]
 capability = "tell"
 masks = [{ path = "/proc/chips", copies = ["/proc/chips/params"], set = { Make = "0" } }]
+[[edits]]
+capability = "profile"
+masks = [{ path = "/etc/chips", texts = [{ path = "/etc/chips/visible", text = "{0xBITS}", bit = "{index}" }] }]
 "#;
 
 const HOST: &str = "file /proc/chips/params\n| Make: 1\n\
@@ -31,7 +35,10 @@ fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, Stri
     let plan = plan(&class, &request, host, &asker())?;
     let mut seen = Vec::new();
     for step in &plan.steps {
-        if let Action::Mask { path, files, shown } = &step.action {
+        if let Action::Mask {
+            path, files, shown, ..
+        } = &step.action
+        {
             seen.push(path.display().to_string());
             let files = files.iter();
             seen.extend(files.map(|(path, text)| format!("{}={text:?}", path.display())));
@@ -95,4 +102,49 @@ fn a_copy_that_the_host_lacks_is_not_there() {
     host.remove(Path::new("/proc/chips/params"));
     let seen = masked(&host, &[("CHIPS", "1")]).unwrap();
     assert_eq!(seen, ["/proc/chips", "/proc/chips/1/info"]);
+}
+
+#[test]
+fn a_text_has_a_bit_for_each_device() {
+    let text = format!("{HOST}file /proc/chips/63/info\nfile /proc/chips/64/info\n");
+    let host = RecordedHost::parse(&text).unwrap();
+    for (devices, wanted) in [
+        ("1", Some("{0x2}")),
+        ("0,1", Some("{0x3}")),
+        ("0,63", Some("{0x8000000000000001}")),
+        // Beyond what a text can say.
+        ("0,64", Some("{0x1}")),
+        ("none", None),
+    ] {
+        let seen = masked(&host, &[("CHIPS", devices), ("CAPS", "profile")]).unwrap();
+        let wanted = wanted.map(|text| {
+            let text = format!("/etc/chips/visible={text:?}");
+            ["/etc/chips".to_owned(), text]
+        });
+        assert_eq!(
+            seen,
+            wanted.into_iter().flatten().collect::<Vec<_>>(),
+            "{devices}"
+        );
+    }
+}
+
+/// libnvidia-container, nvc_mount.c (`update_app_profile`): the minor numbers of the
+/// container's GPUs, here 1, and 1 and 0.
+#[test]
+fn a_container_draws_on_its_own_gpus() {
+    let (class, host) = (shipped_class("nvidia-gpu"), host("nvidia-gpu/h200"));
+    for (devices, bits) in [("0", "0x2"), ("all", "0x3")] {
+        let env = vec![format!("NVIDIA_VISIBLE_DEVICES={devices}")];
+        let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+        let plan = plan(&class, &request, &host, &asker()).unwrap();
+        let texts = plan.steps.iter().filter_map(|step| match &step.action {
+            Action::Mask { files, .. } => Some(files.values()),
+            _ => None,
+        });
+        let profile = format!(
+            r#"{{"profiles":[{{"name":"_container_","settings":["EGLVisibleDGPUDevices",{bits}]}}],"rules":[{{"pattern":[],"profile":"_container_"}}]}}"#
+        );
+        assert!(texts.flatten().any(|text| *text == profile), "{plan}");
+    }
 }

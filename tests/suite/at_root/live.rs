@@ -106,7 +106,10 @@ const ROWS: [Row; 13] = [
         hook: &["nulldev", "nulluevent", "zero"],
         plugin: &["nulldev", "nulluevent", "zero"],
         env: "LIVE_PART=example.org/part=0:1,absent",
-        seen: &[("/sys/class/mem", Directory(&["full", "null"]))],
+        seen: &[
+            ("/sys/class/mem", Directory(&["full", "null"])),
+            ("/etc/parts.d/own.conf", File("0x2")),
+        ],
     },
     Row {
         class: "files",

@@ -66,6 +66,9 @@ impl Known {
             for copy in &mask.copies {
                 self.check_masked(copy, &[mask])?;
             }
+            for text in &mask.texts {
+                self.check_masked(&text.path, &[mask])?;
+            }
         }
         edits.library_version.iter().try_for_each(|v| self.serve(v))
     }

@@ -225,6 +225,8 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     known.check_files(&device.files)?;
     known.check_directories(&device.directories)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
+    let mut texts = masks.iter().flat_map(|mask| &mask.texts);
+    texts.try_for_each(|text| known.serve(&text.bit))?;
     for shown in device.unmask.iter().chain(&source.unmask) {
         known.check_masked(shown, &masks)?;
     }

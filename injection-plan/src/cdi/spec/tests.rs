@@ -24,6 +24,7 @@ fn plan() -> InjectionPlan {
         },
         Action::Mask {
             path: "/proc/driver/chip".into(),
+            make: false,
             files: [].into(),
             shown: Vec::new(),
         },
