@@ -20,7 +20,7 @@ use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
 
-pub use index::{INDEX, index};
+pub use index::{INDEX, index, none_has, stale};
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;

@@ -152,6 +152,12 @@ impl Directory {
         Ok(Directory { found })
     }
 
+    /// When it last changed: the time of its status, as seconds and nanoseconds.
+    pub fn changed(&self) -> (i64, i64) {
+        let stat = self.found.handle.stat();
+        (stat.st_ctime, stat.st_ctime_nsec)
+    }
+
     /// What is known of a regular file in the directory without opening it, if root alone
     /// can change it.
     pub fn root_only(&self, name: &OsStr) -> Option<FileStat> {

@@ -89,6 +89,7 @@ struct ClassRequest {
     forced: bool,
 }
 
+#[derive(Default)]
 struct Requests {
     wanted: Vec<ClassRequest>,
     /// Class files that cannot be read. What they are for is not known, and no
@@ -237,6 +238,9 @@ fn requests(
     caller: &Caller,
     config: &Config,
 ) -> Result<Requests, PlannerError> {
+    if *caller == Caller::Engine && requested.is_nothing(&config.classes) {
+        return Ok(Requests::default());
+    }
     let (mut sources, mut unreadable) = (Vec::new(), Vec::new());
     for source in load::each_source(&config.classes)? {
         match source {

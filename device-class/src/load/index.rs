@@ -3,13 +3,16 @@
 //!
 //! Its lines are a file's name, its size and the variables. A line holds for a file of that
 //! size that has not changed since the index was written; the others are read, as all are
-//! without an index.
+//! without an index. The variables of all lines are those of all files, unless there is the
+//! line [`NOT_ALL`].
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::Read;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::MAX_FILE;
@@ -19,20 +22,77 @@ use crate::ownership;
 /// The file, in the directory of class files.
 pub const INDEX: &str = ".variables";
 
+/// Only parsing shows the variables of some file.
+const NOT_ALL: &str = "*";
+
+/// In place of a name and a size: variables beside those of the class that one extends.
+const FURTHER: &str = "+ 0";
+
 /// The text of the index of class files, of which these are names and texts. Classes that
 /// have the variable of the one that they extend are not in it, nor those whose variables are
 /// known only by parsing them.
 pub fn index<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
     let mut lines = String::new();
-    for (name, text) in files {
+    for (name, text) in files
+        .into_iter()
+        .filter(|(_, text)| !text.trim().is_empty())
+    {
         let has_own = class::extends(text).is_none() || class::sets_variable(text);
-        let is_plain = has_own && !text.trim().is_empty();
-        if let Some(variables) = class::variables(text).filter(|_| is_plain) {
-            let variables: Vec<String> = variables.into_iter().collect();
-            let _ = writeln!(lines, "{name} {} {}", text.len(), variables.join(" "));
-        }
+        let _ = match class::variables(text).map(Vec::from_iter) {
+            Some(own) if has_own => writeln!(lines, "{name} {} {}", text.len(), own.join(" ")),
+            Some(own) if own.is_empty() => Ok(()),
+            Some(own) => writeln!(lines, "{FURTHER} {}", own.join(" ")),
+            None => writeln!(lines, "{NOT_ALL}"),
+        };
     }
     lines
+}
+
+/// Whether the indexes say that no class of these directories has a variable for which
+/// `is_set` holds, so that no file need be looked for; `false` if they cannot say it. They can
+/// until a file comes, goes or is replaced. One that root edits in place is not noticed:
+/// see [`stale`].
+pub fn none_has(directories: &[PathBuf], is_set: impl Fn(&str) -> bool) -> bool {
+    directories.iter().all(|path| {
+        let directory = match ownership::Directory::open(path) {
+            Ok(directory) => directory,
+            Err(error) => return error.is_absent(),
+        };
+        let Some((changed, text)) = read(&directory) else {
+            return fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        };
+        let variables = |line: &str| line.split(' ').skip(2).any(&is_set);
+        directory.changed() <= changed
+            && !text.lines().any(|line| line == NOT_ALL || variables(line))
+    })
+}
+
+/// The files that were edited in place since the index of their directory was written.
+pub fn stale(directories: &[PathBuf]) -> Vec<PathBuf> {
+    let directories = directories.iter().filter_map(|path| {
+        let directory = ownership::Directory::open(path).ok()?;
+        let index = Index::read(&directory)?;
+        (directory.changed() <= index.changed).then_some((path, directory, index))
+    });
+    let stale = directories.flat_map(|(path, directory, index)| {
+        let names = index
+            .files
+            .iter()
+            .map(|line| &index.text[line.name.clone()]);
+        let edited = names.filter(|name| index.variables(&directory, OsStr::new(name)).is_none());
+        edited.map(|name| path.join(name)).collect::<Vec<_>>()
+    });
+    stale.collect()
+}
+
+/// The index of this directory, if it has one that only root can change, and when it was
+/// written.
+fn read(directory: &ownership::Directory) -> Option<((i64, i64), String)> {
+    let file = directory.file(OsStr::new(INDEX)).ok()?;
+    let metadata = file.metadata().ok()?;
+    let mut text = String::new();
+    file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+    Some(((metadata.ctime(), metadata.ctime_nsec()), text))
 }
 
 pub(super) struct Index {
@@ -67,10 +127,7 @@ impl Variables {
 impl Index {
     /// The index of this directory, if it has one that only root can change.
     pub(super) fn read(directory: &ownership::Directory) -> Option<Self> {
-        let file = directory.file(OsStr::new(INDEX)).ok()?;
-        let metadata = file.metadata().ok()?;
-        let mut text = String::new();
-        file.take(MAX_FILE).read_to_string(&mut text).ok()?;
+        let (changed, text) = read(directory)?;
         let mut files: Vec<Line> = Vec::with_capacity(text.lines().count());
         let mut start = 0;
         for whole in text.split_inclusive('\n') {
@@ -79,7 +136,7 @@ impl Index {
         }
         files.sort_by(|one, other| text[one.name.clone()].cmp(&text[other.name.clone()]));
         Some(Index {
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            changed,
             text: text.into(),
             files,
         })
@@ -106,7 +163,9 @@ impl Index {
 
 /// A line that begins at `start` of the text.
 fn line(text: &str, start: usize) -> Option<Line> {
-    let (name, rest) = text.split_once(' ')?;
+    let (name, rest) = text
+        .split_once(' ')
+        .filter(|(name, _)| name.ends_with(".toml"))?;
     let (size, _) = rest.split_once(' ')?;
     let variables = start + name.len() + 1 + size.len() + 1;
     Some(Line {
@@ -118,7 +177,6 @@ fn line(text: &str, start: usize) -> Option<Line> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
     use std::thread;
@@ -232,6 +290,43 @@ mod tests {
         assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a"]);
     }
 
+    #[test]
+    fn an_index_says_of_its_whole_directory_that_nothing_is_requested() {
+        const B: &str = "extends = 'a'\n[request]\nlists_env = 'B_LISTS'\n";
+        let root = written(&[("a.toml", A), ("b.toml", B), ("empty.toml", " ")]);
+        let own = tempfile::tempdir().unwrap();
+        let own_file = own.path().join("a.toml");
+        let directories = [root.path(), own.path(), Path::new("/absent/class/files")];
+        let directories = directories.map(Path::to_owned);
+        let without = |set: &str| none_has(&directories, |name| name == set);
+        assert!(without("OTHER") && !without("A_DEVICES") && !without("B_LISTS"));
+        fs::write(&own_file, A).unwrap();
+        assert!(!without("OTHER"), "an own class without an index");
+        fs::remove_file(&own_file).unwrap();
+        assert!(without("OTHER"));
+        // What is edited in place is reported.
+        later();
+        let edited = root.path().join("a.toml");
+        fs::write(&edited, A.replace("A_", "C_")).unwrap();
+        assert!(without("C_DEVICES"));
+        assert_eq!(stale(&directories), [edited]);
+        // A file that is replaced, and one that is new, make the index one of files alone.
+        let new = root.path().join("new");
+        fs::write(&new, A.replace("A_", "D_")).unwrap();
+        fs::rename(&new, root.path().join("a.toml")).unwrap();
+        assert!(!without("OTHER") && !without("D_DEVICES"));
+        assert!(stale(&directories).is_empty());
+        let others = written(&[("a.toml", A), ("c.toml", "[device]\nenv = { X = 'x' }\n")]);
+        assert!(!none_has(&[others.path().to_owned()], |_| false));
+        let is_closed = |mode| {
+            let root = written(&[("a.toml", A)]);
+            let index = root.path().join(INDEX);
+            fs::set_permissions(index, fs::Permissions::from_mode(mode)).unwrap();
+            none_has(&[root.path().to_owned()], |_| false)
+        };
+        assert!(is_closed(0o644) && !is_closed(0o666));
+    }
+
     /// Also one that extends a class of the index.
     #[test]
     fn what_only_parsing_shows_is_not_in_the_index() {
@@ -241,7 +336,8 @@ mod tests {
             ("c.toml", "[device]\nenv = { X = 'x' }\n"),
             ("d.toml", "\n"),
         ];
-        assert_eq!(index(files), format!("a.toml {} A_DEVICES\n", A.len()));
+        let line = format!("a.toml {} A_DEVICES\n", A.len());
+        assert_eq!(index(files), format!("{line}{NOT_ALL}\n"));
         let root = written(&files);
         assert_eq!(mentioning(root.path(), "A_DEVICES"), ["a", "b", "c"]);
         assert_eq!(mentioning(root.path(), "B_DEVICES"), ["c"]);

@@ -1,9 +1,10 @@
 //! What a container requests, by its environment, its annotations and its hooks.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::load::ClassSource;
+use device_class::load::{self, ClassSource};
 use device_class::name::{ClassName, excerpt};
 use injection_plan::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
 
@@ -65,6 +66,14 @@ impl<'b> Requested<'b> {
             || self.is_attached(&source.name)
             || self.names().any(|name| name == source.name.as_str())
             || source.mentions(|name| self.bundle.env.get(name).is_some())
+    }
+
+    /// Whether nothing is requested of the classes in these directories, by their indexes.
+    pub(super) fn is_nothing(&self, directories: &[PathBuf]) -> bool {
+        let names_none = self.granted.is_empty() && self.bundle.attached.is_empty();
+        names_none
+            && self.names().next().is_none()
+            && load::none_has(directories, |name| self.bundle.env.get(name).is_some())
     }
 
     pub(crate) fn is_attached(&self, class: &ClassName) -> bool {
