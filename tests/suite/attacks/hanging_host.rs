@@ -103,8 +103,9 @@ fn detached_in_time(lab: &Lab) {
 fn others_are_followed(lab: &Lab) {
     let host = followed();
     let directory = tempfile::tempdir().unwrap();
-    let _hanging = Hanging::taking(directory.path()).unwrap();
-    let victim = with_device(&host, "npu-3").bind(directory.path(), "/volume");
+    let hanging = Hanging::taking(directory.path()).unwrap();
+    let victim = with_device(&host, "npu-3").sys_admin();
+    let victim = victim.bind(directory.path(), "/volume");
     let [victim, other] = [victim, with_device(&host, "npu-3")].map(|it| it.build().unwrap());
     let (planting, other) = (started(lab, &victim), started(lab, &other));
     let follower = Follower::start(lab, &host);
@@ -121,6 +122,14 @@ fn others_are_followed(lab: &Lab) {
     assert_eq!(follower.has_said(&said), 1);
     let (ran, took) = timed_alone(|| boathook(lab, &host, &["detach", victim.id()]));
     assert!(!ran.status.success() && took < ENOUGH, "{took:?}: {ran:?}");
+    let plant = "umount -l /usr/lib/boathook; rmdir /usr/lib/boathook; \
+        ln -s /volume/name /usr/lib/boathook";
+    planting.output(&["/bin/sh", "-c", plant]).unwrap();
+    let (ran, took) = timed(hanging, || boathook(lab, &host, &["check"]));
+    assert!(took < ENOUGH, "{took:?}: {ran:?}");
+    let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(victim.id()), "{ran:?}");
+    assert!(text.contains("does not answer"), "{ran:?}");
 }
 
 fn refused_in_time(lab: &Lab) {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::name::{ClassName, excerpt};
 use injection_plan::plan::{Action, Grant};
+use serde::{Deserialize, Serialize};
 
 use crate::apply;
 use crate::command::containers;
@@ -14,6 +15,8 @@ use crate::command::running_root::RunningRoot;
 use crate::live;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
 
 /// As many names as are printed.
 const SHOWN: usize = 4;
@@ -22,7 +25,21 @@ const SHOWN: usize = 4;
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
     let running = containers::running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
-        let (old, version) = old_files(pid, &directory, names, config)?;
+        // A child looks: the container may have put a file system there that never answers.
+        let answer = sys::process::in_child(deadline::LIMIT, || {
+            let _deadline = Deadline::start(deadline::SECONDS);
+            let old = old_files(pid, &directory, names, config);
+            serde_json::to_string(&old).unwrap_or_default()
+        });
+        let Ok(Some(answer)) = answer else {
+            let text = format!(
+                "{}, pid {pid}, cannot be looked at: a file system in it does not answer",
+                excerpt(&container.id)
+            );
+            return Some(Finding::new(Verdict::Warning, "container", text));
+        };
+        let old: Option<OldFiles> = serde_json::from_str(&answer).ok()?;
+        let (old, version) = old?;
         let (shown, more) = old.split_at(old.len().min(SHOWN));
         let more = match more.len() {
             0 => String::new(),
@@ -52,7 +69,7 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
 
 /// Which version the libraries of a container have, by the names of their files. The host's are
 /// of the version of the kernel's module where the class has `library_version`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 enum LibraryVersion {
     /// That of the host's libraries.
     Same,
@@ -60,14 +77,12 @@ enum LibraryVersion {
     Other,
 }
 
+/// Names of files, and the version of the libraries among them.
+type OldFiles = (Vec<String>, Option<LibraryVersion>);
+
 /// The files of the driver that the container has as they were, and the version of the
 /// libraries among them; `None` if there are none.
-fn old_files(
-    pid: i32,
-    directory: &Path,
-    names: &[ClassName],
-    config: &Config,
-) -> Option<(Vec<String>, Option<LibraryVersion>)> {
+fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -> Option<OldFiles> {
     let mut bundle = Bundle::read(directory).ok()?;
     live::add_attached(&mut bundle, directory, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::User, config).ok()?;

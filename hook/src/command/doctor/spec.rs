@@ -1,14 +1,14 @@
 //! What `doctor` reads of a container: its config.json, else the environment of its
 //! first process, else variables of the command line.
 
-use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::command::containers::Container;
 use crate::live;
-use crate::oci::{Bundle, BundleError};
+use crate::oci::{Bundle, BundleError, capped};
 use crate::trust::{Origin, OriginError};
 
 /// A container as its config.json has it.
@@ -35,7 +35,10 @@ impl ContainerSpec {
             None => (PathBuf::from("/"), env.to_vec()),
             Some(pid) => {
                 let process = Path::new("/proc").join(pid.to_string());
-                let text = fs::read(process.join("environ")).unwrap_or_default();
+                // The process can have the kernel show any of its memory as its environment.
+                let file = File::open(process.join("environ"));
+                let text = file.and_then(|file| capped(file, Bundle::MAX));
+                let text = text.ok().flatten().unwrap_or_default();
                 let entries = text.split(|byte| *byte == 0);
                 let entries = entries.map(|entry| String::from_utf8_lossy(entry).into_owned());
                 (process.join("root"), entries.collect())
