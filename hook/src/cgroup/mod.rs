@@ -29,6 +29,7 @@ pub(crate) mod systemd;
 mod tests;
 mod v1;
 mod v2;
+mod written;
 
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,7 @@ pub(crate) use rule::DeviceRule;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
+pub(crate) use written::set_with_rules;
 
 /// The cgroup that controls a process's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]

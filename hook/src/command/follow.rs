@@ -17,16 +17,14 @@ use crate::sys::uevent::Uevents;
 /// Follows devices for as long as it runs: it sleeps until the kernel or udev says that
 /// something has changed. A container that could not be changed is left alone for `pause` seconds.
 pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
-    let failed = |errno| CommandError::Uevents(errno);
-    let events = Uevents::open().map_err(failed)?;
+    let events = Uevents::open().map_err(CommandError::Uevents)?;
     crate::process::confine_opened()?;
-    let mut follower = Follower::new(pause, config);
-    let mut longest = follower.look();
+    let mut follower = Follower::new(pause, events, config)?;
+    follower.begin();
     // For who starts it and waits.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
-        events.wait(longest).map_err(failed)?;
-        longest = follower.look();
+        follower.wait().map_err(CommandError::Uevents)?;
     }
 }
 

@@ -5,18 +5,23 @@
 //! not matter what happened while nobody looked.
 
 mod message;
+mod pace;
 mod replace;
 mod sight;
 mod tell;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::mem;
 use std::num::NonZeroU32;
+use std::os::fd::AsFd;
 use std::slice;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use device_class::config::Config;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::LiveError;
@@ -25,11 +30,14 @@ use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::sys::process::Child;
+use crate::sys::uevent::Uevents;
 pub(super) use message::Told;
+use pace::Pace;
 use replace::replace;
 use sight::Sight;
 pub(super) use tell::Became;
 use tell::{Looked, tell};
+use updates::{Updated, Updates};
 
 /// So many containers are changed at once.
 const MOST_AT_ONCE: usize = 8;
@@ -37,6 +45,15 @@ const MOST_AT_ONCE: usize = 8;
 /// What was seen before.
 pub(crate) struct Follower<'c> {
     config: &'c Config,
+    events: Uevents,
+    updates: Updates,
+    /// By container: why its rules could not be set again.
+    unmended: BTreeMap<String, String>,
+    /// A device may flap, and a container may be able to write its cgroup's files.
+    looks: Pace,
+    mends: Pace,
+    /// When to look again if nothing happens until then.
+    next: Option<Instant>,
     /// So many seconds a container is left alone that could not be changed.
     pause: NonZeroU32,
     began: Instant,
@@ -55,6 +72,17 @@ struct Seen {
     unusable: BTreeMap<String, String>,
 }
 
+/// What a child has found out, by container.
+fn in_child<T>(work: impl FnOnce() -> BTreeMap<String, T>) -> BTreeMap<String, T>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let text = || serde_json::to_string(&work()).unwrap_or_default();
+    let answer = sys::process::in_child(deadline::LIMIT, text).ok().flatten();
+    let found = answer.and_then(|text| serde_json::from_str(&text).ok());
+    found.unwrap_or_default()
+}
+
 /// Tells the programs of a container what was attached to it or detached. `devices` is a record
 /// of the container with these devices alone; its lock must be free.
 pub(super) fn tell_of(devices: &Record, became: Became, config: &Config) {
@@ -63,27 +91,84 @@ pub(super) fn tell_of(devices: &Record, became: Became, config: &Config) {
 }
 
 impl<'c> Follower<'c> {
-    pub(crate) fn new(pause: NonZeroU32, config: &'c Config) -> Self {
-        Follower {
+    pub(crate) fn new(
+        pause: NonZeroU32,
+        events: Uevents,
+        config: &'c Config,
+    ) -> Result<Self, LiveError> {
+        Ok(Follower {
             config,
+            events,
+            updates: Updates::open().map_err(LiveError::Watch)?,
+            unmended: BTreeMap::new(),
+            looks: Pace::new(),
+            mends: Pace::new(),
+            next: None,
             pause,
             began: Instant::now(),
             seen: Seen::default(),
             hanging: None,
+        })
+    }
+
+    /// Looks at everything, whatever has happened before.
+    pub(crate) fn begin(&mut self) {
+        self.mend(Updated::default());
+        self.look();
+    }
+
+    /// Waits until something has happened, and does what is to be done.
+    pub(crate) fn wait(&mut self) -> Result<(), Errno> {
+        let mut watched = Vec::new();
+        let mut left: Vec<Duration> = Vec::new();
+        left.extend(
+            self.next
+                .map(|next| next.saturating_duration_since(Instant::now())),
+        );
+        let sources = [
+            (self.events.as_fd(), &self.looks),
+            (self.updates.as_fd(), &self.mends),
+        ];
+        for (source, pace) in sources {
+            match pace.rest() {
+                Some(rest) => left.push(rest),
+                None => watched.push(PollFd::new(source, PollFlags::POLLIN)),
+            }
         }
+        // Rounded up: not to be woken too early.
+        let left = left.into_iter().min();
+        let left = left.map(|left| (left + Duration::from_micros(999)).as_millis());
+        let left = left.map_or(PollTimeout::NONE, |left| {
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut watched, left) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let is_time = self.next.is_some_and(|next| next <= Instant::now());
+        if is_time || self.looks.rest().is_none() && self.events.take()? {
+            self.looks.done();
+            self.look();
+        }
+        if self.mends.rest().is_none() {
+            let updated = self.updates.take()?;
+            self.mend(updated);
+        }
+        Ok(())
     }
 
     /// Looks at the host, and changes the containers whose devices are others than before. A
-    /// child does, so that this process stays as small as it was. Returns after how many
-    /// seconds to look again if nothing happens until then.
-    pub(crate) fn look(&mut self) -> Option<NonZeroU32> {
+    /// child does, so that this process stays as small as it was.
+    fn look(&mut self) {
+        self.next = None;
         let knows_none = self.seen.devices.is_empty() && self.seen.failed.is_empty();
         let records = record::all(&self.config.host_root).len();
         if knows_none && records == 0 {
-            return None;
+            return;
         }
         if self.hanging.as_ref().is_some_and(Child::is_there) {
-            return Some(self.pause);
+            self.next = Some(self.after_pause());
+            return;
         }
         // Every container may keep it waiting.
         let limit = deadline::LIMIT * u32::try_from(records).unwrap_or(u32::MAX).saturating_add(4);
@@ -99,7 +184,53 @@ impl<'c> Follower<'c> {
         let seen = seen.and_then(|text| serde_json::from_str(&text).ok());
         let has_looked = seen.is_some();
         self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
-        (!has_looked || !self.seen.failed.is_empty()).then_some(self.pause)
+        if !has_looked || !self.seen.failed.is_empty() {
+            self.next = Some(self.after_pause());
+        }
+    }
+
+    fn after_pause(&self) -> Instant {
+        Instant::now() + Duration::from_secs(self.pause.get().into())
+    }
+
+    /// Sets rules again that were lost in these containers, and watches those that are new.
+    fn mend(&mut self, mut updated: Updated) {
+        let failed = |error: &LiveError| {
+            let error = log::chain(error);
+            log::warning(&format!(
+                "devices that containers lose by updates are not given back: {error}"
+            ));
+        };
+        match self.updates.watch_records(&self.config.host_root) {
+            Ok(true) => {
+                let all = record::all(&self.config.host_root).into_iter();
+                updated.new.extend(all.map(|record| record.id));
+            }
+            Ok(false) => {}
+            Err(error) => failed(&error),
+        }
+        if !updated.new.is_empty() {
+            let directories = in_child(|| updates::cgroups_of(&updated.new, self.config));
+            for (id, directories) in directories {
+                if let Err(error) = self.updates.watch(&id, &directories) {
+                    failed(&error);
+                }
+                updated.written.insert(id);
+            }
+        }
+        if updated.written.is_empty() {
+            return;
+        }
+        let unmended = in_child(|| updates::mend(&updated.written, self.config));
+        for (id, error) in &unmended {
+            if self.unmended.get(id) != Some(error) {
+                log::warning(&format!("container {id}: {error}"));
+            }
+        }
+        let is_known = |id: &String| !updated.written.contains(id) && self.updates.watches(id);
+        self.unmended.retain(|id, _| is_known(id));
+        self.unmended.extend(unmended);
+        self.mends.done();
     }
 
     fn look_here(&mut self) {

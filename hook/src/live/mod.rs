@@ -77,6 +77,8 @@ pub(crate) enum LiveError {
     TooSlow,
     #[error("cannot send messages in a container's network namespace")]
     Network(#[source] Errno),
+    #[error("cannot watch containers' cgroups")]
+    Watch(#[source] Errno),
     #[error("cannot start a process")]
     Fork(#[source] Errno),
 }

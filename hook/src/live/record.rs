@@ -273,7 +273,7 @@ fn unfinished(directory: &Path, id: &str) -> PathBuf {
 }
 
 /// The directory of records, made if it is missing.
-fn directory(root: &Path) -> io::Result<PathBuf> {
+pub(super) fn directory(root: &Path) -> io::Result<PathBuf> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::directories(root) {
         let directory = parent.join(NAME);

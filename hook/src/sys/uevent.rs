@@ -1,8 +1,6 @@
 //! The kernel's and udev's messages of devices (lib/kobject_uevent.c, netlink(7)).
 
-use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::Result;
 use nix::errno::Errno;
@@ -38,36 +36,27 @@ impl Uevents {
         Ok(Uevents(socket))
     }
 
-    /// Waits for a message that may be about a device, for at most so many seconds, and takes
-    /// those that came with it. Anyone may send messages, which say nothing but that it is time
-    /// to look.
-    pub(crate) fn wait(&self, longest: Option<NonZeroU32>) -> Result<()> {
-        let end = longest.map(|longest| Instant::now() + Duration::from_secs(longest.get().into()));
+    /// Takes the messages that are there, and tells whether one may be about a device. Anyone
+    /// may send messages, which say nothing but that it is time to look.
+    pub(crate) fn take(&self) -> Result<bool> {
         let mut buffer = [0; LONGEST];
         let mut relevant = false;
         loop {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
-                return Ok(());
-            }
-            // Zero is for ever (SO_RCVTIMEO, socket(7)).
-            let left = left.map_or(TimeVal::new(0, 0), |left| {
-                TimeVal::microseconds(left.as_micros().try_into().unwrap_or(i64::MAX).max(1))
-            });
-            setsockopt(&self.0, sockopt::ReceiveTimeout, &left)?;
-            let flags = match relevant {
-                true => MsgFlags::MSG_DONTWAIT,
-                false => MsgFlags::empty(),
-            };
-            match recv(self.0.as_raw_fd(), &mut buffer, flags) {
+            match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => relevant |= is_relevant(&buffer[..length]),
                 // Messages were lost.
                 Err(Errno::ENOBUFS) => relevant = true,
-                Err(Errno::EAGAIN) => return Ok(()),
+                Err(Errno::EAGAIN) => return Ok(relevant),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }
         }
+    }
+}
+
+impl AsFd for Uevents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 

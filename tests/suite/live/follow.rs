@@ -130,7 +130,7 @@ pub(crate) fn wait_for(
 }
 
 /// Whether the container may open a device whose node it makes itself.
-pub(super) fn may_open(container: &Container<'_>, host: &DemoHost, index: usize) -> bool {
+pub(crate) fn may_open(container: &Container<'_>, host: &DemoHost, index: usize) -> bool {
     let device = host.device(index);
     let asked = Questions::new().new_node("/dev/own", device.major, device.minor);
     let report = container.probe(&asked).unwrap();
@@ -172,7 +172,7 @@ fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
         if attached {
             done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
         }
-        let _follower = Follower::start(lab, &host);
+        let follower = Follower::start(lab, &host);
         for round in 0..3 {
             unplug(&host, 3);
             wait_for(&running, &host, 3, None);
@@ -207,6 +207,7 @@ fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
             done(lab, &host, &["detach", bundle.id()]);
             assert_eq!(reads(&running, 3), None);
         }
+        drop(follower);
         fs::remove_dir_all(host.root().join("run/boathook")).unwrap();
     }
 }

@@ -1,0 +1,38 @@
+//! What is written in a cgroup when its device rules are set: on v1 the rules themselves, on v2
+//! the limits that runtimes set after the program, of which nobody is told.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::{DeviceCgroup, Owner};
+
+impl DeviceCgroup {
+    /// The directories of the container's own cgroups.
+    pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
+        let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
+        let own = cgroup
+            .levels()
+            .filter(|level| level.owner == Owner::Container);
+        own.map(|level| level.dir.to_owned()).collect()
+    }
+}
+
+/// The files in a cgroup's directory that may be written when its rules are set. Those for
+/// processes, which are written whenever one is started in the container, are none of them.
+pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
+    let list = directory.join("devices.deny");
+    if list.exists() {
+        return vec![list];
+    }
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let limits = entries.filter(|entry| {
+        let is_limit = |name: &str| !name.starts_with("cgroup.") && !name.ends_with(".pressure");
+        let can_be_written = |file: fs::Metadata| file.permissions().mode() & 0o200 != 0;
+        entry.file_name().to_str().is_some_and(is_limit)
+            && entry
+                .metadata()
+                .is_ok_and(|it| it.is_file() && can_be_written(it))
+    });
+    limits.map(|entry| entry.path()).collect()
+}

@@ -1,0 +1,166 @@
+//! Containers that are updated: crun, unlike runc, sets their device rules again from those of
+//! the engine's specification, and what was added is lost. It is added again.
+//!
+//! On cgroup v1 rules are taken away by a file, which is watched. On v2 they are a program,
+//! and nobody is told of one; but limits are written into files of the same cgroup after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use device_class::config::Config;
+use nix::Result;
+use nix::errno::Errno;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+
+use crate::cgroup::{self, DeviceCgroup, SpecRules};
+use crate::live::record::{self, Record, Records};
+use crate::live::{LiveError, detach, lock};
+use crate::log;
+use crate::oci::Bundle;
+use crate::sys::deadline::{self, Deadline};
+
+/// Watches the records, and the cgroups of their containers.
+pub(super) struct Updates {
+    inotify: Inotify,
+    records: Option<WatchDescriptor>,
+    /// The container whose cgroup a file is in.
+    files: BTreeMap<WatchDescriptor, String>,
+}
+
+/// Containers to be looked at, by id.
+#[derive(Default)]
+pub(super) struct Updated {
+    /// Those whose record is new, and that are not watched.
+    pub(super) new: BTreeSet<String>,
+    /// Those whose rules may have been set again.
+    pub(super) written: BTreeSet<String>,
+}
+
+impl Updates {
+    pub(super) fn open() -> Result<Self> {
+        Ok(Updates {
+            inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
+            records: None,
+            files: BTreeMap::new(),
+        })
+    }
+
+    /// Watches the records of the host whose root is at `root`. True: it did not.
+    pub(super) fn watch_records(&mut self, root: &Path) -> std::result::Result<bool, LiveError> {
+        if self.records.is_some() {
+            return Ok(false);
+        }
+        let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
+        let watch = self.inotify.add_watch(&record::directory(root)?, flags);
+        self.records = Some(watch.map_err(LiveError::Watch)?);
+        Ok(true)
+    }
+
+    pub(super) fn watches(&self, id: &str) -> bool {
+        self.files.values().any(|watched| watched == id)
+    }
+
+    /// Watches what is written in a container's cgroups when their rules are set.
+    pub(super) fn watch(
+        &mut self,
+        id: &str,
+        directories: &[PathBuf],
+    ) -> std::result::Result<(), LiveError> {
+        let files = directories.iter().flat_map(|it| cgroup::set_with_rules(it));
+        for file in files {
+            match self.inotify.add_watch(&file, AddWatchFlags::IN_MODIFY) {
+                Ok(watch) => drop(self.files.insert(watch, id.to_owned())),
+                // The container has ended.
+                Err(Errno::ENOENT | Errno::ENODEV) => {}
+                Err(errno) => return Err(LiveError::Watch(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was reported.
+    pub(super) fn take(&mut self) -> Result<Updated> {
+        let mut updated = Updated::default();
+        loop {
+            let events = match self.inotify.read_events() {
+                Ok(events) => events,
+                Err(Errno::EAGAIN) => return Ok(updated),
+                Err(Errno::EINTR) => continue,
+                Err(errno) => return Err(errno),
+            };
+            for event in events {
+                if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
+                    updated.written.extend(self.files.values().cloned());
+                } else if event.mask.contains(AddWatchFlags::IN_IGNORED) {
+                    // What was watched is gone.
+                    self.files.remove(&event.wd);
+                    self.records = self.records.filter(|records| *records != event.wd);
+                } else if let Some(id) = self.files.get(&event.wd) {
+                    updated.written.insert(id.clone());
+                } else if let Some(id) = event.name.as_ref().and_then(|name| name.to_str())
+                    && !id.starts_with('.')
+                    && !self.watches(id)
+                {
+                    updated.new.insert(id.to_owned());
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for Updates {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
+}
+
+/// The cgroups of these containers.
+pub(super) fn cgroups_of(
+    ids: &BTreeSet<String>,
+    config: &Config,
+) -> BTreeMap<String, Vec<PathBuf>> {
+    let records = record::all(&config.host_root).into_iter();
+    let records = records.filter(|record| ids.contains(&record.id));
+    let found = records.filter_map(|record| {
+        let cgroup = DeviceCgroup::of(record.pid).ok()??;
+        Some((record.id, cgroup.own_directories()))
+    });
+    found.collect()
+}
+
+/// Adds to these containers' rules what they lack of their records. Returns why not, by id.
+pub(super) fn mend(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
+    let records = record::all(&config.host_root).into_iter();
+    let records = records.filter(|record| ids.contains(&record.id));
+    let failed = records.filter_map(|record| match mend_one(&record, config) {
+        Ok(()) | Err(LiveError::Ended) => None,
+        Err(error) => Some((record.id, log::chain(&error))),
+    });
+    failed.collect()
+}
+
+/// The container itself is not needed, which may be in the middle of its start.
+fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveError> {
+    let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
+    let records = Records::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
+    // As it is while nobody else changes the container.
+    let record = records.load(record.identity());
+    let rules = detach::rules(&record);
+    let cgroup = DeviceCgroup::of(record.pid);
+    if !crate::live::runs(&record) {
+        return Err(LiveError::Ended);
+    }
+    if let Some(cgroup) = cgroup?
+        && !cgroup.denied(&rules)?.rules.is_empty()
+    {
+        let bundle = Bundle::read(&record.bundle)?;
+        let spec = SpecRules::of_container(&bundle.spec_devices.rules);
+        for warning in cgroup.allow(&rules, &spec)?.warnings() {
+            log::warning(&format!("container {}: {warning}", record.id));
+        }
+        log::info(|| format!("container {}: its device rules are set again", record.id));
+    }
+    deadline.cancel();
+    Ok(())
+}
