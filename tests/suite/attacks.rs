@@ -11,6 +11,7 @@ mod bounded_work;
 mod device_programs;
 mod devices_directory;
 mod execution;
+mod followed_containers;
 pub(crate) mod forged_pods;
 mod hanging_host;
 mod hook_environment;

@@ -1,15 +1,18 @@
 //! What `attach` refuses, and what is left of it: nothing.
 
 use std::fs;
+use std::path::PathBuf;
 
-use harness::bundle::{HookCommand, Stage};
+use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_parent::CgroupParent;
 use harness::cri::{Pod, Record};
+use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
+use super::follow::{Follower, may_open, plug_in, unplug, wait_for};
 use super::{boathook, done, host, plain, reads, records, started};
 use crate::attacks::forged_pods::{containerd, in_pod};
 use crate::lab::{Lab, on_each_cgroup_version};
@@ -19,6 +22,7 @@ on_each_cgroup_version!(
     a_container_that_has_ended_is_not_touched,
     a_pod_gets_what_the_kubelet_recorded_for_it,
     a_claim_authorizes_what_it_grants,
+    a_device_of_a_claim_is_followed,
 );
 
 fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
@@ -110,28 +114,9 @@ fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
 /// As long as the kubelet records it for the pod.
 fn a_claim_authorizes_what_it_grants(lab: &Lab) {
     let host = host();
-    let kubelet = host.path().join("kubelet");
-    let plugins = kubelet.join("device-plugins");
-    fs::create_dir_all(&plugins).unwrap();
-    let pod = Pod::new(1, Rootfs::Busybox);
-    let mut record = Record::new(&plugins.join("kubelet_internal_checkpoint"));
-    host.write_config(&record.config()).unwrap();
-    record.add(&pod).unwrap();
-    let claims = kubelet.join("dra_manager_state");
-    let claim = json!([{"ClaimUID": "u-1", "PodUIDs": {pod.uid(): {}}}]);
-    let data = json!({"ClaimInfoStateList": claim}).to_string();
-    fs::write(&claims, json!({"Data": data, "Checksum": 1}).to_string()).unwrap();
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let hook = hook.arg("--cdi").arg("dummy-npu=npu-2@u-1");
+    let (claims, pod) = claim(&host, "");
     let parent = CgroupParent::new();
-    let bundle = containerd(
-        plain(Rootfs::Busybox).hook(stage, hook),
-        &pod.uid(),
-        "default",
-    );
-    let bundle = bundle.cgroups_path(in_pod(&parent, &pod.uid()));
-    let bundle = bundle.build().unwrap();
+    let bundle = claiming(&host, &pod, &parent);
     let running = started(lab, &bundle);
     let attach = |device: &str| {
         let device = format!("dummy-npu={device}");
@@ -145,4 +130,56 @@ fn a_claim_authorizes_what_it_grants(lab: &Lab) {
     assert_eq!(attach("npu-2").status.code(), Some(5));
     assert_eq!(reads(&running, 2), Some(Access::Granted));
     assert_eq!(reads(&running, 3), None);
+}
+
+fn a_device_of_a_claim_is_followed(lab: &Lab) {
+    const OTHER: usize = DemoHost::UNLIKE;
+    let host = host();
+    let (claims, pod) = claim(&host, "\n[class.dummy-npu]\nfollow = true\n");
+    let parent = CgroupParent::new();
+    let bundle = claiming(&host, &pod, &parent);
+    let running = started(lab, &bundle);
+    let follower = Follower::start(lab, &host);
+    for like in [OTHER, 2] {
+        unplug(&host, 2);
+        wait_for(&running, &host, 2, None);
+        plug_in(&host, 2, like);
+        wait_for(&running, &host, 2, Some(like));
+    }
+    assert!(!may_open(&running, &host, OTHER));
+    // The claim may be another pod's by now.
+    unplug(&host, 2);
+    wait_for(&running, &host, 2, None);
+    fs::remove_file(&claims).unwrap();
+    plug_in(&host, 2, OTHER);
+    assert!(wait_until(|| follower.has_said("did not allocate") > 0));
+    assert_eq!(reads(&running, 2), None);
+    assert!(!may_open(&running, &host, OTHER));
+}
+
+/// The kubelet's record of a claim, and the pod that has it.
+fn claim(host: &DemoHost, config: &str) -> (PathBuf, Pod) {
+    let kubelet = host.path().join("kubelet");
+    let plugins = kubelet.join("device-plugins");
+    fs::create_dir_all(&plugins).unwrap();
+    let pod = Pod::new(1, Rootfs::Busybox);
+    let mut record = Record::new(&plugins.join("kubelet_internal_checkpoint"));
+    host.write_config(&(record.config() + config)).unwrap();
+    record.add(&pod).unwrap();
+    let claims = kubelet.join("dra_manager_state");
+    let claim = json!([{"ClaimUID": "u-1", "PodUIDs": {pod.uid(): {}}}]);
+    let data = json!({"ClaimInfoStateList": claim}).to_string();
+    fs::write(&claims, json!({"Data": data, "Checksum": 1}).to_string()).unwrap();
+    (claims, pod)
+}
+
+/// A container of the pod that is given a device by the claim.
+fn claiming(host: &DemoHost, pod: &Pod, parent: &CgroupParent) -> Bundle {
+    let stage = Stage::CreateRuntime;
+    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    let hook = hook.arg("--cdi").arg("dummy-npu=npu-2@u-1");
+    let bundle = plain(Rootfs::Busybox).hook(stage, hook);
+    let bundle = containerd(bundle, &pod.uid(), "default");
+    let bundle = bundle.cgroups_path(in_pod(parent, &pod.uid()));
+    bundle.build().unwrap()
 }

@@ -1,0 +1,204 @@
+//! Containers whose devices are followed, and that keep `boathook follow` busy or waiting.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
+use harness::patience::wait_until;
+use harness::probe::Access;
+use harness::runc::Container;
+use nix::sys::stat::makedev;
+
+use crate::lab::{Lab, on_each_cgroup_version};
+use crate::live::follow::{
+    Follower, followed, may_open, plug_in, tell, unplug, wait_for, with_device,
+};
+use crate::live::{reads, records, started};
+
+on_each_cgroup_version!(
+    a_device_that_flaps_is_looked_at_more_and_more_seldom,
+    a_frozen_container_keeps_nobody_waiting,
+    a_process_that_has_the_number_of_one_that_ended_is_left_alone,
+    limits_that_are_written_all_the_time_cost_little,
+);
+
+/// So many times it looks at once, and so many in a second after that.
+const AT_ONCE: usize = 10;
+const A_SECOND: usize = 2;
+
+/// As often as something may be done in this time, and once at its end.
+fn most(start: Instant) -> usize {
+    let seconds = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
+    AT_ONCE + A_SECOND * seconds + 1
+}
+
+fn a_device_that_flaps_is_looked_at_more_and_more_seldom(lab: &Lab) {
+    let host = followed();
+    let bundle = with_device(&host, "npu-3").build().unwrap();
+    let running = started(lab, &bundle);
+    let follower = Follower::start(lab, &host);
+    let before = woken(&follower);
+    let start = Instant::now();
+    let mut flaps = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        fs::remove_file(host.node(3)).unwrap();
+        plug_in(&host, 3, [DemoHost::UNLIKE, 3][flaps % 2]);
+        flaps += 1;
+        sleep(Duration::from_millis(10));
+    }
+    // It waits for each of its children, and for the next time.
+    let woken = woken(&follower) - before;
+    assert!(woken <= 4 * most(start), "{woken} times of {flaps}");
+    unplug(&host, 3);
+    wait_for(&running, &host, 3, None);
+    plug_in(&host, 3, 3);
+    wait_for(&running, &host, 3, Some(3));
+}
+
+fn a_frozen_container_keeps_nobody_waiting(lab: &Lab) {
+    let host = followed();
+    let bundles = [0, 1].map(|_| with_device(&host, "npu-3").build().unwrap());
+    let [frozen, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let _follower = Follower::start(lab, &host);
+    let runc = |subcommand: &str| {
+        let mut command = lab.runc.command(subcommand).unwrap();
+        assert!(command.arg(bundles[0].id()).status().unwrap().success());
+    };
+    for like in [DemoHost::UNLIKE, 3] {
+        unplug(&host, 3);
+        wait_for(&other, &host, 3, None);
+        runc("pause");
+        plug_in(&host, 3, like);
+        wait_for(&other, &host, 3, Some(like));
+        assert!(
+            wait_until(|| number(&frozen) == Some(number_of(&host, like))),
+            "{like}"
+        );
+        runc("resume");
+        assert_eq!(reads(&frozen, 3), Some(Access::Granted), "{like}");
+    }
+}
+
+/// The number of the container's node, seen from outside.
+fn number(container: &Container<'_>) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let path = format!("/proc/{}/root{}", container.pid().unwrap(), node(3));
+    Some(fs::metadata(path).ok()?.rdev())
+}
+
+fn number_of(host: &DemoHost, index: usize) -> u64 {
+    let device = host.device(index);
+    makedev(device.major, device.minor)
+}
+
+fn a_process_that_has_the_number_of_one_that_ended_is_left_alone(lab: &Lab) {
+    let host = followed();
+    let bundles = ["npu-3", "void"].map(|device| with_device(&host, device).build().unwrap());
+    let [ended, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let mounts = || fs::read(format!("/proc/{}/mountinfo", other.pid().unwrap())).unwrap();
+    let before = mounts();
+    let path = host
+        .root()
+        .join("run/boathook/attached")
+        .join(bundles[0].id());
+    let record = fs::read_to_string(&path).unwrap();
+    let pid = |container: &Container<'_>| format!("\"pid\":{}", container.pid().unwrap());
+    assert!(record.contains(&pid(&ended)), "{record}");
+    let reused = record.replace(&pid(&ended), &pid(&other));
+    drop(ended);
+    fs::write(&path, reused).unwrap();
+    let follower = Follower::start(lab, &host);
+    // One that is there shows that it has looked.
+    let third = with_device(&host, "npu-3").build().unwrap();
+    let third = started(lab, &third);
+    for like in [None, Some(DemoHost::UNLIKE), Some(3)] {
+        let _ = fs::remove_file(host.node(3));
+        match like {
+            None => tell(),
+            Some(like) => plug_in(&host, 3, like),
+        }
+        wait_for(&third, &host, 3, like);
+    }
+    assert_eq!(mounts(), before);
+    for index in [3, DemoHost::UNLIKE] {
+        assert!(!may_open(&other, &host, index));
+    }
+    assert_eq!(
+        records(&host).len(),
+        1,
+        "that of the container that ended is left"
+    );
+    assert_eq!(follower.has_said(bundles[0].id()), 0);
+}
+
+/// As a container can that may write its own cgroup's files.
+fn limits_that_are_written_all_the_time_cost_little(lab: &Lab) {
+    let host = followed();
+    let bundles = [0, 1].map(|_| with_device(&host, "npu-3").build().unwrap());
+    let [busy, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let follower = Follower::start(lab, &host);
+    let Some(file) = limit(lab, &busy) else {
+        return skip::report("limits that are written", "cgroups have no limits here");
+    };
+    let start = Instant::now();
+    let before = woken(&follower);
+    let mut written = 0;
+    while start.elapsed() < Duration::from_secs(4) {
+        // With what it has.
+        let value = match file.ends_with("devices.deny") {
+            true => "b 1:77 m".to_owned(),
+            false => fs::read_to_string(&file).unwrap(),
+        };
+        fs::write(&file, value).unwrap();
+        written += 1;
+        sleep(Duration::from_millis(2));
+    }
+    // It waits for each of its children, and for the next time.
+    let woken = woken(&follower) - before;
+    assert!(woken <= 4 * most(start), "{woken} times of {written}");
+    fs::remove_file(host.node(3)).unwrap();
+    plug_in(&host, 3, DemoHost::UNLIKE);
+    for container in [&busy, &other] {
+        wait_for(container, &host, 3, Some(DemoHost::UNLIKE));
+    }
+}
+
+/// A file of the container's cgroup that is written with its rules.
+fn limit(lab: &Lab, container: &Container<'_>) -> Option<PathBuf> {
+    let of = fs::read_to_string(format!("/proc/{}/cgroup", container.pid().unwrap())).unwrap();
+    let path = |controller: &str| of.lines().find_map(|line| line.split_once(controller));
+    match lab.runc.view() {
+        CgroupView::V1 => {
+            let (_, path) = path(":devices:")?;
+            Some(
+                Path::new("/sys/fs/cgroup/devices")
+                    .join(&path[1..])
+                    .join("devices.deny"),
+            )
+        }
+        CgroupView::V2 => {
+            let (_, path) = path("0::")?;
+            let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+            let files =
+                mounts.map(|mount| Path::new(mount).join(&path[1..]).join("hugetlb.2MB.max"));
+            files.into_iter().find(|file| file.exists())
+        }
+    }
+}
+
+fn woken(follower: &Follower) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", follower.pid())).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("voluntary_ctxt_switches"));
+    line.unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap()
+}
