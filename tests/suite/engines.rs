@@ -24,7 +24,9 @@ pub(crate) mod machine;
 mod matrix;
 pub(crate) mod podman;
 mod recipes;
+mod replugged;
 mod rootless;
+mod updated;
 
 use anyhow::Result;
 use engine::Engine;

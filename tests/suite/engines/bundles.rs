@@ -42,6 +42,10 @@ impl Bundles {
         Ok(Self { machine })
     }
 
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
     fn command(&self, subcommand: &str) -> Result<Command> {
         let wrapper = binaries::program("boathook-runtime")?;
         let mut command = self.machine.private.command(wrapper);

@@ -99,6 +99,10 @@ fn start_daemon(machine: &Machine) -> Result<Child> {
 pub(super) struct Ctr(Containerd);
 
 impl Ctr {
+    pub(super) fn machine(&self) -> &Machine {
+        &self.0.machine
+    }
+
     /// A containerd with images.
     pub(super) fn new(generation: Generation) -> Result<Self> {
         let machine = Machine::new(generation, "runc")?;

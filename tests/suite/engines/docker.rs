@@ -25,7 +25,7 @@ pub(super) struct DockerLike {
     client: fn(&Machine) -> Command,
     requests: Requests,
     /// Options of `run`.
-    options: Vec<String>,
+    pub(super) options: Vec<String>,
     user_namespaces: UserNamespaces,
 }
 

@@ -98,7 +98,7 @@ fn follow(engine: &Cri) {
 }
 
 /// Whether the node of a device has the number of this one and opens, or is away.
-fn has(pod: &dyn Running, host: &DemoHost, index: usize, like: Option<usize>) -> bool {
+pub(super) fn has(pod: &dyn Running, host: &DemoHost, index: usize, like: Option<usize>) -> bool {
     let questions = Questions::new().path(node(index)).command().unwrap();
     // An engine that was restarted answers a moment later.
     let Ok(report) = pod.exec(&questions) else {
@@ -118,7 +118,7 @@ fn has(pod: &dyn Running, host: &DemoHost, index: usize, like: Option<usize>) ->
 }
 
 /// Whether a container may open a device whose node it makes itself.
-fn opens(pod: &dyn Running, host: &DemoHost, index: usize) -> bool {
+pub(super) fn opens(pod: &dyn Running, host: &DemoHost, index: usize) -> bool {
     let device = host.device(index);
     let questions = Questions::new().new_node("/dev/own", device.major, device.minor);
     let report = pod.exec(&questions.command().unwrap()).unwrap();

@@ -37,6 +37,23 @@ pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     )
 }
 
+/// With crun, and the hook in hooks.d.
+pub(super) fn by_crun(generation: Generation) -> Result<DockerLike> {
+    let (machine, parent) = machine(generation)?;
+    super::bundles::leave_hybrid(&machine)?;
+    DockerLike::new(
+        machine,
+        |machine| {
+            let mut command = plain(machine);
+            command.args(["--runtime", "crun"]);
+            command
+        },
+        Requests::Variable,
+        &["--network", "none", &parent],
+        UserNamespaces::ByOption,
+    )
+}
+
 fn engine(generation: Generation, global: &'static [&'static str]) -> Result<DockerLike> {
     let (machine, parent) = machine(generation)?;
     let client = if global.is_empty() { plain } else { wrapped };

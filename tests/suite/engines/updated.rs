@@ -1,0 +1,238 @@
+//! Updates by which a runtime sets a container's device rules again: `boathook follow` gives
+//! back what is lost.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::Result;
+use harness::binaries;
+use harness::bundle::Bundle;
+use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
+use harness::engine_root::Generation;
+use harness::patience::wait_until;
+use harness::probe::{PATH, PAUSE};
+use harness::rootfs::Rootfs;
+use serde_json::json;
+
+use super::docker::DockerLike;
+use super::engine::{Running, printed};
+use super::followed::{has, opens};
+use super::machine::Machine;
+use super::replugged::{FOLLOWED, MAY_MAKE_NODES, said, start_follower, start_follower_by};
+use super::{bundles, podman};
+use crate::live::follow::{plug_in, tell};
+
+const OTHER: usize = DemoHost::UNLIKE;
+
+/// crun sets the rules again at each update, and runc does not.
+#[test]
+fn what_an_update_takes_away_is_given_back() {
+    // podman 4.3 sends no rules along.
+    let generation = Generation::Forky;
+    let missing = podman::missing(generation).or_else(|| bundles::missing(generation, "crun"));
+    if let Some(reason) = missing {
+        return skip::report("updates of podman with crun", &reason);
+    }
+    let engine = podman::by_crun(generation).unwrap();
+    let machine = &engine.machine;
+    let host = &machine.devices;
+    let start = |name: &str, option: &[&str]| {
+        let cgroup = format!("--cgroup-parent={}", machine.parent.path().display());
+        let usual = ["--network=none", &cgroup, MAY_MAKE_NODES];
+        engine.run_waiting(name, &[&usual, option].concat());
+        Waiting {
+            engine: &engine,
+            name: name.to_owned(),
+        }
+    };
+    let given = start("given", &["--env=DUMMY_VISIBLE_DEVICES=npu-3"]);
+    let update = |container: &Waiting<'_>, shares: u32| {
+        let mut update = engine.command("update");
+        printed(update.args([&format!("--cpu-shares={shares}"), &container.name])).unwrap();
+    };
+    assert!(has(&given, host, 3, Some(3)));
+    update(&given, 512);
+    assert!(
+        !has(&given, host, 3, Some(3)),
+        "crun has kept the rules: nothing is shown"
+    );
+    drop(given);
+
+    // Of a class that is not followed, what is attached is given back all the same.
+    start_follower(machine, "");
+    let attached = start("attached", &[]);
+    let boathook = |arguments: &[&str]| {
+        let mut command = machine
+            .private
+            .command(binaries::program("boathook").unwrap());
+        printed(command.args(arguments)).unwrap()
+    };
+    boathook(&["attach", "attached", "dummy-npu=npu-3"]);
+    for shares in [512, 513, 514] {
+        update(&attached, shares);
+        assert!(
+            wait_until(|| has(&attached, host, 3, Some(3))),
+            "{shares}: {}",
+            said(machine)
+        );
+        assert!(!opens(&attached, host, OTHER));
+    }
+    boathook(&["detach", "attached"]);
+    update(&attached, 515);
+    assert!(has(&attached, host, 3, None));
+    assert!(!opens(&attached, host, 3));
+    drop(attached);
+
+    start_follower(machine, FOLLOWED);
+    let given = start("given", &["--env=DUMMY_VISIBLE_DEVICES=npu-3"]);
+    for (shares, now) in [
+        (516, Some(3)),
+        (517, None),
+        (518, Some(OTHER)),
+        (519, Some(3)),
+    ] {
+        let _ = fs::remove_file(host.node(3));
+        match now {
+            None => tell(),
+            Some(like) => plug_in(host, 3, like),
+        }
+        update(&given, shares);
+        assert!(
+            wait_until(|| has(&given, host, 3, now)),
+            "{shares}: {}",
+            said(machine)
+        );
+        let gone = [3, OTHER].into_iter().filter(|index| Some(*index) != now);
+        for gone in gone {
+            assert!(
+                wait_until(|| !opens(&given, host, gone)),
+                "{shares}: {gone}"
+            );
+        }
+    }
+}
+
+/// On cgroup v2 crun loads another program, and then writes the limits.
+#[test]
+fn what_an_update_takes_away_on_cgroup_v2_is_given_back() {
+    let generation = Generation::Forky;
+    let missing = bundles::missing(generation, "crun").or_else(|| CgroupView::V2.missing());
+    if let Some(reason) = missing {
+        return skip::report("updates of crun on cgroup v2", &reason);
+    }
+    let machine = Machine::new(generation, "crun").unwrap();
+    let view = || {
+        machine
+            .private
+            .command(binaries::program("cgroup2-view").unwrap())
+    };
+    let host = &machine.devices;
+    host.write_config(FOLLOWED).unwrap();
+    let mut follow = view();
+    follow.arg(binaries::program("boathook").unwrap());
+    start_follower_by(&machine, follow, FOLLOWED);
+    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
+    let bundle = bundle
+        .env(DemoHost::VARIABLE, "npu-3")
+        .args([PATH, PAUSE])
+        .cgroups_path(machine.parent.unique_child());
+    let container = OfCrun {
+        view: &view,
+        bundle: bundle.build().unwrap(),
+        machine: &machine,
+    };
+    let directory = container.bundle.directory().display().to_string();
+    container
+        .crun(&["create", "--bundle", &directory, container.bundle.id()])
+        .unwrap();
+    container.crun(&["start", container.bundle.id()]).unwrap();
+    let update = |pages: u32| {
+        let allow =
+            |major: u32| json!({"allow": true, "type": "c", "major": major, "access": "rwm"});
+        let resources = json!({
+            "devices": [{"allow": false, "access": "rwm"}, allow(1), allow(5)],
+            "hugepageLimits": [{"pageSize": "2MB", "limit": pages << 21}],
+        });
+        let file = container.bundle.directory().join("resources.json");
+        fs::write(&file, resources.to_string()).unwrap();
+        let file = file.display().to_string();
+        container
+            .crun(&["update", "--resources", &file, container.bundle.id()])
+            .unwrap();
+    };
+    for (pages, now) in [(1, Some(3)), (2, None), (3, Some(OTHER)), (4, Some(OTHER))] {
+        let _ = fs::remove_file(host.node(3));
+        match now {
+            None => tell(),
+            Some(like) => plug_in(host, 3, like),
+        }
+        update(pages);
+        assert!(
+            wait_until(|| has(&container, host, 3, now)),
+            "{pages}: {}",
+            said(&machine)
+        );
+    }
+    let again = "its device rules are set again";
+    assert!(
+        said(&machine).contains(again),
+        "crun has kept the rules: nothing is shown"
+    );
+}
+
+struct OfCrun<'a> {
+    view: &'a dyn Fn() -> Command,
+    bundle: Bundle,
+    machine: &'a Machine,
+}
+
+impl OfCrun<'_> {
+    fn crun(&self, arguments: &[&str]) -> Result<String> {
+        let mut crun = (self.view)();
+        let program = self.machine.generation.program("crun").unwrap();
+        crun.arg(program)
+            .arg("--root")
+            .arg(self.machine.path("state"));
+        printed(crun.args(arguments))
+    }
+}
+
+impl Running for OfCrun<'_> {
+    fn exec(&self, args: &[String]) -> Result<String> {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.crun(&[&["exec", self.bundle.id()], &args[..]].concat())
+    }
+
+    fn restart(&self) -> Result<()> {
+        anyhow::bail!("it is not restarted")
+    }
+}
+
+impl Drop for OfCrun<'_> {
+    fn drop(&mut self) {
+        let _ = self.crun(&["delete", "--force", self.bundle.id()]);
+    }
+}
+
+/// A container of a name.
+struct Waiting<'a> {
+    engine: &'a DockerLike,
+    name: String,
+}
+
+impl Running for Waiting<'_> {
+    fn exec(&self, args: &[String]) -> Result<String> {
+        printed(self.engine.command("exec").arg(&self.name).args(args))
+    }
+
+    fn restart(&self) -> Result<()> {
+        printed(self.engine.command("restart").arg(&self.name)).map(drop)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let _ = printed(self.engine.command("rm").args(["--force", &self.name]));
+    }
+}
