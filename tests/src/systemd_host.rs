@@ -115,7 +115,7 @@ impl SystemdHost {
 
     /// Runs a command in the host that leaves processes behind, as `runc
     /// create` does. They keep a file open, and not the test's output.
-    fn run_silently(&self, args: &[String]) -> Result<()> {
+    pub fn run_silently(&self, args: &[String]) -> Result<()> {
         const SCRIPT: &str = r#""$@" </dev/null >/run/said 2>&1 || { cat /run/said >&2; exit 1; }"#;
         let mut command = self.command("/bin/sh")?;
         command.args(["-c", SCRIPT, "sh"]).args(args);

@@ -21,6 +21,8 @@ pub(super) const NODE: &str = "/dev/dummy-npu3";
 pub(super) struct DeviceSource {
     pub(super) giver: Giver,
     pub(super) systemd: SystemdIs,
+    /// Whether `boathook follow` runs, and the class is followed.
+    pub(super) followed: bool,
 }
 
 /// Who gives it.
@@ -100,9 +102,18 @@ impl DeviceSource {
     /// it adds, and `more`.
     pub(super) fn configure(self, demo: &DemoHost, runtime: &Path, more: &str) -> Result<()> {
         let hook = self.hook_program(demo)?;
+        let follow = self.follow();
         demo.write_config(&format!(
-            "[runtime]\npath = {runtime:?}\nhook = {hook:?}\n{more}"
+            "[runtime]\npath = {runtime:?}\nhook = {hook:?}\n{more}{follow}"
         ))
+    }
+
+    /// What the configuration has of it.
+    pub(super) fn follow(self) -> &'static str {
+        match self.followed {
+            true => "\n[class.dummy-npu]\nfollow = true\n",
+            false => "",
+        }
     }
 }
 
@@ -113,10 +124,11 @@ impl fmt::Display for DeviceSource {
             Giver::Wrapper => "wrapper",
             Giver::Attach => "attach",
         })?;
-        match self.systemd {
-            SystemdIs::Reached => Ok(()),
-            SystemdIs::OnTheBus => formatter.write_str(", by the system bus"),
-            SystemdIs::Hidden => formatter.write_str(", systemd hidden"),
-        }
+        formatter.write_str(match self.systemd {
+            SystemdIs::Reached => "",
+            SystemdIs::OnTheBus => ", by the system bus",
+            SystemdIs::Hidden => ", systemd hidden",
+        })?;
+        formatter.write_str(if self.followed { ", followed" } else { "" })
     }
 }

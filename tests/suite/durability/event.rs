@@ -1,11 +1,14 @@
 //! The events of a running container: the columns of the tables.
 
 use std::fmt;
+use std::fs;
 
 use anyhow::Result;
+use harness::demo_host::DemoHost;
 use harness::systemd_host::SystemdHost;
 
 use super::running_container::RunningContainer;
+use crate::live::follow::tell;
 
 /// Something that makes systemd, the runtime or the engine think about a
 /// container's resources again.
@@ -18,6 +21,8 @@ pub(super) enum Event {
     CriUpdate,
     EngineRestart,
     ContainerRestart,
+    /// The device comes back with another number.
+    Replugged,
 }
 
 impl Event {
@@ -26,6 +31,7 @@ impl Event {
     pub(super) fn happen(
         self,
         host: &SystemdHost,
+        demo: &DemoHost,
         container: &dyn RunningContainer,
     ) -> Result<bool> {
         match self {
@@ -51,6 +57,12 @@ impl Event {
             }
             Self::EngineRestart => container.restart_engine()?,
             Self::ContainerRestart => container.restart()?,
+            Self::Replugged => {
+                let node = demo.node(3);
+                fs::remove_file(&node)?;
+                demo.device(DemoHost::UNLIKE).make_node(&node)?;
+                tell();
+            }
         }
         Ok(true)
     }
@@ -66,6 +78,7 @@ impl fmt::Display for Event {
             Self::CriUpdate => "UpdateContainerResources",
             Self::EngineRestart => "engine restart",
             Self::ContainerRestart => "container restart",
+            Self::Replugged => "replugged",
         })
     }
 }

@@ -34,6 +34,7 @@ fn follow_and_detach(host: SystemdHost) {
         let source = DeviceSource {
             giver,
             systemd: SystemdIs::Reached,
+            followed: true,
         };
         let bundle = source.bundle(&host, &demo);
         let bundle = bundle

@@ -5,6 +5,7 @@ mod engine;
 mod old_systemd;
 mod runtimes;
 
+use std::fs;
 use std::thread;
 
 use anyhow::{Result, bail};
@@ -13,7 +14,7 @@ use harness::demo_host::DemoHost;
 use harness::probe::{Access, Questions};
 use harness::systemd_host::{Distribution, SystemdHost};
 
-use super::device_source::NODE;
+use super::device_source::{DeviceSource, NODE};
 use super::event::Event;
 use super::running_container::RunningContainer;
 use super::table::{Fate, Row, Table};
@@ -31,7 +32,7 @@ fn host(
     let host = SystemdHost::boot(distribution, view).unwrap();
     let demo = DemoHost::new().unwrap();
     // For records of what is attached.
-    std::fs::create_dir(demo.root().join("run")).unwrap();
+    fs::create_dir(demo.root().join("run")).unwrap();
     Some((host, demo))
 }
 
@@ -52,30 +53,77 @@ fn version(view: CgroupView) -> String {
     view.to_string().trim_start_matches("cgroup ").to_string()
 }
 
+/// So often a container is looked at until it has its device again, if that is followed.
+const LOOKS: usize = 10;
+
 /// What becomes of a container's device.
 fn fate(
     host: &SystemdHost,
     demo: &DemoHost,
+    device_source: DeviceSource,
     container: &dyn RunningContainer,
     event: Event,
 ) -> Result<Fate> {
-    if !opens(container, demo)? {
+    if !opens(container, demo, [3, DemoHost::UNLIKE])? {
         bail!("the device does not open to begin with");
     }
-    if !event.happen(host, container)? {
-        return Ok(Fate::NoUnit);
+    if device_source.followed {
+        start_follower(host, demo)?;
     }
-    Ok(if opens(container, demo)? {
-        Fate::Kept
-    } else {
-        Fate::Lost
-    })
+    let fate = fate_of(host, demo, device_source, container, event);
+    if device_source.followed {
+        host.run("sh", &["-c", "kill $(cat /run/follower)"])?;
+    }
+    if event == Event::Replugged {
+        fs::remove_file(demo.node(3))?;
+        demo.device(3).make_node(&demo.node(3))?;
+    }
+    fate
 }
 
-/// Whether the container's device opens in it. One that it was not given must
-/// not, whatever happened.
-fn opens(container: &dyn RunningContainer, demo: &DemoHost) -> Result<bool> {
-    let other = demo.device(DemoHost::UNLIKE);
+fn fate_of(
+    host: &SystemdHost,
+    demo: &DemoHost,
+    device_source: DeviceSource,
+    container: &dyn RunningContainer,
+    event: Event,
+) -> Result<Fate> {
+    if !event.happen(host, demo, container)? {
+        return Ok(Fate::NoUnit);
+    }
+    let numbers = match event {
+        Event::Replugged => [DemoHost::UNLIKE, 3],
+        _ => [3, DemoHost::UNLIKE],
+    };
+    for _ in 0..if device_source.followed { LOOKS } else { 1 } {
+        if opens(container, demo, numbers)? {
+            return Ok(Fate::Kept);
+        }
+    }
+    Ok(Fate::Lost)
+}
+
+/// Starts `boathook follow` in the host.
+fn start_follower(host: &SystemdHost, demo: &DemoHost) -> Result<()> {
+    let script = "mkfifo /run/following; \"$@\" > /run/following & echo $! > /run/follower; \
+        read _ < /run/following; rm /run/following";
+    let program = SystemdHost::program("boathook").display().to_string();
+    let config = demo.config_file().display().to_string();
+    let follow = [
+        "sh", "-c", script, "sh", &program, "--config", &config, "follow",
+    ];
+    host.run_silently(&follow.map(str::to_owned))
+}
+
+/// Whether the container's device opens in it, which has the first of these numbers. The other
+/// one must not, whatever happened; if it was the device's own, that is what is asked.
+fn opens(
+    container: &dyn RunningContainer,
+    demo: &DemoHost,
+    [number, other]: [usize; 2],
+) -> Result<bool> {
+    let was_own = other == 3;
+    let [number, other] = [number, other].map(|index| demo.device(index));
     let made = "/dev/not-given";
     let questions = Questions::new()
         .path(NODE)
@@ -83,11 +131,14 @@ fn opens(container: &dyn RunningContainer, demo: &DemoHost) -> Result<bool> {
     let report = container.probe(&questions)?;
     let refused = Access::refused("EPERM");
     let attempt = report.new_node(made)?;
-    if attempt.made != Access::Granted || attempt.read.as_ref() != Some(&refused) {
+    let is_refused = attempt.read.as_ref() == Some(&refused);
+    if attempt.made != Access::Granted || !is_refused && !was_own {
         bail!("a device that was not given: {attempt:?}");
     }
-    match &report.path(NODE)?.read {
-        Access::Granted => Ok(true),
+    let seen = report.path(NODE)?;
+    let device = seen.device.map(|device| (device.major, device.minor));
+    match &seen.read {
+        Access::Granted => Ok(is_refused && device == Some((number.major, number.minor))),
         // One that was attached is gone with the container.
         access if [refused, Access::refused("ENOENT")].contains(access) => Ok(false),
         access => bail!("the device was given, and opening it gives {access}"),

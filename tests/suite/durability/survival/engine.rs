@@ -28,6 +28,7 @@ const TABLE: Table = Table {
         Event::CriUpdate,
         Event::EngineRestart,
         Event::ContainerRestart,
+        Event::Replugged,
     ],
 };
 
@@ -67,13 +68,19 @@ fn measured(view: CgroupView) -> Vec<Row> {
 /// difference.
 fn kinds() -> Vec<(Driver, DeviceSource)> {
     let mut kinds = Vec::new();
-    for (driver, systemd) in [
-        (Driver::Cgroupfs, Reached),
-        (Driver::Systemd, Reached),
-        (Driver::Systemd, Hidden),
+    for (driver, systemd, followed) in [
+        (Driver::Cgroupfs, Reached, false),
+        (Driver::Cgroupfs, Reached, true),
+        (Driver::Systemd, Reached, false),
+        (Driver::Systemd, Reached, true),
+        (Driver::Systemd, Hidden, false),
     ] {
-        let givers = [Giver::Hook, Giver::Wrapper];
-        kinds.extend(givers.map(|giver| (driver, DeviceSource { giver, systemd })));
+        let source = |giver| DeviceSource {
+            giver,
+            systemd,
+            followed,
+        };
+        kinds.extend([Giver::Hook, Giver::Wrapper].map(|giver| (driver, source(giver))));
     }
     kinds
 }
@@ -92,7 +99,8 @@ fn fates(
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(DEVICE));
         record.add(&pod)?;
         let container = OfPod::run(&containerd, driver, pod)?;
-        super::fate(host, demo, &container, *event).with_context(|| event.to_string())
+        super::fate(host, demo, device_source, &container, *event)
+            .with_context(|| event.to_string())
     };
     (0..).zip(TABLE.events).map(fate).collect()
 }

@@ -12,7 +12,7 @@ use super::super::table::{Row, Table};
 
 const TABLE: Table = Table {
     kinds: ["cgroup", "systemd", "device given by"],
-    events: super::runtimes::EVENTS,
+    events: super::runtimes::EVENTS.split_at(5).0,
 };
 
 /// Its systemd restricts no devices on v2.
@@ -58,7 +58,11 @@ fn devices_last_with_an_old_systemd_as_documented() {
 /// Both ways, with and without systemd.
 const KINDS: [DeviceSource; 4] = {
     const fn device_source(giver: Giver, systemd: SystemdIs) -> DeviceSource {
-        DeviceSource { giver, systemd }
+        DeviceSource {
+            giver,
+            systemd,
+            followed: false,
+        }
     }
     [
         device_source(Giver::Hook, SystemdIs::Reached),

@@ -27,6 +27,7 @@ pub(super) const EVENTS: &[Event] = &[
     Event::SetProperty,
     Event::RuntimeUpdate,
     Event::ContainerRestart,
+    Event::Replugged,
 ];
 
 #[test]
@@ -91,8 +92,16 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
             if systemd == Reached {
                 givers.push(Giver::Attach);
             }
-            let givers = givers.into_iter();
-            kinds.extend(givers.map(|giver| (runtime, DeviceSource { giver, systemd })));
+            for followed in [false, true] {
+                let source = |giver: &Giver| DeviceSource {
+                    giver: *giver,
+                    systemd,
+                    followed,
+                };
+                if systemd == Reached || !followed {
+                    kinds.extend(givers.iter().map(|giver| (runtime, source(giver))));
+                }
+            }
         }
     }
     kinds
@@ -109,6 +118,7 @@ pub(super) fn fate(
     if runtime.driver == Driver::SystemdInClosedSlice {
         host.close_slice()?;
     }
+    demo.write_config(device_source.follow())?;
     let bundle = device_source
         .bundle(host, demo)
         .cgroups_path(runtime.cgroups_path(&name))
@@ -128,7 +138,8 @@ pub(super) fn fate(
         }
     };
     let unit = runtime.unit(&name);
-    super::fate(host, demo, &OfBundle { container, unit }, event)
+    let container = OfBundle { container, unit };
+    super::fate(host, demo, device_source, &container, event)
 }
 
 /// The device rules of an engine's own spec, which podman and containerd send
