@@ -109,7 +109,7 @@ fn the_configurations_are_what_the_programs_read() {
 #[test]
 fn the_examples_ask_for_what_a_class_offers() {
     let objects = Objects::read(&manifests(&repository("deploy/examples")));
-    assert_eq!(objects.pods.len(), 38);
+    assert_eq!(objects.pods.len(), 39);
     for pod in &objects.pods {
         let name = pod.metadata.name.as_deref().unwrap();
         let spec = pod.spec.as_ref().unwrap();

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use device_class::load::none_has;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, said};
@@ -34,6 +35,9 @@ fn a_build_directory_and_relative_paths_are_sources() {
         .unwrap();
     said(&output);
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
+    // The index speaks for the directory, which nothing has changed since.
+    let installed = site.root().join("opt/boathook/current/classes.d");
+    assert!(none_has(&[installed], |name| name != "DUMMY_VISIBLE_DEVICES"));
     assert!(
         site.root()
             .join("opt/boathook/current/bin/boathook")

@@ -20,7 +20,7 @@ const KILLED: &str = "signal=KILL";
 
 /// Calls that cannot fail, or by which the program starts before any code of its
 /// own.
-const EXEMPT: [&str; 17] = [
+const EXEMPT: [&str; 18] = [
     "arch_prctl",
     "brk",
     "execve",
@@ -37,6 +37,7 @@ const EXEMPT: [&str; 17] = [
     "set_robust_list",
     "set_tid_address",
     "sigaltstack",
+    "timer_delete",
     "umask",
 ];
 
