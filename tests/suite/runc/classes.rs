@@ -288,7 +288,9 @@ fn hidden(host: &RecordedHost, mask: &Value) -> Vec<String> {
             .map(String::as_str),
     );
     let mut hidden = Vec::new();
-    let mut unseen = vec![mask["path"].as_str().unwrap().to_string()];
+    // A host need not have a directory of which only texts are shown.
+    let top = mask["path"].as_str().unwrap().to_string();
+    let mut unseen = Vec::from_iter(host.root().join(&top[1..]).is_dir().then_some(top));
     while let Some(path) = unseen.pop() {
         if seen.contains(&path.as_str()) {
             continue;
