@@ -49,6 +49,8 @@ pub(crate) struct Follower<'c> {
     updates: Updates,
     /// By container: why its rules could not be set again.
     unmended: BTreeMap<String, String>,
+    /// Why no container's could.
+    failed_to_mend: Option<String>,
     /// A device may flap, and a container may be able to write its cgroup's files.
     looks: Pace,
     mends: Pace,
@@ -72,15 +74,26 @@ struct Seen {
     unusable: BTreeMap<String, String>,
 }
 
-/// What a child has found out, by container.
-fn in_child<T>(work: impl FnOnce() -> BTreeMap<String, T>) -> BTreeMap<String, T>
+/// What a child has found out of so many containers, each of which may keep it waiting.
+fn in_child<T>(
+    containers: usize,
+    work: impl FnOnce() -> BTreeMap<String, T>,
+) -> Result<BTreeMap<String, T>, LiveError>
 where
     T: Serialize + DeserializeOwned,
 {
     let text = || serde_json::to_string(&work()).unwrap_or_default();
-    let answer = sys::process::in_child(deadline::LIMIT, text).ok().flatten();
+    let answer = sys::process::in_child(limit(containers), text).map_err(LiveError::Fork)?;
     let found = answer.and_then(|text| serde_json::from_str(&text).ok());
-    found.unwrap_or_default()
+    found.ok_or(LiveError::TooSlow)
+}
+
+/// How long a child may work for so many containers.
+fn limit(containers: usize) -> Duration {
+    deadline::LIMIT
+        * u32::try_from(containers)
+            .unwrap_or(u32::MAX)
+            .saturating_add(4)
 }
 
 /// Tells the programs of a container what was attached to it or detached. `devices` is a record
@@ -101,6 +114,7 @@ impl<'c> Follower<'c> {
             events,
             updates: Updates::open().map_err(LiveError::Watch)?,
             unmended: BTreeMap::new(),
+            failed_to_mend: None,
             looks: Pace::new(),
             mends: Pace::new(),
             next: None,
@@ -151,7 +165,10 @@ impl<'c> Follower<'c> {
             self.look();
         }
         if self.mends.rest().is_none() {
-            let updated = self.updates.take()?;
+            let mut updated = self.updates.take()?;
+            if is_time {
+                updated.written.extend(self.unmended.keys().cloned());
+            }
             self.mend(updated);
         }
         Ok(())
@@ -170,9 +187,7 @@ impl<'c> Follower<'c> {
             self.next = Some(self.after_pause());
             return;
         }
-        // Every container may keep it waiting.
-        let limit = deadline::LIMIT * u32::try_from(records).unwrap_or(u32::MAX).saturating_add(4);
-        let child = sys::process::start_child(limit, || {
+        let child = sys::process::start_child(limit(records), || {
             self.look_here();
             serde_json::to_string(&self.seen).unwrap_or_default()
         });
@@ -194,34 +209,39 @@ impl<'c> Follower<'c> {
     }
 
     /// Sets rules again that were lost in these containers, and watches those that are new.
-    fn mend(&mut self, mut updated: Updated) {
-        let failed = |error: &LiveError| {
-            let error = log::chain(error);
+    fn mend(&mut self, updated: Updated) {
+        let failed = self.try_mend(updated).err();
+        let failed = failed.map(|error| log::chain(&error));
+        if let Some(error) = failed.as_ref().filter(|_| failed != self.failed_to_mend) {
             log::warning(&format!(
                 "devices that containers lose by updates are not given back: {error}"
             ));
-        };
-        match self.updates.watch_records(&self.config.host_root) {
-            Ok(true) => {
-                let all = record::all(&self.config.host_root).into_iter();
-                updated.new.extend(all.map(|record| record.id));
-            }
-            Ok(false) => {}
-            Err(error) => failed(&error),
         }
+        self.failed_to_mend = failed;
+        if !self.unmended.is_empty() {
+            self.next.get_or_insert(self.after_pause());
+        }
+    }
+
+    fn try_mend(&mut self, mut updated: Updated) -> Result<(), LiveError> {
+        if self.updates.watch_records(&self.config.host_root)? {
+            let all = record::all(&self.config.host_root).into_iter();
+            updated.new.extend(all.map(|record| record.id));
+        }
+        if updated.new.is_empty() && updated.written.is_empty() {
+            return Ok(());
+        }
+        self.mends.done();
+        let mut watched = Ok(());
         if !updated.new.is_empty() {
-            let directories = in_child(|| updates::cgroups_of(&updated.new, self.config));
-            for (id, directories) in directories {
-                if let Err(error) = self.updates.watch(&id, &directories) {
-                    failed(&error);
-                }
+            let cgroups = || updates::cgroups_of(&updated.new, self.config);
+            for (id, directories) in in_child(updated.new.len(), cgroups)? {
+                watched = watched.and(self.updates.watch(&id, &directories));
                 updated.written.insert(id);
             }
         }
-        if updated.written.is_empty() {
-            return;
-        }
-        let unmended = in_child(|| updates::mend(&updated.written, self.config));
+        let mend = || updates::mend(&updated.written, self.config);
+        let unmended = in_child(updated.written.len(), mend)?;
         for (id, error) in &unmended {
             if self.unmended.get(id) != Some(error) {
                 log::warning(&format!("container {id}: {error}"));
@@ -230,7 +250,7 @@ impl<'c> Follower<'c> {
         let is_known = |id: &String| !updated.written.contains(id) && self.updates.watches(id);
         self.unmended.retain(|id, _| is_known(id));
         self.unmended.extend(unmended);
-        self.mends.done();
+        watched
     }
 
     fn look_here(&mut self) {

@@ -5,6 +5,7 @@
 //! child enters the container's mount namespace, and is ended if the container keeps it
 //! waiting.
 
+mod at_start;
 mod attach;
 mod detach;
 mod follow;
@@ -30,11 +31,12 @@ use crate::planner::PlannerError;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
+pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
 pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::Follower;
 use record::{Record, Records};
-pub(crate) use record::{add_attached, all as all_records, write_at_start};
+pub(crate) use record::{add_attached, all as all_records};
 pub(crate) use refresh::{Refreshing, refresh};
 
 /// Why a container that runs was not changed.

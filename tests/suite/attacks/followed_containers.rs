@@ -11,9 +11,10 @@ use harness::demo_host::in_container::node;
 use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::runc::Container;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::makedev;
 
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version, with_lab};
 use crate::live::follow::{
     Follower, followed, may_open, plug_in, tell, unplug, wait_for, with_device,
 };
@@ -165,6 +166,27 @@ fn limits_that_are_written_all_the_time_cost_little(lab: &Lab) {
     for container in [&busy, &other] {
         wait_for(container, &host, 3, Some(DemoHost::UNLIKE));
     }
+}
+
+/// One who changes a container holds its lock, and may be kept waiting by it.
+#[test]
+fn what_is_lost_meanwhile_is_given_back_later() {
+    with_lab(module_path!(), CgroupView::V1, |lab| {
+        let host = followed();
+        let bundle = with_device(&host, "npu-3").build().unwrap();
+        let running = started(lab, &bundle);
+        let follower = Follower::start(lab, &host);
+        let directory = host.root().join("run/boathook/attached");
+        let lock = fs::File::create(directory.join(format!(".{}.lock", bundle.id()))).unwrap();
+        let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+        let device = host.device(3);
+        let rule = format!("c {}:{} rwm", device.major, device.minor);
+        fs::write(limit(lab, &running).unwrap(), rule).unwrap();
+        assert!(wait_until(|| follower.has_said("does not end") == 1));
+        assert!(!may_open(&running, &host, 3));
+        drop(lock);
+        assert!(wait_until(|| may_open(&running, &host, 3)));
+    });
 }
 
 /// A file of the container's cgroup that is written with its rules.

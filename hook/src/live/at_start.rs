@@ -1,0 +1,87 @@
+//! What `follow` needs to know of a container that the hook starts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
+
+use super::attach::rules_of_steps;
+use super::lock;
+use super::made::Made;
+use super::record::{self, Device, Record, Records, Rule};
+use crate::container;
+use crate::oci::{Bundle, State};
+
+/// Records what the hook gives a container that it starts, if any of it is followed. To be
+/// called in the host's mount namespace.
+pub(crate) fn write_at_start(
+    state: &State,
+    bundle: &Bundle,
+    plan: &InjectionPlan,
+    root: &Path,
+) -> io::Result<()> {
+    let followed = || plan.grants.iter().filter(|grant| grant.follow);
+    let devices = followed().flat_map(|grant| {
+        grant.devices.iter().map(|device| Device {
+            class: grant.class.clone(),
+            device: device.clone(),
+            asked: String::new(),
+            forced: false,
+        })
+    });
+    let devices: Vec<Device> = devices.collect();
+    if devices.is_empty() {
+        return Ok(());
+    }
+    let is_followed = |why: &str| devices.iter().any(|device| device.device == why);
+    let rule = |mut rule: Rule| {
+        // Those of others stay, whatever becomes of the devices.
+        if !rule.why.iter().all(|why| is_followed(why)) {
+            rule.why.clear();
+        }
+        rule
+    };
+    // What a CDI specification or the wrapper of the runtime had the engine do is ours; what
+    // its user had it do stays.
+    let by_cdi = |step: &InjectionStep| {
+        let its = |it: &&Device| step.why.split(", ").any(|why| it.device == why);
+        let mut its = devices.iter().filter(its);
+        its.any(|it| bundle.cdi.iter().any(|by| by.class.as_str() == it.class))
+    };
+    let spec = &bundle.spec_devices;
+    let (mut ours, mut made) = (Vec::new(), Vec::new());
+    for step in &plan.steps {
+        if let Action::Allow {
+            rule,
+            in_spec: true,
+        } = &step.action
+        {
+            let mut nodes = spec.nodes.iter().filter(|it| it.number == rule.number);
+            match by_cdi(step) {
+                true => made.extend(nodes.flat_map(|node| Made::node(&node.path, step))),
+                false if nodes.next().is_some() => continue,
+                false => {}
+            }
+            if !spec.names(rule.number) {
+                continue;
+            }
+        }
+        ours.push(step.clone());
+    }
+    made.extend(Made::at_start(&ours));
+    made.retain(|made: &Made| made.why.iter().all(|why| is_followed(why)));
+    let record = Record {
+        id: state.id.clone(),
+        pid: state.pid,
+        started: container::start_time_of(state.pid).unwrap_or_default(),
+        bundle: state.bundle.clone(),
+        rules: rules_of_steps(&ours).map(rule).collect(),
+        made,
+        devices,
+        told: BTreeMap::new(),
+    };
+    Records::open(root, &record.id, lock::PATIENCE)?.save(&record)?;
+    record::prune(root);
+    Ok(())
+}
