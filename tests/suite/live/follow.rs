@@ -72,8 +72,12 @@ impl Follower {
 
     /// How often it has said this.
     pub(crate) fn has_said(&self, words: &str) -> usize {
-        let log = fs::read_to_string(&self.log).unwrap();
-        log.matches(words).count()
+        self.said().matches(words).count()
+    }
+
+    /// All that it has said.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
     }
 }
 
