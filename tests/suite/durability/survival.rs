@@ -1,5 +1,6 @@
-//! The survival tables. Every cell is a container that opens its device, goes
-//! through something, and tries to open it again, and one that it was not given.
+//! The survival tables. A row is a container that opens its device, goes through one event
+//! after the other, and after each tries to open it again, and one that it was not given.
+//! After an event by which it loses its device there is another container.
 
 mod engine;
 mod old_systemd;
@@ -8,7 +9,7 @@ mod runtimes;
 use std::fs;
 use std::thread;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::probe::{Access, Questions};
@@ -56,6 +57,28 @@ fn version(view: CgroupView) -> String {
 /// So often a container is looked at until it has its device again, if that is followed.
 const LOOKS: usize = 10;
 
+/// Lets the events happen that have no fate yet, until the container has lost its device.
+fn go_through(
+    events: &[Event],
+    host: &SystemdHost,
+    demo: &DemoHost,
+    device_source: DeviceSource,
+    container: &dyn RunningContainer,
+    fates: &mut Vec<Fate>,
+) -> Result<()> {
+    if !opens(container, demo, [3, DemoHost::UNLIKE])? {
+        bail!("the device does not open to begin with");
+    }
+    for event in &events[fates.len()..] {
+        let fate = fate(host, demo, device_source, container, *event);
+        fates.push(fate.with_context(|| event.to_string())?);
+        if fates.last() == Some(&Fate::Lost) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// What becomes of a container's device.
 fn fate(
     host: &SystemdHost,
@@ -64,9 +87,6 @@ fn fate(
     container: &dyn RunningContainer,
     event: Event,
 ) -> Result<Fate> {
-    if !opens(container, demo, [3, DemoHost::UNLIKE])? {
-        bail!("the device does not open to begin with");
-    }
     if device_source.followed {
         start_follower(host, demo)?;
     }

@@ -85,7 +85,7 @@ fn kinds() -> Vec<(Driver, DeviceSource)> {
     kinds
 }
 
-/// A row: an engine for all of it, a pod for each cell.
+/// A row: an engine for all of it.
 fn fates(
     host: &SystemdHost,
     demo: &DemoHost,
@@ -95,14 +95,15 @@ fn fates(
     let mut record = Record::new(&demo.path().join("checkpoint"));
     configure(host, demo, driver, device_source, &record)?;
     let containerd = Containerd::start(host)?;
-    let fate = |(number, event): (u32, &Event)| {
+    let (events, mut fates) = (TABLE.events, Vec::new());
+    while fates.len() < events.len() {
+        let number = u32::try_from(fates.len())?;
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(DEVICE));
         record.add(&pod)?;
         let container = OfPod::run(&containerd, driver, pod)?;
-        super::fate(host, demo, device_source, &container, *event)
-            .with_context(|| event.to_string())
-    };
-    (0..).zip(TABLE.events).map(fate).collect()
+        super::go_through(events, host, demo, device_source, &container, &mut fates)?;
+    }
+    Ok(fates)
 }
 
 /// Configures the engine, as `boathook-init install` does, and writes the hook's

@@ -7,7 +7,6 @@ use harness::cgroup_view::CgroupView;
 use harness::systemd_host::{Distribution, Driver, Program, Runtime, SystemdHost};
 
 use super::super::device_source::{DeviceSource, Giver, SystemdIs};
-use super::super::event::Event;
 use super::super::table::{Row, Table};
 
 const TABLE: Table = Table {
@@ -31,12 +30,9 @@ fn devices_last_with_an_old_systemd_as_documented() {
     };
     let systemd = version(&host).unwrap();
     let row = |device_source: DeviceSource, and: &str| {
-        let fate = |event: &Event| {
-            super::runtimes::fate(&host, &demo, RUNTIME, device_source, *event)
-                .with_context(|| format!("{device_source}{and}: {event}; {}", demo.log()))
-                .unwrap()
-        };
-        let fates = TABLE.events.iter().map(fate).collect();
+        let fates = super::runtimes::fates(TABLE.events, &host, &demo, RUNTIME, device_source)
+            .with_context(|| format!("{device_source}{and}; {}", demo.log()))
+            .unwrap();
         let device_source = format!("{device_source}{and}");
         let kind = [super::version(VIEW), systemd.clone(), device_source];
         Row { kind, fates }

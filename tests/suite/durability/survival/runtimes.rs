@@ -42,23 +42,17 @@ fn measured(view: CgroupView) -> Vec<Row> {
         return Vec::new();
     };
     let row = |(runtime, device_source): (Runtime, DeviceSource)| {
-        let fate = |event: &Event| {
-            fate(&host, &demo, runtime, device_source, *event)
-                .with_context(|| {
-                    format!(
-                        "{view}, {runtime}, {device_source}: {event}; {}",
-                        demo.log()
-                    )
-                })
-                .unwrap()
-        };
+        let fates = fates(EVENTS, &host, &demo, runtime, device_source).with_context(|| {
+            let log = demo.log();
+            format!("{view}, {runtime}, {device_source}; {log}")
+        });
         Row {
             kind: [
                 super::version(view),
                 runtime.to_string(),
                 device_source.to_string(),
             ],
-            fates: TABLE.events.iter().map(fate).collect(),
+            fates: fates.unwrap(),
         }
     };
     let rows = kinds(view).into_iter().map(row).collect();
@@ -107,39 +101,44 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
     kinds
 }
 
-pub(super) fn fate(
+/// A row's.
+pub(super) fn fates(
+    events: &[Event],
     host: &SystemdHost,
     demo: &DemoHost,
     runtime: Runtime,
     device_source: DeviceSource,
-    event: Event,
-) -> Result<Fate> {
-    let name = format!("{event}").replace(' ', "-");
-    if runtime.driver == Driver::SystemdInClosedSlice {
-        host.close_slice()?;
+) -> Result<Vec<Fate>> {
+    let mut fates = Vec::new();
+    while let Some(event) = events.get(fates.len()) {
+        let name = event.to_string().replace(' ', "-");
+        if runtime.driver == Driver::SystemdInClosedSlice {
+            host.close_slice()?;
+        }
+        demo.write_config(device_source.follow())?;
+        let bundle = device_source
+            .bundle(host, demo)
+            .cgroups_path(runtime.cgroups_path(&name))
+            .build()?;
+        let config = demo.config_file();
+        let container = match device_source.giver {
+            Giver::Hook => Container::run(host, runtime, &bundle)?,
+            Giver::Attach => {
+                let container = Container::run(host, runtime, &bundle)?;
+                container.attach(&config, "dummy-npu=npu-3")?;
+                container
+            }
+            Giver::Wrapper => {
+                let program = Path::new(runtime.program.path());
+                device_source.configure(demo, program, "")?;
+                Container::run_wrapped(host, runtime, &bundle, &config)?
+            }
+        };
+        let unit = runtime.unit(&name);
+        let container = OfBundle { container, unit };
+        super::go_through(events, host, demo, device_source, &container, &mut fates)?;
     }
-    demo.write_config(device_source.follow())?;
-    let bundle = device_source
-        .bundle(host, demo)
-        .cgroups_path(runtime.cgroups_path(&name))
-        .build()?;
-    let config = demo.config_file();
-    let container = match device_source.giver {
-        Giver::Hook => Container::run(host, runtime, &bundle)?,
-        Giver::Attach => {
-            let container = Container::run(host, runtime, &bundle)?;
-            container.attach(&config, "dummy-npu=npu-3")?;
-            container
-        }
-        Giver::Wrapper => {
-            let program = Path::new(runtime.program.path());
-            device_source.configure(demo, program, "")?;
-            Container::run_wrapped(host, runtime, &bundle, &config)?
-        }
-    };
-    let unit = runtime.unit(&name);
-    let container = OfBundle { container, unit };
-    super::fate(host, demo, device_source, &container, event)
+    Ok(fates)
 }
 
 /// The device rules of an engine's own spec, which podman and containerd send
