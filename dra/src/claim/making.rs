@@ -189,8 +189,16 @@ impl Workshop {
                 part: part.to_owned(),
                 reason,
             };
-            self.check_unused(class, idle, claimed)
-                .map_err(in_the_way)?;
+            // Others of `together` go with it.
+            let goes = |other: &&PossiblePart| other.made == idle.made || idle.together;
+            let all = whole
+                .divisible
+                .parts
+                .iter()
+                .filter(|one| one.made.is_some());
+            for one in all.filter(goes) {
+                self.check_unused(class, one, claimed).map_err(in_the_way)?;
+            }
             tracing::info!("removing the part {part} of {own}, whose room {name} needs");
             let ended = run(&self.root, &idle.remove, idle.timeout, false);
             let (now, is_gone) = self.look_until(class, &ended, |now| !is_made(now, part))?;
@@ -265,7 +273,10 @@ impl Workshop {
         for (other, idle) in whole.parts().filter(|(other, _)| *other != name) {
             let mut both = part.takes.clone();
             add(&mut both, &idle.takes);
-            let may_be = idle.made.is_none() && !claimed.has(&class.class.name, other, None);
+            // All of `together` have the same steps, which were taken.
+            let may_be = idle.made.is_none()
+                && idle.remove != part.remove
+                && !claimed.has(&class.class.name, other, None);
             if may_be && !fits(&both, &whole.divisible.counters) {
                 self.clear(class, other);
             }

@@ -118,9 +118,23 @@ async fn functions_are_made_all_at_once_and_removed_for_their_card() {
         unprepare(device).await;
     }
     assert_eq!(written(), "4");
-    // For the card as such none may be there.
+    // For the card as such none may be there: all go, and so none may be in use.
     fs::write(&number, "3\n").unwrap();
     kernel = Driver::start(card.clone());
+    wait("three functions", || !card.join("virtfn3").exists()).await;
+    fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
+    let by_plugin = |ids: &[&str]| {
+        let entry = json!({"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/vf",
+            "DeviceIDs": {"-1": ids}});
+        let text = json!({"Data": {"PodDeviceEntries": [entry]}, "Checksum": 1}).to_string();
+        node.write("kubelet/device-plugins/kubelet_internal_checkpoint", &text);
+    };
+    by_plugin(&["pf0vf2"]);
+    let error = prepare("pf0").await.unwrap_err();
+    let wanted = "in the way and cannot be removed: a container still has it by the device plugin";
+    assert!(error.contains(wanted), "{error}");
+    assert_eq!(written(), "3");
+    by_plugin(&[]);
     prepare("pf0").await.unwrap();
     assert_eq!(written(), "0");
     wait("no function", || !card.join("virtfn0").exists()).await;
