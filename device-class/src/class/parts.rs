@@ -104,7 +104,7 @@ pub(super) struct RawParts {
     #[serde(default)]
     require: Vec<Condition>,
     /// Where in the device such a part can be: the numbers of its first slots, with commas
-    /// between them. At most one part is at a slot.
+    /// between them, or the first and last, such as `0-7`. At most one part is at a slot.
     placements: Template,
     /// How many slots it takes, from its placement on. Default 1.
     slots: Option<Template>,
@@ -122,7 +122,7 @@ pub(super) struct RawParts {
     /// Which of the devices with `part_of` it is when it has been made.
     found: FoundPart,
     /// The parts of this table are made all at once, by the steps of any of them, and removed
-    /// at once. No other table may be of the same devices.
+    /// at once. Other tables of the same devices exclude it, and must have this key as well.
     #[serde(default)]
     together: bool,
     /// The steps that make it, one after another: programs, each with absolute path and
@@ -165,19 +165,25 @@ pub(crate) fn places(placements: &str, slots: &str) -> Result<Vec<Range<u16>>, P
     let slots = number("slots", slots)?;
     let mut places: Vec<Range<u16>> = Vec::new();
     for text in placements.split(',') {
-        let first = number("placements", text)?;
-        let end = first.saturating_add(slots);
-        let range = u16::try_from(first).ok().zip(u16::try_from(end).ok());
-        let range = range.filter(|(_, end)| usize::from(*end) <= MAX_COUNTERS);
-        let Some((first, end)) = range else {
-            return Err(format!(
-                "a part ends at the slot {end}; a device has at most {MAX_COUNTERS}"
-            ));
-        };
-        match places.iter().any(|place| place.start == first) {
-            _ if slots == 0 => return Err("a part takes at least one of the `slots`".into()),
-            true => return Err("`placements` names a place twice".into()),
-            false => places.push(first..end),
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (number("placements", first)?, number("placements", last)?);
+        if last < first {
+            return Err(format!("`placements`: `{}` names no place", excerpt(text)));
+        }
+        for first in first..=last {
+            let end = first.saturating_add(slots);
+            let range = u16::try_from(first).ok().zip(u16::try_from(end).ok());
+            let range = range.filter(|(_, end)| usize::from(*end) <= MAX_COUNTERS);
+            let Some((first, end)) = range else {
+                return Err(format!(
+                    "a part ends at the slot {end}; a device has at most {MAX_COUNTERS}"
+                ));
+            };
+            match places.iter().any(|place| place.start == first) {
+                _ if slots == 0 => return Err("a part takes at least one of the `slots`".into()),
+                true => return Err("`placements` names a place twice".into()),
+                false => places.push(first..end),
+            }
         }
     }
     Ok(places)

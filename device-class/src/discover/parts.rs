@@ -77,7 +77,7 @@ enum Whole {
     Part(String),
     #[error("{0} slots and counters are more than {MAX_COUNTERS}")]
     Counters(usize),
-    #[error("`together` in [[parts]]: another table is of the same device")]
+    #[error("[[parts]] with `together` and without are of the same device")]
     NotTogether,
     #[error(transparent)]
     Attribute(#[from] attributes::Unread),
@@ -120,19 +120,17 @@ fn one(
 ) -> Result<Divisible, Whole> {
     let made = inventory.devices.iter();
     let made = made.filter(|device| device.part_of.as_ref() == Some(&whole.id));
-    let (mut parts, mut sorts, mut has) = (Vec::new(), 0, BTreeMap::new());
+    let (mut sorts, mut has) = (Vec::new(), BTreeMap::new());
     for spec in &class.spec.parts {
         for known in each(spec, whole, facts)? {
             let mut require = spec.require.iter();
             if require.all(|condition| source::holds(condition, &known, host)) {
-                parts.extend(of_sort(spec, known, made.clone(), &mut has, facts, host)?);
-                sorts += 1;
+                sorts.push(of_sort(spec, known, made.clone(), &mut has, facts, host)?);
             }
         }
     }
-    if sorts > 1 && parts.iter().any(|part| part.together) {
-        return Err(Whole::NotTogether);
-    }
+    let alone = alone(&mut sorts)?;
+    let parts = sorts.concat();
     let is_known = |device: &&Device| {
         parts
             .iter()
@@ -154,6 +152,7 @@ fn one(
     let are_told = !counters.is_empty();
     let slots = parts.iter().map(|part| part.slots.end).max().unwrap_or(0);
     counters.extend((0..slots).map(|slot| (slot_name(slot), 1)));
+    counters.extend(alone);
     let takes = parts.iter().flat_map(|part| &part.takes);
     for (name, amount) in takes.filter(|_| !are_told) {
         let most: &mut u64 = counters.entry(name.clone()).or_default();
@@ -256,7 +255,46 @@ fn steps(specs: &[PartStep], known: &Attributes) -> Result<Vec<Step>, Whole> {
     Ok(steps)
 }
 
+/// Sorts of which each is made all at once exclude each other, which counters can say: each
+/// part takes all of one of its own, of which each part of another sort takes one. The
+/// largest sort needs none, since the others have theirs. Returns these counters.
+fn alone(sorts: &mut [Vec<PossiblePart>]) -> Result<BTreeMap<String, u64>, Whole> {
+    let mut together = sorts.iter().flatten().map(|part| part.together);
+    match (
+        sorts.len(),
+        together.clone().all(|it| it),
+        together.any(|it| it),
+    ) {
+        (0 | 1, ..) | (_, _, false) => return Ok(BTreeMap::new()),
+        (_, false, true) => return Err(Whole::NotTogether),
+        (_, true, true) => {}
+    }
+    let largest = (0..sorts.len()).max_by_key(|sort| sorts[*sort].len());
+    let most = sorts.iter().map(Vec::len).max().unwrap_or(0) as u64;
+    let mut counters = BTreeMap::new();
+    for sort in (0..sorts.len()).filter(|sort| Some(*sort) != largest) {
+        for own in 0..sorts[sort].len() {
+            let name = format!("{SLOT}{sort}-{}", sorts[sort][own].placement());
+            for (other, parts) in sorts.iter_mut().enumerate() {
+                for (number, part) in parts.iter_mut().enumerate() {
+                    let amount = match (other == sort, number == own) {
+                        (true, true) => most,
+                        (true, false) => continue,
+                        (false, _) => 1,
+                    };
+                    part.takes.insert(name.clone(), amount);
+                }
+            }
+            counters.insert(name, most);
+        }
+    }
+    Ok(counters)
+}
+
+/// How counters begin that are not the class's.
+const SLOT: &str = "slot-";
+
 /// The counter of a slot.
 fn slot_name(slot: u16) -> String {
-    format!("slot-{slot}")
+    format!("{SLOT}{slot}")
 }

@@ -2,7 +2,7 @@
 
 mod shipped;
 
-use device_class::discover::{self, Divisible, Step};
+use device_class::discover::{self, Divisible, PossiblePart, Step};
 use device_class::host::RecordedHost;
 
 use crate::parse;
@@ -63,7 +63,9 @@ fn a_mistake_is_named_with_its_line() {
             "0, 29",
             "a part ends at the slot 33; a device has at most 32",
         ),
-        ("0, 4", "-1", "`-1` is not a number"),
+        ("0, 4", "-1", "`placements`: `` is not a number"),
+        ("0, 4", "4-0", "`placements`: `4-0` names no place"),
+        ("0, 4", "0-99", "a part ends at the slot 33"),
         ("0, 4", "0, {plac}", "uses the attribute `plac`"),
         (
             "slots = \"4\"",
@@ -272,7 +274,7 @@ fn parts_may_be_those_that_facts_name() {
     let (found, warnings) = divisible_as(&told(), &[SPEED, uptime, facts, made]);
     assert_eq!(warnings, [""; 0]);
     let one = &found[0];
-    let name = |part: &discover::PossiblePart| format!("{}@{:?}", part.profile, part.slots);
+    let name = |part: &PossiblePart| format!("{}@{:?}", part.profile, part.slots);
     let names: Vec<String> = one.parts.iter().map(name).collect();
     let wanted = [
         "small_1.x@0..1",
@@ -347,14 +349,29 @@ fn what_concerns_the_whole_is_no_fault_of_parts() {
 }
 
 #[test]
-fn parts_that_are_made_together_are_the_only_ones() {
-    let class = DISKS.replacen("slots = \"4\"", "slots = \"4\"\ntogether = true", 1);
+fn parts_that_are_made_together_exclude_those_of_another_table() {
+    let together =
+        |text: &str, count: usize| text.replacen("found =", "together = true\nfound =", count);
+    let class = together(DISKS, 1);
     let (found, _) = divisible_as(&class, &[SPEED]);
     assert!(found[0].parts.iter().all(|part| part.together));
     let (found, warnings) = divisible_as(&class, &[("/sys/disks/b/speed", "9")]);
     assert!(found.is_empty(), "{found:?}");
-    assert!(
-        warnings[0].contains("another table is of the same device"),
-        "{warnings:?}"
-    );
+    let wanted = "[[parts]] with `together` and without are of the same device";
+    assert!(warnings[0].contains(wanted), "{warnings:?}");
+    let class = together(DISKS, 2).replace("\"7\"", "\"5-7\"");
+    let (found, _) = divisible_as(&class, &[("/sys/disks/b/speed", "9")]);
+    let one = &found[0];
+    let fit = |chosen: &[&PossiblePart]| {
+        one.counters.iter().all(|(name, amount)| {
+            let taken = chosen.iter().filter_map(|part| part.takes.get(name));
+            taken.sum::<u64>() <= *amount
+        })
+    };
+    let (half, fast): (Vec<_>, Vec<_>) = one.parts.iter().partition(|part| part.profile == "half");
+    assert_eq!((half.len(), fast.len()), (2, 3));
+    assert!(fit(&half) && fit(&fast));
+    for half in &half {
+        assert!(fast.iter().all(|fast| !fit(&[half, fast])));
+    }
 }

@@ -10,6 +10,7 @@ mod figures;
 mod killed;
 mod limits;
 mod manifests;
+mod modes;
 mod node;
 mod operation;
 mod parts;

@@ -139,3 +139,61 @@ fn an_npu_has_the_virtual_ones_that_npu_smi_tells() {
     let wanted = format!("{smi} destroy-vnpu -i 1 -c 0 -v 118");
     assert_eq!(commands(&next.remove), [wanted]);
 }
+
+#[test]
+fn a_gpu_has_the_partitions_of_each_mode_that_excludes_the_others() {
+    let host = read("amd-gpu-parts/host.txt");
+    let (found, warnings) = divisible("amd-gpu-parts", &host, &[], &[]);
+    assert_eq!(warnings, [""; 0]);
+    // In another memory mode the driver has other modes, of which one is always set.
+    let wholes: Vec<&str> = found.iter().map(|one| one.whole.id.as_str()).collect();
+    assert_eq!(wholes, ["0000:05:00.0", "0000:15:00.0"]);
+    for one in &found {
+        assert_eq!(one.parts.len(), 2 + 4 + 8);
+        assert_eq!(one.counters.len(), 8 + 2 + 4);
+        assert!(one.parts.iter().all(|part| part.together));
+    }
+    let made = found[1].parts.iter().filter_map(|part| {
+        let id = part.made.as_ref()?;
+        Some((part.profile.as_str(), part.placement(), id.as_str()))
+    });
+    let wanted = [
+        ("dpx", 0, "0000:15:00.0-dpx-0"),
+        ("dpx", 1, "0000:15:00.0-dpx-1"),
+    ];
+    assert_eq!(made.collect::<Vec<_>>(), wanted);
+    let file = "/sys/bus/pci/devices/0000:05:00.0/current_compute_partition";
+    let one = named(&found[0], "cpx", 7);
+    assert_eq!(commands(&one.make), [format!("{file} CPX")]);
+    assert_eq!(commands(&one.remove), [format!("{file} SPX")]);
+    // What the scheduler could allocate beside each other.
+    let takes = |profile: &str, count: u16| {
+        let parts = (0..count).map(|place| named(&found[0], profile, place).takes.clone());
+        parts.collect::<Vec<_>>()
+    };
+    let fit = |taken: &[std::collections::BTreeMap<String, u64>]| {
+        found[0].counters.iter().all(|(name, amount)| {
+            taken.iter().filter_map(|one| one.get(name)).sum::<u64>() <= *amount
+        })
+    };
+    for (profile, count) in [("dpx", 2), ("qpx", 4), ("cpx", 8)] {
+        assert!(fit(&takes(profile, count)), "{profile}");
+    }
+    for (a, b) in [("dpx", "qpx"), ("dpx", "cpx"), ("qpx", "cpx")] {
+        assert!(
+            !fit(&[takes(a, 1), takes(b, 2)[1..].to_vec()].concat()),
+            "{a} {b}"
+        );
+    }
+    let mut older = host.replace("SPX, DPX, QPX, CPX", "SPX, CPX");
+    let (found, _) = divisible("amd-gpu-parts", &older, &[], &[]);
+    // The other one is in a mode that it does not name.
+    assert_eq!((found.len(), found[0].parts.len()), (1, 2));
+    older = host.replace("SPX, DPX, QPX, CPX", "SPX, TPX, CPX");
+    assert_eq!(
+        divisible("amd-gpu-parts", &older, &[], &[]).0[0]
+            .parts
+            .len(),
+        3 + 6
+    );
+}

@@ -1,0 +1,343 @@
+//! Partitions of a GPU by the mode that is written to a file of sysfs, as the shipped class has
+//! them: each mode has all of its partitions at once. A thread stands for the driver, keeps
+//! its state in files, and fails or kills `boathook-dra` at each step.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use harness::kubelet::dra::DraDriver;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::node::{NPUS, Node, wait};
+use crate::parts::name;
+
+const GPU: &str = "0000:05:00.0";
+/// The partitions of each mode, and the names of the whole and of one of each.
+const MODES: [(&str, usize); 4] = [("SPX", 1), ("DPX", 2), ("QPX", 4), ("CPX", 8)];
+const WHOLE: &str = "0000-05-00-0";
+const DPX: &str = "0000-05-00-0-dpx-1";
+const CPX: &str = "0000-05-00-0-cpx-7";
+
+/// What becomes of a write.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Fault {
+    /// The mode stays as it was.
+    Refused,
+    /// It comes to nothing but a part of the partitions.
+    Half,
+    /// The writer is killed first, or when half is done, or all.
+    Killed(usize),
+}
+
+/// What the driver is told.
+#[derive(Debug, Default)]
+struct Orders {
+    /// At which of the next writes, counted from 0.
+    fault: Option<(usize, Fault)>,
+    victim: Option<u32>,
+    /// The modes that were written.
+    written: Vec<String>,
+    ends: bool,
+}
+
+impl Orders {
+    /// What becomes of this write.
+    fn next(&mut self, mode: &str) -> Option<Fault> {
+        self.written.push(mode.to_owned());
+        let (left, fault) = self.fault?;
+        self.fault = left.checked_sub(1).map(|left| (left, fault));
+        (left == 0).then_some(fault)
+    }
+}
+
+/// Changes the mode; returns the next number of a partition.
+fn switch(sys: &Path, mode: &str, fault: Option<Fault>, next: usize, victim: Option<u32>) -> usize {
+    let dies_at = |place: usize| {
+        if fault == Some(Fault::Killed(place)) {
+            kill(Pid::from_raw(victim.unwrap() as i32), Signal::SIGKILL).unwrap();
+        }
+    };
+    let (_, count) = MODES.iter().find(|(name, _)| *name == mode).unwrap();
+    let all: Vec<usize> = (0..*count).collect();
+    dies_at(0);
+    let mut next = partitions(sys, &all[..count.div_ceil(2)], next);
+    dies_at(1);
+    if fault != Some(Fault::Half) {
+        next = partitions(sys, &all, next);
+    }
+    dies_at(2);
+    next
+}
+
+struct Driver {
+    orders: Arc<Mutex<Orders>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    fn start(sys: PathBuf) -> Self {
+        let orders = Arc::new(Mutex::new(Orders::default()));
+        let told = Arc::clone(&orders);
+        let thread = thread::spawn(move || {
+            let file = sys.join(format!(
+                "devices/pci0000:00/{GPU}/current_compute_partition"
+            ));
+            let changed = || fs::metadata(&file).unwrap().modified().unwrap();
+            let (mut is, mut seen) = ("SPX".to_owned(), changed());
+            let mut next = partitions(&sys, &[0], 1);
+            loop {
+                thread::sleep(Duration::from_millis(3));
+                let mut orders = told.lock().unwrap();
+                if orders.ends {
+                    break;
+                }
+                if seen == changed() {
+                    continue;
+                }
+                seen = changed();
+                let now = fs::read_to_string(&file).unwrap().trim().to_owned();
+                if MODES.iter().all(|(mode, _)| *mode != now) {
+                    continue;
+                }
+                // Between two modes with partitions the GPU is whole, perhaps unseen.
+                let between = (now != "SPX" && is != "SPX").then(|| "SPX".to_owned());
+                for mode in between.into_iter().chain([now]) {
+                    match orders.next(&mode) {
+                        Some(Fault::Refused) => {
+                            fs::write(&file, format!("{is}\n")).unwrap();
+                            seen = changed();
+                            break;
+                        }
+                        fault => next = switch(&sys, &mode, fault, next, orders.victim),
+                    }
+                    is = mode;
+                }
+            }
+        });
+        let thread = Some(thread);
+        Driver { orders, thread }
+    }
+
+    fn fault(&self, at: usize, fault: Fault, victim: u32) {
+        let mut orders = self.orders.lock().unwrap();
+        (orders.fault, orders.victim) = (Some((at, fault)), Some(victim));
+    }
+
+    fn written(&self) -> Vec<String> {
+        std::mem::take(&mut self.orders.lock().unwrap().written)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.orders.lock().unwrap().ends = true;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Makes these the partitions that KFD lists, under new numbers; returns the next one.
+fn partitions(sys: &Path, which: &[usize], mut next: usize) -> usize {
+    let nodes = sys.join("class/kfd/kfd/topology/nodes");
+    let _ = fs::remove_dir_all(&nodes);
+    for number in which {
+        let (minor, location) = (128 + number, 0x0500 + (number << 28));
+        let node = nodes.join(next.to_string());
+        fs::create_dir_all(&node).unwrap();
+        let text = format!("drm_render_minor {minor}\nlocation_id {location}\ndomain 0\n");
+        fs::write(node.join("properties"), text).unwrap();
+        next += 1;
+    }
+    next
+}
+
+/// A host with such a GPU.
+async fn host() -> Option<Node> {
+    if !nix::unistd::geteuid().is_root() {
+        skip::report("partitions of a GPU", "needs root");
+        return None;
+    }
+    let node = Node::new(NPUS, 0).await;
+    fs::remove_file(node.path("classes/npu.toml")).unwrap();
+    let base = include_str!("../../../device-class/classes/amd-gpu.toml");
+    let class = include_str!("../../../device-class/classes/amd-gpu-parts.toml");
+    node.write("classes/amd-gpu.toml", base);
+    node.write("classes/amd-gpu-parts.toml", class);
+    node.configure(
+        "[class.amd-gpu]\nenabled = false\n[class.amd-gpu-parts]\nenabled = true\nserve = 'dra'\n",
+    );
+    let (sys, dev) = (node.path("host/sys"), node.path("host/dev"));
+    let device = sys.join(format!("devices/pci0000:00/{GPU}"));
+    for directory in ["bus/pci/devices", "bus/pci/drivers/amdgpu", "class/drm"] {
+        fs::create_dir_all(sys.join(directory)).unwrap();
+    }
+    fs::create_dir_all(&device).unwrap();
+    fs::create_dir_all(dev.join("dri")).unwrap();
+    for (file, text) in [
+        ("config", "(the configuration space)"),
+        ("current_compute_partition", "SPX\n"),
+        ("available_compute_partition", "SPX, DPX, QPX, CPX\n"),
+        ("current_memory_partition", "NPS1\n"),
+    ] {
+        fs::write(device.join(file), text).unwrap();
+    }
+    let at = |path: &str| format!("{path}/devices/pci0000:00/{GPU}");
+    let links = ["bus/pci/devices", "bus/pci/drivers/amdgpu"];
+    for (link, up) in links.iter().zip(["../../..", "../../../.."]) {
+        symlink(at(up), sys.join(link).join(GPU)).unwrap();
+    }
+    let make = |path: &str, major: u64, minor: u64| {
+        let rights = Mode::from_bits_truncate(0o666);
+        mknod(
+            &dev.join(path),
+            SFlag::S_IFCHR,
+            rights,
+            makedev(major, minor),
+        )
+        .unwrap();
+    };
+    make("kfd", 235, 0);
+    for number in 0..8 {
+        let below = match number {
+            0 => format!("devices/pci0000:00/{GPU}"),
+            _ => format!("devices/platform/amdgpu_xcp_{}", number - 1),
+        };
+        for (name, minor) in [("renderD", 128 + number), ("card", 1 + number)] {
+            let name = format!("{name}{minor}");
+            let directory = sys.join(&below).join("drm").join(&name);
+            fs::create_dir_all(&directory).unwrap();
+            symlink("../..", directory.join("device")).unwrap();
+            symlink(
+                format!("../../{below}/drm/{name}"),
+                sys.join("class/drm").join(&name),
+            )
+            .unwrap();
+            make(&format!("dri/{name}"), 226, minor);
+        }
+    }
+    Some(node)
+}
+
+async fn prepare(node: &Node, driver: &DraDriver, device: &str) -> Result<(), String> {
+    let uid = format!("u-{device}");
+    let result = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/amd-gpu-parts",
+        "device": device});
+    node.claim(device, &uid, json!({"devices": {"results": [result]}}));
+    let prepared = driver.prepare_one(["n", device, &uid]).await;
+    prepared.map(drop).map_err(|error| error.to_string())
+}
+
+async fn unprepare(driver: &DraDriver, device: &str) {
+    let uid = format!("u-{device}");
+    driver.unprepare(["n", device, &uid]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
+    let Some(mut node) = host().await else { return };
+    let kernel = Driver::start(node.path("host/sys"));
+    let driver = node.start().await;
+    node.wait_devices("the GPU and its partitions", |devices| {
+        devices.len() == 1 + 2 + 4 + 8
+    })
+    .await;
+    let writes = node.server.writes();
+    let before = node.devices();
+    assert!(before.iter().all(|device| device["taints"].is_null()));
+    prepare(&node, &driver, CPX).await.unwrap();
+    prepare(&node, &driver, "0000-05-00-0-cpx-3").await.unwrap();
+    assert_eq!(kernel.written(), ["CPX"]);
+    // Its render node, and no other one.
+    let edits = &node.specified(&format!("u-{CPX}"))[0]["containerEdits"];
+    let paths = edits["deviceNodes"].as_array().unwrap().iter();
+    let paths: Vec<&str> = paths.map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/dev/dri/card8", "/dev/dri/renderD135", "/dev/kfd"]);
+    for (device, wanted) in [
+        (
+            DPX,
+            "there is no room for 0000-05-00-0-dpx-1 beside what other claims have",
+        ),
+        (
+            WHOLE,
+            "is still prepared for the claim n/0000-05-00-0-cpx-3",
+        ),
+    ] {
+        let error = prepare(&node, &driver, device).await.unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+        unprepare(&driver, device).await;
+    }
+    for device in [CPX, "0000-05-00-0-cpx-3"] {
+        unprepare(&driver, device).await;
+    }
+    assert_eq!(kernel.written(), [""; 0]);
+    prepare(&node, &driver, DPX).await.unwrap();
+    unprepare(&driver, DPX).await;
+    prepare(&node, &driver, WHOLE).await.unwrap();
+    unprepare(&driver, WHOLE).await;
+    assert_eq!(kernel.written(), ["SPX", "DPX", "SPX"]);
+    // The scheduler sees nothing of all this.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!((node.server.writes(), node.devices()), (writes, before));
+    // In another memory mode the partitions are what there is.
+    let device = node.path("host/sys/devices/pci0000:00").join(GPU);
+    fs::write(device.join("current_memory_partition"), "NPS4\n").unwrap();
+    fs::write(device.join("current_compute_partition"), "QPX\n").unwrap();
+    node.wait_devices("the partitions alone", |devices| {
+        let names: Vec<&str> = devices.iter().map(name).collect();
+        names == [0, 1, 2, 3].map(|number| format!("0000-05-00-0-qpx-{number}"))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_driver_fails_at_each_step() {
+    let Some(mut node) = host().await else { return };
+    let kernel = Driver::start(node.path("host/sys"));
+    let mut driver = node.start().await;
+    node.wait_devices("partitions", |devices| devices.len() == 15)
+        .await;
+    let faults = [
+        Fault::Refused,
+        Fault::Half,
+        Fault::Killed(0),
+        Fault::Killed(1),
+        Fault::Killed(2),
+    ];
+    // From a whole GPU to a part; from one mode to another, at both writes; and back.
+    for (before, wanted, mode, writes) in [
+        (WHOLE, CPX, "CPX", 1),
+        (DPX, CPX, "CPX", 2),
+        (CPX, WHOLE, "SPX", 1),
+    ] {
+        for (at, fault) in (0..writes).flat_map(|at| faults.map(|fault| (at, fault))) {
+            let case = format!("{before} to {wanted}: {fault:?} at write {at}");
+            prepare(&node, &driver, before).await.expect(&case);
+            unprepare(&driver, before).await;
+            kernel.fault(at, fault, node.process.as_ref().unwrap().id());
+            let result = prepare(&node, &driver, wanted).await;
+            if matches!(fault, Fault::Killed(_)) {
+                // All may be there before the end.
+                assert!(result.is_err() || fault == Fault::Killed(2), "{case}");
+                driver = node.start().await;
+            }
+            let left = kernel.orders.lock().unwrap().fault.take();
+            assert_eq!(left, None, "{case}: {result:?}");
+            prepare(&node, &driver, wanted).await.expect(&case);
+            let file = format!("host/sys/devices/pci0000:00/{GPU}/current_compute_partition");
+            let is = fs::read_to_string(node.path(&file)).unwrap();
+            assert_eq!(is.trim(), mode, "{case}");
+            let count = MODES.iter().find(|(name, _)| *name == mode).unwrap().1;
+            let listed = || node.names("host/sys/class/kfd/kfd/topology/nodes").len();
+            wait("all partitions", || listed() == count).await;
+            unprepare(&driver, wanted).await;
+        }
+    }
+}
