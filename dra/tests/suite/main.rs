@@ -7,6 +7,7 @@ mod api_server;
 mod claims;
 mod disks;
 mod figures;
+mod functions;
 mod killed;
 mod limits;
 mod manifests;

@@ -197,3 +197,35 @@ fn a_gpu_has_the_partitions_of_each_mode_that_excludes_the_others() {
         3 + 6
     );
 }
+
+#[test]
+fn a_network_card_has_functions_unless_they_are_the_hosts() {
+    let host = read("sriov-vfio-parts/host.txt");
+    let (found, warnings) = divisible("sriov-vfio-parts", &host, &[], &[]);
+    let wanted = "0000:5e:00.0: is not divided: its part 0000:5e:01.0 is none of a profile";
+    assert!(
+        warnings.len() == 1 && warnings[0].starts_with(wanted),
+        "{warnings:?}"
+    );
+    let cards = found
+        .iter()
+        .map(|one| (one.whole.id.as_str(), one.parts.len()));
+    let cards: Vec<_> = cards.collect();
+    assert_eq!(cards, [("0000:3b:00.1", 4), ("0000:3b:00.0", 8)]);
+    for one in &found {
+        assert!(!one.whole.health.is_healthy() && one.whole.is_healthy_in_parts());
+    }
+    let made = found[1].parts.iter().filter_map(|part| part.made.as_ref());
+    assert_eq!(
+        made.map(|id| id.as_str()).collect::<Vec<_>>(),
+        ["0000:3b:01.1"]
+    );
+    let at = "/sys/bus/pci/devices/0000:3b:00.1";
+    let wanted = [
+        format!("{at}/sriov_drivers_autoprobe 0"),
+        format!("{at}/sriov_numvfs 4"),
+        format!("{at}/virtfn3/driver_override vfio-pci"),
+        "/sys/bus/pci/drivers_probe 0000:3b:01.4".to_owned(),
+    ];
+    assert_eq!(commands(&named(&found[0], "vf", 3).make), wanted);
+}

@@ -1,0 +1,289 @@
+//! Virtual functions of a network card, as the shipped class makes them: by four files of
+//! sysfs. A thread stands for the kernel, and lacks a file or kills `boathook-dra` at each step.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use harness::kubelet::dra::DraDriver;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use crate::node::{NPUS, Node, wait};
+use crate::parts::name;
+
+const CARD: &str = "0000:3b:00.0";
+const COUNT: usize = 4;
+const VF: &str = "0000-3b-00-0-vf-2";
+
+#[derive(Debug, Default)]
+struct Orders {
+    /// Which step kills which process.
+    kills: Option<(usize, u32)>,
+    /// Whether functions lack the file for their driver.
+    without_override: bool,
+    ends: bool,
+}
+
+struct Kernel {
+    orders: Arc<Mutex<Orders>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn read(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+fn devices(sys: &Path) -> PathBuf {
+    sys.join("devices/pci0000:3a")
+}
+
+/// The address of a function: the card has the offset 8 and the stride 1.
+fn address(number: usize) -> String {
+    format!("0000:3b:01.{number}")
+}
+
+impl Kernel {
+    fn start(sys: PathBuf) -> Self {
+        let orders = Arc::new(Mutex::new(Orders::default()));
+        let told = Arc::clone(&orders);
+        let thread = thread::spawn(move || {
+            loop {
+                thread::sleep(Duration::from_millis(3));
+                let mut orders = told.lock().unwrap();
+                if orders.ends {
+                    break;
+                }
+                step(&sys, &mut orders);
+            }
+        });
+        let thread = Some(thread);
+        Kernel { orders, thread }
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.orders.lock().unwrap().ends = true;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Does what was written. The kernel does it before the write ends, but a thread does not:
+/// so functions are there from the start, and have no driver unless they were asked for.
+fn step(sys: &Path, orders: &mut Orders) {
+    let card = devices(sys).join(CARD);
+    let kills = orders.kills;
+    let dies_at = |orders: &mut Orders, step: usize| {
+        if let Some((_, victim)) = kills.filter(|(at, _)| *at == step) {
+            let _ = kill(Pid::from_raw(victim as i32), Signal::SIGKILL);
+            orders.kills = None;
+        }
+    };
+    if read(&card.join("sriov_drivers_autoprobe")) == "0" {
+        dies_at(orders, 0);
+    }
+    let wanted: usize = read(&card.join("sriov_numvfs")).parse().unwrap_or(0);
+    if wanted > 0 {
+        dies_at(orders, 1);
+    }
+    for number in 0..COUNT {
+        let function = devices(sys).join(address(number));
+        let chosen = function.join("driver_override");
+        match orders.without_override {
+            true => drop(fs::remove_file(&chosen)),
+            // Without functions nothing of them lasts.
+            false if !chosen.exists() || wanted == 0 => fs::write(&chosen, "").unwrap(),
+            false => {}
+        }
+        if wanted == 0 {
+            let _ = fs::remove_file(function.join("driver"));
+        }
+        let is_chosen = wanted > 0 && read(&chosen) == "vfio-pci";
+        if is_chosen {
+            dies_at(orders, 2);
+        }
+        let probe = sys.join("bus/pci/drivers_probe");
+        if is_chosen && read(&probe) == address(number) {
+            let _ = symlink("../../../bus/pci/drivers/vfio-pci", function.join("driver"));
+            fs::write(probe, "").unwrap();
+            dies_at(orders, 3);
+        }
+    }
+}
+
+async fn host() -> Option<Node> {
+    if !nix::unistd::geteuid().is_root() {
+        skip::report("functions of a network card", "needs root");
+        return None;
+    }
+    let node = Node::new(NPUS, 0).await;
+    fs::remove_file(node.path("classes/npu.toml")).unwrap();
+    for (class, text) in [
+        (
+            "pci-function",
+            include_str!("../../../device-class/classes/pci-function.toml"),
+        ),
+        (
+            "sriov-vfio",
+            include_str!("../../../device-class/classes/sriov-vfio.toml"),
+        ),
+        (
+            "sriov-vfio-parts",
+            include_str!("../../../device-class/classes/sriov-vfio-parts.toml"),
+        ),
+    ] {
+        node.write(&format!("classes/{class}.toml"), text);
+    }
+    node.configure("[class.sriov-vfio-parts]\nenabled = true\nserve = 'dra'\n");
+    let sys = node.path("host/sys");
+    let card = devices(&sys).join(CARD);
+    for directory in [
+        "bus/pci/devices",
+        "bus/pci/drivers/vfio-pci",
+        "bus/pci/drivers/ice",
+    ] {
+        fs::create_dir_all(sys.join(directory)).unwrap();
+    }
+    fs::create_dir_all(&card).unwrap();
+    for (file, text) in [
+        ("vendor", "0x8086"),
+        ("device", "0x1592"),
+        ("class", "0x020000"),
+        ("sriov_totalvfs", "4"),
+        ("sriov_offset", "8"),
+        ("sriov_stride", "1"),
+        ("sriov_numvfs", "0"),
+        ("sriov_drivers_autoprobe", "1"),
+    ] {
+        fs::write(card.join(file), format!("{text}\n")).unwrap();
+    }
+    for number in 0..COUNT {
+        let function = devices(&sys).join(address(number));
+        fs::create_dir_all(&function).unwrap();
+        fs::write(function.join("class"), "0x020000\n").unwrap();
+        fs::write(function.join("driver_override"), "").unwrap();
+        let group = format!("../../../kernel/iommu_groups/{}", 40 + number);
+        symlink(group, function.join("iommu_group")).unwrap();
+        let from = format!("../../../devices/pci0000:3a/{}", address(number));
+        symlink(from, sys.join("bus/pci/devices").join(address(number))).unwrap();
+        let link = card.join(format!("virtfn{number}"));
+        symlink(format!("../{}", address(number)), link).unwrap();
+    }
+    fs::write(sys.join("bus/pci/drivers/vfio-pci/bind"), "").unwrap();
+    fs::write(sys.join("bus/pci/drivers_probe"), "").unwrap();
+    symlink("../../../bus/pci/drivers/ice", card.join("driver")).unwrap();
+    let from = format!("../../../devices/pci0000:3a/{CARD}");
+    symlink(from, sys.join("bus/pci/devices").join(CARD)).unwrap();
+    fs::create_dir_all(node.path("host/dev/vfio")).unwrap();
+    let groups = (0..COUNT).map(|number| format!("{}", 40 + number));
+    for (minor, name) in (0_u64..).zip(groups.chain(["vfio".to_owned()])) {
+        let path = node.path("host/dev/vfio").join(name);
+        mknod(&path, SFlag::S_IFCHR, Mode::S_IRWXU, makedev(240, minor)).unwrap();
+    }
+    Some(node)
+}
+
+async fn prepare(node: &Node, driver: &DraDriver, device: &str) -> Result<(), String> {
+    let uid = format!("u-{device}");
+    let result = json!({"request": "r", "driver": "boathook.dev", "device": device,
+        "pool": "worker/sriov-vfio-parts"});
+    node.claim(device, &uid, json!({"devices": {"results": [result]}}));
+    let prepared = driver.prepare_one(["n", device, &uid]).await;
+    prepared.map(drop).map_err(|error| error.to_string())
+}
+
+/// The functions that are bound to vfio-pci.
+fn bound(sys: &Path) -> Vec<usize> {
+    let is_bound = |number: &usize| devices(sys).join(address(*number)).join("driver").exists();
+    (0..COUNT).filter(is_bound).collect()
+}
+
+#[tokio::test]
+async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails() {
+    let Some(mut node) = host().await else { return };
+    let sys = node.path("host/sys");
+    let kernel = Kernel::start(sys.clone());
+    let mut driver = node.start().await;
+    node.wait_devices("the card and its functions", |devices| {
+        devices.len() == 1 + COUNT
+    })
+    .await;
+    // The card itself is not for containers.
+    let devices_now = node.devices();
+    let tainted = devices_now.iter().filter(|one| !one["taints"].is_null());
+    assert_eq!(tainted.map(name).collect::<Vec<_>>(), ["0000-3b-00-0"]);
+    let card = devices(&sys).join(CARD);
+    let free = async |driver: &DraDriver| {
+        let uid = format!("u-{VF}");
+        driver.unprepare(["n", VF, &uid]).await.unwrap();
+        fs::write(card.join("sriov_numvfs"), "0\n").unwrap();
+        wait("no function", || bound(&sys).is_empty()).await;
+        fs::write(card.join("sriov_drivers_autoprobe"), "1\n").unwrap();
+    };
+    for (file, wanted) in [
+        (card.join("sriov_drivers_autoprobe"), "writing `0` to"),
+        (card.join("sriov_numvfs"), "writing `4` to"),
+        (
+            sys.join("bus/pci/drivers_probe"),
+            "writing `0000:3b:01.2` to",
+        ),
+    ] {
+        fs::rename(&file, sys.join("away")).unwrap();
+        let error = prepare(&node, &driver, VF).await.unwrap_err();
+        assert!(
+            error.contains(wanted) && error.contains("No such file"),
+            "{error}"
+        );
+        fs::rename(sys.join("away"), &file).unwrap();
+        prepare(&node, &driver, VF).await.unwrap();
+        assert_eq!(bound(&sys), [2]);
+        free(&driver).await;
+    }
+    let chosen = devices(&sys).join(address(2)).join("driver_override");
+    kernel.orders.lock().unwrap().without_override = true;
+    wait("no file", || !chosen.exists()).await;
+    let error = prepare(&node, &driver, VF).await.unwrap_err();
+    assert!(error.contains("virtfn2/driver_override failed"), "{error}");
+    kernel.orders.lock().unwrap().without_override = false;
+    wait("the file", || chosen.exists()).await;
+    for at in 0..4 {
+        kernel.orders.lock().unwrap().kills = Some((at, node.process.as_ref().unwrap().id()));
+        let _ = prepare(&node, &driver, VF).await;
+        driver = node.start().await;
+        prepare(&node, &driver, VF).await.unwrap();
+        assert_eq!(bound(&sys), [2], "killed at {at}");
+        if at < 3 {
+            free(&driver).await;
+        }
+    }
+    // Others of the same card: none is made again.
+    prepare(&node, &driver, "0000-3b-00-0-vf-0").await.unwrap();
+    assert_eq!(bound(&sys), [0, 2]);
+    let edits = &node.specified("u-0000-3b-00-0-vf-0")[0]["containerEdits"];
+    let paths = edits["deviceNodes"].as_array().unwrap().iter();
+    let paths: Vec<&str> = paths.map(|one| one["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/dev/vfio/40", "/dev/vfio/vfio"]);
+    let env = edits["env"].as_array().unwrap();
+    assert!(
+        env.contains(&json!("PCIDEVICE_INTEL_COM_SRIOV_VFIO=0000:3b:01.0")),
+        "{env:?}"
+    );
+    // A function with the host's driver: somebody else's, and nothing is written any more.
+    let function = devices(&sys).join(address(3));
+    symlink("../../../bus/pci/drivers/ice", function.join("driver")).unwrap();
+    let error = prepare(&node, &driver, "0000-3b-00-0-vf-1")
+        .await
+        .unwrap_err();
+    let wanted = "class sriov-vfio-parts has no 0000-3b-00-0-vf-1 now";
+    assert!(error.contains(wanted), "{error}");
+    assert_eq!(read(&card.join("sriov_numvfs")), "4");
+}
