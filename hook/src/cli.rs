@@ -127,6 +127,7 @@ const HELP_END: &str = "\
 Examples:
   boathook check                                 check the host's prerequisites, and show fixes
   boathook list                                  the devices of each class
+  boathook list --used                           which containers have them
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
   boathook doctor --container 4f1c2a             why that container has no device
   boathook cdi generate                          devices by name, for docker run --device
@@ -211,6 +212,12 @@ pub(crate) enum Command {
         /// Also classes that are not enabled
         #[arg(long)]
         all: bool,
+        /// Only devices of containers that run, which have them from their start or attached
+        #[arg(long)]
+        used: bool,
+        /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
+        #[arg(long, value_name = "DIR", requires = "used")]
+        root: Option<PathBuf>,
     },
     /// Show why a container has no device, and how to fix it
     #[command(after_help = DOCTOR_END)]

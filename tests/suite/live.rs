@@ -9,6 +9,7 @@ mod refused;
 mod replugged;
 mod retried;
 mod told;
+mod used;
 
 use std::path::Path;
 use std::process::Command;
@@ -50,7 +51,8 @@ pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command
         .arg("--config")
         .arg(host.config_file())
         .args(arguments);
-    if ["attach", "detach", "refresh", "doctor", "check"].contains(&arguments[0]) {
+    let of_containers = ["attach", "detach", "refresh", "doctor", "check"];
+    if of_containers.contains(&arguments[0]) || arguments.contains(&"--used") {
         command.arg("--root").arg(lab.runc.state_directory());
     }
     command

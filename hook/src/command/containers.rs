@@ -20,6 +20,7 @@ use by_id::by_id_or_name;
 use processes::Processes;
 
 use crate::cli::Whose;
+use crate::container::start_time_of;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
@@ -57,6 +58,11 @@ impl Container {
     /// Whether there is no container, but only variables.
     pub(super) fn is_hypothetical(&self) -> bool {
         self.pid.is_none() && self.bundle.is_none()
+    }
+
+    /// What its engine calls it.
+    pub(super) fn name(&self, host_root: &Path) -> Option<String> {
+        name::names(self, host_root).into_iter().next()
     }
 
     /// The engine that keeps its bundles where this one is.
@@ -203,7 +209,12 @@ fn of_process(
 
 /// The container with its first process, if that runs.
 fn located(container: Container, processes: &Processes) -> Container {
-    let runs = |pid: &i32| processes.cgroup(*pid).is_some();
+    // Another process may have the number of one that has ended.
+    let is_its = |pid: i32| {
+        let started = container.started;
+        started.is_none_or(|started| start_time_of(pid) == Some(started))
+    };
+    let runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_its(*pid);
     let pid = container
         .pid
         .filter(runs)

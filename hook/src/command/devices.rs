@@ -59,7 +59,7 @@ impl Listed {
         let holders: Vec<_> = self.holders.iter().flatten().map(Holder::text).collect();
         match holders.is_empty() {
             true => "-".to_owned(),
-            false => holders.join(" "),
+            false => holders.join(", "),
         }
     }
 

@@ -1,18 +1,28 @@
-//! Who holds a device, by the kubelet's record and ours of what was attached.
+//! Who holds a device: by the kubelet's record and ours of what was attached, or by looking at
+//! the containers that run.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, excerpt};
+use injection_plan::plan::InjectionStep;
 use injection_plan::record::Record;
-use serde::Serialize;
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
 
-use super::containers::SHORT_ID;
+use super::CommandError;
+use super::containers::{self, SHORT_ID};
+use super::running_root::{self, RunningRoot};
+use crate::apply;
 use crate::live;
+use crate::log;
+use crate::oci::Bundle;
+use crate::planner::{self, Caller};
+use crate::trust::Origin;
 
 /// The kubelet's directory of logs: a directory NAMESPACE_NAME_UID for each pod
 /// (Kubernetes, pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
@@ -21,24 +31,69 @@ const POD_LOGS: &str = "var/log/pods";
 /// The most pods whose names are read.
 const MAX_PODS: usize = 4096;
 
-/// A container that was allocated a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// The name of a class or a resource, and a device.
+type Key = (String, String);
+
+/// A container that has a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
     /// The id under which it was allocated: that of a share, if the device is shared.
     device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
+    /// The kubelet's name of it, or its id.
     container: String,
+    /// What its engine calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     /// The pod's `namespace/name`, if the node has its logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
+    /// Since when; `None`: the kubelet allocated it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<Since>,
+}
+
+/// Since when a container has a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Since {
+    Start,
+    Attached,
+}
+
+/// What a record has, if it is `there`: `follow` takes out what was made for a device that is
+/// unplugged, and keeps the device.
+fn keys(
+    record: &live::Record,
+    there: impl Fn(&live::Made) -> bool,
+) -> impl Iterator<Item = (Key, Since)> {
+    let has = move |device: &&live::Device| {
+        let is_its = |made: &&live::Made| made.why.contains(&device.device);
+        let mut made = record.made.iter().filter(is_its).peekable();
+        // A container may have had already what an attached device would be given.
+        let is_known = made.peek().is_none() && !device.asked.is_empty();
+        is_known || made.any(&there)
+    };
+    record.devices.iter().filter(has).map(|it| {
+        let since = match it.asked.is_empty() {
+            true => Since::Start,
+            false => Since::Attached,
+        };
+        ((it.class.clone(), it.device.clone()), since)
+    })
 }
 
 impl Holder {
     pub(super) fn text(&self) -> String {
-        match self.pod.as_ref().or(self.pod_uid.as_ref()) {
-            Some(pod) => format!("{pod}/{}", self.container),
-            None => self.container.chars().take(SHORT_ID).collect(),
+        let name = match (self.pod.as_ref().or(self.pod_uid.as_ref()), &self.name) {
+            (Some(pod), name) => format!("{pod}/{}", name.as_ref().unwrap_or(&self.container)),
+            (None, Some(name)) => name.clone(),
+            (None, None) => self.container.chars().take(SHORT_ID).collect(),
+        };
+        match self.since {
+            Some(Since::Attached) => name + " (attached)",
+            _ => name,
         }
     }
 }
@@ -47,9 +102,9 @@ impl Holder {
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     /// By resource and device.
-    allocated: BTreeMap<(String, String), Vec<Holder>>,
+    allocated: BTreeMap<Key, Vec<Holder>>,
     /// By class and device.
-    attached: BTreeMap<(String, String), Vec<Holder>>,
+    known: BTreeMap<Key, Vec<Holder>>,
 }
 
 impl Holders {
@@ -57,25 +112,62 @@ impl Holders {
     /// neither. One that cannot be used is reported.
     pub(super) fn of(config: &Config) -> Option<Self> {
         let path = &config.trust.kubelet_checkpoint;
-        let attached = attached(&config.host_root);
-        let mut holders = Holders {
-            attached,
-            ..Holders::default()
-        };
+        let mut holders = Holders::default();
+        for record in live::all_records(&config.host_root) {
+            let holder = Holder {
+                container: record.id.clone(),
+                ..Holder::default()
+            };
+            holders.add(&holder, keys(&record, |_| true));
+        }
         match Record::read(path) {
             Ok(record) => {
                 holders.allocated = allocated(&record, &config.host_root);
                 return Some(holders);
             }
             Err(error) if error.is_absent() => {}
-            Err(error) => crate::log::warning(&format!(
+            Err(error) => log::warning(&format!(
                 "holders are not shown: the kubelet's record of allocated devices, {}, cannot be \
                  used: {}",
                 path.display(),
-                crate::log::chain(&error)
+                log::chain(&error)
             )),
         }
-        (!holders.attached.is_empty()).then_some(holders)
+        (!holders.known.is_empty()).then_some(holders)
+    }
+
+    /// Looks at the containers that run. One that cannot be looked at is reported.
+    pub(super) fn of_running(root: Option<PathBuf>, config: &Config) -> Self {
+        if !geteuid().is_root() {
+            log::warning("containers of other users are not looked at: run this as root");
+        }
+        let mut holders = Holders::default();
+        for (container, pid, directory) in containers::running(root, &config.host_root) {
+            let looked = running_root::in_child(|| Looked::at(pid, &directory, config));
+            let Looked {
+                devices,
+                pod,
+                fault,
+            } = looked.unwrap_or_else(|| Looked {
+                fault: Some("a file system in it does not answer".to_owned()),
+                ..Looked::default()
+            });
+            if let Some(fault) = fault {
+                let id = excerpt(&container.id);
+                log::warning(&format!(
+                    "container {id}: what it has is not known: {fault}"
+                ));
+            }
+            let (pod, name) = pod.unzip();
+            let holder = Holder {
+                name: name.or_else(|| container.name(&config.host_root)),
+                container: container.id,
+                pod,
+                ..Holder::default()
+            };
+            holders.add(&holder, devices);
+        }
+        holders
     }
 
     /// The holders of a device of a class and of its shares.
@@ -86,30 +178,90 @@ impl Holders {
             self.allocated.get(&key).into_iter().flatten()
         };
         let key = (class.to_string(), device.id.to_string());
-        let attached = self.attached.get(&key).into_iter().flatten();
-        ids.iter().flat_map(of).chain(attached).cloned().collect()
+        let known = self.known.get(&key).into_iter().flatten();
+        ids.iter().flat_map(of).chain(known).cloned().collect()
+    }
+
+    fn add(&mut self, holder: &Holder, devices: impl IntoIterator<Item = (Key, Since)>) {
+        for (key, since) in devices {
+            let holder = Holder {
+                device: key.1.clone(),
+                since: Some(since),
+                ..holder.clone()
+            };
+            self.known.entry(key).or_default().push(holder);
+        }
     }
 }
 
-/// Who was attached devices while it ran.
-fn attached(host_root: &Path) -> BTreeMap<(String, String), Vec<Holder>> {
-    let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
-    for record in live::all_records(host_root) {
-        for device in record.devices {
-            let key = (device.class, device.device.clone());
-            holders.entry(key).or_default().push(Holder {
-                device: device.device,
-                pod_uid: None,
-                container: record.id.clone(),
-                pod: None,
-            });
+/// What is seen of a container that runs.
+#[derive(Default, Serialize, Deserialize)]
+struct Looked {
+    devices: Vec<(Key, Since)>,
+    /// The pod's `namespace/name`, and the container's name in it.
+    pod: Option<(String, String)>,
+    /// Why not all is known.
+    fault: Option<String>,
+}
+
+impl Looked {
+    fn at(pid: i32, directory: &Path, config: &Config) -> Self {
+        let root = RunningRoot::of(pid);
+        // It may have ended.
+        if root.look(Path::new("/")).is_err() {
+            return Looked::default();
         }
+        let mut records = live::all_records(&config.host_root).into_iter();
+        let record = records.find(|record| record.pid == pid).unwrap_or_default();
+        let there = |made: &live::Made| matches!(root.look(&made.path), Ok(Some(_)));
+        let mut looked = Looked {
+            devices: keys(&record, there).collect(),
+            ..Looked::default()
+        };
+        match looked.given(&root, directory, config) {
+            Ok(()) => {}
+            Err(error) => looked.fault = Some(log::chain(&error)),
+        }
+        looked
     }
-    holders
+
+    /// Adds what the hook gave it at its start, if it still has it: the plan of today may have
+    /// more.
+    fn given(
+        &mut self,
+        root: &RunningRoot,
+        directory: &Path,
+        config: &Config,
+    ) -> Result<(), CommandError> {
+        let bundle = Bundle::read(directory)?;
+        if let Ok(Origin::Pod(pod)) = Origin::of(&bundle) {
+            self.pod = Some(pod.names());
+        }
+        if bundle.hooks.ours().next().is_none() {
+            return Ok(());
+        }
+        let plan = planner::plan_for(&bundle, &Caller::User, config)?;
+        let look = |path: &Path| root.look(path);
+        // One that is unplugged may have nothing in the plan.
+        let has = |device: &str| {
+            let is_its = |step: &&InjectionStep| step.why.split(", ").any(|why| why == device);
+            let mut steps = plan.steps.iter().filter(is_its).peekable();
+            steps.peek().is_some() && steps.all(|it| apply::lacks(&it.action, &look) == Ok(None))
+        };
+        for grant in &plan.grants {
+            for device in grant.devices.iter().filter(|device| has(device)) {
+                let key = (grant.class.clone(), device.clone());
+                if !self.devices.iter().any(|(known, _)| *known == key) {
+                    self.devices.push((key, Since::Start));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Who was allocated devices by the kubelet.
-fn allocated(record: &Record, host_root: &Path) -> BTreeMap<(String, String), Vec<Holder>> {
+fn allocated(record: &Record, host_root: &Path) -> BTreeMap<Key, Vec<Holder>> {
     let pods = pod_names(&host_root.join(POD_LOGS));
     let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
     for allocation in record.allocations() {
@@ -120,6 +272,7 @@ fn allocated(record: &Record, host_root: &Path) -> BTreeMap<(String, String), Ve
                 pod_uid: Some(excerpt(allocation.pod_uid)),
                 container: excerpt(allocation.container),
                 pod: pods.get(allocation.pod_uid).cloned(),
+                ..Holder::default()
             });
         }
     }

@@ -19,16 +19,17 @@ use crate::exit::ExitCode;
 use crate::planner;
 
 /// Prints every device of the classes with these names, or of those that are enabled, or
-/// of `all`. A class file that cannot be used is reported, and the others are listed
-/// nevertheless.
+/// of `all`; if `used`, only those with holders, of any class. A class file that cannot be
+/// used is reported, and the others are listed nevertheless.
 pub(super) fn run(
     names: &[ClassName],
     all: bool,
+    used: bool,
     json: bool,
+    holders: Option<&Holders>,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let host = planner::open_host(config)?;
-    let holders = Holders::of(config);
     let mut listed = Vec::new();
     let mut classes = Vec::new();
     let mut empty = Vec::new();
@@ -60,7 +61,7 @@ pub(super) fn run(
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(&class);
-        if names.is_empty() && !all && !class.spec.enabled {
+        if names.is_empty() && !all && !used && !class.spec.enabled {
             if !inventory.devices.is_empty() {
                 not_enabled.push(format!("{} ({})", class.name, inventory.devices.len()));
             }
@@ -78,11 +79,12 @@ pub(super) fn run(
         classes.push(class.name.to_string());
         listed.extend(inventory.devices.iter().map(|device| {
             let mut listed = Listed::of(&class, device);
-            listed.holders = holders
-                .as_ref()
-                .map(|holders| holders.holders_of(&class.name, device));
+            listed.holders = holders.map(|holders| holders.holders_of(&class.name, device));
             listed
         }));
+    }
+    if used {
+        listed.retain(|device| device.holders.iter().flatten().next().is_some());
     }
     if json {
         let list = serde_json::json!({
@@ -97,6 +99,10 @@ pub(super) fn run(
     }
     let mut out = io::stdout().lock();
     let style = Style::of_stdout();
+    if used && listed.is_empty() {
+        style.text(&mut out, "no container that runs has a device")?;
+        return Ok(code);
+    }
     devices::print_table(style, &mut out, &listed)?;
     let variables = listed
         .iter()
@@ -121,7 +127,7 @@ pub(super) fn run(
         let reason = reason.as_deref().unwrap_or_default();
         style.text(&mut out, &format!("{id} is unhealthy: {reason}"))?;
     }
-    if !empty.is_empty() {
+    if !empty.is_empty() && !used {
         writeln!(out)?;
         style.text(&mut out, &format!("no devices of {}", empty.join(", ")))?;
     }

@@ -31,6 +31,7 @@ use printable::{Form, Printable};
 use serde::Serialize;
 
 use class::TargetError;
+use holders::Holders;
 
 use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
@@ -200,7 +201,19 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             }
             follow::run(*pause, &config(cli)?)
         }
-        Command::List { classes, all } => list::run(classes, *all, cli.json, &config(cli)?),
+        Command::List {
+            classes,
+            all,
+            used,
+            root,
+        } => {
+            let config = config(cli)?;
+            let holders = match used {
+                true => Some(Holders::of_running(root.clone(), &config)),
+                false => Holders::of(&config),
+            };
+            list::run(classes, *all, *used, cli.json, holders.as_ref(), &config)
+        }
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
         }

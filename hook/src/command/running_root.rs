@@ -3,10 +3,23 @@
 use std::path::{Path, PathBuf};
 
 use injection_plan::plan::{InjectionPlan, InjectionStep};
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::apply;
 use crate::container::{Handle, Resolver, RootDir};
 use crate::log::chain;
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
+
+/// What a child sees of a container, which may have put a file system there that never answers:
+/// `None`.
+pub(super) fn in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Option<T> {
+    let answer = sys::process::in_child(deadline::LIMIT, || {
+        let _deadline = Deadline::start(deadline::SECONDS);
+        serde_json::to_string(&look()).unwrap_or_default()
+    });
+    serde_json::from_str(&answer.ok()??).ok()
+}
 
 /// The root of a running container. Paths in it are resolved inside it: the image
 /// may have made links of them.

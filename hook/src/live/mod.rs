@@ -35,8 +35,9 @@ pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
 pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::Follower;
-use record::{Record, Records};
-pub(crate) use record::{add_attached, all as all_records};
+pub(crate) use made::Made;
+use record::Records;
+pub(crate) use record::{Device, Record, add_attached, all as all_records};
 pub(crate) use refresh::{Refreshing, refresh};
 
 /// Why a container that runs was not changed.

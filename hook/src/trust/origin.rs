@@ -42,6 +42,13 @@ impl Pod {
     pub(crate) fn is_named(&self, text: &str) -> bool {
         text.split_once('/') == Some((&self.namespace, &self.name))
     }
+
+    /// `NAMESPACE/NAME`, and the container's name.
+    pub(crate) fn names(&self) -> (String, String) {
+        let [namespace, name, container] =
+            [&self.namespace, &self.name, &self.container].map(|text| excerpt(text));
+        (format!("{namespace}/{name}"), container)
+    }
 }
 
 impl fmt::Display for Pod {

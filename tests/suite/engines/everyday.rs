@@ -1,5 +1,8 @@
 //! What people do with docker and podman besides `run`, on engines of today.
 
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::in_container;
@@ -137,7 +140,16 @@ fn containers_of_docker_are_attached_devices_while_they_run() {
     if let Some(reason) = docker::missing(Generation::OfThisMachine) {
         return skip::report("attach with docker", &reason);
     }
-    attach_and_detach(&docker::engine(Generation::OfThisMachine).unwrap());
+    let engine = docker::engine(Generation::OfThisMachine).unwrap();
+    // Docker keeps names in its directory, which a host's root has.
+    let format = ["--format", "{{.DockerRootDir}}"];
+    let directory = printed(engine.command("info").args(format)).unwrap();
+    let directory = Path::new(directory.trim());
+    let root = engine.machine.devices.root();
+    let below = root.join(directory.strip_prefix("/").unwrap());
+    std::fs::create_dir_all(below.parent().unwrap()).unwrap();
+    symlink(directory, below).unwrap();
+    attach_and_detach(&engine);
 }
 
 #[test]
@@ -176,6 +188,10 @@ fn attach_and_detach(engine: &DockerLike) {
         assert_eq!(devices(), [3, 5]);
         let healthy = boathook(&["doctor", "--container", id.trim()]);
         assert!(healthy.contains("every device is allowed"), "{healthy}");
+        let name = printed(engine.command("ps").args(["--format", "{{.Names}}"])).unwrap();
+        let used = boathook(&["list", "--used"]);
+        let called = format!("{} (attached)", name.trim());
+        assert_eq!(used.matches(&called).count(), 2, "{name}: {used}");
         boathook(&["detach", id.trim(), "dummy-npu=npu-3"]);
         assert_eq!(devices(), [5]);
         boathook(&["detach", id.trim()]);

@@ -11,12 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::apply;
 use crate::command::containers;
 use crate::command::finding::{Finding, Verdict};
-use crate::command::running_root::RunningRoot;
+use crate::command::running_root::{self, RunningRoot};
 use crate::live;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
-use crate::sys;
-use crate::sys::deadline::{self, Deadline};
 
 /// As many names as are printed.
 const SHOWN: usize = 4;
@@ -25,20 +23,14 @@ const SHOWN: usize = 4;
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
     let running = containers::running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
-        // A child looks: the container may have put a file system there that never answers.
-        let answer = sys::process::in_child(deadline::LIMIT, || {
-            let _deadline = Deadline::start(deadline::SECONDS);
-            let old = old_files(pid, &directory, names, config);
-            serde_json::to_string(&old).unwrap_or_default()
-        });
-        let Ok(Some(answer)) = answer else {
+        let looked = || old_files(pid, &directory, names, config);
+        let Some(old) = running_root::in_child(looked) else {
             let text = format!(
                 "{}, pid {pid}, cannot be looked at: a file system in it does not answer",
                 excerpt(&container.id)
             );
             return Some(Finding::new(Verdict::Warning, "container", text));
         };
-        let old: Option<OldFiles> = serde_json::from_str(&answer).ok()?;
         let (old, version) = old?;
         let (shown, more) = old.split_at(old.len().min(SHOWN));
         let more = match more.len() {

@@ -15,7 +15,7 @@ pub(super) fn by_id_or_name(
     by_id(text, known).or_else(|unknown| {
         let mut called = known
             .values()
-            .filter(|container| name::is_of(text, container, host_root));
+            .filter(|one| name::names(one, host_root).iter().any(|it| it == text));
         match (called.next(), called.next()) {
             (Some(only), None) => Ok(only.clone()),
             _ => Err(unknown),

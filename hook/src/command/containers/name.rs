@@ -42,36 +42,29 @@ struct OfStorage {
     names: Vec<String>,
 }
 
-/// Whether an engine calls a container so.
-pub(super) fn is_of(name: &str, container: &Container, host_root: &Path) -> bool {
+/// What engines call a container.
+pub(super) fn names(container: &Container, host_root: &Path) -> Vec<String> {
     let Some(bundle) = &container.bundle else {
-        return false;
+        return Vec::new();
     };
     // podman's bundle is ID/userdata beside the list of its storage.
     let list = bundle.ancestors().nth(2).unwrap_or(bundle);
     let list: Vec<OfStorage> = read(&list.join("containers.json")).unwrap_or_default();
-    let is_listed =
-        |of: &OfStorage| of.id == container.id && of.names.iter().any(|other| other == name);
-    if list.iter().any(is_listed) {
-        return true;
-    }
-    let Some(config) = read::<Config>(&bundle.join("config.json")) else {
-        return false;
+    let of_podman = list.into_iter().filter(|of| of.id == container.id);
+    let mut names: Vec<String> = of_podman.flat_map(|of| of.names).collect();
+    let Some(mut config) = read::<Config>(&bundle.join("config.json")) else {
+        return names;
     };
     // Docker mounts /etc/hostname from the directory that it keeps for a container.
-    let of_docker = |mount: &Mount| {
+    let of_docker = config.mounts.iter().find_map(|mount| {
         let directory = mount.source.parent()?;
         let directory = directory.strip_prefix("/").ok()?;
         directory.ends_with(&container.id).then_some(())?;
         read::<OfDocker>(&host_root.join(directory).join("config.v2.json"))
-    };
-    let of_nerdctl = config.annotations.get("nerdctl/name");
-    of_nerdctl.is_some_and(|other| other == name)
-        || config
-            .mounts
-            .iter()
-            .find_map(of_docker)
-            .is_some_and(|of| of.name.strip_prefix('/') == Some(name))
+    });
+    names.extend(of_docker.and_then(|of| of.name.strip_prefix('/').map(str::to_owned)));
+    names.extend(config.annotations.remove("nerdctl/name"));
+    names
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
@@ -112,7 +105,6 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let names = ["zha", "frigate", "mine", "zh"];
         for (id, bundle, wanted) in [
             ("0a1b", "run/moby/0a1b", Some("zha")),
             ("0c", "srv/storage/0c/userdata", Some("frigate")),
@@ -123,9 +115,8 @@ mod tests {
                 bundle: Some(host.path().join(bundle)),
                 ..Container::named(id)
             };
-            let found = names
-                .into_iter()
-                .find(|name| is_of(name, &container, host.path()));
+            let found = names(&container, host.path());
+            let found = found.first().map(String::as_str);
             assert_eq!(found, wanted, "{id}");
         }
     }

@@ -1,0 +1,103 @@
+//! `boathook list --used`: which containers have which devices, and since when.
+
+use harness::bundle::Bundle;
+use harness::demo_host::DemoHost;
+use harness::patience::wait_until;
+use harness::rootfs::Rootfs;
+use serde_json::Value;
+
+use super::follow::{Follower, followed, plug_in, unplug, wait_for, with_device};
+use super::{boathook, done, host, plain, started};
+use crate::lab::{Lab, on_each_cgroup_version};
+
+on_each_cgroup_version!(
+    containers_that_run_are_listed_with_what_they_have,
+    a_followed_device_is_listed_while_it_is_there,
+);
+
+/// The devices with what has each of them.
+fn used(lab: &Lab, host: &DemoHost) -> Vec<(String, Vec<(String, String)>)> {
+    let listed = done(lab, host, &["list", "--used", "--json"]);
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let devices = listed["devices"].as_array().unwrap().iter();
+    let devices = devices.map(|device| {
+        let holders = device["holders"].as_array().unwrap().iter();
+        let holders = holders.map(|it| (text(&it["container"]), text(&it["since"])));
+        (text(&device["id"]), holders.collect())
+    });
+    devices.collect()
+}
+
+fn one(device: &str, holders: &[(&Bundle, &str)]) -> (String, Vec<(String, String)>) {
+    let holders = holders.iter();
+    let holders = holders.map(|(bundle, since)| (bundle.id().to_owned(), (*since).to_owned()));
+    let mut holders: Vec<_> = holders.collect();
+    holders.sort();
+    (device.to_owned(), holders)
+}
+
+fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
+    let host = host();
+    let nothing = done(lab, &host, &["list", "--used"]);
+    assert_eq!(nothing, "no container that runs has a device\n");
+
+    let given = with_device(&host, "npu-3,npu-5").build().unwrap();
+    let other = plain(Rootfs::Busybox).build().unwrap();
+    // It has the variable and nothing of the hook.
+    let without = plain(Rootfs::Busybox).env(DemoHost::VARIABLE, "npu-3");
+    let without = without.build().unwrap();
+    let runs = started(lab, &given);
+    let running = started(lab, &other);
+    let _without = started(lab, &without);
+    done(lab, &host, &["attach", other.id(), "dummy-npu=npu-5"]);
+    done(lab, &host, &["attach", given.id(), "dummy-npu=npu-7"]);
+    assert_eq!(
+        used(lab, &host),
+        [
+            one("npu-3", &[(&given, "start")]),
+            one("npu-5", &[(&given, "start"), (&other, "attached")]),
+            one("npu-7", &[(&given, "attached")]),
+        ]
+    );
+    let table = done(lab, &host, &["list", "--used", "dummy-npu"]);
+    let line = |id: &str| table.lines().find(|it| it.contains(id)).unwrap();
+    let short = |bundle: &Bundle| bundle.id().chars().take(12).collect::<String>();
+    assert!(line("npu-3 ").ends_with(&short(&given)), "{table}");
+    let attached = format!("{} (attached)", short(&given));
+    assert!(line("npu-7 ").ends_with(&attached), "{table}");
+    assert!(!table.contains("npu-2 "), "{table}");
+
+    // Replugged since, it is not what the container has.
+    unplug(&host, 3);
+    plug_in(&host, 3, DemoHost::UNLIKE);
+    done(lab, &host, &["detach", given.id()]);
+    done(lab, &host, &["detach", other.id()]);
+    assert_eq!(used(lab, &host), [one("npu-5", &[(&given, "start")])]);
+
+    done(lab, &host, &["attach", other.id(), "dummy-npu=npu-7"]);
+    for (bundle, ended) in [(&given, &runs), (&other, &running)] {
+        let mut kill = lab.runc.command("kill").unwrap();
+        assert!(kill.args([bundle.id(), "KILL"]).status().unwrap().success());
+        assert!(wait_until(|| ended.pid().unwrap() == 0));
+    }
+    assert_eq!(used(lab, &host), []);
+    let nobody = boathook(lab, &host, &["list", "--used"]);
+    assert_eq!(nobody.stderr, "", "{nobody:?}");
+}
+
+fn a_followed_device_is_listed_while_it_is_there(lab: &Lab) {
+    const OTHER: usize = DemoHost::UNLIKE;
+    let host = followed();
+    let bundle = with_device(&host, "npu-3,npu-5").build().unwrap();
+    let running = started(lab, &bundle);
+    let _follower = Follower::start(lab, &host);
+    let both = ["npu-3", "npu-5"].map(|device| one(device, &[(&bundle, "start")]));
+    assert_eq!(used(lab, &host), both);
+    unplug(&host, 3);
+    wait_for(&running, &host, 3, None);
+    assert_eq!(used(lab, &host), both[1..]);
+    plug_in(&host, 3, OTHER);
+    wait_for(&running, &host, 3, Some(OTHER));
+    assert_eq!(used(lab, &host), both);
+}
