@@ -229,3 +229,42 @@ fn a_network_card_has_functions_unless_they_are_the_hosts() {
     ];
     assert_eq!(commands(&named(&found[0], "vf", 3).make), wanted);
 }
+
+/// A card of two chips: the table of `npu-smi info` tells which node is which.
+#[test]
+fn a_chip_of_several_on_a_card_has_virtual_ones() {
+    for (pci, table, card, places) in [
+        ("0xd500", "info-310p-22.txt", "3", 8),
+        ("0xd803", "info-910c-25.txt", "0", 8),
+    ] {
+        let outputs = [
+            ("info", &*format!("ascend-npu/npu-smi/{table}")),
+            ("template-info", "ascend-npu/npu-smi/templates.txt"),
+            ("info-vnpu", "ascend-npu/npu-smi/vnpu-none.txt"),
+        ];
+        let host = format!(
+            "file /proc/uptime\n| 5000.25 39000.10\nchar /dev/davinci_manager 238:0\n\
+             file /sys/bus/pci/devices/0000:86:00.0/device\n| {pci}\n\
+             char /dev/davinci0 236:0\nchar /dev/davinci1 236:1\n"
+        );
+        let (found, warnings) =
+            divisible("ascend-npu", &host, &[("1", card), ("2", "1")], &outputs);
+        assert_eq!(warnings, [""; 0]);
+        // The facts are those of the second chip.
+        let [one] = &found[..] else {
+            panic!("{pci}: {found:?}")
+        };
+        assert!(
+            one.whole.id.as_str().ends_with("-1"),
+            "{pci}: {}",
+            one.whole.id
+        );
+        assert_eq!(one.parts.len(), 3 * places, "{pci}");
+        let part = named(one, "vir05_1c_8g", 2);
+        let smi = "/usr/local/sbin/npu-smi set -t";
+        let wanted = format!("{smi} create-vnpu -i {card} -c 1 -f vir05_1c_8g -v 118");
+        assert_eq!(commands(&part.make), [wanted]);
+        let wanted = format!("{smi} destroy-vnpu -i {card} -c 1 -v 118");
+        assert_eq!(commands(&part.remove), [wanted]);
+    }
+}
