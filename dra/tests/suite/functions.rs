@@ -14,9 +14,10 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::node::{NPUS, Node, wait};
+use crate::node::{NPUS, Node, unprepare, wait};
 use crate::parts::name;
 
+const CLASS: &str = "sriov-vfio-parts";
 const CARD: &str = "0000:3b:00.0";
 const COUNT: usize = 4;
 const VF: &str = "0000-3b-00-0-vf-2";
@@ -137,7 +138,7 @@ async fn host() -> Option<Node> {
             include_str!("../../../device-class/classes/sriov-vfio.toml"),
         ),
         (
-            "sriov-vfio-parts",
+            CLASS,
             include_str!("../../../device-class/classes/sriov-vfio-parts.toml"),
         ),
     ] {
@@ -192,15 +193,6 @@ async fn host() -> Option<Node> {
     Some(node)
 }
 
-async fn prepare(node: &Node, driver: &DraDriver, device: &str) -> Result<(), String> {
-    let uid = format!("u-{device}");
-    let result = json!({"request": "r", "driver": "boathook.dev", "device": device,
-        "pool": "worker/sriov-vfio-parts"});
-    node.claim(device, &uid, json!({"devices": {"results": [result]}}));
-    let prepared = driver.prepare_one(["n", device, &uid]).await;
-    prepared.map(drop).map_err(|error| error.to_string())
-}
-
 /// The functions that are bound to vfio-pci.
 fn bound(sys: &Path) -> Vec<usize> {
     let is_bound = |number: &usize| devices(sys).join(address(*number)).join("driver").exists();
@@ -223,8 +215,7 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
     assert_eq!(tainted.map(name).collect::<Vec<_>>(), ["0000-3b-00-0"]);
     let card = devices(&sys).join(CARD);
     let free = async |driver: &DraDriver| {
-        let uid = format!("u-{VF}");
-        driver.unprepare(["n", VF, &uid]).await.unwrap();
+        unprepare(driver, VF).await;
         fs::write(card.join("sriov_numvfs"), "0\n").unwrap();
         wait("no function", || bound(&sys).is_empty()).await;
         fs::write(card.join("sriov_drivers_autoprobe"), "1\n").unwrap();
@@ -238,35 +229,37 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
         ),
     ] {
         fs::rename(&file, sys.join("away")).unwrap();
-        let error = prepare(&node, &driver, VF).await.unwrap_err();
+        let error = node.prepare(&driver, CLASS, VF).await.unwrap_err();
         assert!(
             error.contains(wanted) && error.contains("No such file"),
             "{error}"
         );
         fs::rename(sys.join("away"), &file).unwrap();
-        prepare(&node, &driver, VF).await.unwrap();
+        node.prepare(&driver, CLASS, VF).await.unwrap();
         assert_eq!(bound(&sys), [2]);
         free(&driver).await;
     }
     let chosen = devices(&sys).join(address(2)).join("driver_override");
     kernel.orders.lock().unwrap().without_override = true;
     wait("no file", || !chosen.exists()).await;
-    let error = prepare(&node, &driver, VF).await.unwrap_err();
+    let error = node.prepare(&driver, CLASS, VF).await.unwrap_err();
     assert!(error.contains("virtfn2/driver_override failed"), "{error}");
     kernel.orders.lock().unwrap().without_override = false;
     wait("the file", || chosen.exists()).await;
     for at in 0..4 {
         kernel.orders.lock().unwrap().kills = Some((at, node.process.as_ref().unwrap().id()));
-        let _ = prepare(&node, &driver, VF).await;
+        let _ = node.prepare(&driver, CLASS, VF).await;
         driver = node.start().await;
-        prepare(&node, &driver, VF).await.unwrap();
+        node.prepare(&driver, CLASS, VF).await.unwrap();
         assert_eq!(bound(&sys), [2], "killed at {at}");
         if at < 3 {
             free(&driver).await;
         }
     }
     // Others of the same card: none is made again.
-    prepare(&node, &driver, "0000-3b-00-0-vf-0").await.unwrap();
+    node.prepare(&driver, CLASS, "0000-3b-00-0-vf-0")
+        .await
+        .unwrap();
     assert_eq!(bound(&sys), [0, 2]);
     let edits = &node.specified("u-0000-3b-00-0-vf-0")[0]["containerEdits"];
     let paths = edits["deviceNodes"].as_array().unwrap().iter();
@@ -280,7 +273,8 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
     // A function with the host's driver: somebody else's, and nothing is written any more.
     let function = devices(&sys).join(address(3));
     symlink("../../../bus/pci/drivers/ice", function.join("driver")).unwrap();
-    let error = prepare(&node, &driver, "0000-3b-00-0-vf-1")
+    let error = node
+        .prepare(&driver, CLASS, "0000-3b-00-0-vf-1")
         .await
         .unwrap_err();
     let wanted = "class sriov-vfio-parts has no 0000-3b-00-0-vf-1 now";

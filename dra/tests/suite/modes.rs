@@ -9,15 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use harness::kubelet::dra::DraDriver;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::Pid;
-use serde_json::json;
 
-use crate::node::{NPUS, Node, wait};
+use crate::node::{NPUS, Node, unprepare, wait};
 use crate::parts::name;
 
+const CLASS: &str = "amd-gpu-parts";
 const GPU: &str = "0000:05:00.0";
 /// The partitions of each mode, and the names of the whole and of one of each.
 const MODES: [(&str, usize); 4] = [("SPX", 1), ("DPX", 2), ("QPX", 4), ("CPX", 8)];
@@ -226,20 +225,6 @@ async fn host() -> Option<Node> {
     Some(node)
 }
 
-async fn prepare(node: &Node, driver: &DraDriver, device: &str) -> Result<(), String> {
-    let uid = format!("u-{device}");
-    let result = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/amd-gpu-parts",
-        "device": device});
-    node.claim(device, &uid, json!({"devices": {"results": [result]}}));
-    let prepared = driver.prepare_one(["n", device, &uid]).await;
-    prepared.map(drop).map_err(|error| error.to_string())
-}
-
-async fn unprepare(driver: &DraDriver, device: &str) {
-    let uid = format!("u-{device}");
-    driver.unprepare(["n", device, &uid]).await.unwrap();
-}
-
 #[tokio::test]
 async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
     let Some(mut node) = host().await else { return };
@@ -252,8 +237,10 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
     let writes = node.server.writes();
     let before = node.devices();
     assert!(before.iter().all(|device| device["taints"].is_null()));
-    prepare(&node, &driver, CPX).await.unwrap();
-    prepare(&node, &driver, "0000-05-00-0-cpx-3").await.unwrap();
+    node.prepare(&driver, CLASS, CPX).await.unwrap();
+    node.prepare(&driver, CLASS, "0000-05-00-0-cpx-3")
+        .await
+        .unwrap();
     assert_eq!(kernel.written(), ["CPX"]);
     // Its render node, and no other one.
     let edits = &node.specified(&format!("u-{CPX}"))[0]["containerEdits"];
@@ -270,7 +257,7 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
             "is still prepared for the claim n/0000-05-00-0-cpx-3",
         ),
     ] {
-        let error = prepare(&node, &driver, device).await.unwrap_err();
+        let error = node.prepare(&driver, CLASS, device).await.unwrap_err();
         assert!(error.contains(wanted), "{error}");
         unprepare(&driver, device).await;
     }
@@ -278,9 +265,9 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
         unprepare(&driver, device).await;
     }
     assert_eq!(kernel.written(), [""; 0]);
-    prepare(&node, &driver, DPX).await.unwrap();
+    node.prepare(&driver, CLASS, DPX).await.unwrap();
     unprepare(&driver, DPX).await;
-    prepare(&node, &driver, WHOLE).await.unwrap();
+    node.prepare(&driver, CLASS, WHOLE).await.unwrap();
     unprepare(&driver, WHOLE).await;
     assert_eq!(kernel.written(), ["SPX", "DPX", "SPX"]);
     // The scheduler sees nothing of all this.
@@ -319,10 +306,10 @@ async fn the_driver_fails_at_each_step() {
     ] {
         for (at, fault) in (0..writes).flat_map(|at| faults.map(|fault| (at, fault))) {
             let case = format!("{before} to {wanted}: {fault:?} at write {at}");
-            prepare(&node, &driver, before).await.expect(&case);
+            node.prepare(&driver, CLASS, before).await.expect(&case);
             unprepare(&driver, before).await;
             kernel.fault(at, fault, node.process.as_ref().unwrap().id());
-            let result = prepare(&node, &driver, wanted).await;
+            let result = node.prepare(&driver, CLASS, wanted).await;
             if matches!(fault, Fault::Killed(_)) {
                 // All may be there before the end: the whole GPU is at once.
                 let may_be_there = match mode {
@@ -334,7 +321,7 @@ async fn the_driver_fails_at_each_step() {
             }
             let left = kernel.orders.lock().unwrap().fault.take();
             assert_eq!(left, None, "{case}: {result:?}");
-            prepare(&node, &driver, wanted).await.expect(&case);
+            node.prepare(&driver, CLASS, wanted).await.expect(&case);
             let file = format!("host/sys/devices/pci0000:00/{GPU}/current_compute_partition");
             let is = fs::read_to_string(node.path(&file)).unwrap();
             assert_eq!(is.trim(), mode, "{case}");

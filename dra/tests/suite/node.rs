@@ -210,6 +210,21 @@ impl Node {
         self.server.put(&claim_path(name), object);
     }
 
+    /// Prepares a claim for one device of a class, with the device's name.
+    pub(crate) async fn prepare(
+        &self,
+        driver: &DraDriver,
+        class: &str,
+        device: &str,
+    ) -> Result<(), String> {
+        let uid = uid_for(device);
+        let result = json!({"request": "r", "driver": "boathook.dev",
+            "pool": format!("worker/{class}"), "device": device});
+        self.claim(device, &uid, json!({"devices": {"results": [result]}}));
+        let prepared = driver.prepare_one(["n", device, &uid]).await;
+        prepared.map(drop).map_err(|error| error.to_string())
+    }
+
     /// The names in a directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         names(&self.path(path))
@@ -241,6 +256,19 @@ pub(crate) fn names(path: &Path) -> Vec<String> {
 
 pub(crate) fn claim_path(name: &str) -> String {
     format!("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/{name}")
+}
+
+/// The end of a device's name: a uid has 36 characters.
+fn uid_for(device: &str) -> String {
+    format!("u-{}", &device[device.len().saturating_sub(24)..])
+}
+
+/// Ends a claim that `Node::prepare` prepared.
+pub(crate) async fn unprepare(driver: &DraDriver, device: &str) {
+    driver
+        .unprepare(["n", device, &uid_for(device)])
+        .await
+        .unwrap();
 }
 
 /// Waits until a condition is true.

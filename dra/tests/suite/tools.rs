@@ -5,11 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use harness::kubelet::dra::DraDriver;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use serde_json::json;
 
-use crate::node::Node;
+use crate::node::{Node, unprepare};
 use crate::parts::{calls, mode, name, node};
 
 /// What differs between the tools.
@@ -150,23 +148,6 @@ fn made(node: &Node, tool: &Tool) -> Vec<String> {
     names
 }
 
-/// Prepares a claim for the part whose name ends so.
-async fn prepare(node: &Node, tool: &Tool, driver: &DraDriver, part: &str) -> Result<(), String> {
-    let devices = node.devices();
-    let device = devices.iter().map(name).find(|name| name.ends_with(part));
-    let result = json!({"request": "r", "driver": "boathook.dev", "device": device.unwrap(),
-        "pool": format!("worker/{}", tool.class)});
-    let uid = format!("u-{part}");
-    node.claim(part, &uid, json!({"devices": {"results": [result]}}));
-    let prepared = driver.prepare_one(["n", part, &uid]).await;
-    prepared.map(drop).map_err(|error| error.to_string())
-}
-
-async fn unprepare(driver: &DraDriver, part: &str) {
-    let uid = format!("u-{part}");
-    driver.unprepare(["n", part, &uid]).await.unwrap();
-}
-
 async fn fails_at_each_step(tool: &Tool) {
     let Some(mut node) = host(tool).await else {
         return;
@@ -185,43 +166,47 @@ async fn fails_at_each_step(tool: &Tool) {
     };
     let devices = node.devices();
     assert!(devices.iter().all(is_sound), "{devices:#?}");
-    let [small, large] = tool.parts;
+    let name_of = |part: &str| {
+        let mut names = devices.iter().map(name);
+        names.find(|name| name.ends_with(part)).unwrap()
+    };
+    let [small, large] = tool.parts.map(name_of);
     for kind in ["fail", "kill"] {
         // A part is made, and then removed, since the other one needs its room.
         for (part, steps) in [(small, tool.steps[0]), (large, tool.steps[1])] {
             for step in steps {
                 // Where the other one is, or nothing.
                 if part == small {
-                    prepare(&node, tool, &driver, large).await.unwrap();
+                    node.prepare(&driver, tool.class, large).await.unwrap();
                     unprepare(&driver, large).await;
                 } else {
-                    prepare(&node, tool, &driver, small).await.unwrap();
+                    node.prepare(&driver, tool.class, small).await.unwrap();
                     unprepare(&driver, small).await;
                 }
                 mode(&node, &format!("{kind}-{step}"));
-                let result = prepare(&node, tool, &driver, part).await;
+                let result = node.prepare(&driver, tool.class, part).await;
                 mode(&node, "well");
                 if kind == "kill" {
                     assert!(result.is_err(), "{step}");
                     driver = node.start().await;
                 }
                 let fault = format!("{}: {kind} {step}: {result:?}", tool.class);
-                prepare(&node, tool, &driver, part).await.expect(&fault);
+                node.prepare(&driver, tool.class, part).await.expect(&fault);
                 assert_eq!(made(&node, tool).len(), 1, "{fault}, {:?}", calls(&node));
                 // Prepared already, it is as it is.
-                prepare(&node, tool, &driver, part).await.unwrap();
+                node.prepare(&driver, tool.class, part).await.unwrap();
                 unprepare(&driver, part).await;
             }
         }
     }
     // Two beside each other, each by itself.
-    prepare(&node, tool, &driver, small).await.unwrap();
+    node.prepare(&driver, tool.class, small).await.unwrap();
     let other = small
         .replace("gb-4", "gb-0")
         .replace("-1c-8g-1", "-1c-8g-2");
-    prepare(&node, tool, &driver, &other).await.unwrap();
+    node.prepare(&driver, tool.class, &other).await.unwrap();
     assert_eq!(made(&node, tool).len(), 2);
-    let error = prepare(&node, tool, &driver, large).await.unwrap_err();
+    let error = node.prepare(&driver, tool.class, large).await.unwrap_err();
     assert!(error.contains("there is no room for"), "{error}");
 }
 
