@@ -238,12 +238,13 @@ impl Made {
         parent: &Parent,
         name: Name<'_>,
     ) -> Result<(), LiveError> {
-        if self.before.is_some() {
-            return Ok(());
-        }
         let Some(found) = parent.open(name)? else {
             return Ok(());
         };
+        // What was there before may have been replaced until it was made.
+        if self.before == Some(found.identity().numbers()) {
+            return Ok(());
+        }
         let is_empty = match found.kind() {
             FileKind::Regular => found.stat().st_size == 0,
             kind => kind == FileKind::Directory,
@@ -293,19 +294,17 @@ impl Found<'_> {
             missing.push(directory.to_owned());
         }
         let stale = self.stale.iter().find(|stale| stale.path == path);
-        let before = match (stale, missing.is_empty()) {
-            (Some(stale), _) => stale.before,
-            (None, true) => self
-                .namespace
-                .entry(path)?
-                .map(|it| it.identity().numbers()),
-            (None, false) => None,
+        let entry = match (stale, missing.is_empty()) {
+            (None, true) => self.namespace.entry(path)?,
+            _ => None,
         };
+        let entry_is = entry.as_ref().map(|it| it.identity().numbers());
+        let before = stale.map_or(entry_is, |stale| stale.before);
         // A link, node or file that is there is not made.
         let is_made = match &how {
             How::Mount(shows) => before != Some(*shows),
-            How::Link(_, old) => before.is_none() || old.is_some(),
-            How::Node(_) => before.is_none(),
+            How::Link(text, _) => entry.as_ref().and_then(link_text).as_ref() != Some(text),
+            How::Node(number) => !entry.is_some_and(|it| is_node(&it, *number)),
             _ => true,
         };
         let directories = missing.into_iter().rev().map(|path| (path, How::Directory));
@@ -332,4 +331,35 @@ fn is_node(found: &Handle, number: u64) -> bool {
 
 fn raw(number: device_class::device::DeviceNumber) -> u64 {
     nix::sys::stat::makedev(number.major.into(), number.minor.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::container::Resolver;
+
+    #[test]
+    fn an_empty_file_stays_only_if_it_was_there_before() {
+        for is_the_images in [true, false] {
+            let top = tempfile::tempdir().unwrap();
+            let file = top.path().join("device");
+            fs::write(&file, "").unwrap();
+            let root = ContainerRoot::open(top.path(), Resolver::Walk).unwrap();
+            let path = PathBuf::from("/device");
+            let (parent, name) = root.existing_parent(&path).unwrap().unwrap();
+            let it_is = parent.open(name).unwrap().unwrap().identity().numbers();
+            // A directory was there, say, which the container removed meanwhile.
+            let another = [it_is[0], it_is[1] + 1, it_is[2]];
+            let made = Made {
+                path: path.clone(),
+                how: How::Bound(7),
+                before: Some(if is_the_images { it_is } else { another }),
+                why: Vec::new(),
+            };
+            made.undo(&root).unwrap();
+            assert_eq!(file.exists(), is_the_images);
+        }
+    }
 }

@@ -250,12 +250,13 @@ fn another_process_with_the_number_is_refused(lab: &Lab) {
     let own_namespace = matches!(lab.runc.view(), harness::cgroup_view::CgroupView::V2);
     let me = i32::try_from(std::process::id()).unwrap();
     let pid = running.pid().unwrap();
-    for (pid, started, word) in [
-        (pid, Some(1), "the container has ended"),
-        (others.pid().unwrap(), None, "another root"),
+    for (pid, started, code, word) in [
+        (pid, Some(1), 2, "there is no process of container reused"),
+        (others.pid().unwrap(), None, 6, "another root"),
         (
             me,
             None,
+            6,
             if own_namespace {
                 "another root"
             } else {
@@ -282,7 +283,7 @@ fn another_process_with_the_number_is_refused(lab: &Lab) {
             .args(["attach", "reused", "chips=3", "--root"])
             .arg(state.path());
         let ran = harness::captured::Captured::run(&mut command).unwrap();
-        assert_eq!(ran.status.code(), Some(6), "{ran:?}");
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
         assert!(ran.stderr.contains(word), "{word}: {ran:?}");
         assert!(records(&host).is_empty());
     }
