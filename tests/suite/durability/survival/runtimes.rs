@@ -101,7 +101,7 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
     kinds
 }
 
-/// A row's.
+/// What becomes of the devices of one row's containers, event by event.
 pub(super) fn fates(
     events: &[Event],
     host: &SystemdHost,
