@@ -1,16 +1,22 @@
 //! Short fingerprints, for cache keys and to compare contents.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 
-/// A fingerprint of bytes: 16 hexadecimal digits. Not proof against intent, and
-/// comparable only between programs of one build.
+use sha2::{Digest, Sha256};
+
+/// As much of a sum as a fingerprint has.
+const BYTES: usize = 8;
+
+/// The SHA-256 of bytes, in hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// A fingerprint of bytes: 16 hexadecimal digits.
 pub fn of_bytes(bytes: &[u8]) -> String {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    hexadecimal(&Sha256::digest(bytes)[..BYTES])
 }
 
 /// The fingerprint of a file's contents.
@@ -20,9 +26,14 @@ pub fn of_file(path: &Path) -> io::Result<String> {
 
 /// A fingerprint of many parts, each distinguished from its neighbours.
 pub fn of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
-    let mut hasher = DefaultHasher::new();
+    let mut sum = Sha256::new();
     for part in parts {
-        part.hash(&mut hasher);
+        sum.update(part.len().to_le_bytes());
+        sum.update(part);
     }
-    format!("{:016x}", hasher.finish())
+    hexadecimal(&sum.finalize()[..BYTES])
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::captured::Captured;
 use crate::rootfs::Rootfs;
-use crate::scratch;
+use crate::{fingerprint, scratch};
 
 /// An image's files, removed when dropped.
 #[derive(Debug)]
@@ -92,11 +92,8 @@ pub fn name_of(rootfs: Rootfs) -> String {
 type Blob = (String, usize);
 
 fn blob(directory: &Path, contents: &[u8]) -> Result<Blob> {
-    let unnamed = directory.join("unnamed");
-    fs::write(&unnamed, contents)?;
-    let printed = Captured::run(Command::new("sha256sum").arg(&unnamed))?.success()?;
-    let digest = printed.stdout.split(' ').next().unwrap_or_default();
-    fs::rename(&unnamed, directory.join(digest))?;
+    let digest = fingerprint::sha256(contents);
+    fs::write(directory.join(&digest), contents)?;
     Ok((format!("sha256:{digest}"), contents.len()))
 }
 

@@ -11,7 +11,7 @@ use crate::captured::Captured;
 /// The statically linked busybox (Debian's package busybox-static).
 pub const BUSYBOX: &str = "/bin/busybox";
 
-/// Fills `tree` with busybox, a link for each applet, and the directories and
+/// Fills `tree` with busybox, a name of it for each applet, and the directories and
 /// files that every image has.
 pub(super) fn build(tree: &Tree) -> Result<()> {
     tree.directories(&[
@@ -27,7 +27,8 @@ pub(super) fn build(tree: &Tree) -> Result<()> {
         .lines()
         .filter(|applet| *applet != "bin/busybox")
     {
-        tree.link(applet, "/bin/busybox")?;
+        // As by `busybox --install`: a copy of the tree has no inode for each.
+        tree.hard_link(applet, "/bin/busybox")?;
     }
     Ok(())
 }

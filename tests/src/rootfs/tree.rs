@@ -73,6 +73,13 @@ impl Tree {
         symlink(to, &link).with_context(|| format!("cannot make the link {}", link.display()))
     }
 
+    /// Gives a file of the tree another name.
+    pub(crate) fn hard_link(&self, path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let name = self.with_parent(path.as_ref())?;
+        fs::hard_link(self.on_host(to), &name)
+            .with_context(|| format!("cannot make the name {}", name.display()))
+    }
+
     fn with_parent(&self, path: &Path) -> Result<PathBuf> {
         let file = self.on_host(path);
         if let Some(parent) = file.parent() {
