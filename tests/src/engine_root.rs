@@ -87,16 +87,14 @@ pub fn of_a_node() -> Result<PathBuf> {
 
 /// The root file system of a release with these packages, whose mirror is looked up only if it
 /// has not been made before: apt takes a second of processor time for that.
-fn made(
-    release: &str,
-    mirror: impl FnOnce() -> Result<Mirror>,
-    packages: &str,
-) -> Result<PathBuf> {
+fn made(release: &str, mirror: impl FnOnce() -> Result<Mirror>, packages: &str) -> Result<PathBuf> {
     let machine = [PathBuf::from("/etc/os-release")];
     // Other packages make another root.
     let of_packages = fingerprint::of_parts([packages.as_bytes()]);
     let name = format!("engines-of-{release}-{of_packages}");
-    cached(&name, &machine, |tree| build(&mirror()?, packages, tree.top()))
+    cached(&name, &machine, |tree| {
+        build(&mirror()?, packages, tree.top())
+    })
 }
 
 fn build(mirror: &Mirror, packages: &str, directory: &Path) -> Result<()> {
