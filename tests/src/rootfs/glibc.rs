@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -79,8 +80,17 @@ fn library_directories() -> Result<String> {
 }
 
 /// The loader and libraries that a dynamic program needs, by the paths under
-/// which the host's loader finds them.
+/// which the host's loader finds them: asked once.
 fn libraries() -> Result<BTreeSet<PathBuf>> {
+    static KNOWN: Mutex<Option<BTreeSet<PathBuf>>> = Mutex::new(None);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*known {
+        Some(libraries) => Ok(libraries.clone()),
+        None => Ok(known.insert(by_ldd()?).clone()),
+    }
+}
+
+fn by_ldd() -> Result<BTreeSet<PathBuf>> {
     let listing = Captured::run(Command::new("ldd").arg(dlopen_probe()?))?.success()?;
     // `libc.so.6 => /lib/.../libc.so.6 (0x...)` or `/lib64/ld-linux... (0x...)`.
     let mut libraries: BTreeSet<PathBuf> = listing
