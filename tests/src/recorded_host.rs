@@ -25,6 +25,9 @@ use crate::rootfs::make_loader_cache;
 /// The function that returns a library's soname.
 const FUNCTION: &str = "recorded_library_name";
 
+/// Where the facts of a class are.
+const FACTS: &str = "/run/boathook/facts/";
+
 /// A host with the devices of one class. Creating one requires root.
 #[derive(Debug)]
 pub struct RecordedHost {
@@ -119,6 +122,9 @@ impl RecordedHost {
             "link" => symlink(&entry.value, path)?,
             "socket" => drop(UnixListener::bind(path)?),
             "file" if entry.path.contains(".so") => library(&path, cached(entry, all), entry)?,
+            "file" if entry.path.starts_with(FACTS) => {
+                fs::write(path, written_now(&entry.content)?)?;
+            }
             "file" => fs::write(path, &entry.content)?,
             kind => bail!("unknown kind `{kind}`"),
         }
@@ -149,6 +155,18 @@ impl Deref for RecordedHost {
     fn deref(&self) -> &HostDirectory {
         &self.directory
     }
+}
+
+/// Facts as if they had been written now: programs compare their time with this machine's
+/// time since its boot.
+fn written_now(facts: &str) -> Result<String> {
+    let now = fs::read_to_string("/proc/uptime")?;
+    let now = now.split('.').next().unwrap_or_default();
+    let lines = facts.lines().map(|line| match line.split_once('\t') {
+        Some((key @ "boathook uptime", _)) => format!("{key}\t{now}\n"),
+        _ => format!("{line}\n"),
+    });
+    Ok(lines.collect())
 }
 
 /// Creates a directory, and the targets of links in its path.
