@@ -98,7 +98,9 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         output.step(step);
         Ok(())
     })?;
-    drop(lock);
+    if let Some(lock) = lock {
+        release(lock, output);
+    }
     show_links(&plan.steps, output);
     output.text(&summary(&payload, &plan));
     let due = follow_up(host, &plan.engines, args.restart, output)?;
@@ -159,7 +161,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         output.step(step);
         Ok(())
     })?;
-    drop(lock);
+    release(lock, output);
     show_links(&plan.steps, output);
     for kept in &plan.kept {
         output.kept(kept);
@@ -184,6 +186,15 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     }
     output.next(next);
     Ok(())
+}
+
+/// What is done is done, even if a file of the lock stays.
+fn release(lock: Lock, output: &mut Output) {
+    if let Err(error) = lock.release() {
+        output.note(&format!(
+            "{error}; the next run of boathook-init removes it"
+        ));
+    }
 }
 
 fn note_stranded(names: &[String], output: &mut Output) {

@@ -33,11 +33,10 @@ struct Held {
     _file: File,
 }
 
-impl Drop for Held {
+impl Drop for Lock {
     fn drop(&mut self) {
-        // The directory may be gone with the installation's.
-        let _ = self.name.remove_file();
-        let _ = self.dir.remove_dir();
+        // Only where it was not released: another error is reported.
+        let _ = self.remove();
     }
 }
 
@@ -50,11 +49,12 @@ impl Lock {
             .ancestors()
             .find(|dir| host.exists(dir))
             .unwrap_or(root);
-        let held = vec![lock(host, nearest)?];
-        // What a run that was killed before it made the directories has left.
+        let mut held = vec![lock(host, nearest)?];
+        // What a run that was killed before it made the directories has left. Another that
+        // holds one of these began before the directories were made, and removes it.
         for above in nearest.ancestors().skip(1) {
             if host.exists(&above.join(LOCK)) {
-                let _ = lock(host, above);
+                held.extend(lock(host, above).ok());
             }
         }
         Ok(Self { held })
@@ -65,6 +65,22 @@ impl Lock {
     pub fn extend(&mut self, host: &HostRoot) -> Result<(), Error> {
         self.held.push(lock(host, Path::new(ROOT))?);
         Ok(())
+    }
+
+    /// Ends it, and removes its files.
+    ///
+    /// # Errors
+    /// A file stays; the next run removes it.
+    pub fn release(mut self) -> Result<(), Error> {
+        Ok(self.remove()?)
+    }
+
+    fn remove(&mut self) -> Result<(), HostError> {
+        let removed = self.held.drain(..).map(|held| {
+            gone(held.name.remove_file())?;
+            gone(held.dir.remove_dir())
+        });
+        removed.fold(Ok(()), Result::and)
     }
 }
 
@@ -108,6 +124,22 @@ fn attempt(dir: &Place) -> Result<Option<Held>, Error> {
         name,
         _file: file,
     }))
+}
+
+/// Whether it is away: removed now, or with the installation's directory; a directory that is
+/// not empty is that of the next run.
+fn gone(result: Result<(), HostError>) -> Result<(), HostError> {
+    match result {
+        Err(HostError::Io { cause, .. })
+            if matches!(
+                cause.kind(),
+                ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty
+            ) =>
+        {
+            Ok(())
+        }
+        result => result,
+    }
 }
 
 /// Whether it is there: made now, or before.

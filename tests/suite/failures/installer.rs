@@ -36,11 +36,12 @@ fn every_call_fails_once() {
         let ran = install(&fault.arguments(), &host, release.path());
         assert!(!ran.stderr.contains("panicked"), "{fault}: {}", ran.stderr);
         if ran.status.success() {
-            assert_eq!(
-                listing(host.path()),
-                complete,
-                "{fault}: it says that all is done"
-            );
+            let is_lock = |line: &String| line.contains("/.boathook-lock");
+            let (lock, rest): (Vec<_>, Vec<_>) =
+                listing(host.path()).into_iter().partition(is_lock);
+            assert_eq!(rest, complete, "{fault}: it says that all is done");
+            let said = ran.stdout.contains("cannot remove") && ran.stdout.contains("next run");
+            assert!(lock.is_empty() || said, "{fault}: {lock:?} {}", ran.stdout);
         } else {
             let said = fault.silences() || ran.stderr.contains("boathook-init: ");
             assert!(said, "{fault}: {}{}", ran.stdout, ran.stderr);
