@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::str::FromStr;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -66,15 +67,16 @@ impl ContainerNamespace {
     /// if `rootfs` is another directory there than on the host; otherwise
     /// [`Error::File`].
     pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
-        Self::open(pid, rootfs, |process, root| {
+        Self::open(pid, rootfs, |_, process, root| {
             check_root(process, rootfs, resolver, root)?;
-            Ok(Place::Path(rootfs.to_owned()))
+            Ok((Place::Path(rootfs.to_owned()), root))
         })
     }
 
     /// The same for a container that runs. Its first process may have any root by now: one
     /// that is not the directory that the engine made it on is refused, and so is a process
-    /// that has the same number but was `started` at another time.
+    /// that has the same number but was `started` at another time. `rootfs` may be a mount of
+    /// the engine's namespace alone: that of the process that watches over the container.
     ///
     /// # Errors
     /// As [`Self::of`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
@@ -84,15 +86,17 @@ impl ContainerNamespace {
         rootfs: &Path,
         resolver: Resolver,
     ) -> Result<Self> {
-        Self::open(pid, rootfs, |process, root| {
+        Self::open(pid, rootfs, |proc, process, root| {
             if started.is_some_and(|started| start_time(process, pid).ok() != Some(started)) {
                 return Err(Error::OtherProcess { pid });
             }
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
             let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
-            match Identity::of(&there) == root {
-                true => Ok(Place::Root(RootDir::new(top, resolver))),
+            let there = Identity::of(&there);
+            let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
+            match there == root || seen() == Some(there) {
+                true => Ok((Place::Root(RootDir::new(top, resolver)), there)),
                 false => Err(Error::OtherRoot {
                     pid,
                     path: rootfs.to_owned(),
@@ -104,7 +108,7 @@ impl ContainerNamespace {
     fn open(
         pid: i32,
         rootfs: &Path,
-        place: impl FnOnce(&OwnedFd, Identity) -> Result<Place>,
+        place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(Place, Identity)>,
     ) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
@@ -131,12 +135,12 @@ impl ContainerNamespace {
             reason,
         })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        let place = place(&process, root.identity())?;
+        let (place, identity) = place(&proc, &process, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
         let facts = RootFacts {
             owner,
             can_make_devices: users.is_inode(INITIAL_USER_NAMESPACE),
-            is_host_root: root.identity() == Identity::of(&host_root),
+            is_host_root: identity == Identity::of(&host_root),
             tmpfs: Vec::new(),
         };
         Ok(Self {
@@ -277,21 +281,61 @@ fn check_root(
     }
 }
 
+/// What `rootfs` is in the mount namespace of the process's parent: podman mounts the root of
+/// a container with users of its own in that of conmon alone. The answer counts only if the
+/// parent has this process's users and root directory, so that root alone can have mounted
+/// anything there.
+fn seen_by_parent(
+    proc: &Procfs,
+    process: &OwnedFd,
+    pid: i32,
+    rootfs: &Path,
+    resolver: Resolver,
+) -> Option<Identity> {
+    let number = || parent(process, pid).ok();
+    let parent = number()?;
+    let directory = proc.process(parent).ok()?;
+    let same = |file| {
+        let (there, here) = (
+            namespace(&directory, parent, file),
+            namespace(proc.this(), pid, file),
+        );
+        there.ok().is_some_and(|there| Some(there) == here.ok())
+    };
+    // Another process may have had the number meanwhile.
+    if !same("ns/user") || !same("root") || number() != Some(parent) {
+        return None;
+    }
+    let top = openat(&directory, "root", HANDLE, Mode::empty()).ok()?;
+    let found = RootDir::new(top, resolver).lookup(rootfs).ok()??;
+    Some(found.identity())
+}
+
 /// When the process with this number was started, if there is one that has not ended.
 pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
     start_time(&Procfs::open().ok()?.process(pid).ok()?, pid).ok()
 }
 
-/// The 22nd field of `stat`; the second may have blanks and parentheses. A process that has
-/// ended has none, also if it is still listed.
+/// Since the boot, in ticks.
 fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
+    field_of_stat(process, pid, 22)
+}
+
+fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
+    field_of_stat(process, pid, 4)
+}
+
+/// A field of `stat`, from the fourth, counted from 1 as proc_pid_stat(5) does; the second
+/// may have blanks and parentheses. A process that has ended has none, also if it is still
+/// listed.
+fn field_of_stat<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
     let path = || PathBuf::from(format!("/proc/{pid}/stat"));
     let bytes = read_proc(process, "stat", MAP_CAP, path)?;
     let text = String::from_utf8_lossy(&bytes);
     let fields = text.rsplit_once(") ").map(|(_, fields)| fields);
     let fields = fields.filter(|fields| !fields.starts_with(['Z', 'X']));
-    let time = fields.and_then(|fields| fields.split(' ').nth(19)?.parse().ok());
-    time.ok_or_else(|| system(path(), Errno::ESRCH))
+    let field = fields.and_then(|fields| fields.split(' ').nth(number - 3)?.parse().ok());
+    field.ok_or_else(|| system(path(), Errno::ESRCH))
 }
 
 fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
