@@ -9,6 +9,7 @@ mod bad_input;
 mod docker;
 mod json;
 mod killed;
+mod links;
 mod payload;
 mod planted;
 mod program;

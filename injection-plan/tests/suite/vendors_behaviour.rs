@@ -1,14 +1,11 @@
 //! What containers get from the shipped classes on recorded hosts, where the vendors'
 //! stacks have rules of their own. Each test names the source of the rule.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod nvidia;
 
 use device_class::DeviceClass;
-use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, Recorded};
 use injection_plan::request::Request;
 
 use crate::planning::{self, asker, directory, shipped_class as class};
@@ -43,106 +40,6 @@ pub(crate) fn nodes<'p>(plan: &'p [String], prefix: &str) -> Vec<&'p str> {
     let nodes = plan.iter().filter(|line| line.trim().starts_with("node "));
     let words = nodes.flat_map(|line| line.split_whitespace());
     words.filter(|word| word.starts_with(prefix)).collect()
-}
-
-/// libnvidia-container, `options.h`: `video` stands for OPT_VIDEO_LIBS and
-/// OPT_COMPUTE_LIBS, `display` for OPT_DISPLAY and OPT_GRAPHICS_LIBS; the nodes of UVM
-/// come with OPT_COMPUTE_LIBS (`nvc_mount.c`), compute's programs with `compute` alone.
-#[test]
-fn capabilities_of_a_gpu_bring_the_libraries_of_others() {
-    let (class, host) = (class("nvidia-gpu"), host("nvidia-gpu/h200"));
-    let with = |capabilities: &str| {
-        let capabilities = format!("NVIDIA_DRIVER_CAPABILITIES={capabilities}");
-        plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0", &capabilities])
-    };
-    let (video, compute) = (with("video"), with("compute"));
-    for wanted in ["libcuda.so.1", "libnvidia-encode.so.1", "/dev/nvidia-uvm "] {
-        assert!(has(&video, wanted), "{wanted}: {video:#?}");
-    }
-    let program = "/usr/bin/nvidia-cuda-mps-control";
-    assert!(
-        has(&compute, program) && !has(&video, program),
-        "{video:#?}"
-    );
-    let display = with("display");
-    for wanted in ["libnvidia-eglcore.so", "nvidia-drm_gbm.so"] {
-        assert!(has(&display, wanted), "{wanted}: {display:#?}");
-    }
-    assert!(!has(&with("utility"), "/dev/nvidia-uvm "));
-}
-
-/// NEEDED entries of the driver's libraries for each other, read in Debian's packages with
-/// `objdump -p`: a capability that brings a library brings those without which it cannot be
-/// loaded. Between the two versions libnvidia-gpucomp was added.
-#[test]
-fn a_library_comes_with_those_that_it_needs() {
-    let class = class("nvidia-gpu");
-    let always = [
-        ("libGLX_nvidia", "libnvidia-glcore"),
-        ("libGLX_nvidia", "libnvidia-glsi"),
-        ("libGLX_nvidia", "libnvidia-tls"),
-        ("libEGL_nvidia", "libnvidia-glsi"),
-        ("libnvidia-glcore", "libnvidia-tls"),
-        ("libnvidia-eglcore", "libnvidia-glsi"),
-        ("libnvidia-encode", "libnvcuvid"),
-        ("libnvidia-opticalflow", "libnvcuvid"),
-    ];
-    let of_550 = [
-        ("libnvidia-glcore", "libnvidia-gpucomp"),
-        ("libnvidia-eglcore", "libnvidia-gpucomp"),
-    ];
-    let of_535 = [("libnvidia-vulkan-producer", "libEGL_nvidia")];
-    for (version, further) in [("535.261.03", &of_535[..]), ("550.163.01", &of_550)] {
-        let host = host(&format!("nvidia-gpu/debian-{}", &version[..3]));
-        let mut seen = BTreeSet::new();
-        for capability in ["utility", "compute", "video", "graphics", "display", "ngx"] {
-            let capabilities = format!("NVIDIA_DRIVER_CAPABILITIES={capability}");
-            let plan = plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0", &capabilities]);
-            let brings = |library: &str| has(&plan, &format!("{library}.so.{version}"));
-            for (library, needed) in always.iter().chain(further) {
-                if brings(library) {
-                    seen.insert(*library);
-                    assert!(brings(needed), "{capability}: {library} needs {needed}");
-                }
-            }
-        }
-        let all = always.iter().chain(further).map(|(library, _)| *library);
-        assert_eq!(seen, all.collect(), "{version}");
-    }
-}
-
-/// libnvidia-container, `cli/common.c`: `select_gpu_device` counts physical GPUs in the
-/// order of the bus, and adds the GPU alone, by its index, UUID or address;
-/// `select_mig_device` takes `GPU:INSTANCE`, and `configure.c` mounts the instances that it
-/// added. The name `MIG-GPU-<uuid>/<gi>/<ci>` is that of drivers before the branch 470.
-#[test]
-fn an_index_is_that_of_the_physical_gpu() {
-    let (class, host) = (class("nvidia-gpu"), host("nvidia-gpu/mig"));
-    let of = |value: &str| {
-        let value = format!("NVIDIA_VISIBLE_DEVICES={value}");
-        let env = [&value, "NVIDIA_DRIVER_CAPABILITIES=utility"];
-        let plan = plan(&class, &host, &env);
-        let caps = nodes(&plan, "/dev/nvidia-caps/nvidia-cap");
-        let caps = caps
-            .iter()
-            .map(|path| path["/dev/nvidia-caps/nvidia-".len()..].to_owned());
-        let gpus = nodes(&plan, "/dev/nvidia");
-        let gpus = gpus.iter().map(|path| path["/dev/".len()..].to_owned());
-        let gpus = gpus.filter(|name| ["nvidia0", "nvidia1"].contains(&name.as_str()));
-        gpus.chain(caps).collect::<Vec<_>>().join(" ")
-    };
-    // GPU 0 is divided in two instances. GPU 1 is in MIG mode too, but has none: no file
-    // shows it, so that it is one GPU (a health program does, see health_commands.rs).
-    assert_eq!(of("0"), "nvidia0");
-    assert_eq!(of("all"), "nvidia0 nvidia1 cap102 cap103 cap12 cap13");
-    assert_eq!(of("0,0:1"), "nvidia0 cap102 cap103");
-    assert_eq!(of("1"), "nvidia1");
-    assert_eq!(of("0:0"), "nvidia0 cap12 cap13");
-    assert_eq!(of("0:1"), "nvidia0 cap102 cap103");
-    let uuid = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
-    assert_eq!(of(&format!("MIG-{uuid}/11/0")), "nvidia0 cap102 cap103");
-    assert_eq!(of(uuid), of("0"));
-    assert_eq!(of("0000:17:00.0"), of("0"));
 }
 
 /// Ascend's device plugin, `constants.go`: parts are resources by their template
@@ -237,43 +134,6 @@ fn devices_are_named_as_the_vendors_programs_print_them() {
     }
 }
 
-/// An image of CUDA lists the branches on which cards of a brand run it with the
-/// libraries of forward compatibility; a card of another brand does not.
-#[test]
-fn a_requirement_on_the_brand_is_that_of_the_card() {
-    let class = class("nvidia-gpu");
-    let env = [
-        "NVIDIA_VISIBLE_DEVICES=0",
-        "NVIDIA_REQUIRE_CUDA=cuda>=99 brand=geforcertx,driver>=580,driver<581",
-    ];
-    let tesla = read("testdata/nvidia-gpu/h200/host.txt");
-    for (model, starts) in [("NVIDIA H200", false), ("NVIDIA GeForce RTX 5090", true)] {
-        let host = RecordedHost::parse(&tesla.replace("NVIDIA H200", model)).unwrap();
-        let plan = plan(&class, &host, &env);
-        assert_eq!(!has(&plan, "refused: "), starts, "{model}: {plan:#?}");
-    }
-}
-
-/// libnvidia-container makes missing nodes (`--load-kmods`, `nvc_mount.c`): a container
-/// without /dev/nvidia-uvm would start, and CUDA fail in it.
-#[test]
-fn nodes_of_a_loaded_driver_are_made() {
-    let plan = plan(
-        &class("nvidia-gpu"),
-        &host("nvidia-gpu/headless"),
-        &[
-            "NVIDIA_VISIBLE_DEVICES=all",
-            "NVIDIA_DRIVER_CAPABILITIES=compute",
-        ],
-    );
-    for node in ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm "] {
-        let made = plan
-            .iter()
-            .any(|line| line.contains(node) && line.contains("; made with "));
-        assert!(made, "{node}: {plan:#?}");
-    }
-}
-
 /// A Coral accelerator on USB is another device once its firmware is loaded (google-coral/
 /// edgetpu, issue 536): before that no container gets it.
 #[test]
@@ -322,113 +182,6 @@ fn hardware_is_known_by_each_of_its_ids() {
             assert_eq!(found(id).len(), devices, "{name} {id}");
         }
         assert!(found("ffff").len() < devices, "{name}");
-    }
-}
-
-/// nvidia-container-toolkit 1.18: the mode `auto` is jit-cdi, which gives all libraries of the
-/// driver (pkg/nvcdi/driver-nvml.go) if the variable is not set.
-#[test]
-fn without_the_variable_a_container_has_all_of_the_driver() {
-    let class = class("nvidia-gpu");
-    let host = host("nvidia-gpu/debian-550");
-    let of = |env: &[&str]| {
-        plan(
-            &class,
-            &host,
-            &[&["NVIDIA_VISIBLE_DEVICES=0"], env].concat(),
-        )
-    };
-    let unset = of(&[]);
-    assert_eq!(
-        unset,
-        of(&["NVIDIA_DRIVER_CAPABILITIES=compute,utility,video,graphics,display,ngx"])
-    );
-    assert!(has(&unset, "libnvidia-encode.so"), "{unset:#?}");
-    let config = "[class.nvidia-gpu]\ndefault_capabilities = ['compute', 'utility']\n";
-    let config = Config::parse(Path::new("config.toml"), config).unwrap();
-    let older = config.adapted(class, Path::new("nvidia-gpu.toml")).unwrap();
-    let older = plan(&older, &host, &["NVIDIA_VISIBLE_DEVICES=0"]);
-    assert!(!has(&older, "libnvidia-encode.so"), "{older:#?}");
-}
-
-/// nvidia-container-toolkit, internal/modifier/gated.go and internal/discover: `enabled` gives
-/// the nodes of further drivers. The runtime ignores a driver that is missing; here a promise
-/// is kept or refused. NVIDIA_DRIVER_CAPABILITIES=all does not bring them.
-#[test]
-fn further_drivers_have_variables_of_their_own() {
-    let class = class("nvidia-gpu");
-    let text = read("testdata/nvidia-gpu/h200/host.txt");
-    let further = "char /dev/gdrdrv 510:0\nchar /dev/nvidia-fs0 509:0\n\
-                   char /dev/infiniband/uverbs0 231:192\nchar /dev/infiniband/rdma_cm 10:58\n\
-                   char /dev/nvidia-nvswitchctl 508:255\nchar /dev/nvidia-nvswitch0 508:0\n\
-                   file /etc/cufile.json\ndir /run/udev\n";
-    let with = RecordedHost::parse(&format!("{text}{further}")).unwrap();
-    let without = RecordedHost::parse(&text).unwrap();
-    let all = "NVIDIA_DRIVER_CAPABILITIES=all";
-    for (variable, node, is_refused) in [
-        ("NVIDIA_GDRCOPY", "/dev/gdrdrv ", true),
-        ("NVIDIA_GDS", "/dev/nvidia-fs0 ", false),
-        ("NVIDIA_MOFED", "/dev/infiniband/uverbs0 ", true),
-        ("NVIDIA_NVSWITCH", "/dev/nvidia-nvswitchctl ", true),
-    ] {
-        let set = |value: &str| format!("{variable}={value}");
-        let of = |host: &RecordedHost, value: &str| {
-            plan(
-                &class,
-                host,
-                &["NVIDIA_VISIBLE_DEVICES=0", all, &set(value)],
-            )
-        };
-        assert!(has(&of(&with, "enabled"), node), "{variable}");
-        assert!(!has(&of(&with, "1"), node), "{variable}");
-        let refused = has(&of(&without, "enabled"), "refused: ");
-        assert_eq!(refused, is_refused, "{variable}");
-    }
-}
-
-/// libnvidia-container, cli/common.c (`select_mig_monitor_devices`), and the toolkit's hook,
-/// which requires a privileged container.
-#[test]
-fn who_may_monitor_instances_of_others_is_trusted() {
-    let (class, host) = (class("nvidia-gpu"), host("nvidia-gpu/mig-facts"));
-    let env = [
-        "NVIDIA_VISIBLE_DEVICES=all",
-        "NVIDIA_DRIVER_CAPABILITIES=utility",
-        "NVIDIA_MIG_MONITOR_DEVICES=all",
-    ];
-    let trusted = plan(&class, &host, &env);
-    assert!(
-        has(&trusted, "/dev/nvidia-caps/nvidia-cap2 "),
-        "{trusted:#?}"
-    );
-    assert!(has(&trusted, "capabilities/mig/monitor"), "{trusted:#?}");
-    let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
-    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
-    let authority = Authority::Kubelet(Recorded::default());
-    let refused = planning::plan(&class, &request, &host, &authority).unwrap_err();
-    assert!(refused.contains("it may not have mig-monitor"), "{refused}");
-}
-
-/// Of two GPUs of different brands, and none (libnvidia-container, cli/configure.c).
-#[test]
-fn requirements_are_those_of_each_gpu_that_a_container_gets() {
-    let class = class("nvidia-gpu");
-    let text = read("testdata/nvidia-gpu/h200/host.txt");
-    let at = text.find("| Model: \t\t NVIDIA H200").unwrap();
-    let (first, rest) = text.split_at(at);
-    let mixed = format!(
-        "{first}{}",
-        rest.replacen("NVIDIA H200", "NVIDIA GeForce RTX 5090", 1)
-    );
-    let host = RecordedHost::parse(&mixed).unwrap();
-    for (devices, starts) in [("0", true), ("1", false), ("0,1", false), ("none", true)] {
-        let devices = format!("NVIDIA_VISIBLE_DEVICES={devices}");
-        let env = [
-            devices.as_str(),
-            "NVIDIA_REQUIRE_X=Brand=GeForceRTX,driver>=500",
-        ];
-        let plan = plan(&class, &host, &env);
-        assert_eq!(!has(&plan, "refused: "), starts, "{devices}: {plan:#?}");
     }
 }
 
