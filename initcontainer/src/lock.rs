@@ -76,11 +76,23 @@ impl Lock {
     }
 
     fn remove(&mut self) -> Result<(), HostError> {
-        let removed = self.held.drain(..).map(|held| {
-            gone(held.name.remove_file())?;
-            gone(held.dir.remove_dir())
-        });
+        let removed = self.held.drain(..).map(|held| held.remove());
         removed.fold(Ok(()), Result::and)
+    }
+}
+
+impl Held {
+    fn remove(self) -> Result<(), HostError> {
+        let removed = self.name.remove_file();
+        match removed.and_then(|()| self.dir.remove_dir()) {
+            // The next run has it already.
+            Err(HostError::Io { cause, .. }) if cause.kind() == ErrorKind::DirectoryNotEmpty => {
+                Ok(())
+            }
+            // It may be gone with the installation's directory.
+            Err(error) if self.dir.stat()?.is_some() => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -124,22 +136,6 @@ fn attempt(dir: &Place) -> Result<Option<Held>, Error> {
         name,
         _file: file,
     }))
-}
-
-/// Whether it is away: removed now, or with the installation's directory; a directory that is
-/// not empty is that of the next run.
-fn gone(result: Result<(), HostError>) -> Result<(), HostError> {
-    match result {
-        Err(HostError::Io { cause, .. })
-            if matches!(
-                cause.kind(),
-                ErrorKind::NotFound | ErrorKind::DirectoryNotEmpty
-            ) =>
-        {
-            Ok(())
-        }
-        result => result,
-    }
 }
 
 /// Whether it is there: made now, or before.
