@@ -101,6 +101,9 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
         let refused = &inventory.refused;
         let reason = match &inventory.no_driver {
             Some(reason) => reason.clone(),
+            None if refused.count == 0 && !inventory.warnings.is_empty() => {
+                format!("no match of {patterns} can be used; the warnings say why")
+            }
             None if refused.count == 0 => format!(
                 "nothing matches {patterns}; load the driver, or compare this with the host's paths"
             ),
@@ -163,7 +166,7 @@ fn print(
     let worst = findings.iter().max_by_key(|finding| finding.verdict);
     let verdict = match worst.map(|finding| (finding.verdict, finding.subject.as_str())) {
         Some((Verdict::Error, "file")) => "refused",
-        Some((Verdict::Error, _)) => "the file is right, this host lacks what it needs",
+        Some((Verdict::Error, _)) => "this host lacks what the file names",
         Some((Verdict::Warning, _)) => "OK, with warnings",
         _ => "OK",
     };

@@ -8,13 +8,14 @@ use device_class::name::excerpt;
 /// The device that a class file is wanted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A node, with others of its sort beside it that differ in the number at
-    /// the end of the name.
+    /// A node, with others of its sort beside it that differ in a number in the name.
     Node {
-        /// Its path without that number.
+        /// Its path up to that number.
         stem: String,
         /// The number, if there is one.
         number: String,
+        /// What follows it.
+        rest: String,
     },
     /// All devices on PCI with these ids, as four hexadecimal digits.
     Pci { vendor: String, device: String },
@@ -46,43 +47,53 @@ impl Target {
             return Ok(Target::Usb { vendor, product });
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-        let stem = text.trim_end_matches(|c: char| c.is_ascii_digit());
         let path = Path::new(text);
-        let named = text.starts_with("/dev/") && path.file_name().is_some() && stem != "/dev/";
-        if !named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
+        let is_named = text.starts_with("/dev/") && path.file_name().is_some();
+        if !is_named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
             return Err(error());
         }
-        Ok(Target::Node {
+        let (stem, number, rest) = numbers(text).last().unwrap_or((text, "", ""));
+        if stem == "/dev/" {
+            return Err(error());
+        }
+        Ok(Target::node(stem, number, rest))
+    }
+
+    fn node(stem: &str, number: &str, rest: &str) -> Self {
+        Target::Node {
             stem: stem.to_owned(),
-            number: text[stem.len()..].to_owned(),
-        })
+            number: number.to_owned(),
+            rest: rest.to_owned(),
+        }
     }
 
     /// The class file with further nodes: those that begin with the device's own name, number
-    /// and all, are that device's, and the others are for all devices.
+    /// and all, are that device's, those with another number another device's, and the others
+    /// are for all devices.
     pub(super) fn with_nodes(&self, further: &[String]) -> Result<String, TargetError> {
-        let mut of_device = vec![self.own_node()];
+        for node in further {
+            if !matches!(Target::parse(node)?, Target::Node { .. }) {
+                return Err(TargetError(node.clone()));
+            }
+        }
+        let first = match self {
+            Target::Node { stem, number, rest } if !further.is_empty() => {
+                Self::shared_by(&format!("{stem}{number}{rest}"), further)
+            }
+            _ => self.clone(),
+        };
+        let mut of_device = vec![first.own_node()];
         let mut of_class = Vec::new();
         for node in further {
-            match (self, Target::parse(node)?) {
-                (_, Target::Pci { .. } | Target::Usb { .. }) => {
-                    return Err(TargetError(node.clone()));
-                }
-                (Target::Node { stem, number }, _) if !number.is_empty() => {
-                    let own = format!("{stem}{number}");
-                    match node.strip_prefix(&own) {
-                        Some(rest) if !rest.starts_with(|c: char| c.is_ascii_digit()) => {
-                            of_device.push(format!("{stem}{{index}}{rest}"));
-                        }
-                        _ => of_class.push(node.clone()),
-                    }
-                }
-                _ => of_class.push(node.clone()),
+            match first.of_own(node) {
+                Some(own) if of_device.contains(&own) => {}
+                Some(own) => of_device.push(own),
+                None => of_class.push(node.clone()),
             }
         }
         let list = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
         let own = list(&of_device[..1]);
-        let mut text = self.to_string().replacen(&own, &list(&of_device), 1);
+        let mut text = first.to_string().replacen(&own, &list(&of_device), 1);
         if !of_class.is_empty() {
             text += "\n# For every container with a device.\n[[edits]]\n";
             text += &list(&of_class);
@@ -90,11 +101,35 @@ impl Target {
         Ok(text)
     }
 
+    /// The node `text` with that of its numbers which most of the further nodes have too.
+    fn shared_by(text: &str, further: &[String]) -> Self {
+        let targets = numbers(text).map(|(stem, number, rest)| Self::node(stem, number, rest));
+        let shared = |target: &Self| {
+            further
+                .iter()
+                .filter(|it| target.of_own(it).is_some())
+                .count()
+        };
+        let best = targets.max_by_key(shared);
+        best.unwrap_or_else(|| Self::node(text, "", ""))
+    }
+
+    /// The pattern of a node of each device, if this one has a device's name and a number.
+    fn of_own(&self, node: &str) -> Option<String> {
+        let Target::Node { stem, number, .. } = self else {
+            return None;
+        };
+        let after = node.strip_prefix(stem.as_str())?;
+        let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+        let is_numbered = !number.is_empty() && rest.len() < after.len();
+        is_numbered.then(|| format!("{stem}{{index}}{rest}"))
+    }
+
     /// The first node of each device in the class file.
     fn own_node(&self) -> String {
         match self {
-            Target::Node { stem, number } if number.is_empty() => stem.clone(),
-            Target::Node { stem, .. } => format!("{stem}{{index}}"),
+            Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
+            Target::Node { stem, rest, .. } => format!("{stem}{{index}}{rest}"),
             Target::Pci { .. } | Target::Usb { .. } => String::new(),
         }
     }
@@ -129,12 +164,26 @@ impl fmt::Display for Target {
             .replace("@NAME@", &name)
             .replace("@VARIABLE@", &variable);
         let text = match self {
-            Target::Node { stem, .. } => text.replace("@STEM@", stem),
+            Target::Node { stem, rest, .. } => text.replace("@STEM@", stem).replace("@REST@", rest),
             Target::Pci { vendor, device } => ids(&text, vendor, device),
             Target::Usb { vendor, product } => ids(&text, vendor, product),
         };
         f.write_str(&text)
     }
+}
+
+/// The numbers in a node's name that may be a device's: what is before, the number, and what is
+/// after it, which begins no word.
+fn numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+    let is_digit = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let name = path.rfind('/').map_or(0, |at| at + 1);
+    let starts = (name..path.len()).filter(move |at| is_digit(*at) && !is_digit(at - 1));
+    let parts = starts.map(move |start| {
+        let digits = path[start..].trim_start_matches(|c: char| c.is_ascii_digit());
+        let end = path.len() - digits.len();
+        (&path[..start], &path[start..end], &path[end..])
+    });
+    parts.filter(|(_, _, rest)| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 fn ids(text: &str, vendor: &str, product: &str) -> String {
@@ -153,7 +202,7 @@ mod tests {
     #[test]
     fn a_first_class_file_finds_the_device() {
         let host = "char /dev/mychip0 240:0\nchar /dev/mychip10 240:10\n\
-            char /dev/net/tun 10:200\nchar /dev/vend/chip3 1:3\n\
+            char /dev/net/tun 10:200\nchar /dev/card3_ctl 1:4\nchar /dev/v4l2loop 1:5\nchar /dev/vend/chip3 1:3\n\
             file /sys/bus/pci/devices/0000:01:00.0/vendor\n| 0x10ee\n\
             file /sys/bus/pci/devices/0000:01:00.0/device\n| 0x5000\n\
             file /sys/bus/usb/devices/1-2/idVendor\n| 054c\n\
@@ -165,6 +214,8 @@ mod tests {
         for (text, name, ids) in [
             ("/dev/mychip0", "mychip", "mychip-0 mychip-10"),
             ("/dev/net/tun", "net-tun", "net-tun"),
+            ("/dev/card3_ctl", "card", "card-3"),
+            ("/dev/v4l2loop", "v4l2loop", "v4l2loop"),
             ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
             ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
             ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),
@@ -183,17 +234,45 @@ mod tests {
 
     #[test]
     fn a_device_has_several_nodes() {
+        for (nodes, of_device, of_class) in [
+            (
+                "acme0 acme0_dma1 acme_ctl",
+                "acme{index} acme{index}_dma1",
+                "acme_ctl",
+            ),
+            (
+                "acme0_ctl acme0_dma0 acme0_dma1",
+                "acme{index}_ctl acme{index}_dma0 acme{index}_dma1",
+                "",
+            ),
+            (
+                "acme0_dma0 acme0_dma1 acme0_ctl acme",
+                "acme{index}_dma0 acme{index}_dma1 acme{index}_ctl",
+                "acme",
+            ),
+            // Those of other devices.
+            (
+                "acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl",
+                "acme{index}_ctl acme{index}_dma0",
+                "",
+            ),
+        ] {
+            let mut paths = nodes.split(' ').map(|name| format!("/dev/{name}"));
+            let target = Target::parse(&paths.next().unwrap()).unwrap();
+            let text = target.with_nodes(&paths.collect::<Vec<_>>()).unwrap();
+            let class = ClassName::try_from("acme".to_owned()).unwrap();
+            DeviceClass::parse(class, Path::new("acme.toml"), &text).unwrap();
+            let written = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("nodes = "));
+            let written: Vec<String> = written
+                .map(|list| list.replace(['[', ']', '"', ','], "").replace("/dev/", ""))
+                .collect();
+            let lists = [of_device, of_class].map(str::to_owned);
+            let expected = lists.iter().filter(|list| !list.is_empty());
+            assert!(written.iter().eq(expected), "{nodes}: {text}");
+        }
         let target = Target::parse("/dev/acme0").unwrap();
-        let further = ["/dev/acme0_dma1", "/dev/acme01", "/dev/acme_ctl"].map(str::to_owned);
-        let text = target.with_nodes(&further).unwrap();
-        assert!(text.contains("\nnodes = [\"/dev/acme{index}\", \"/dev/acme{index}_dma1\"]\n"));
-        assert!(text.ends_with("[[edits]]\nnodes = [\"/dev/acme01\", \"/dev/acme_ctl\"]\n"));
-        let class = ClassName::try_from("acme".to_owned()).unwrap();
-        let class = DeviceClass::parse(class, Path::new("acme.toml"), &text).unwrap();
-        let host = "char /dev/acme0 240:0\nchar /dev/acme0_dma1 240:1\n";
-        let found = discover::devices(&class, &RecordedHost::parse(host).unwrap()).devices;
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].nodes.len(), 2);
         assert!(target.with_nodes(&["pci:10ee:5000".to_owned()]).is_err());
     }
 
