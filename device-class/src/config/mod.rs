@@ -142,34 +142,64 @@ impl Config {
 
 impl RuntimeConfig {
     /// Reads the table `[runtime]` of `path`, or of the default file, which may
-    /// be absent. What else is in the file need not be right: containers that
+    /// be absent. What else is in the file need not be right, nor TOML: containers that
     /// run can be stopped even if the configuration of devices is invalid.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, or the table is wrong; or `path`
-    /// was given and does not exist.
+    /// The file cannot be read, or the table is wrong; or `path` was given and does not
+    /// exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
         struct AmongOthers {
             runtime: RuntimeConfig,
         }
-        load(path).map(|AmongOthers { runtime }| runtime)
+        let Some((file, text)) = read(path)? else {
+            return Ok(Self::default());
+        };
+        let whole = strict_toml::parse(file, &text);
+        let AmongOthers { runtime } = whole.or_else(|error| {
+            let alone = strict_toml::parse(file, &table(&text, "[runtime]"));
+            alone.map_err(|_| error)
+        })?;
+        Ok(runtime)
     }
 }
 
+/// The lines of a table, without those of others.
+fn table(text: &str, header: &str) -> String {
+    let lines = text
+        .lines()
+        .skip_while(|line| !line.trim_start().starts_with(header));
+    let rest = lines.clone().skip(1);
+    let rest = rest.take_while(|line| !line.trim_start().starts_with('['));
+    lines
+        .take(1)
+        .chain(rest)
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
 fn load<T: Default + DeserializeOwned>(path: Option<&Path>) -> Result<T, FileError> {
+    match read(path)? {
+        Some((file, text)) => strict_toml::parse(file, &text),
+        None => Ok(T::default()),
+    }
+}
+
+/// None if the default file is absent.
+fn read(path: Option<&Path>) -> Result<Option<(&Path, String)>, FileError> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-    let read = |mut file: File| {
+    let read = |mut open: File| {
         let mut text = String::new();
-        file.read_to_string(&mut text).map(|_| text)
+        open.read_to_string(&mut text).map(|_| text)
     };
     match ownership::open(file) {
         Ok(open) => {
             let unreadable = |error| FileError::whole(file, format!("cannot be read: {error}"));
-            strict_toml::parse(file, &read(open).map_err(unreadable)?)
+            Ok(Some((file, read(open).map_err(unreadable)?)))
         }
-        Err(error) if path.is_none() && error.is_absent() => Ok(T::default()),
+        Err(error) if path.is_none() && error.is_absent() => Ok(None),
         Err(error) => Err(FileError::whole(file, error.of(file))),
     }
 }

@@ -1,6 +1,5 @@
 //! `boathook prestart` and `boathook create-runtime`.
 
-use std::fs;
 use std::io;
 
 use device_class::config::Config;
@@ -12,9 +11,10 @@ use crate::exit::ExitCode;
 use crate::installation;
 use crate::live;
 use crate::log;
-use crate::oci::{Bundle, State};
+use crate::oci::{Bundle, State, StateError};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
+use crate::wrapper;
 
 /// Gives the container whose State is on stdin what it requests.
 pub(super) fn run(
@@ -22,7 +22,7 @@ pub(super) fn run(
     caller: &Caller,
     deadline: &mut Deadline,
 ) -> Result<ExitCode, CommandError> {
-    let state = State::read(io::stdin().lock())?;
+    let state = read_state()?;
     deadline::concerns(&printable::line(&state.id));
     let warnings =
         give(&state, config, caller, deadline).map_err(|error| CommandError::Container {
@@ -35,19 +35,27 @@ pub(super) fn run(
     Ok(ExitCode::Success)
 }
 
-/// A mistake in config.toml does not stop a container that requests nothing, unless the file
-/// says which classes there are.
+/// crun up to 1.29 gives its working directory as the bundle, and the path at which it has
+/// mounted the root of a container with devices and users of its own as the root.
+fn read_state() -> Result<State, StateError> {
+    let mut state = State::read(io::stdin().lock())?;
+    if !Bundle::is_where(&state)
+        && let Some(bundle) = wrapper::bundle_of_caller(&state.id)
+    {
+        state.bundle = bundle;
+    }
+    Ok(state)
+}
+
+/// A mistake in config.toml does not stop a container that requests nothing.
 pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode, CommandError> {
-    let Ok(state) = State::read(io::stdin().lock()) else {
+    let Ok(state) = read_state() else {
         return Err(error.into());
     };
-    let text = fs::read_to_string(error.path()).unwrap_or_default();
-    let names_classes = text
-        .lines()
-        .any(|line| line.trim_start().starts_with("clas"));
-    let config = installation::installed(Config::default());
-    let nothing =
-        |bundle: &Bundle| !names_classes && planner::requests_nothing(bundle, caller, &config);
+    let nothing = |bundle: &Bundle| {
+        let config = installation::despite(&error);
+        config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
+    };
     if !Bundle::of(&state).is_ok_and(|bundle| nothing(&bundle)) {
         return Err(CommandError::Container {
             id: state.id,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use injection_plan::plan::SpecDevices;
@@ -173,18 +174,28 @@ impl Bundle {
     /// bundle.
     pub fn of(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
-        let beside_root = root.and_then(Path::parent);
-        let named = state.bundle.join("config.json");
-        let directory = match beside_root {
-            Some(parent) if !named.exists() => parent,
-            _ => &state.bundle,
-        };
+        let directory = Self::directories(state).find(|it| Self::is_in(it));
+        let directory = directory.unwrap_or(&state.bundle);
         let mut bundle = Bundle::read(directory)?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
         }
         bundle.annotations.extend(state.annotations.clone());
         Ok(bundle)
+    }
+
+    /// Whether there is a configuration where the State says, or where its root is.
+    pub fn is_where(state: &State) -> bool {
+        Self::directories(state).any(Self::is_in)
+    }
+
+    fn directories(state: &State) -> impl Iterator<Item = &Path> {
+        let root = state.root.as_deref().filter(|root| root.is_absolute());
+        iter::once(&*state.bundle).chain(root.and_then(Path::parent))
+    }
+
+    fn is_in(directory: &Path) -> bool {
+        directory.join("config.json").exists()
     }
 
     pub fn read(directory: &Path) -> Result<Self, BundleError> {

@@ -22,16 +22,20 @@ mod runtime_log;
 mod update;
 
 use std::convert::Infallible;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
 use device_class::config::{Config, RuntimeConfig};
+use device_class::strict_toml::FileError;
+use nix::unistd::getppid;
 
 use crate::installation;
 use crate::log::{self, Reader};
-use crate::oci::Bundle;
+use crate::oci::{Bundle, capped};
 use crate::planner;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
@@ -68,6 +72,27 @@ pub(crate) fn real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperErr
     real_runtime::find(config)
 }
 
+/// The bundle that the runtime which calls this hook was given for a container, by its command
+/// line.
+pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
+    const MAX_LENGTH: usize = 2 << 20;
+    let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;
+    let bytes = capped(file, MAX_LENGTH).ok()??;
+    let words = bytes.split(|byte| *byte == 0).skip(1);
+    let words: Vec<OsString> = words
+        .map(|word| OsStr::from_bytes(word).to_owned())
+        .collect();
+    let arguments = words
+        .split_last()
+        .map_or(&[][..], |(_, arguments)| arguments);
+    match CommandLine::parse(arguments).action {
+        Action::Create(container) if container.id == id && container.bundle.is_absolute() => {
+            Some(container.bundle)
+        }
+        _ => None,
+    }
+}
+
 fn become_runtime(
     line: &CommandLine,
     arguments: &[OsString],
@@ -80,14 +105,21 @@ fn become_runtime(
         Action::Create(container) => {
             let config = installation::configuration(config_path);
             log::start(Reader::Engine, config.as_ref().ok(), None);
-            let config = config?;
-            let runtime = real_runtime::find(&config.runtime)?;
-            equip(container, &config, config_path).map_err(|error| error.of(&container.id))?;
+            // Before config.json is changed.
+            let runtime = match &config {
+                Ok(config) => real_runtime::find(&config.runtime),
+                Err(_) => real_runtime::find(&runtime_config(config_path)),
+            }?;
+            let equipped = match config {
+                Ok(config) => equip(container, &config, config_path),
+                Err(error) => pass_over(container, error),
+            };
+            equipped.map_err(|error| error.of(&container.id))?;
             runtime
         }
         Action::Update(_) | Action::Other => {
             log::start(Reader::Engine, None, None);
-            real_runtime::find(&RuntimeConfig::load(config_path)?)?
+            real_runtime::find(&runtime_config(config_path))?
         }
     };
     if let Action::Update(action) = &line.action {
@@ -106,6 +138,30 @@ fn become_runtime(
         path: runtime,
         error,
     })
+}
+
+/// Which runtime it is, whatever else is wrong in the file: a container that runs can be
+/// entered and stopped.
+fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
+    RuntimeConfig::load(path).unwrap_or_else(|error| {
+        log::warning(&format!("{error}; the host's own runtime is called"));
+        RuntimeConfig::default()
+    })
+}
+
+/// A mistake in config.toml does not stop a container that requests nothing.
+fn pass_over(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
+    let file = ConfigFile::read(&container.bundle.join(&container.config))?;
+    let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
+    let nothing = |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
+    if !installation::despite(&error).is_some_and(nothing) {
+        return Err(error.into());
+    }
+    log::warning(&format!(
+        "container {} requests nothing and is started: {error}",
+        container.id
+    ));
+    Ok(())
 }
 
 /// The variable that counts nested wrappers: a loop that cannot be detected by

@@ -76,6 +76,18 @@ fn a_wrong_configuration_does_not_stop_a_container_that_requests_nothing() {
     );
     let words = ["container the-container", "config.toml:2"];
     assert_refused(&run("log_levl = 'info'", one), code::CONFIG, &words);
+    let classes = format!("classes = [\n  {:?},\n]", host.path().join("classes.d"));
+    for mistake in ["log_levl = 'info'", "[class", "[class.x]\nenable = 1"] {
+        let config = format!("{classes}\n{mistake}");
+        let started = run(&config, nothing);
+        assert_eq!(
+            started.status.code(),
+            Some(code::SUCCESS),
+            "{config}: {started:?}"
+        );
+        let words = ["container the-container", "config.toml:"];
+        assert_refused(&run(&config, one), code::CONFIG, &words);
+    }
     // The classes are not known.
     assert_refused(&run("clases = []", nothing), code::CONFIG, &words);
 }

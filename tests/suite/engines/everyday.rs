@@ -163,6 +163,32 @@ fn containers_of_podman_are_attached_devices_while_they_run() {
     }
 }
 
+/// crun says of such a container neither where its bundle is nor where its root was.
+#[test]
+fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
+    if let Some(reason) = podman::missing(Generation::Forky) {
+        return skip::report("devices of podman beside --device", &reason);
+    }
+    let mut engine = podman::by_crun(Generation::Forky).unwrap();
+    engine
+        .options
+        .push("--device=/dev/zero:/dev/own".to_owned());
+    for devices in [None, Some("npu-3".to_owned())] {
+        let wanted = Wanted {
+            image: Rootfs::Glibc,
+            devices: devices.clone(),
+            readonly: false,
+            user: None,
+            user_namespace: true,
+        };
+        let running = engine.start(&wanted).unwrap();
+        let questions = in_container::questions().command().unwrap();
+        let report = Report::parse(&running.exec(&questions).unwrap()).unwrap();
+        let expected: &[usize] = if devices.is_some() { &[3] } else { &[] };
+        assert_eq!(in_container::devices(&report).unwrap(), expected);
+    }
+}
+
 /// The container is found by the process that watches over it.
 fn attach_and_detach(engine: &DockerLike) {
     std::fs::create_dir_all(engine.machine.devices.root().join("run")).unwrap();

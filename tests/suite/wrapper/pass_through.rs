@@ -1,10 +1,12 @@
 //! The wrapper becomes the real runtime, with every argument as it was.
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use harness::captured::Captured;
+use serde_json::json;
 
 use super::{Lab, arguments, bundle, config, config_of};
 
@@ -97,14 +99,34 @@ fn a_container_without_a_request_is_left_alone() {
     }
 }
 
-/// An error in the configuration of devices stops no container from being
-/// stopped.
+/// An error in the configuration of devices stops no container that runs from being entered
+/// or stopped, and none that requests nothing from being started.
 #[test]
-fn other_subcommands_need_only_the_runtimes_configuration() {
+fn a_mistake_in_the_configuration_concerns_only_who_requests_devices() {
     let lab = Lab::new();
-    let more = format!("unheard_of = 1\n[runtime]\npath = {:?}\n", lab.runtime);
-    lab.host.write_config(&more).unwrap();
-    lab.run(["kill", "c1"]).success().unwrap();
-    let bundle = bundle(&config("").to_string());
-    assert_eq!(lab.create(bundle.path()).status.code(), Some(3));
+    let nothing = json!({"ociVersion": "1.0.2", "root": {"path": "rootfs"}}).to_string();
+    let nothing = bundle(&nothing);
+    let requests = bundle(&config("all").to_string());
+    let text = config_of(nothing.path());
+    for (before, after) in [
+        ("unheard_of = 1", ""),
+        ("", "[class.dummy-npu"),
+        ("more = ", ""),
+        ("", "[class.dummy-npu]\nenable = false"),
+    ] {
+        let classes = lab.host.classes();
+        let mistake = format!(
+            "classes = [{classes:?}]\n{before}\n[runtime] # the real one\npath = {:?}\n{after}\n",
+            lab.runtime
+        );
+        fs::write(lab.host.config_file(), &mistake).unwrap();
+        for action in ["kill", "exec", "delete"] {
+            let called = lab.run([action, "c1"]).success().unwrap();
+            assert_eq!(arguments(&called)[1..], [action, "c1"], "{mistake}");
+        }
+        lab.create(nothing.path()).success().unwrap();
+        assert_eq!(config_of(nothing.path()), text, "{mistake}");
+        let refused = lab.create(requests.path());
+        assert_eq!(refused.status.code(), Some(3), "{mistake}: {refused:?}");
+    }
 }
