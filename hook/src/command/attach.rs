@@ -29,6 +29,9 @@ pub(super) fn attach(
     } = arguments;
     let found = begin(container, wanted, config)?;
     let of_container = |error| of_container(&found, error);
+    if !*dry_run {
+        live::catch_up(&found.id, config).map_err(of_container)?;
+    }
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
     let planned = Attaching::plan(&found, wanted, *force, config);
     let mut attaching = planned.map_err(of_container)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
+use device_class::name::ClassName;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
 use super::detach::{rules, take_back, undo};
@@ -59,11 +60,20 @@ impl Attaching {
                 plan
             }
         };
-        let of_command = running.bundle.attached.len() - wanted.len();
+        let before = running.bundle.attached.len() - wanted.len();
+        // Those of a class are in this order, the classes in their own.
+        let mut before: Vec<&ClassName> = running.bundle.attached[..before]
+            .iter()
+            .map(|known| &known.grant.class)
+            .collect();
+        plan.grants.retain(|grant| {
+            let known = before
+                .iter()
+                .position(|class| class.as_str() == grant.class);
+            let is_known = known.map(|at| before.swap_remove(at)).is_some();
+            grant.asked_by.starts_with("attached ") && !is_known
+        });
         let mut attached = Vec::new();
-        plan.grants
-            .retain(|grant| grant.asked_by.starts_with("attached "));
-        plan.grants.drain(..of_command.min(plan.grants.len()));
         for grant in &plan.grants {
             attached.extend(grant.devices.iter().map(|device| Device {
                 class: grant.class.clone(),

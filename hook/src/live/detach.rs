@@ -10,7 +10,7 @@ use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::cgroup::SpecRules;
 use crate::container::ContainerRoot;
-use crate::oci::CdiGrant;
+use crate::oci::{Attached, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 
@@ -36,10 +36,15 @@ pub(crate) fn detach(
             && grant.class.as_str() == device.class
             && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
     };
-    let has = |grant: &&CdiGrant| {
-        let mut devices = running.record.devices.iter();
-        devices.any(|it| is_named(it, grant))
-    };
+    let recorded = running.record.devices.clone();
+    let has = |grant: &CdiGrant| recorded.iter().any(|it| is_named(it, grant));
+    let named: Vec<CdiGrant> = named
+        .iter()
+        .map(|grant| match has(grant) {
+            true => grant.clone(),
+            false => running.by_id(grant, config),
+        })
+        .collect();
     if let Some(unknown) = named.iter().find(|grant| !has(grant)) {
         let attached = running.record.devices.iter();
         let attached = attached.filter(|device| !device.asked.is_empty());
@@ -86,6 +91,27 @@ pub(crate) fn detach(
         warnings,
         open_by,
     })
+}
+
+impl Running {
+    /// The same by ids, if this host has the devices: they may be named otherwise than they
+    /// were attached.
+    fn by_id(&mut self, grant: &CdiGrant, config: &Config) -> CdiGrant {
+        self.bundle.attached = vec![Attached {
+            grant: grant.clone(),
+            forced: true,
+        }];
+        let plan = planner::plan_for(&self.bundle, &Caller::Attach, config);
+        let grants = plan.map(|plan| plan.grants).unwrap_or_default();
+        let ids: Vec<String> = grants.into_iter().flat_map(|it| it.devices).collect();
+        match ids.is_empty() {
+            true => grant.clone(),
+            false => CdiGrant {
+                device: ids.join(","),
+                ..grant.clone()
+            },
+        }
+    }
 }
 
 /// Takes all of a record away.

@@ -103,6 +103,21 @@ pub(super) fn tell_of(devices: &Record, became: Became, config: &Config) {
     tell(&[(devices, became)], &sight, config);
 }
 
+/// Changes one container as [`Follower`] does: its devices may have come back with other
+/// numbers while nobody followed them.
+pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError> {
+    let records = record::all(&config.host_root);
+    let Some(record) = records.iter().find(|record| record.id == container) else {
+        return Ok(());
+    };
+    let sight = Sight::of(slice::from_ref(record), config);
+    let followed = sight.followed(record);
+    if !followed.is_empty() && replace(record, &followed, &sight, config)? {
+        tell_of(record, Became::Replaced, config);
+    }
+    Ok(())
+}
+
 impl<'c> Follower<'c> {
     pub(crate) fn new(
         pause: NonZeroU32,

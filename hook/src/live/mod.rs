@@ -34,7 +34,7 @@ use crate::sys::deadline::{self, Deadline};
 pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
 pub(crate) use detach::{Detached, detach};
-pub(crate) use follow::Follower;
+pub(crate) use follow::{Follower, catch_up};
 pub(crate) use made::Made;
 use record::Records;
 pub(crate) use record::{Device, Record, add_attached, all as all_records};

@@ -129,14 +129,7 @@ impl Child {
 
     /// Looks for a moment whether it has ended, and then gives its answer.
     pub(crate) fn look(&mut self) -> Result<Option<Option<String>>, Errno> {
-        let mut waiting = [PollFd::new(self.answer.as_fd(), PollFlags::POLLIN)];
-        let has_more = poll(&mut waiting, LOOK).unwrap_or_default() > 0;
-        let mut bytes = [0; 4096];
-        let length = match has_more {
-            true => self.answer.read(&mut bytes).unwrap_or_default(),
-            false => 0,
-        };
-        self.text.extend(&bytes[..length]);
+        let (has_more, length) = self.read(LOOK);
         let has_too_much = self.text.len() > MAX_ANSWER;
         let now = Instant::now();
         if now >= self.end || has_too_much {
@@ -156,12 +149,28 @@ impl Child {
                 Ok(None)
             }
             Ok(WaitStatus::Exited(_, 0)) => {
+                // It may have written since it was looked at, and ended.
+                while self.text.len() <= MAX_ANSWER && self.read(0).1 > 0 {}
                 let text = mem::take(&mut self.text);
                 Ok(Some(String::from_utf8(text).ok()))
             }
             Ok(_) => Ok(Some(None)),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Reads a part of the answer that comes within so many milliseconds: whether it or its end
+    /// has come, and its length.
+    fn read(&mut self, wait: u16) -> (bool, usize) {
+        let mut waiting = [PollFd::new(self.answer.as_fd(), PollFlags::POLLIN)];
+        let has_more = poll(&mut waiting, wait).unwrap_or_default() > 0;
+        let mut bytes = [0; 4096];
+        let length = match has_more {
+            true => self.answer.read(&mut bytes).unwrap_or_default(),
+            false => 0,
+        };
+        self.text.extend(&bytes[..length]);
+        (has_more, length)
     }
 
     /// Whether it is still there after it was left behind.

@@ -20,6 +20,7 @@ on_each_cgroup_version!(
     what_the_hook_gave_stays,
     a_file_that_the_hook_gave_stays,
     what_two_classes_need_stays_with_either,
+    classes_are_attached_in_any_order,
     libraries_come_and_go_too,
     containers_of_every_kind,
     a_program_that_has_it_open_is_named,
@@ -185,6 +186,28 @@ fn what_two_classes_need_stays_with_either(lab: &Lab) {
 }
 
 /// A class like the other, with another device.
+/// By each command, also of a class whose name is before those of others.
+fn classes_are_attached_in_any_order(lab: &Lab) {
+    let host = host();
+    let class = "version = 1\nresource = 'example.com/first'\nrequest = { env = 'FIRST' }\n\
+        discover = [{ path = '/dev/dummy-npu5', attributes = [{ name = 'n', value = '5' }] }]\n\
+        [device]\nid = 'a-first'\nnodes = ['/dev/dummy-npu{n}']\n";
+    host.add_class("a-first", class).unwrap();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = started(lab, &bundle);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
+    let said = done(lab, &host, &["attach", bundle.id(), "a-first=a-first"]);
+    assert!(said.contains("a-first of a-first: attached"), "{said}");
+    let used = done(lab, &host, &["list", "--used"]);
+    assert_eq!(used.matches("(attached)").count(), 2, "{used}");
+    done(lab, &host, &["detach", bundle.id(), "a-first=a-first"]);
+    assert_eq!(reads(&running, 5), None);
+    assert_eq!(reads(&running, 3), Some(Access::Granted));
+    // By another name than it was attached by.
+    done(lab, &host, &["detach", bundle.id(), "dummy-npu=3"]);
+    assert_eq!(reads(&running, 3), None);
+}
+
 fn units() -> String {
     let class = CHIPS.replace("chip", "unit").replace("CHIPS", "UNITS");
     class.replace("dummy-npu{index}", "dummy-npu3")

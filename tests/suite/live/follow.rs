@@ -23,6 +23,7 @@ on_each_cgroup_version!(
     a_device_that_comes_back_with_another_number_is_there_again,
     what_happened_while_nobody_looked_is_made_up_for,
     links_and_names_stay_right,
+    attach_makes_up_for_what_nobody_followed,
     several_containers_follow_and_others_do_not,
     a_class_whose_ids_change_is_left_alone,
 );
@@ -242,7 +243,7 @@ fn what_happened_while_nobody_looked_is_made_up_for(lab: &Lab) {
 }
 
 /// As of a serial port: its name has the number, and udev's link leads to it.
-fn links_and_names_stay_right(lab: &Lab) {
+fn with_ports() -> (DemoHost, PathBuf) {
     let host = followed();
     let class = "version = 1\nresource = 'example.com/port'\nfollow = true\n\
         request = { env = 'PORTS' }\n\
@@ -254,6 +255,11 @@ fn links_and_names_stay_right(lab: &Lab) {
     let link = host.root().join("dev/by-id/x1");
     fs::create_dir(link.parent().unwrap()).unwrap();
     symlink("../dummy-npu1", &link).unwrap();
+    (host, link)
+}
+
+fn links_and_names_stay_right(lab: &Lab) {
+    let (host, link) = with_ports();
     let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
     let bundle = bundle
         .env("PORTS", "all")
@@ -284,6 +290,23 @@ fn links_and_names_stay_right(lab: &Lab) {
             .unwrap();
         assert_eq!(report.path("/dev/by-id/x1").unwrap().read, Access::Granted);
     }
+}
+
+fn attach_makes_up_for_what_nobody_followed(lab: &Lab) {
+    let (host, link) = with_ports();
+    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
+    let bundle = bundle.env("PORTS", "all").args([PATH, PAUSE]);
+    let bundle = bundle.build().unwrap();
+    let running = lab.runc.create(&bundle).unwrap();
+    running.start().unwrap();
+    fs::remove_file(&link).unwrap();
+    symlink("../dummy-npu7", &link).unwrap();
+    let said = done(lab, &host, &["attach", bundle.id(), "ports=port-x1"]);
+    assert!(said.contains("has it already"), "{said}");
+    let script = "echo $(readlink /dev/by-id/x1; cd /dev; ls -d dummy*)";
+    let seen = running.output(&["/bin/sh", "-c", script]).unwrap();
+    assert_eq!(seen.trim(), "../dummy-npu7 dummy-npu7");
+    assert_eq!(reads(&running, 7), Some(Access::Granted));
 }
 
 fn several_containers_follow_and_others_do_not(lab: &Lab) {
