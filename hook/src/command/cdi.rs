@@ -8,7 +8,7 @@ use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use injection_plan::cdi::directory::{self, Change, DirectoryError};
-use injection_plan::cdi::{Description, Generated, Generator, Omission, ThinHook};
+use injection_plan::cdi::{Description, Generated, Generator, Omission, Specification, ThinHook};
 use serde_json::{Value, json};
 
 use super::{CommandError, cdi_names};
@@ -64,7 +64,12 @@ pub(super) fn run(
             return cdi_names::list(directory.as_deref(), json, config);
         }
     };
-    let generated = generated(classes, all, form, config)?;
+    let mut generated = generated(classes, all, form, config)?;
+    warn_of_disabled(classes, config)?;
+    if classes.is_empty() && !all {
+        let before = named_before(output, &generated, form, config)?;
+        generated.specifications.extend(before);
+    }
     let changes = directory::update(output, &generated, |_| classes.is_empty());
     let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
         .map_err(CdiError::from)?
@@ -91,6 +96,44 @@ pub(super) fn run(
         true => ExitCode::Config,
         false => ExitCode::Success,
     })
+}
+
+/// The unit that runs at boot names no classes.
+fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
+    for source in load::each_source(&config.classes)?.iter().flatten() {
+        let name = &source.name;
+        let is_disabled = || config.class(source).is_ok_and(|class| !class.spec.enabled);
+        if names.contains(name) && is_disabled() {
+            log::warning(&format!(
+                "{name} is not enabled: boathook-cdi.service writes its names after a boot only if \
+                 config.toml has [class.{name}] with enabled = true"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Those of classes that are not enabled, whose files were written when they were named. One
+/// that config.toml disables is left out.
+fn named_before(
+    output: &Path,
+    enabled: &Generated,
+    form: CdiForm,
+    config: &Config,
+) -> Result<Vec<Specification>, CommandError> {
+    let is_disabled = |name: &ClassName| {
+        let class = config.class.get(name);
+        class.is_some_and(|class| class.enabled == Some(false))
+    };
+    let sources = load::each_source(&config.classes)?;
+    let names = sources.into_iter().flatten().map(|source| source.name);
+    let names: Vec<ClassName> = names.filter(|name| !is_disabled(name)).collect();
+    let mut all = generated(&names, false, form, config)?.specifications;
+    all.retain(|one| {
+        let mut enabled = enabled.specifications.iter();
+        !enabled.any(|enabled| enabled.kind == one.kind) && output.join(one.file_name()).exists()
+    });
+    Ok(all)
 }
 
 /// The specifications of the classes; no name represents those that are enabled, or `all`.

@@ -64,7 +64,11 @@ impl fmt::Display for Change {
                 kind,
                 devices,
             } => write!(f, "wrote {}: {devices} devices of {kind}", path.display()),
-            Change::Removed(path) => write!(f, "removed {}: no such devices", path.display()),
+            Change::Removed(path) => write!(
+                f,
+                "removed {}: no such devices, or not enabled",
+                path.display()
+            ),
             Change::Conflict { kind, other } => write!(
                 f,
                 "{kind} is left out: {} describes devices of this kind, and engines refuse a \
