@@ -99,12 +99,13 @@ impl PlanBuilder {
             self.requirements(asked, &devices)?;
         }
         let class = request.class.to_string();
-        self.notes.extend(
-            inventory
-                .warnings
-                .iter()
-                .map(|warning| format!("{class}: {warning}")),
-        );
+        // Who wants all does not expect fewer.
+        let told = match request.selection {
+            Selection::All => &mut self.warnings,
+            _ => &mut self.notes,
+        };
+        let warnings = inventory.warnings.iter();
+        told.extend(warnings.map(|warning| format!("{class}: {warning}")));
         let hidden = inventory.hidden.iter().map(DeviceId::as_str);
         self.left_out(&class, "hidden", hidden);
         let forbidden = spec.settings.forbidden.iter().map(|name| name.as_str());

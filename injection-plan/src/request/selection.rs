@@ -112,7 +112,7 @@ impl Selection {
             None => Err(RequestError::Unknown {
                 class: class.name.clone(),
                 wanted: name.to_owned(),
-                known: known(devices),
+                known: known(inventory),
             }),
             Some(Meaning::One(at)) => {
                 chosen.insert(at);
@@ -136,7 +136,7 @@ impl Selection {
                         return Err(RequestError::Unknown {
                             class: class.name.clone(),
                             wanted: format!("{resource}={name}"),
-                            known: known(devices),
+                            known: known(inventory),
                         });
                     }
                     of_resources.extend(found);
@@ -264,17 +264,21 @@ impl Item {
     }
 }
 
-fn known(devices: &[Device]) -> String {
-    match devices {
+fn known(inventory: &Inventory) -> String {
+    let hidden = inventory.hidden.len();
+    let known = match inventory.devices.as_slice() {
+        [] if hidden > 0 => "there are no others".into(),
         [] => "there are none, so check that the driver is loaded".into(),
         [only] => format!("there is {}", only.id),
-        [first, .., last] => {
-            format!(
-                "there are {}, from {} to {}",
-                devices.len(),
-                first.id,
-                last.id
-            )
-        }
+        [first, .., last] => format!(
+            "there are {}, from {} to {}",
+            inventory.devices.len(),
+            first.id,
+            last.id
+        ),
+    };
+    match hidden {
+        0 => known,
+        _ => format!("{known}; `only` or `except` in config.toml hides {hidden}"),
     }
 }

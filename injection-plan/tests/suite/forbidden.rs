@@ -1,4 +1,4 @@
-//! Capabilities of a class that an administrator forbids.
+//! What an administrator forbids or hides: capabilities of a class, and devices.
 
 use std::path::Path;
 
@@ -83,5 +83,20 @@ fn a_forbidden_capability_is_left_out() {
         let lines = plan.lines().filter(|line| !line.contains(&note));
         assert!(plan.contains(&note), "{plan}");
         assert!(!lines.collect::<String>().contains(thing), "{plan}");
+    }
+}
+
+/// A device that config.toml hides is not said to be absent.
+#[test]
+fn a_refusal_tells_of_hidden_devices() {
+    for (table, said) in [
+        (
+            "except = ['0', '1']",
+            "there are no others; `only` or `except` in config.toml hides 2",
+        ),
+        ("except = ['0']", "in config.toml hides 1"),
+    ] {
+        let refused = planned("nvidia-gpu", table, &["NVIDIA_VISIBLE_DEVICES=0"]).unwrap_err();
+        assert!(refused.contains(said), "{table}: {refused}");
     }
 }
