@@ -68,6 +68,15 @@ pub enum Error {
         crate::layout::DRIVER
     )]
     Claims { uids: String },
+    /// The engine's configuration would go on naming what is removed.
+    #[error(
+        "the directory of {path}, by which {engine} calls boathook, is not there: mount it at the \
+         same place as for the installation, or use --force if {engine} was removed"
+    )]
+    OutOfSight {
+        engine: runtime_config::Engine,
+        path: PathBuf,
+    },
     /// A running engine would start no container any more.
     #[error(
         "{engine} is running with boathook-runtime as its default runtime and would keep it, so \

@@ -56,6 +56,10 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
         if known.is_none() && !also.contains(&engine) {
             continue;
         }
+        if !force && let Some(path) = known.as_ref().and_then(|known| known.out_of_sight(host)) {
+            let path = path.into();
+            return Err(Error::OutOfSight { engine, path });
+        }
         let now = engine.read(host, known.as_ref())?;
         let plan = engine.plan_undo(&now, known.as_ref());
         steps.extend(scratches(host, known.as_ref())?);

@@ -40,6 +40,17 @@ pub(crate) struct RecordedFile {
 impl Record {
     const FORMAT: u32 = 1;
 
+    /// A file that cannot be looked at: its directory, which was there before it, is not there
+    /// now. The engine was removed since, or a container does not have that directory.
+    pub fn out_of_sight(&self, host: &HostRoot) -> Option<&Path> {
+        let is_out = |file: &&RecordedFile| {
+            let made = |dir: &Path| self.made_dirs.iter().any(|made| made == dir);
+            let above = file.path.ancestors().skip(1).find(|dir| !made(dir));
+            above.is_some_and(|dir| !host.exists(dir))
+        };
+        self.files.iter().find(is_out).map(|file| &*file.path)
+    }
+
     pub(crate) fn new(engine: Engine) -> Self {
         Self {
             format: Self::FORMAT,

@@ -70,6 +70,20 @@ fn a_second_installer_at_the_same_time() {
     assert_refused(&site, &["uninstall"], "another boathook-init is running");
 }
 
+/// A container may not have the engine's directory, or the engine was removed.
+#[test]
+fn an_engines_file_that_cannot_be_seen() {
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    fs::rename(site.root().join("etc/containerd"), site.root().join("away")).unwrap();
+    assert_refused(
+        &site,
+        &["uninstall"],
+        "the directory of /etc/containerd/config.toml, by which containerd calls boathook, is not there",
+    );
+    said(&site.run(&["uninstall", "--force"]));
+}
+
 /// Every process can lock a directory that it can read.
 #[test]
 fn a_lock_that_everyone_can_hold_holds_nobody_up() {
