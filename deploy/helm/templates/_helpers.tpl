@@ -43,6 +43,11 @@ rke2:
 {{- /* The config.toml of the nodes. */ -}}
 {{- define "boathook.config" -}}
 # The configuration of the nodes, of the plugin and of the hook. Paths are the node's.
+{{- /* Keys without a table come before all tables. */}}
+{{- $parts := regexSplit "(?m)^[ \\t]*\\[" .Values.config 2 }}
+{{- with first $parts | trim }}
+{{ . }}
+{{- end }}
 {{- $tables := dict }}
 {{- range .Values.classes.disabled }}
 {{- $_ := set $tables . (list "enabled = false") }}
@@ -57,12 +62,24 @@ rke2:
 {{- $_ := set $tables $class (append (get $tables $class | default list) (printf "replicas = %d" (int $count))) }}
 {{- end }}
 {{- range $class, $lines := $tables }}
+{{- if contains (printf "[class.%s]" $class) $.Values.config }}
+{{- fail (printf "config has the table [class.%s], which classes, replicas or dra.classes write: set all of this class in config" $class) }}
+{{- end }}
 
 [class.{{ $class }}]
 {{ join "\n" $lines }}
 {{- end }}
-{{- with .Values.config }}
+{{- if ne .Values.kubeletDir "/var/lib/kubelet" }}
+{{- if not (contains "[trust]" .Values.config) }}
 
-{{ . }}
+[trust]
+kubelet_checkpoint = "{{ .Values.kubeletDir }}/device-plugins/kubelet_internal_checkpoint"
+{{- else if not (contains "kubelet_checkpoint" .Values.config) }}
+{{- fail "kubeletDir is set: set kubelet_checkpoint in the table [trust] of config, too" }}
+{{- end }}
+{{- end }}
+{{- if gt (len $parts) 1 }}
+
+[{{ index $parts 1 }}
 {{- end }}
 {{- end }}

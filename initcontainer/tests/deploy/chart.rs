@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use device_class::config::Config;
+use device_class::config::{Config, LogLevel};
 use harness::manifests::{accepted, chart, documents, repository};
 use k8s_openapi::api::core::v1::{PodSpec, Volume, VolumeMount};
 use serde_json::{Value, json};
@@ -78,7 +78,8 @@ fn the_configuration_contains_the_values() {
     let values = json!({
         "classes": {"enabled": ["gpu-share"], "disabled": ["dummy-npu", "nvidia-gpu"]},
         "replicas": {"amd-gpu": 4, "gpu-share": 2},
-        "config": "[class.intel-gpu]\nexcept = [\"card0\"]",
+        "kubeletDir": "/var/lib/k0s/kubelet",
+        "config": "log_level = \"info\"\n[class.intel-gpu]\nexcept = [\"card0\"]",
     });
     let Some(objects) = render(&values) else {
         return;
@@ -87,7 +88,10 @@ fn the_configuration_contains_the_values() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
     fs::write(&file, text).unwrap();
-    Config::load(Some(&file)).unwrap();
+    let config = Config::load(Some(&file)).unwrap();
+    assert_eq!(config.log_level, LogLevel::Info);
+    let record = "/var/lib/k0s/kubelet/device-plugins/kubelet_internal_checkpoint";
+    assert_eq!(config.trust.kubelet_checkpoint.to_str(), Some(record));
     for table in [
         "[class.gpu-share]\nenabled = true\nreplicas = 2\n",
         "[class.nvidia-gpu]\nenabled = false\n",
@@ -294,6 +298,8 @@ fn wrong_values_are_refused() {
         json!({"replicas": {"nvidia-gpu": 0}}),
         json!({"monitoring": {"podMonitor": true}}),
         json!({"cdi": true}),
+        json!({"replicas": {"nvidia-gpu": 4}, "config": "[class.nvidia-gpu]\nexcept = []"}),
+        json!({"kubeletDir": "/k", "config": "[trust]\ntrusted_pods = []"}),
         json!({"engine": "cdi", "restartEngine": true}),
     ];
     assert_eq!(accepted(&wrong).unwrap(), None);
