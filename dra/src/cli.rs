@@ -38,6 +38,9 @@ pub enum Command {
         /// Configuration file [default: /etc/boathook/config.toml, if it exists]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// The root below which the class files are; in a container where the host's is mounted
+        #[arg(long, value_name = "DIR", default_value = "/")]
+        host_root: PathBuf,
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]

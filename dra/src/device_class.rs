@@ -12,9 +12,14 @@ use device_class::name::ClassName;
 use crate::names::{DRIVER, label};
 use crate::slice::PART;
 
-/// The manifests of some classes.
-pub fn manifests(names: &[ClassName], config: Option<&Path>) -> Result<String, anyhow::Error> {
+/// The manifests of some classes, whose files are below `root`.
+pub fn manifests(
+    names: &[ClassName],
+    config: Option<&Path>,
+    root: &Path,
+) -> Result<String, anyhow::Error> {
     let config = Config::load(config).context("configuration")?;
+    let config = config.mounted_at(root);
     let mut text = String::new();
     for name in names {
         let sources = load::each_source(&config.classes)?;

@@ -12,9 +12,12 @@ fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
     let done = match cli.command {
         Command::Run(options) => run(options),
-        Command::DeviceClass { classes, config } => {
-            device_class::manifests(&classes, config.as_deref()).and_then(|text| Ok(print(&text)?))
-        }
+        Command::DeviceClass {
+            classes,
+            config,
+            host_root,
+        } => device_class::manifests(&classes, config.as_deref(), &host_root)
+            .and_then(|text| Ok(print(&text)?)),
         Command::InRoot(given) => {
             let error = host_program::enter(&given.root, &given.program, &given.arguments);
             let message = format!("cannot run {}: {error}", given.program.display());

@@ -282,7 +282,7 @@ fn the_example_and_the_printed_class_fit_each_other() {
     let classes = repository().join("device-class/classes");
     std::fs::write(config.path(), format!("classes = [{classes:?}]\n")).unwrap();
     let names = [name.clone(), "nvidia-gpu".to_owned()].map(|name| name.try_into().unwrap());
-    let text = dra::device_class::manifests(&names, Some(config.path())).unwrap();
+    let text = dra::device_class::manifests(&names, Some(config.path()), Path::new("/")).unwrap();
     let printed = documents(&text);
     let class: DeviceClass = typed(&printed[0]);
     assert_eq!(class.metadata.name, Some(name));
@@ -299,10 +299,13 @@ fn the_example_and_the_printed_class_fit_each_other() {
 fn parts_have_classes_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config.toml");
-    std::fs::write(directory.path().join("npu.toml"), crate::parts::PARTS).unwrap();
-    std::fs::write(&config, format!("classes = [{:?}]\n", directory.path())).unwrap();
+    let classes = directory.path().join("classes.d");
+    std::fs::create_dir(&classes).unwrap();
+    std::fs::write(classes.join("npu.toml"), crate::parts::PARTS).unwrap();
+    std::fs::write(&config, "classes = [\"/classes.d\"]\n").unwrap();
     let name = "npu".to_owned().try_into().unwrap();
-    let text = dra::device_class::manifests(&[name], Some(&config)).unwrap();
+    let root = directory.path();
+    let text = dra::device_class::manifests(&[name], Some(&config), root).unwrap();
     let printed: Vec<DeviceClass> = documents(&text).iter().map(typed).collect();
     let printed = printed.iter().map(|class| {
         let selectors = class.spec.as_ref().unwrap().selectors.as_ref().unwrap();
