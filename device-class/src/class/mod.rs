@@ -113,7 +113,7 @@ pub struct ClassSpec {
     /// override it.
     pub driver_root: Option<PathTemplate>,
     /// Directories with libraries that the host's ld.so.cache does not list, by
-    /// template, for hosts without such a cache. config.toml can add others.
+    /// template. config.toml can add others.
     #[serde(default)]
     pub library_directories: Vec<PathTemplate>,
     /// A pattern for a path that exists while the driver is loaded. If nothing

@@ -5,6 +5,9 @@ use std::path::Path;
 
 use device_class::name::excerpt;
 
+/// The longest name, so that the resource and the variable, which have it, are not too long.
+const MAX_NAME: usize = 40;
+
 /// The device that a class file is wanted for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
@@ -52,7 +55,10 @@ impl Target {
         if !is_named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
             return Err(error());
         }
-        let (stem, number, rest) = numbers(text).last().unwrap_or((text, "", ""));
+        // udev's links have names of one device each (/dev/serial/by-id).
+        let is_link = text.contains("/by-");
+        let number = numbers(text).last().filter(|_| !is_link);
+        let (stem, number, rest) = number.unwrap_or((text, "", ""));
         if stem == "/dev/" {
             return Err(error());
         }
@@ -143,7 +149,9 @@ impl Target {
                 let name = stem.strip_prefix("/dev/").unwrap_or(stem);
                 let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
                 let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
-                parts.join("-").to_ascii_lowercase()
+                let mut name = parts.join("-").to_ascii_lowercase();
+                name.truncate(MAX_NAME);
+                name.trim_end_matches('-').to_owned()
             }
         }
     }
@@ -202,7 +210,8 @@ mod tests {
     #[test]
     fn a_first_class_file_finds_the_device() {
         let host = "char /dev/mychip0 240:0\nchar /dev/mychip10 240:10\n\
-            char /dev/net/tun 10:200\nchar /dev/card3_ctl 1:4\nchar /dev/v4l2loop 1:5\nchar /dev/vend/chip3 1:3\n\
+            char /dev/net/tun 10:200\nchar /dev/card3_ctl 1:4\nchar /dev/v4l2loop 1:5\n\
+            char /dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus-if00-port0 1:6\nchar /dev/vend/chip3 1:3\n\
             file /sys/bus/pci/devices/0000:01:00.0/vendor\n| 0x10ee\n\
             file /sys/bus/pci/devices/0000:01:00.0/device\n| 0x5000\n\
             file /sys/bus/usb/devices/1-2/idVendor\n| 054c\n\
@@ -216,6 +225,11 @@ mod tests {
             ("/dev/net/tun", "net-tun", "net-tun"),
             ("/dev/card3_ctl", "card", "card-3"),
             ("/dev/v4l2loop", "v4l2loop", "v4l2loop"),
+            (
+                "/dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus-if00-port0",
+                "serial-by-id-usb-itead-sonoff-zigbee-3-0",
+                "serial-by-id-usb-itead-sonoff-zigbee-3-0",
+            ),
             ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
             ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
             ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),

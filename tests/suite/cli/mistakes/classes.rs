@@ -186,7 +186,7 @@ pub(super) const MISTAKES: [Mistake; 30] = [
         run: CLASS_CHECK,
         code: 1,
         printed: [
-            "this host lacks what it needs",
+            "this host lacks what the file names",
             "/etc/missing.conf does not exist",
             "install what has it, or add `optional = true`",
         ],
