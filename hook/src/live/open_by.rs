@@ -38,11 +38,9 @@ pub(super) fn processes(cgroups: &[u8], rules: &[DeviceRule]) -> Vec<OpenBy> {
             let below = line.strip_prefix(own);
             below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
         };
-        if rules.is_empty()
-            || !of
-                .lines()
-                .any(|line| own.iter().any(|own| is_in(line, own)))
-        {
+        // An engine may put containers into one cgroup of a hierarchy that it does not use.
+        let is_here = |own: &&str| of.lines().any(|line| is_in(line, own));
+        if rules.is_empty() || own.is_empty() || !own.iter().all(is_here) {
             continue;
         }
         let open = fs::read_dir(directory.join("fd")).into_iter().flatten();

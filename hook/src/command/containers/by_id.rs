@@ -49,6 +49,10 @@ fn by_id(id: &str, known: &BTreeMap<String, Container>) -> Result<Container, Unk
             let hint = "give the id (docker inspect -f '{{.Id}}' NAME, crictl ps --no-trunc) or, \
                         with docker, podman and nerdctl, the name; a container that was refused is gone, and `boathook log` \
                         has the reason";
+            let hint = match nix::unistd::geteuid().is_root() {
+                true => hint,
+                false => "run this as root: containers of other users are not looked at",
+            };
             let shown = known.keys().take(8).map(|id| short(id));
             let known = match known.is_empty() {
                 true => "no container was found".to_owned(),
