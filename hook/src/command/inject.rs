@@ -1,5 +1,6 @@
 //! `boathook prestart` and `boathook create-runtime`.
 
+use std::fs;
 use std::io;
 
 use device_class::config::Config;
@@ -36,11 +37,12 @@ pub(super) fn run(
 }
 
 /// crun up to 1.29 gives its working directory as the bundle, and the path at which it has
-/// mounted the root of a container with devices and users of its own as the root.
+/// mounted the root of a container with devices and users of its own as the root, which is in
+/// /var/tmp: what it was asked for counts.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
-    if !Bundle::is_where(&state)
-        && let Some(bundle) = wrapper::bundle_of_caller(&state.id)
+    if let Some(bundle) = wrapper::bundle_of_caller(&state.id)
+        && fs::canonicalize(&bundle).ok() != fs::canonicalize(&state.bundle).ok()
     {
         state.bundle = bundle;
     }

@@ -67,11 +67,15 @@ impl Attaching {
             .map(|known| &known.grant.class)
             .collect();
         plan.grants.retain(|grant| {
-            let known = before
-                .iter()
-                .position(|class| class.as_str() == grant.class);
-            let is_known = known.map(|at| before.swap_remove(at)).is_some();
-            grant.asked_by.starts_with("attached ") && !is_known
+            let is_of = |class: &&ClassName| class.as_str() == grant.class;
+            grant.asked_by.starts_with("attached ")
+                && match before.iter().position(is_of) {
+                    Some(at) => {
+                        before.swap_remove(at);
+                        false
+                    }
+                    None => true,
+                }
         });
         let mut attached = Vec::new();
         for grant in &plan.grants {

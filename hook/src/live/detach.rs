@@ -103,7 +103,10 @@ impl Running {
         }];
         let plan = planner::plan_for(&self.bundle, &Caller::Attach, config);
         let grants = plan.map(|plan| plan.grants).unwrap_or_default();
-        let ids: Vec<String> = grants.into_iter().flat_map(|it| it.devices).collect();
+        let attached = grants
+            .into_iter()
+            .filter(|it| it.asked_by.starts_with("attached "));
+        let ids: Vec<String> = attached.flat_map(|it| it.devices).collect();
         match ids.is_empty() {
             true => grant.clone(),
             false => CdiGrant {

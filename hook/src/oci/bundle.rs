@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::iter;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use injection_plan::plan::SpecDevices;
@@ -66,8 +67,24 @@ pub enum BundleError {
         #[source]
         error: serde_json::Error,
     },
+    #[error(
+        "everyone may write to {}, where the runtime says that config.json is; run: chmod o-w {}",
+        .0.display(), .0.display()
+    )]
+    Everyones(PathBuf),
     #[error("{} names no root, so there is no container to put devices into", .0.display())]
     NoRoot(PathBuf),
+}
+
+/// The configuration's name in a bundle.
+const NAME: &str = "config.json";
+
+/// Whether others than the owner's group may write to a directory, such as /tmp: a runtime that
+/// gives its working directory or its root's parent as the bundle may mean it.
+fn is_everyones(directory: &Path) -> bool {
+    directory
+        .metadata()
+        .is_ok_and(|directory| directory.mode() & 0o002 != 0)
 }
 
 #[derive(Deserialize)]
@@ -174,8 +191,11 @@ impl Bundle {
     /// bundle.
     pub fn of(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
-        let directory = Self::directories(state).find(|it| Self::is_in(it));
+        let directory = Self::directories(state).find(|it| it.join(NAME).exists());
         let directory = directory.unwrap_or(&state.bundle);
+        if is_everyones(directory) {
+            return Err(BundleError::Everyones(directory.to_owned()));
+        }
         let mut bundle = Bundle::read(directory)?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
@@ -184,22 +204,13 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Whether there is a configuration where the State says, or where its root is.
-    pub fn is_where(state: &State) -> bool {
-        Self::directories(state).any(Self::is_in)
-    }
-
     fn directories(state: &State) -> impl Iterator<Item = &Path> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         iter::once(&*state.bundle).chain(root.and_then(Path::parent))
     }
 
-    fn is_in(directory: &Path) -> bool {
-        directory.join("config.json").exists()
-    }
-
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
-        let path = directory.join("config.json");
+        let path = directory.join(NAME);
         let file = open_regular(&path).and_then(|file| capped(file, Self::MAX));
         match file {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
@@ -256,6 +267,39 @@ impl Bundle {
 mod tests {
     use super::*;
 
+    fn state(bundle: &Path, root: Option<&Path>) -> State {
+        State {
+            oci_version: "1.0".into(),
+            id: "a".into(),
+            status: "created".into(),
+            pid: 1,
+            bundle: bundle.to_owned(),
+            root: root.map(Path::to_owned),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// crun mounts some containers' roots in /var/tmp, where a local user may have left a file.
+    #[test]
+    fn a_file_in_everyones_directory_is_no_configuration() {
+        let everyones = tempfile::tempdir().unwrap();
+        let config = r#"{"root": {"path": "rootfs"}}"#;
+        std::fs::write(everyones.path().join("config.json"), config).unwrap();
+        let mode = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(everyones.path(), mode).unwrap();
+        };
+        let root = everyones.path().join("intermediate-mountpoint-0.0");
+        let nowhere = everyones.path().join("nowhere");
+        for (bundle, root) in [(&*nowhere, Some(&*root)), (everyones.path(), None)] {
+            mode(0o1777);
+            let refused = Bundle::of(&state(bundle, root)).unwrap_err().to_string();
+            assert!(refused.starts_with("everyone may write to "), "{refused}");
+            mode(0o755);
+            Bundle::of(&state(bundle, root)).unwrap();
+        }
+    }
+
     /// The State of a container with the bundle B and the root `rootfs` in
     /// config.json, as runtimes write it.
     #[test]
@@ -270,15 +314,7 @@ mod tests {
             ("crun 1.20", bundle.path(), Some(rootfs.as_path())),
             ("crun 1.20", Path::new("/"), Some(rootfs.as_path())),
         ] {
-            let state = State {
-                oci_version: "1.0".into(),
-                id: "a".into(),
-                status: "created".into(),
-                pid: 1,
-                bundle: said_bundle.to_owned(),
-                root: said_root.map(Path::to_owned),
-                annotations: BTreeMap::new(),
-            };
+            let state = state(said_bundle, said_root);
             assert_eq!(Bundle::of(&state).unwrap().rootfs, rootfs, "{who}");
         }
     }

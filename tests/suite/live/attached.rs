@@ -193,9 +193,13 @@ fn classes_are_attached_in_any_order(lab: &Lab) {
         discover = [{ path = '/dev/dummy-npu5', attributes = [{ name = 'n', value = '5' }] }]\n\
         [device]\nid = 'a-first'\nnodes = ['/dev/dummy-npu{n}']\n";
     host.add_class("a-first", class).unwrap();
-    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    // It was started with a device of the other class, which stays.
+    let bundle = super::follow::with_device(&host, "npu-1").build().unwrap();
     let running = started(lab, &bundle);
-    done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-2"]);
+    let said = done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
+    assert!(said.starts_with("npu-3 of dummy-npu: attached"), "{said}");
+    done(lab, &host, &["detach", bundle.id(), "dummy-npu=npu-2"]);
     let said = done(lab, &host, &["attach", bundle.id(), "a-first=a-first"]);
     assert!(said.contains("a-first of a-first: attached"), "{said}");
     let used = done(lab, &host, &["list", "--used"]);
@@ -206,6 +210,9 @@ fn classes_are_attached_in_any_order(lab: &Lab) {
     // By another name than it was attached by.
     done(lab, &host, &["detach", bundle.id(), "dummy-npu=3"]);
     assert_eq!(reads(&running, 3), None);
+    let refused = boathook(lab, &host, &["detach", bundle.id(), "dummy-npu=npu-1"]);
+    assert!(refused.stderr.contains("is not attached"), "{refused:?}");
+    assert_eq!(reads(&running, 1), Some(Access::Granted));
 }
 
 fn units() -> String {
