@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use flate2::{Compression, GzBuilder};
+use ring::digest::SHA256;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -138,7 +138,11 @@ impl Blobs {
 }
 
 fn digest(contents: &[u8]) -> String {
-    let bytes = Sha256::digest(contents);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = ring::digest::digest(&SHA256, contents);
+    let hex: String = digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("sha256:{hex}")
 }

@@ -54,6 +54,7 @@ pub struct HostWatcher {
     scans: ScanProgress,
     warnings: Faults,
     class_errors: Faults,
+    unknown_classes: Faults,
     class_names: Option<String>,
 }
 
@@ -83,6 +84,7 @@ impl HostWatcher {
             scans: ScanProgress::default(),
             warnings: Faults::default(),
             class_errors: Faults::default(),
+            unknown_classes: Faults::default(),
             class_names: None,
         };
         watcher.load_classes();
@@ -169,6 +171,19 @@ impl HostWatcher {
         };
         if self.unread {
             return false;
+        }
+        // A file that cannot be read may be the one.
+        if self.class_errors.count() == 0 {
+            let unknown = self.config.unknown_classes(sources.iter());
+            let warnings = unknown.map(|(name, near)| {
+                let near = near.map(|near| format!("; did you mean [class.{near}]?"));
+                let near = near.unwrap_or_default();
+                format!(
+                    "the configuration has a table [class.{name}], but there is no such class{near}"
+                )
+            });
+            self.unknown_classes
+                .now(warnings, |warning| tracing::warn!("{warning}"));
         }
         let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
         let names = names.join(", ");

@@ -11,9 +11,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::class::PodPattern;
+use crate::load::ClassSource;
 use crate::name::ClassName;
-use crate::ownership;
 use crate::strict_toml::{self, FileError};
+use crate::{ownership, similar};
 
 pub use class::ClassConfig;
 
@@ -128,6 +129,19 @@ impl Config {
 
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         strict_toml::parse(path, text)
+    }
+
+    /// The tables of classes that are not in `sources`, each with the class that was
+    /// probably meant.
+    pub fn unknown_classes<'a>(
+        &'a self,
+        sources: impl Iterator<Item = &'a ClassSource> + Clone,
+    ) -> impl Iterator<Item = (&'a ClassName, Option<&'a str>)> {
+        let known = sources.map(|source| source.name.as_str());
+        let unknown = |name: &&ClassName| !known.clone().any(|known| known == name.as_str());
+        let unknown: Vec<&ClassName> = self.class.keys().filter(unknown).collect();
+        let unknown = unknown.into_iter();
+        unknown.map(move |name| (name, similar::nearest(name.as_str(), known.clone())))
     }
 
     /// Reads `path`, or the default file, which may be absent.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::source::Candidate;
+use super::source::{Candidate, other_than};
 use super::{FoundNode, Presence, attributes, search};
 use crate::class::{FileRule, HealthCheck, HealthProgram, HealthTest};
 use crate::host::{HostView, MAX_ATTRIBUTE};
@@ -136,7 +136,8 @@ fn look(
             let fault = match value.fill(&candidate.attributes) {
                 Ok(found) => (!expected.holds(&found)).then(|| {
                     let of: Vec<&str> = value.attributes().map(AttributeName::as_str).collect();
-                    format!("{} is `{}`", of.join(" "), excerpt(&found))
+                    let of = of.join(" ");
+                    format!("{of} is `{}`{}", excerpt(&found), other_than(expected))
                 }),
                 Err(error) => Some(error.to_string()),
             };
@@ -212,7 +213,8 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
     let value = text.trim();
     match (rule, value.parse()) {
         (FileRule::Expected(expected), _) => {
-            let fault = || format!("{} is `{}`", path.display(), excerpt(value));
+            let (of, found) = (path.display(), excerpt(value));
+            let fault = || format!("{of} is `{found}`{}", other_than(expected));
             (None, (!expected.holds(value)).then(fault))
         }
         (FileRule::NotBytes(_), _) => (None, None),

@@ -159,14 +159,18 @@ fn unmet(condition: &Condition, attributes: &Attributes) -> String {
     match condition {
         Condition::Value { value, expected } => {
             let found = value.fill(attributes).unwrap_or_default();
-            let wanted = match expected {
-                Expectation::OneOf(wanted) => format!(", not `{}`", wanted.join("` or `")),
-                Expectation::NoneOf(_) => String::new(),
-            };
-            format!("{value} is `{}`{wanted}", excerpt(&found))
+            format!("{value} is `{}`{}", excerpt(&found), other_than(expected))
         }
         Condition::Exists(pattern) => format!("nothing matches {pattern}"),
         Condition::Absent(pattern) => format!("something matches {pattern}"),
+    }
+}
+
+/// What was expected of a value that is another, to be printed after it.
+pub(super) fn other_than(expected: &Expectation) -> String {
+    match expected {
+        Expectation::OneOf(wanted) => format!(", not `{}`", wanted.join("` or `")),
+        Expectation::NoneOf(_) => String::new(),
     }
 }
 

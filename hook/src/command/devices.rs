@@ -21,6 +21,8 @@ pub(super) struct Listed {
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// The other names by which containers may request it.
+    pub(super) aliases: Vec<String>,
     numa: Option<u32>,
     nodes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +49,7 @@ impl Listed {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
             },
+            aliases: device.aliases.clone(),
             numa: device.numa,
             nodes: there.map(|node| node.host.display().to_string()).collect(),
             replicas: device.replicas,

@@ -119,6 +119,15 @@ pub(super) fn run(
             &format!("containers request {}", variables.join(", ")),
         )?;
     }
+    // Asked for one class, a user looks for a name; in a list of all they would be too many.
+    let named = listed.iter().filter(|_| !names.is_empty());
+    let mut named = named.filter(|device| !device.aliases.is_empty()).peekable();
+    if named.peek().is_some() {
+        writeln!(out)?;
+    }
+    for Listed { id, aliases, .. } in named {
+        style.text(&mut out, &format!("{id} is also {}", aliases.join(", ")))?;
+    }
     let mut ill = listed.iter().filter(|device| !device.healthy).peekable();
     if ill.peek().is_some() {
         writeln!(out)?;

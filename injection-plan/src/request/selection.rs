@@ -112,7 +112,7 @@ impl Selection {
             None => Err(RequestError::Unknown {
                 class: class.name.clone(),
                 wanted: name.to_owned(),
-                known: known(inventory),
+                known: known(class, inventory),
             }),
             Some(Meaning::One(at)) => {
                 chosen.insert(at);
@@ -136,7 +136,7 @@ impl Selection {
                         return Err(RequestError::Unknown {
                             class: class.name.clone(),
                             wanted: format!("{resource}={name}"),
-                            known: known(inventory),
+                            known: known(class, inventory),
                         });
                     }
                     of_resources.extend(found);
@@ -264,17 +264,18 @@ impl Item {
     }
 }
 
-fn known(inventory: &Inventory) -> String {
+fn known(class: &DeviceClass, inventory: &Inventory) -> String {
     let hidden = inventory.hidden.len();
     let known = match inventory.devices.as_slice() {
         [] if hidden > 0 => "there are no others".into(),
         [] => "there are none, so check that the driver is loaded".into(),
         [only] => format!("there is {}", only.id),
         [first, .., last] => format!(
-            "there are {}, from {} to {}",
+            "there are {}, from {} to {}; `boathook list {}` shows their names",
             inventory.devices.len(),
             first.id,
-            last.id
+            last.id,
+            class.name
         ),
     };
     match hidden {

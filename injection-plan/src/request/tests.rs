@@ -119,11 +119,11 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ),
         (
             "4",
-            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3",
+            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3; `boathook list npu` shows their names",
         ),
         (
             "2-4294967295",
-            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3",
+            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3; `boathook list npu` shows their names",
         ),
         ("3-0", "`3-0` ends before it begins; write 0-3"),
         (

@@ -79,7 +79,7 @@ fn devices_without_an_index_are_counted_and_the_new_checks_hold() {
         [
             "0 chip-a healthy",
             "1 chip-b healthy",
-            "2 chip-c unhealthy: /sys/chips/c/state is `off`",
+            "2 chip-c unhealthy: /sys/chips/c/state is `off`, not `up` or `idle`",
         ]
     );
     let up = HOST.replace("| off", "| up");

@@ -66,6 +66,27 @@ fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
 }
 
 #[test]
+fn a_table_of_no_class_is_reported_once_and_the_others_count() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
+    let (classes, host) = (node.path("classes"), node.path("host"));
+    let config = format!(
+        "classes = [{classes:?}]\nhost_root = {host:?}\n\
+         [class.dumy-npu]\nreplicas = 2\n[class.cards]\nenabled = true\n"
+    );
+    node.write("config.toml", &config);
+    let _kubelet = node.serve(NPU);
+    let address = pages::address(&node);
+    (0..3).for_each(|_| pages::wait_for_scan(&address));
+    let log = node.log();
+    for said in [
+        "a table [class.dumy-npu], but there is no such class; did you mean [class.dummy-npu]?",
+        "a table [class.cards], but there is no such class",
+    ] {
+        assert_eq!(log.matches(said).count(), 1, "{log}");
+    }
+}
+
+#[test]
 fn a_bad_class_is_named_once_and_the_others_are_served() {
     let typo = NPUS.replace("resource", "resorce");
     let classes = [("broken", &*typo), ("dummy-npu", NPUS)];

@@ -163,7 +163,8 @@ fn containers_of_podman_are_attached_devices_while_they_run() {
     }
 }
 
-/// crun says of such a container neither where its bundle is nor where its root was.
+/// crun says of such a container neither where its bundle is nor where its root was, which it
+/// mounts in /var/tmp: there a local user's configuration must not count.
 #[test]
 fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
     if let Some(reason) = podman::missing(Generation::Forky) {
@@ -173,6 +174,13 @@ fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
     engine
         .options
         .push("--device=/dev/zero:/dev/own".to_owned());
+    let planted = json!({
+        "root": {"path": "rootfs"},
+        "process": {"env": ["DUMMY_VISIBLE_DEVICES=npu-5"]},
+    });
+    let plant = "printf %s \"$1\" > /var/tmp/config.json && chown 1000:1000 /var/tmp/config.json";
+    let mut local_user = engine.machine.private.command("sh");
+    printed(local_user.args(["-c", plant, "sh", &planted.to_string()])).unwrap();
     for devices in [None, Some("npu-3".to_owned())] {
         let wanted = Wanted {
             image: Rootfs::Glibc,

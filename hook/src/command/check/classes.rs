@@ -11,7 +11,7 @@ use device_class::facts::Facts;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
-use device_class::{DeviceClass, HostView, inserted, similar};
+use device_class::{DeviceClass, HostView, inserted};
 use injection_plan::plan::{self, Asked, Authority, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
@@ -186,14 +186,12 @@ fn unknown_classes(sources: &[Result<ClassSource, FileError>], config: &Config) 
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }
-    let known = || sources.iter().flatten().map(|source| source.name.as_str());
-    let unknown = config.class.keys();
-    let unknown = unknown.filter(|name| !known().any(|known| known == name.as_str()));
-    let finding = |name: &ClassName| {
+    let unknown = config.unknown_classes(sources.iter().flatten());
+    let finding = |(name, near): (&ClassName, Option<&str>)| {
         let text =
             format!("the configuration has a table [class.{name}], but there is no such class");
         let finding = Finding::new(Verdict::Warning, "configuration", text);
-        finding.fix(match similar::nearest(name.as_str(), known()) {
+        finding.fix(match near {
             Some(near) => format!("did you mean [class.{near}]?"),
             None => "`boathook list` shows all classes".to_owned(),
         })
