@@ -233,6 +233,33 @@ fn faults_in_the_kernels_log_are_those_of_the_device_that_they_name() {
     }
 }
 
+/// As the driver logs what concerns one instance (NVIDIA, "MIG User Guide").
+#[test]
+fn a_fault_of_an_instance_is_not_that_of_another() {
+    let (class, host) = (
+        shipped::class("nvidia-gpu"),
+        shipped::host("nvidia-gpu/mig-facts"),
+    );
+    let ill = |place: &str, number: u32| -> Vec<String> {
+        let record =
+            format!("4,1,2,-;NVRM: Xid (PCI:0000:17:00{place}): {number}, pid=7, a reason");
+        let lines = [KernelLine::parse(record.as_bytes()).unwrap()];
+        let mut found = discover::look(&class, &host).devices;
+        HealthHistory::default().judge_with(&mut found, Instant::now(), &lines);
+        let ill = found.iter().filter(|found| !found.health.is_healthy());
+        let told = ill.filter(|found| found.health.to_string().contains("repaired"));
+        told.map(|found| found.id.to_string()).collect()
+    };
+    let first = "MIG-0a8b6d51-2f64-5b0f-8c77-d9e2a4b61f05";
+    let second = "MIG-5d0bd4f8-74b1-5a33-9b0d-3e6a8f1c2d40";
+    assert_eq!(ill(" GPU-I:01", 95), [first]);
+    assert_eq!(ill(" GPU-I:11 GPU-CI:00", 95), [second]);
+    assert_eq!(ill(" GPU-I:01", 94), [""; 0]);
+    let mut both = ill("", 79);
+    both.sort();
+    assert_eq!(both, [first, second]);
+}
+
 /// KFD is what ROCm computes with: it lists a partition of a GPU, and has a node of its own.
 /// A whole GPU is given whether or not it lists that (k8s-device-plugin, amdgpu.go), but
 /// after those that ROCm's toolkit counts (container-toolkit, amdgpu.go).

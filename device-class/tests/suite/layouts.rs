@@ -123,6 +123,10 @@ fn each_hosts_driver_is_found() {
             [PathBuf::from(program)],
             "{layout}"
         );
+        if ["talos", "cos"].contains(&layout) {
+            let other = format!("{programs}/nvidia-cuda-mps-control");
+            assert_eq!(sources(&found, "nvidia-cuda"), [PathBuf::from(other)]);
+        }
         let smi = found.edits.files.iter().find(|file| file.binary).unwrap();
         assert_eq!(smi.container, Path::new("/usr/bin/nvidia-smi"), "{layout}");
 

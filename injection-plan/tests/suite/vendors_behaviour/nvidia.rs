@@ -128,6 +128,51 @@ fn a_requirement_on_the_brand_is_that_of_the_card() {
     }
 }
 
+/// The brands of a virtual machine's GPU (NVML's nvmlBrandType_t), which nvidia-smi prints in
+/// words and images of CUDA in short.
+#[test]
+fn a_requirement_on_the_brand_holds_in_a_virtual_machine() {
+    let class = class("nvidia-gpu");
+    let text = read("testdata/nvidia-gpu/mig-facts/host.txt");
+    for (brand, short) in [
+        ("NVIDIA RTX Virtual Workstation", "vws"),
+        ("NVIDIA Virtual Compute Server", "vcs"),
+        ("NVIDIA Virtual PC", "vpc"),
+        ("NVIDIA Virtual Applications", "vapps"),
+        ("NVIDIA Cloud Gaming", "cloudgaming"),
+    ] {
+        let text = text.replace("brand\tNVIDIA", &format!("brand\t{brand}"));
+        let host = RecordedHost::parse(&text).unwrap();
+        for (required, starts) in [(short, true), ("tesla", false)] {
+            let required = format!("NVIDIA_REQUIRE_CUDA=brand={required},driver>=575");
+            // A GPU, and an instance of MIG.
+            for device in ["1", "0:0"] {
+                let device = format!("NVIDIA_VISIBLE_DEVICES={device}");
+                let plan = plan(&class, &host, &[&device, &required]);
+                assert_eq!(!has(&plan, "cannot be met"), starts, "{brand}: {plan:#?}");
+            }
+        }
+    }
+}
+
+/// The vendor's "CUDA Compatibility" has forward compatibility for cards of data centers.
+#[test]
+fn an_images_newer_libraries_are_used_with_cards_for_data_centers() {
+    let class = class("nvidia-gpu");
+    let text = read("testdata/nvidia-gpu/h200/host.txt");
+    for (model, is_for_data_centers) in [
+        ("NVIDIA H200", true),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", true),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", false),
+        ("NVIDIA GeForce RTX 5090", false),
+    ] {
+        let host = RecordedHost::parse(&text.replace("NVIDIA H200", model)).unwrap();
+        let plan = plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0"]);
+        let of_image = has(&plan, "after the image's /usr/local/cuda/compat");
+        assert_eq!(of_image, is_for_data_centers, "{model}: {plan:#?}");
+    }
+}
+
 /// libnvidia-container makes missing nodes (`--load-kmods`, `nvc_mount.c`): a container
 /// without /dev/nvidia-uvm would start, and CUDA fail in it.
 #[test]
