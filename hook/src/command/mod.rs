@@ -286,8 +286,17 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }
     let is_attached = |grant: &Grant| grant.asked_by.starts_with("attached ");
-    if !plan.grants.iter().all(is_attached) && bundle.hooks.ours().next().is_none() {
+    let has_hook = bundle.hooks.ours().next().is_some();
+    if !has_hook && !plan.grants.iter().all(is_attached) {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");
+    }
+    if has_hook && !plan.env.is_empty() {
+        let names: Vec<&str> = plan.env.keys().map(String::as_str).collect();
+        log::warning(&format!(
+            "config.json does not set {}, and a hook cannot: use boathook-runtime or CDI, or set \
+             it yourself",
+            names.join(", ")
+        ));
     }
     Ok(ExitCode::Success)
 }

@@ -80,6 +80,9 @@ fn a_container_without_a_request_is_reported() {
 #[test]
 fn a_container_without_the_hook_is_reported() {
     let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/box'\nrequest = { env = 'BOXES' }\n\
+        [[discover]]\ncount = 1\n[device]\nid = 'box'\nenv = { BOX_KEY = 'key' }\n";
+    host.add_class("box", class).unwrap();
     for (hooks, env, expected) in [
         (
             json!({}),
@@ -93,6 +96,12 @@ fn a_container_without_the_hook_is_reported() {
             "",
         ),
         (json!({}), "PATH=/bin", ""),
+        (
+            json!({ "prestart": [{ "path": "/opt/boathook/current/bin/boathook" }] }),
+            "BOXES=box",
+            "boathook: warning: config.json does not set BOX_KEY, and a hook cannot: use \
+             boathook-runtime or CDI, or set it yourself\n",
+        ),
     ] {
         let bundle = bundle_of(&json!({
             "ociVersion": "1.0.2",
