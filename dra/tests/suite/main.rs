@@ -14,6 +14,7 @@ mod manifests;
 mod modes;
 mod node;
 mod operation;
+mod parameters;
 mod parts;
 mod parts_faults;
 mod pod_resources;

@@ -149,11 +149,8 @@ impl<'c> Follower<'c> {
     /// Waits until something has happened, and does what is to be done.
     pub(crate) fn wait(&mut self) -> Result<(), Errno> {
         let mut watched = Vec::new();
-        let mut left: Vec<Duration> = Vec::new();
-        left.extend(
-            self.next
-                .map(|next| next.saturating_duration_since(Instant::now())),
-        );
+        let until = |next: Instant| next.saturating_duration_since(Instant::now());
+        let mut left: Vec<Duration> = self.next.map(until).into_iter().collect();
         let sources = [
             (self.events.as_fd(), &self.looks),
             (self.updates.as_fd(), &self.mends),

@@ -1,0 +1,132 @@
+//! What a claim, or its device class, configures for a driver's devices.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::node::{NPUS, Node};
+
+const A: [&str; 3] = ["n", "a", "u-1"];
+
+/// A class with capabilities.
+fn capable() -> String {
+    let request = "capabilities_env = 'NPU_CAPS', default_capabilities = ['run'], \
+        trusted_capabilities = ['all-npus']";
+    let request = format!("request = {{ env = 'DUMMY_VISIBLE_DEVICES', {request} }}");
+    let class = NPUS.replace("request = { env = 'DUMMY_VISIBLE_DEVICES' }", &request);
+    let edits = ["run", "trace", "all-npus"].map(|name| {
+        format!("[[edits]]\ncapability = '{name}'\nfiles = [{{ path = '/etc/{name}', optional = true }}]\n")
+    });
+    class + &edits.concat()
+}
+
+/// A result of the allocation of one device, and an entry of its `config`.
+pub(crate) fn result(request: &str, device: &str) -> serde_json::Value {
+    json!({"request": request, "driver": "boathook.dev", "pool": "worker/npu", "device": device})
+}
+
+fn config(source: &str, requests: &[&str], parameters: &serde_json::Value) -> serde_json::Value {
+    json!({"source": source, "requests": requests,
+        "opaque": {"driver": "boathook.dev", "parameters": parameters}})
+}
+
+#[tokio::test]
+async fn parameters_of_the_claim_count_before_those_of_its_device_class() {
+    let mut node = Node::new(&capable(), 3).await;
+    let driver = node.start().await;
+    let results = [
+        result("own/sub", "npu-0"),
+        result("class", "npu-1"),
+        result("none", "npu-2"),
+    ];
+    let config = [
+        config(
+            "FromClass",
+            &["own", "class"],
+            &json!({"capabilities": ["run", "trace"]}),
+        ),
+        config(
+            "FromClaim",
+            &["own/sub", "other"],
+            &json!({"capabilities": ["trace"]}),
+        ),
+    ];
+    let allocation = json!({"devices": {"results": results, "config": config}});
+    node.claim("a", "u-1", allocation);
+    driver.prepare_one(A).await.unwrap();
+    let variables = |specified: &serde_json::Value| {
+        let env = specified["containerEdits"]["env"].as_array().unwrap();
+        let text = |one: &serde_json::Value| one.as_str().unwrap().to_owned();
+        let mut env = env.iter().map(text);
+        env.find(|one| one.starts_with("NPU_CAPS="))
+    };
+    let wanted = [
+        ("u-1-0-class", Some("NPU_CAPS=run,trace")),
+        ("u-1-1-none", None),
+        ("u-1-2-own", Some("NPU_CAPS=trace")),
+    ];
+    let written = node.specified("u-1");
+    assert_eq!(written.len(), wanted.len());
+    for (specified, (name, variable)) in written.iter().zip(wanted) {
+        assert_eq!(specified["name"], name);
+        assert_eq!(variables(specified).as_deref(), variable, "{name}");
+    }
+    // Written again from the record.
+    fs::remove_dir_all(node.path("cdi")).unwrap();
+    node.start().await;
+    node.wait_specification("u-1").await;
+    assert_eq!(node.specified("u-1"), written);
+}
+
+#[tokio::test]
+async fn parameters_that_mean_nothing_are_an_error_of_the_claim() {
+    let mut node = Node::new(&capable(), 1).await;
+    let driver = node.start().await;
+    let long = "x".repeat(9000);
+    for (number, (parameters, wanted)) in [
+        (
+            json!({"capabilities": ["run"], "Lists": []}),
+            "of the claim: unknown field `Lists`, expected `capabilities` or `lists`",
+        ),
+        (
+            json!({"capabilities": "run"}),
+            "of the claim: invalid type: string",
+        ),
+        (
+            json!({"capabilities": [1]}),
+            "invalid type: integer `1`, expected a string",
+        ),
+        (json!({"capabilities": ["run,trace"]}), "`run,trace`"),
+        (json!(7), "invalid type: integer `7`"),
+        (
+            json!({"capabilities": ["Run"]}),
+            "class npu has no capability Run; use all, all-npus, run, trace",
+        ),
+        (json!({"capabilities": [long]}), "`xxxx"),
+        (
+            json!({"capabilities": ["all-npus"]}),
+            "capability all-npus is not for claims",
+        ),
+        (
+            json!({"lists": ["base"]}),
+            "`lists` in `config`: class npu has none to choose from; remove it",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let config = [config("FromClaim", &[], &parameters)];
+        let results = [result("r", "npu-0")];
+        let (name, uid) = (format!("c-{number}"), format!("u-{number}"));
+        node.claim(
+            &name,
+            &uid,
+            json!({"devices": {"results": results, "config": config}}),
+        );
+        let error = driver.prepare_one(["n", &name, &uid]).await.unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(wanted), "{parameters}: {error}");
+        assert!(error.len() < 500, "{error}");
+    }
+    assert_eq!(node.names("kubelet/plugins/boathook.dev/claims"), [""; 0]);
+}
