@@ -21,7 +21,7 @@ pub(super) struct Listed {
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The other names by which containers may request it.
+    /// The other names by which containers may request it, also with others.
     pub(super) aliases: Vec<String>,
     numa: Option<u32>,
     nodes: Vec<String>,

@@ -3,6 +3,7 @@
 use device_class::inserted;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::mem;
 
 use device_class::config::Config;
 use device_class::discover;
@@ -120,13 +121,8 @@ pub(super) fn run(
         )?;
     }
     // Asked for one class, a user looks for a name; in a list of all they would be too many.
-    let named = listed.iter().filter(|_| !names.is_empty());
-    let mut named = named.filter(|device| !device.aliases.is_empty()).peekable();
-    if named.peek().is_some() {
-        writeln!(out)?;
-    }
-    for Listed { id, aliases, .. } in named {
-        style.text(&mut out, &format!("{id} is also {}", aliases.join(", ")))?;
+    if !names.is_empty() {
+        print_names(style, &mut out, &listed)?;
     }
     let mut ill = listed.iter().filter(|device| !device.healthy).peekable();
     if ill.peek().is_some() {
@@ -148,4 +144,31 @@ pub(super) fn run(
         style.text(&mut out, &text)?;
     }
     Ok(code)
+}
+
+/// Prints the other names of each device, without those of several, such as the name of a GPU
+/// that its parts have.
+fn print_names(style: Style, out: &mut impl Write, listed: &[Listed]) -> io::Result<()> {
+    let mut counts = BTreeMap::<(&str, &str), usize>::new();
+    for device in listed {
+        for name in &device.aliases {
+            *counts.entry((&device.class, name)).or_default() += 1;
+        }
+    }
+    let mut is_first = true;
+    for device in listed {
+        let is_own = |name: &&str| {
+            *name != device.id && counts.get(&(device.class.as_str(), *name)) == Some(&1)
+        };
+        let names = device.aliases.iter().map(String::as_str);
+        let names: Vec<&str> = names.filter(is_own).collect();
+        if names.is_empty() {
+            continue;
+        }
+        if mem::take(&mut is_first) {
+            writeln!(out)?;
+        }
+        style.text(out, &format!("{} is also {}", device.id, names.join(", ")))?;
+    }
+    Ok(())
 }

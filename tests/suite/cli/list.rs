@@ -54,6 +54,29 @@ fn an_empty_host_has_nothing_to_list() {
     assert!(ran.stderr.contains(&said), "{}", ran.stderr);
 }
 
+/// But not those that mean several.
+#[test]
+fn other_names_of_devices_are_listed_with_their_class() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/thing'\n\
+        request = { env = 'THINGS' }\ndiscover = [{ count = 2 }]\n[device]\n\
+        id = 'thing-{index}'\naliases = ['both', 'no{index}', 'thing-{index}']\n";
+    host.add_class("thing", class).unwrap();
+    let ran = boathook(&host, &["list", "thing"], b"");
+    let said: Vec<&str> = ran
+        .stdout
+        .lines()
+        .filter(|it| it.contains(" is also "))
+        .collect();
+    assert_eq!(said, ["thing-0 is also no0", "thing-1 is also no1"]);
+    let all = boathook(&host, &["list", "--all"], b"").stdout;
+    assert!(!all.contains(" is also "), "{all}");
+    let ran = boathook(&host, &["list", "thing", "--json"], b"");
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let names = json!(["both", "no1", "thing-1"]);
+    assert_eq!(listed["devices"][1]["aliases"], names);
+}
+
 #[test]
 fn classes_are_listed_by_name_and_without_devices() {
     let host = HostDirectory::new().unwrap();
