@@ -49,13 +49,14 @@ pub(super) fn write_init(files: &Path, steps: &str) -> Result<()> {
 pub(super) fn run_init(kernel: &Kernel, root: &Path, limit: Duration) -> Result<String> {
     let directory = scratch::directory("vm")?;
     let qemu = qemu(kernel, root, "snapshot=off", directory.path())?;
-    // The machine ends as well when the kernel panics, and soon after the tests.
+    // The machine ends as well when the kernel panics, and soon after the tests. Two
+    // emulated processors were seen to wait for each other without end.
     let mut command = Command::new("timeout");
     command
         .args(["--signal=KILL", &limit.as_secs().to_string()])
         .arg(qemu.get_program())
         .args(qemu.get_args())
-        .arg("-no-reboot")
+        .args(["-no-reboot", "-smp", "1"])
         .env("TMPDIR", directory.path());
     let ended = Captured::run(&mut command)?;
     let console = console(directory.path());
