@@ -27,7 +27,12 @@ pub struct Captured {
 impl Captured {
     /// Runs `command` to its end with an empty standard input.
     pub fn run(command: &mut Command) -> Result<Self> {
-        Self::run_with(command, Stdio::null())
+        Self::run_within(LIMIT, command)
+    }
+
+    /// The same, killed after `limit`: a command that waits for a daemon, which may hang.
+    pub fn run_within(limit: Duration, command: &mut Command) -> Result<Self> {
+        Self::run_with(limit, command, Stdio::null())
     }
 
     /// Runs `command` to its end with `input` on its standard input.
@@ -35,12 +40,12 @@ impl Captured {
         let mut file = tempfile::tempfile().context("no file for the input")?;
         file.write_all(input)?;
         file.rewind()?;
-        Self::run_with(command, file.into())
+        Self::run_with(LIMIT, command, file.into())
     }
 
     /// Output goes to unnamed files and not to pipes: `runc create` leaves a
     /// process that holds both ends open, so that a pipe would never end.
-    fn run_with(command: &mut Command, stdin: Stdio) -> Result<Self> {
+    fn run_with(limit: Duration, command: &mut Command, stdin: Stdio) -> Result<Self> {
         let mut stdout = tempfile::tempfile().context("no file for the output")?;
         let mut stderr = tempfile::tempfile().context("no file for the errors")?;
         let child = command
@@ -49,10 +54,10 @@ impl Captured {
             .stderr(stderr.try_clone()?)
             .spawn()
             .with_context(|| format!("cannot run {command:?}"))?;
-        let ended = wait_within(LIMIT, child)?;
+        let ended = wait_within(limit, child)?;
         let (stdout, stderr) = (read_back(&mut stdout)?, read_back(&mut stderr)?);
         let Some(status) = ended else {
-            bail!("{command:?} has not ended after {LIMIT:?}; it wrote: {stderr}{stdout}");
+            bail!("{command:?} has not ended after {limit:?}; it wrote: {stderr}{stdout}");
         };
         Ok(Self {
             status,

@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
@@ -27,6 +28,10 @@ pub(super) struct DockerLike {
     /// Options of `run`.
     pub(super) options: Vec<String>,
     user_namespaces: UserNamespaces,
+    /// Shared by who starts a container, and held alone by who ends one: docker 20.10 can
+    /// deadlock if one is removed while others come and go (libnetwork, `getSvcRecords` and
+    /// `DecEndpointCnt`).
+    removing: RwLock<()>,
 }
 
 /// How a container requests devices.
@@ -195,6 +200,7 @@ impl DockerLike {
             requests,
             options: options.iter().map(ToString::to_string).collect(),
             user_namespaces,
+            removing: RwLock::default(),
         };
         for rootfs in IMAGES {
             let image = Image::new(rootfs)?;
@@ -280,7 +286,10 @@ impl Engine for DockerLike {
             command.arg(format!("--gidmap=0:{MAPPED_ROOT}:65536"));
         }
         command.arg(name_of(wanted.image));
-        printed(command.args([probe::PATH, probe::PAUSE]))?;
+        {
+            let _starting = self.removing.read();
+            printed(command.args([probe::PATH, probe::PAUSE]))?;
+        }
         Ok(Box::new(container))
     }
 }
@@ -296,6 +305,7 @@ impl Running for Container<'_> {
     }
 
     fn restart(&self) -> Result<()> {
+        let _alone = self.engine.removing.write();
         let mut command = self.engine.command("restart");
         printed(command.arg(&self.name)).map(drop)
     }
@@ -307,6 +317,7 @@ impl Running for Container<'_> {
 
 impl Drop for Container<'_> {
     fn drop(&mut self) {
+        let _alone = self.engine.removing.write();
         let mut command = self.engine.command("rm");
         if let Err(error) = printed(command.args(["--force", &self.name])) {
             // Called while dropping: there is nobody to return it to.

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use harness::captured::Captured;
+use harness::patience::PATIENCE;
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
@@ -50,7 +51,9 @@ pub(crate) trait Running {
     }
 }
 
-/// The output of a command, or an error with its message.
+/// The output of a command of an engine, or an error with its message; one that hangs, as a
+/// daemon's client does if the daemon hangs, is killed.
 pub(crate) fn printed(command: &mut std::process::Command) -> Result<String> {
-    Ok(Captured::run(command)?.success()?.stdout)
+    let captured = Captured::run_within(5 * PATIENCE, command)?;
+    Ok(captured.success()?.stdout)
 }
