@@ -3,8 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use caps::Capability;
 use nix::errno::Errno;
 
+use super::privilege;
 use super::rule::DeviceRule;
 
 /// A device rule cannot be set.
@@ -95,6 +97,19 @@ pub(crate) enum CgroupError {
         /// The first of the rules that it denies.
         rule: DeviceRule,
     },
+}
+
+impl CgroupError {
+    /// Whether programs cannot be read because this process has no privileges on the host.
+    pub(crate) fn lacks_privileges(&self) -> bool {
+        match self {
+            Self::ReadPrograms { source, .. } => {
+                matches!(source, Errno::EPERM | Errno::EACCES)
+                    && !privilege::has(&[Capability::CAP_SYS_ADMIN])
+            }
+            _ => false,
+        }
+    }
 }
 
 fn hint(errno: Errno) -> &'static str {

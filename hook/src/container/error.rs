@@ -94,6 +94,15 @@ impl Error {
         rooted_path::Error::system(action, path, errno).into()
     }
 
+    /// Whether a path has no directory at its end: the container has put something else there.
+    pub(crate) fn leads_nowhere(&self) -> bool {
+        match self {
+            Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
+            Self::Dangling { .. } | Self::WrongKind { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The error of a failed call that creates something.
     pub(super) fn creating(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {

@@ -162,11 +162,13 @@ impl Running {
         Ok(())
     }
 
-    /// The rules that the container's cgroup denies.
+    /// The rules that the container's cgroup denies. On cgroup v2 the user of a rootless engine
+    /// cannot read them, and the engine sets none.
     pub(super) fn denied(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
-        match self.cgroup()? {
-            Some(cgroup) => Ok(cgroup.denied(rules)?.rules),
+        match self.cgroup()?.map(|cgroup| cgroup.denied(rules)) {
             None => Ok(Vec::new()),
+            Some(Err(error)) if error.lacks_privileges() => Ok(Vec::new()),
+            Some(denied) => Ok(denied?.rules),
         }
     }
 
@@ -300,7 +302,7 @@ impl Running {
             Err(LiveError::Ended) => self.records.save(&self.record.identity())?,
             Err(_) => match take_back(self, &new) {
                 Ok(_) => {
-                    left.add(Vec::new(), stale.rules.clone(), stale.made.clone());
+                    left.add(Vec::new(), self.allowed(stale), stale.made.clone());
                     self.records.save(&left)?;
                 }
                 Err(error) => crate::log::warning(&format!(

@@ -5,7 +5,7 @@ use device_class::device::DeviceRule;
 
 use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
-use super::record::{Device, Record};
+use super::record::{Device, Record, Rule};
 use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::cgroup::SpecRules;
@@ -80,7 +80,17 @@ pub(crate) fn detach(
             .filter_map(|it| DeviceRule::parse(&it.rule)),
     );
     deadline.cancel();
-    let warnings = take_back_but(&running, &taken, &keep)?;
+    let warnings = match take_back_but(&running, &taken, &keep) {
+        Ok(warnings) => warnings,
+        Err(error) => {
+            let mut left = running.record.clone();
+            let allowed = running.allowed(&taken);
+            left.rules
+                .retain(|rule| !taken.rules.contains(rule) || allowed.contains(rule));
+            running.records.save(&left)?;
+            return Err(error);
+        }
+    };
     running.records.save(&record)?;
     let rules = rules(&taken);
     let open_by = open_by::processes(&running.namespace.cgroups()?, &rules);
@@ -94,6 +104,19 @@ pub(crate) fn detach(
 }
 
 impl Running {
+    /// The rules of a record that the cgroup still allows, after a change that failed. The
+    /// others were revoked, and must not be recorded: [`follow`] gives back what an update of
+    /// the container takes away.
+    pub(super) fn allowed(&self, record: &Record) -> Vec<Rule> {
+        let denied = self.denied(&rules(record)).unwrap_or_default();
+        let is_denied = |rule: &Rule| {
+            let rule = DeviceRule::parse(&rule.rule);
+            rule.is_some_and(|rule| denied.iter().any(|it| it.number == rule.number))
+        };
+        let rules = record.rules.iter().filter(|rule| !is_denied(rule));
+        rules.cloned().collect()
+    }
+
     /// The same by ids, if this host has the devices: they may be named otherwise than they
     /// were attached.
     fn by_id(&mut self, grant: &CdiGrant, config: &Config) -> CdiGrant {

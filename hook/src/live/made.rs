@@ -173,7 +173,12 @@ impl Made {
 
     /// Takes it away, if it is still there.
     pub(crate) fn undo(&self, root: &ContainerRoot) -> Result<(), LiveError> {
-        let Some((parent, name)) = root.existing_parent(&self.path)? else {
+        let parent = match root.existing_parent(&self.path) {
+            // A container must not keep the rest by what it puts in the way of one path.
+            Err(error) if error.leads_nowhere() => None,
+            parent => parent?,
+        };
+        let Some((parent, name)) = parent else {
             return Ok(());
         };
         match &self.how {

@@ -45,11 +45,15 @@ pub(crate) use refresh::{Refreshing, refresh};
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]
     Ended,
-    #[error("this needs root: run it with sudo")]
+    #[error(
+        "this needs root: run it with sudo, or with `podman unshare` for a container of your own \
+         rootless podman"
+    )]
     NotRoot,
     #[error(
-        "its first process is in a user namespace that config.json does not have: it made its \
-         own, and whoever made it decides what is mounted there"
+        "its first process is in a user namespace that config.json does not have, and whoever made \
+         that decides what is mounted there: for a container of rootless podman its user runs this \
+         with `podman unshare`"
     )]
     OwnUsers,
     #[error("the records of what is attached cannot be used")]

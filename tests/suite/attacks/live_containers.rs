@@ -182,6 +182,15 @@ fn what_replaced_a_device_meanwhile_is_not_taken_away(lab: &Lab) {
             "cat /dev/by-id/file",
         ),
         (
+            "rm -r /dev/by-id; ln -s by-id /dev/by-id",
+            "readlink /dev/by-id",
+        ),
+        (
+            "rm -r /dev/by-id; ln -s /proc/self/cwd /dev/by-id",
+            "readlink /dev/by-id",
+        ),
+        ("rm -r /dev/by-id; echo mine > /dev/by-id", "cat /dev/by-id"),
+        (
             "mount -t tmpfs none /dev/chips; echo mine > /dev/chips/mine",
             "cat /dev/chips/mine",
         ),

@@ -11,7 +11,7 @@ use harness::demo_host::DemoHost;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::Image;
-use harness::probe::{Kind, Report};
+use harness::probe::{self, Kind, Report};
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
@@ -136,11 +136,13 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
         assert_devices_are_given(run);
     }
 
-    // crun shows nobody what the hook writes to stderr; the user's log has it.
     let root = Path::new(&machine.devices.root()).to_owned();
     let of_user = root.join("run/user/1000");
     fs::create_dir_all(&of_user).unwrap();
     chown(&of_user, Some(1000), Some(1000)).unwrap();
+    their_user_attaches_devices(&machine);
+
+    // crun shows nobody what the hook writes to stderr; the user's log has it.
     let mut run = podman(&machine);
     run.args(["--runtime=crun", &by_hook, "run", "--cgroups=disabled"]);
     let message = format!("{:#}", report(run, "npu-65").unwrap_err());
@@ -148,6 +150,44 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     let mut log = as_user(&machine);
     let log = printed(log.arg(format!("{PROGRAMS}/boathook")).arg("log")).unwrap();
     assert!(log.contains("npu-65"), "{log}");
+}
+
+/// In the user namespace of podman, with the records in the user's own directory.
+fn their_user_attaches_devices(machine: &Machine) {
+    let mut run = podman(machine);
+    run.args(["run", "--detach", "--network=none", "--name=live", IMAGE]);
+    printed(run.args([probe::PATH, probe::PAUSE])).unwrap();
+    let devices = || {
+        let mut exec = podman(machine);
+        exec.args(["exec", "live"]);
+        exec.args(in_container::questions().command().unwrap());
+        let report = Report::parse(&printed(&mut exec).unwrap()).unwrap();
+        in_container::devices(&report).unwrap()
+    };
+    let program = format!("{PROGRAMS}/boathook");
+    // The host whose devices these are has another root than the engine.
+    let state = "--root=/run/user/1000/runc";
+    let boathook = |arguments: &[&str]| {
+        let mut boathook = podman(machine);
+        boathook.args(["unshare", &program]).args(arguments);
+        printed(&mut boathook)
+    };
+    assert!(devices().is_empty());
+    boathook(&["attach", state, "live", "dummy-npu=npu-3,npu-5"]).unwrap();
+    assert_eq!(devices(), [3, 5]);
+    boathook(&["detach", state, "live", "dummy-npu=npu-3"]).unwrap();
+    assert_eq!(devices(), [5]);
+
+    // Neither the user without the namespace nor root may: the message says who does.
+    for mut command in [as_user(machine), machine.private.command("env")] {
+        command.args([&program, "attach", state, "live", "dummy-npu=npu-3"]);
+        let message = format!("{:#}", printed(&mut command).unwrap_err());
+        assert!(message.contains("podman unshare"), "{message}");
+    }
+    assert_eq!(devices(), [5]);
+    boathook(&["detach", state, "live"]).unwrap();
+    assert!(devices().is_empty());
+    printed(podman(machine).args(["rm", "--force", "--time=0", "live"])).unwrap();
 }
 
 /// A container has the device that it requests; an unknown one is refused with the

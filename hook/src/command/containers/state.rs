@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use nix::unistd::geteuid;
 use runtime_config::RUNTIMES;
 use serde::Deserialize;
 
@@ -43,10 +42,11 @@ pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Contain
     let run = host_root.join("run");
     let directories = PLACES.iter().flat_map(|place| matching(&run, place));
     // Other users' directories are not read: they could be anything.
-    let own = run.join(format!("user/{}", geteuid()));
-    let own = RUNTIMES
-        .iter()
-        .flat_map(|runtime| entries(&own.join(runtime)));
+    let own = crate::log::user().map(|uid| run.join(format!("user/{uid}")));
+    let own = own.iter().flat_map(|own| {
+        let places = RUNTIMES.iter().map(|runtime| own.join(runtime));
+        places.flat_map(|place| entries(&place))
+    });
     let given = root.iter().flat_map(|root| entries(root));
     let directories = directories.chain(own).chain(given);
     directories.filter_map(|path| container(&path)).collect()
