@@ -1,8 +1,12 @@
-//! The hook's own process: it gives up what it does not need before it reads
-//! anything.
+//! The hook's own process: whose it is, and that it gives up what it does not need before it
+//! reads anything.
+
+use std::fs;
 
 use caps::{CapSet, Capability, CapsHashSet};
+use nix::unistd::geteuid;
 
+use crate::container::{IdMap, Reader};
 use crate::sys;
 
 /// What the steps need, and nothing else:
@@ -53,4 +57,15 @@ fn give_up() -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Effective, &kept)?;
     caps::set(None, CapSet::Permitted, &kept)?;
     caps::clear(None, CapSet::Inheritable)
+}
+
+/// The user of the host who runs this: root in a rootless engine's user namespace is the user
+/// of that engine.
+pub(crate) fn user() -> Option<u32> {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));
+    match geteuid().as_raw() {
+        0 => outside().ok(),
+        uid => Some(uid),
+    }
 }

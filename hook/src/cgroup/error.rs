@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use caps::Capability;
 use nix::errno::Errno;
 
 use super::privilege;
@@ -104,8 +103,7 @@ impl CgroupError {
     pub(crate) fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {
-                matches!(source, Errno::EPERM | Errno::EACCES)
-                    && !privilege::has(&[Capability::CAP_SYS_ADMIN])
+                matches!(source, Errno::EPERM | Errno::EACCES) && !privilege::for_programs()
             }
             _ => false,
         }

@@ -21,7 +21,7 @@ use nix::sys::stat::Mode;
 use node::NodeLog;
 
 pub(crate) use node::lines as node_log;
-pub(crate) use node::{directories, own_directory, user};
+pub(crate) use node::{directories, own_directory};
 pub(crate) use time::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use device_class::config::LogLevel;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
-use crate::container::{IdMap, Reader};
 use crate::oci::open_regular;
+use crate::process;
 
 /// Below the host's root. Read by root only: messages name containers and their
 /// devices.
@@ -76,21 +76,10 @@ impl NodeLog {
 /// engine: root in a user namespace may not write the node's.
 pub(crate) fn directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
-    if let Some(uid) = user().filter(|uid| *uid != 0) {
+    if let Some(uid) = process::user().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
     }
     directories
-}
-
-/// The user of the host who runs this: root in a rootless engine's user namespace is the user
-/// of that engine.
-pub(crate) fn user() -> Option<u32> {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));
-    match geteuid().as_raw() {
-        0 => outside().ok(),
-        uid => Some(uid),
-    }
 }
 
 /// Makes a directory if it is missing.

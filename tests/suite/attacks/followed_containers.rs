@@ -1,30 +1,36 @@
-//! Containers whose devices are followed, and that keep `boathook follow` busy or waiting.
+//! Containers whose devices are followed, and that keep `boathook follow` busy or waiting, or
+//! plant something while a device is away.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use harness::bundle::BundleBuilder;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::patience::wait_until;
-use harness::probe::Access;
+use harness::probe::{Access, Questions};
 use harness::runc::Container;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::stat::makedev;
 
+use super::live_containers::{Victim, may_make};
+use super::long;
 use crate::lab::{Lab, on_each_cgroup_version, with_lab};
 use crate::live::follow::{
     Follower, followed, may_open, plug_in, tell, unplug, wait_for, with_device,
 };
-use crate::live::{reads, records, started};
+use crate::live::{done, reads, records, started};
 
 on_each_cgroup_version!(
     a_device_that_flaps_is_looked_at_more_and_more_seldom,
     a_frozen_container_keeps_nobody_waiting,
     a_process_that_has_the_number_of_one_that_ended_is_left_alone,
     limits_that_are_written_all_the_time_cost_little,
+    what_is_planted_while_a_device_is_away_leads_nowhere,
+    a_device_that_flaps_and_a_follower_that_is_killed,
 );
 
 /// So many times it looks at once, and so many in a second after that.
@@ -223,4 +229,76 @@ fn woken(follower: &Follower) -> usize {
         .unwrap()
         .parse()
         .unwrap()
+}
+
+/// The other container gets the device, and the one that planted something only once it has
+/// taken that away.
+fn what_is_planted_while_a_device_is_away_leads_nowhere(lab: &Lab) {
+    let host = followed();
+    for plant in [
+        "ln -s /volume/file /dev/dummy-npu3",
+        "ln -s /volume/new /dev/dummy-npu3",
+        "mkdir /dev/dummy-npu3",
+        "mkfifo /dev/dummy-npu3",
+        "echo mine > /dev/dummy-npu3; mount --bind /volume/file /dev/dummy-npu3",
+    ] {
+        let victim = Victim::new(":", BundleBuilder::sys_admin);
+        let running = victim.start(lab);
+        done(lab, &host, &["attach", victim.id(), "dummy-npu=3"]);
+        let bundle = with_device(&host, "npu-3").build().unwrap();
+        let other = lab.runc.create(&bundle).unwrap();
+        other.start().unwrap();
+        let _follower = Follower::start(lab, &host);
+        unplug(&host, 3);
+        wait_for(&running, &host, 3, None);
+        running.output(&["/bin/sh", "-c", plant]).unwrap();
+        plug_in(&host, 3, DemoHost::UNLIKE);
+        wait_for(&other, &host, 3, Some(DemoHost::UNLIKE));
+        victim.assert_volume_unchanged(plant);
+        // A file of the container's own may be covered.
+        let covered = plant.contains("mine");
+        let seen = reads(&running, 3);
+        assert!(covered || seen.is_none(), "{plant}: {seen:?}");
+        plug_in_again(&host);
+        wait_for(&other, &host, 3, Some(3));
+        victim.assert_volume_unchanged(plant);
+    }
+}
+
+fn plug_in_again(host: &DemoHost) {
+    fs::remove_file(host.node(3)).unwrap();
+    plug_in(host, 3, 3);
+}
+
+/// In the end every container has the device once, and no other number.
+fn a_device_that_flaps_and_a_follower_that_is_killed(lab: &Lab) {
+    let host = followed();
+    let bundles = [0, 1, 2].map(|_| with_device(&host, "npu-3").build().unwrap());
+    let running = bundles.each_ref().map(|bundle| {
+        let running = lab.runc.create(bundle).unwrap();
+        running.start().unwrap();
+        running
+    });
+    for round in 0..if long() { 1000 } else { 25 } {
+        let follower = Follower::start(lab, &host);
+        for like in [DemoHost::UNLIKE, 3, DemoHost::UNLIKE] {
+            fs::remove_file(host.node(3)).unwrap();
+            if round % 2 == 0 {
+                tell();
+            }
+            plug_in(&host, 3, like);
+        }
+        sleep(Duration::from_millis(round % 25));
+        drop(follower);
+    }
+    let _follower = Follower::start(lab, &host);
+    for running in &running {
+        wait_for(running, &host, 3, Some(DemoHost::UNLIKE));
+        assert!(!may_make(running, &host), "the old number");
+        let report = running.probe(&Questions::new()).unwrap();
+        let mounts = report.mounts.iter();
+        let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));
+        assert_eq!(on_node.count(), 1);
+    }
+    assert_eq!(records(&host).len(), 3);
 }

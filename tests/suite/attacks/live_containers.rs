@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::demo_host::DemoHost;
-use harness::demo_host::in_container::node;
 use harness::patience::PATIENCE;
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
@@ -18,7 +17,6 @@ use tempfile::TempDir;
 
 use super::long;
 use crate::lab::{Lab, on_each_cgroup_version};
-use crate::live::follow::{Follower, followed, plug_in, tell, unplug, wait_for, with_device};
 use crate::live::{boathook, done, host, reads, records};
 
 on_each_cgroup_version!(
@@ -28,8 +26,7 @@ on_each_cgroup_version!(
     another_process_with_the_number_is_refused,
     targets_that_come_and_go,
     a_frozen_container_cannot_delay_it,
-    what_is_planted_while_a_device_is_away_leads_nowhere,
-    a_device_that_flaps_and_a_follower_that_is_killed,
+    what_cannot_be_taken_away_keeps_no_rule,
 );
 
 const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
@@ -152,7 +149,7 @@ fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
 }
 
 /// Whether the container can open a node of the device that it makes itself.
-fn may_make(running: &Container<'_>, host: &DemoHost) -> bool {
+pub(super) fn may_make(running: &Container<'_>, host: &DemoHost) -> bool {
     let device = host.device(3);
     let asked = Questions::new().new_node("/dev/own", device.major, device.minor);
     let report = running.probe(&asked).unwrap();
@@ -208,6 +205,32 @@ fn what_replaced_a_device_meanwhile_is_not_taken_away(lab: &Lab) {
         victim.assert_volume_unchanged(replace);
         assert!(!may_make(&running, &host), "{replace}: the rule is left");
     }
+}
+
+/// A link on a file system that is read-only meanwhile. `boathook follow` gives back recorded
+/// rules that an update of the container takes away: one that was revoked is none of them.
+fn what_cannot_be_taken_away_keeps_no_rule(lab: &Lab) {
+    let host = chips();
+    let victim = Victim::new(":", BundleBuilder::sys_admin);
+    let running = victim.start(lab);
+    let id = victim.bundle.id();
+    let remount = |option| running.output(&["mount", "-o", option, "/dev"]).unwrap();
+    let rules = || {
+        let record = host.root().join("run/boathook/attached").join(id);
+        let record = fs::read_to_string(record).unwrap();
+        let record: serde_json::Value = serde_json::from_str(&record).unwrap();
+        record["rules"].as_array().unwrap().len()
+    };
+    done(lab, &host, &["attach", id, "chips=3"]);
+    assert_eq!(rules(), 1);
+    remount("remount,ro");
+    let ran = boathook(lab, &host, &["detach", id]);
+    assert!(ran.stderr.contains("/dev/by-id/chip-3"), "{ran:?}");
+    assert_eq!(rules(), 0);
+    remount("remount,rw");
+    assert!(!may_make(&running, &host));
+    done(lab, &host, &["detach", id]);
+    assert!(records(&host).is_empty());
 }
 
 fn a_container_in_another_root_or_namespace_is_refused(lab: &Lab) {
@@ -334,76 +357,4 @@ fn a_frozen_container_cannot_delay_it(lab: &Lab) {
     assert_eq!(reads(&running, 3), Some(Access::Granted));
     done(lab, &host, &["detach", id]);
     assert_eq!(reads(&running, 3), None);
-}
-
-/// The other container gets the device, and the one that planted something only once it has
-/// taken that away.
-fn what_is_planted_while_a_device_is_away_leads_nowhere(lab: &Lab) {
-    let host = followed();
-    for plant in [
-        "ln -s /volume/file /dev/dummy-npu3",
-        "ln -s /volume/new /dev/dummy-npu3",
-        "mkdir /dev/dummy-npu3",
-        "mkfifo /dev/dummy-npu3",
-        "echo mine > /dev/dummy-npu3; mount --bind /volume/file /dev/dummy-npu3",
-    ] {
-        let victim = Victim::new(":", BundleBuilder::sys_admin);
-        let running = victim.start(lab);
-        done(lab, &host, &["attach", victim.bundle.id(), "dummy-npu=3"]);
-        let bundle = with_device(&host, "npu-3").build().unwrap();
-        let other = lab.runc.create(&bundle).unwrap();
-        other.start().unwrap();
-        let _follower = Follower::start(lab, &host);
-        unplug(&host, 3);
-        wait_for(&running, &host, 3, None);
-        running.output(&["/bin/sh", "-c", plant]).unwrap();
-        plug_in(&host, 3, DemoHost::UNLIKE);
-        wait_for(&other, &host, 3, Some(DemoHost::UNLIKE));
-        victim.assert_volume_unchanged(plant);
-        // A file of the container's own may be covered.
-        let covered = plant.contains("mine");
-        let seen = reads(&running, 3);
-        assert!(covered || seen.is_none(), "{plant}: {seen:?}");
-        plug_in_again(&host);
-        wait_for(&other, &host, 3, Some(3));
-        victim.assert_volume_unchanged(plant);
-    }
-}
-
-fn plug_in_again(host: &DemoHost) {
-    fs::remove_file(host.node(3)).unwrap();
-    plug_in(host, 3, 3);
-}
-
-/// In the end every container has the device once, and no other number.
-fn a_device_that_flaps_and_a_follower_that_is_killed(lab: &Lab) {
-    let host = followed();
-    let bundles = [0, 1, 2].map(|_| with_device(&host, "npu-3").build().unwrap());
-    let running = bundles.each_ref().map(|bundle| {
-        let running = lab.runc.create(bundle).unwrap();
-        running.start().unwrap();
-        running
-    });
-    for round in 0..if long() { 1000 } else { 25 } {
-        let follower = Follower::start(lab, &host);
-        for like in [DemoHost::UNLIKE, 3, DemoHost::UNLIKE] {
-            fs::remove_file(host.node(3)).unwrap();
-            if round % 2 == 0 {
-                tell();
-            }
-            plug_in(&host, 3, like);
-        }
-        std::thread::sleep(Duration::from_millis(round % 25));
-        drop(follower);
-    }
-    let _follower = Follower::start(lab, &host);
-    for running in &running {
-        wait_for(running, &host, 3, Some(DemoHost::UNLIKE));
-        assert!(!may_make(running, &host), "the old number");
-        let report = running.probe(&Questions::new()).unwrap();
-        let mounts = report.mounts.iter();
-        let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));
-        assert_eq!(on_node.count(), 1);
-    }
-    assert_eq!(records(&host).len(), 3);
 }

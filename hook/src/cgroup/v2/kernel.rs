@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use caps::Capability;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -96,6 +95,6 @@ impl Kernel for Running {
     }
 
     fn is_privileged(&self) -> bool {
-        privilege::has(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
+        privilege::for_programs()
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Contain
     let run = host_root.join("run");
     let directories = PLACES.iter().flat_map(|place| matching(&run, place));
     // Other users' directories are not read: they could be anything.
-    let own = crate::log::user().map(|uid| run.join(format!("user/{uid}")));
+    let own = crate::process::user().map(|uid| run.join(format!("user/{uid}")));
     let own = own.iter().flat_map(|own| {
         let places = RUNTIMES.iter().map(|runtime| own.join(runtime));
         places.flat_map(|place| entries(&place))
