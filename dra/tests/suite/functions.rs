@@ -71,7 +71,10 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        self.orders.lock().unwrap().ends = true;
+        // A thread that panicked has ended, and a panic here would end all tests.
+        if let Ok(mut orders) = self.orders.lock() {
+            orders.ends = true;
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -136,7 +136,10 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.orders.lock().unwrap().ends = true;
+        // A thread that panicked has ended, and a panic here would end all tests.
+        if let Ok(mut orders) = self.orders.lock() {
+            orders.ends = true;
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -310,6 +313,9 @@ async fn the_driver_fails_at_each_step() {
             unprepare(&driver, before).await;
             kernel.fault(at, fault, node.process.as_ref().unwrap().id());
             let result = node.prepare(&driver, CLASS, wanted).await;
+            // The lock is free when the thread has done what was written, and killed.
+            let left = kernel.orders.lock().unwrap().fault.take();
+            assert_eq!(left, None, "{case}: {result:?}");
             if matches!(fault, Fault::Killed(_)) {
                 // All may be there before the end: the whole GPU is at once.
                 let may_be_there = match mode {
@@ -319,8 +325,6 @@ async fn the_driver_fails_at_each_step() {
                 assert!(result.is_err() || may_be_there, "{case}");
                 driver = node.start().await;
             }
-            let left = kernel.orders.lock().unwrap().fault.take();
-            assert_eq!(left, None, "{case}: {result:?}");
             node.prepare(&driver, CLASS, wanted).await.expect(&case);
             let file = format!("host/sys/devices/pci0000:00/{GPU}/current_compute_partition");
             let is = fs::read_to_string(node.path(&file)).unwrap();
