@@ -98,14 +98,23 @@ fn lists_of_instances_architectures_and_links_are_read() {
 fn chips_and_templates_of_npu_smi_are_read() {
     let host = RecordedHost::parse("").unwrap();
     let class = class("ascend-npu");
-    for (file, version, key, model) in [
-        ("info-910b-23.txt", "23.0.rc2", "card 1 model", "910B4"),
-        ("info-310p-22.txt", "22.0.4", "device 1 model", "310P3"),
-        ("info-910c-25.txt", "25.5.1", "device 1 model", "Ascend910"),
+    for (file, version, chip, model, address) in [
+        ("info-910b-23.txt", "23.0.rc2", "card 1", "910B4", "02:00.0"),
+        ("info-310p-22.txt", "22.0.4", "device 1", "310P3", "86:00.0"),
+        (
+            "info-910c-25.txt",
+            "25.5.1",
+            "device 1",
+            "Ascend910",
+            "9f:00.0",
+        ),
     ] {
         let facts = Facts::of(told(&class, "info", &format!("ascend-npu/npu-smi/{file}")));
         assert_eq!(facts.first("version"), Some(version), "{file}");
-        assert_eq!(facts.first(key), Some(model), "{file}");
+        assert_eq!(facts.first(&format!("{chip} model")), Some(model), "{file}");
+        let address = format!("0000:{address}");
+        let bdf = facts.all(&format!("{chip} bdf"));
+        assert_eq!(bdf, [address], "{file}");
         assert_eq!(facts.first("device 4711 model"), None, "a process");
     }
     for (file, chips) in [
