@@ -41,8 +41,10 @@ pub enum Origin {
         /// Absolute, or relative to what the source's path matched.
         link: Template,
     },
-    /// The captures of the first path that matches.
+    /// The captures of the first path that matches, or how many match.
     Path {
+        /// The attribute that is their number; the captures are none then.
+        count: Option<AttributeName>,
         /// Its captures are the attributes that are set.
         path: PathPattern,
         /// The content that the file at the path must have.
@@ -83,6 +85,9 @@ impl AttributeSource {
     pub fn names(&self) -> impl Iterator<Item = &AttributeName> {
         let (one, many) = match &self.origin {
             Origin::Text { name, .. } | Origin::Link { name, .. } => (Some(name), None),
+            Origin::Path {
+                count: Some(name), ..
+            } => (Some(name), None),
             Origin::Path { path, .. } => (None, Some(path.captures())),
         };
         one.into_iter().chain(many.into_iter().flatten())
@@ -91,7 +96,7 @@ impl AttributeSource {
     /// Whether it gives an attribute its value. A capture of what is known
     /// already only tests it.
     pub(crate) fn sets(&self, attribute: &AttributeName, known: bool) -> bool {
-        let captures = matches!(self.origin, Origin::Path { .. });
+        let captures = matches!(self.origin, Origin::Path { count: None, .. });
         !(captures && known) && self.names().any(|name| name == attribute)
     }
 
@@ -121,7 +126,7 @@ impl AttributeSource {
 ///
 /// A value that is read from the host: at the top of the file once for the
 /// host, in a source for each candidate. Either `name` with one of `file`,
-/// `value`, `fact`, `formula`, `real_path` and `link`; or `path` alone.
+/// `value`, `fact`, `formula`, `real_path`, `link` and `path`; or `path` alone.
 #[derive(Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -153,7 +158,7 @@ pub(super) struct RawAttributeSource {
     /// driver's name.
     link: Option<Template>,
     /// A pattern: the captures of the first matching path become attributes.
-    /// This joins directory trees.
+    /// This joins directory trees. With `name`: the value is how many paths match.
     path: Option<PathPattern>,
     /// With `path`: only a path whose file (or whose line `key`) has this
     /// value, by template.
@@ -174,8 +179,8 @@ pub(super) struct RawAttributeSource {
 }
 
 const FORMS: &str = "an attribute is `name` with one of `file` (and `key`, `regex`), `value`, `fact` or \
-                     `real_path` (and `regex`), `formula` or `link`; or `path` with captures (and `equals` \
-                     or `one_of`, `key`; or `leads_to`)";
+                     `real_path` (and `regex`), `formula`, `link` or `path`; or `path` with captures (and \
+                     `equals` or `one_of`, `key`; or `leads_to`)";
 
 impl TryFrom<RawAttributeSource> for AttributeSource {
     type Error = String;
@@ -186,7 +191,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             None => raw.named()?,
         };
         let map = match &origin {
-            Origin::Path { .. } => BTreeMap::new(),
+            Origin::Path { count: None, .. } => BTreeMap::new(),
             _ => std::mem::take(&mut raw.map),
         };
         let (default, advice) = (raw.default.take(), raw.advice.take());
@@ -213,6 +218,7 @@ impl RawAttributeSource {
         });
         let leads_to = self.leads_to.take();
         Origin::Path {
+            count: self.name.take(),
             path,
             expected,
             leads_to,

@@ -95,11 +95,21 @@ fn read_one(
 ) -> Result<Attributes, Unread> {
     let (name, value) = match &source.origin {
         Origin::Path {
+            count,
             path,
             expected,
             leads_to,
         } => {
-            return first_path(path, expected.as_ref(), leads_to.as_ref(), known, host);
+            let all = count.is_some();
+            let found = paths(path, expected.as_ref(), leads_to.as_ref(), all, known, host)?;
+            match count {
+                Some(name) => (name, found.len().to_string()),
+                None => {
+                    let first = found.into_iter().next();
+                    let first = first.ok_or_else(|| Unread::NoMatch(path.to_string()))?;
+                    return Ok(first.attributes);
+                }
+            }
         }
         Origin::Link { name, link } => {
             let path = located(link, base, known)?;
@@ -206,18 +216,18 @@ fn read_text(
     }
 }
 
-/// The captures of the first path that matches and whose file has the right
-/// thing.
-fn first_path(
+/// The first path, or `all`, that match and whose file has the right thing.
+fn paths(
     path: &PathPattern,
     expected: Option<&Expected>,
     leads_to: Option<&Template>,
+    all: bool,
     known: &Attributes,
     host: &dyn HostView,
-) -> Result<Attributes, Unread> {
+) -> Result<Vec<search::Match>, Unread> {
     let target = leads_to.map(|path| path.fill(known)).transpose()?;
     let target = target.and_then(|path| host.canonical(Path::new(&path)).ok());
-    let limit = if expected.is_some() || leads_to.is_some() {
+    let limit = if all || expected.is_some() || leads_to.is_some() {
         MAX_DEVICES
     } else {
         1
@@ -230,14 +240,11 @@ fn first_path(
         wanted.push(value.fill(known)?);
     }
     let leads = |path: &Path| target.is_some() && host.canonical(path).ok() == target;
-    let mut found = found
+    let fitting = found
         .into_iter()
         .filter(|found| expected.is_none() || file_has(&found.path, key.as_deref(), &wanted, host))
         .filter(|found| leads_to.is_none() || leads(&found.path));
-    found
-        .next()
-        .map(|found| found.attributes)
-        .ok_or_else(|| Unread::NoMatch(path.to_string()))
+    Ok(fitting.take(if all { usize::MAX } else { 1 }).collect())
 }
 
 /// Whether a file, or one of its lines with this key, is one of `wanted`.

@@ -33,6 +33,25 @@ fn a_join_searches_each_directory_in_the_middle_of_a_path() {
     assert_eq!(ids(&found), ["0000:00:10.0", "0000:00:11.0"]);
 }
 
+/// Some of one board, all of a directory, and none.
+#[test]
+fn paths_are_counted() {
+    let class = "[[discover]]\npath = '/sys/card{index:number}'\n\
+        attributes = [\n\
+        { name = 'board', file = 'board' },\n\
+        { name = 'mates', path = '/sys/card*/board', equals = '{board}', map = { 1 = 'alone' } },\n\
+        { name = 'all', path = '/sys/card*' },\n\
+        { name = 'ports', path = '/sys/card{index}/port{port:number}', map = { 2 = 'two' } },\n\
+        ]\n[device]\nid = 'card{index}_{mates}_{all}_{ports}'\nindex = '{index}'\n";
+    let host = "file /sys/card0/board\n| 7\nfile /sys/card1/board\n| 8\n\
+        file /sys/card2/board\n| 7\ndir /sys/card2/port0\ndir /sys/card2/port1\n";
+    let found = found(class, host);
+    assert_eq!(
+        ids(&found),
+        ["card0_2_3_0", "card1_alone_3_0", "card2_2_3_two"]
+    );
+}
+
 #[test]
 fn what_require_refuses_is_named_with_its_value() {
     for (condition, reason) in [
