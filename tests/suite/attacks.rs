@@ -20,7 +20,7 @@ mod hostile_hardware;
 mod image_files;
 mod killed_hook;
 mod links;
-mod live_containers;
+pub(crate) mod live_containers;
 mod local_users;
 mod log_text;
 mod outcome;

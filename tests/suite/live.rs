@@ -3,6 +3,7 @@
 mod attached;
 mod figures;
 pub(crate) mod follow;
+mod hidden;
 mod outdated;
 pub(crate) mod refreshed;
 mod refused;

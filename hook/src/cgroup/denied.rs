@@ -14,6 +14,15 @@ pub(crate) struct Denied {
 }
 
 impl DeviceCgroup {
+    /// Whether the kernel hides what the container's own cgroups allow, so that it can only be
+    /// made again as a whole.
+    pub(crate) fn hides(&self) -> Result<bool, CgroupError> {
+        match self {
+            Self::V1(_) => Ok(false),
+            Self::V2(cgroup) => v2::hides(cgroup),
+        }
+    }
+
     /// What the cgroup denies of these rules. Nothing is changed.
     pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<Denied, CgroupError> {
         let wanted = rule::merge(rules);

@@ -41,6 +41,7 @@ pub(crate) use rule::DeviceRule;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
+pub(crate) use v2::hides_new_programs;
 pub(crate) use written::set_with_rules;
 
 /// The cgroup that controls a process's devices.

@@ -66,8 +66,13 @@ impl DeviceCgroup {
 
     /// A warning for each of `rules` that is still allowed.
     pub(super) fn still_allowed(&self, rules: &[DeviceRule]) -> Result<Vec<String>, CgroupError> {
-        let denied = self.denied(rules)?.rules;
-        let allowed = rules.iter().filter(|rule| !denied.contains(rule));
+        let denied = self.denied(rules)?;
+        // A hidden program was made again without them.
+        let is_known = denied.unreadable == 0;
+        let denied = denied.rules;
+        let allowed = rules
+            .iter()
+            .filter(|rule| is_known && !denied.contains(rule));
         let warnings = allowed.map(|rule| {
             format!("{rule} is still allowed in the container's cgroup, by a rule of another")
         });

@@ -53,14 +53,14 @@ impl SpecRules {
 
     /// The list with permissions added at its end.
     #[must_use]
-    pub(super) fn and_allow(&self, rules: &[DeviceRule]) -> Self {
+    pub(crate) fn and_allow(&self, rules: &[DeviceRule]) -> Self {
         let added = rules.iter().map(SpecRule::from);
         Self(self.0.iter().copied().chain(added).collect())
     }
 
     /// The list with prohibitions added at its end.
     #[must_use]
-    pub(super) fn and_deny(&self, rules: &[DeviceRule]) -> Self {
+    pub(crate) fn and_deny(&self, rules: &[DeviceRule]) -> Self {
         let added = rules.iter().map(|rule| SpecRule {
             allow: false,
             ..SpecRule::from(rule)

@@ -5,6 +5,7 @@ use std::io;
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
+use injection_plan::plan::SpecRule;
 
 use super::CommandError;
 use crate::apply;
@@ -78,7 +79,7 @@ fn give(
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, CommandError> {
     state.check()?;
-    let bundle = Bundle::of(state)?;
+    let mut bundle = Bundle::of(state)?;
     if let Caller::Cdi(grant) = caller
         && bundle.cdi.first() != Some(grant)
     {
@@ -90,10 +91,16 @@ fn give(
     let mut warnings = std::mem::take(&mut plan.warnings);
     if !plan.steps.is_empty() {
         log::open();
-        let recorded = live::write_at_start(state, &bundle, &plan, &config.host_root);
-        if let Err(error) = recorded {
-            let error = log::chain(&error);
-            warnings.push(format!("its devices will not be followed: {error}"));
+        match live::write_at_start(state, &bundle, &plan, &config.host_root) {
+            // What another call of the hook gave is not lost where a program is made again.
+            Ok(rules) => {
+                let rules = rules.iter().map(SpecRule::from);
+                bundle.spec_devices.rules.extend(rules);
+            }
+            Err(error) => {
+                let error = log::chain(&error);
+                warnings.push(format!("its devices will not be followed: {error}"));
+            }
         }
         warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
         for grant in &plan.grants {

@@ -1,26 +1,29 @@
 //! What `follow` needs to know of a container that the hook starts.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
 use super::attach::rules_of_steps;
+use super::detach;
 use super::lock;
 use super::made::Made;
 use super::record::{self, Device, Record, Records, Rule};
+use crate::cgroup::hides_new_programs;
 use crate::container;
 use crate::oci::{Bundle, State};
 
-/// Records what the hook gives a container that it starts, if any of it is followed. To be
-/// called in the host's mount namespace.
+/// Records what the hook gives a container that it starts, if any of it is followed, or if the
+/// kernel will not show what that is. To be called in the host's mount namespace. Returns the
+/// rules that are recorded.
 pub(crate) fn write_at_start(
     state: &State,
     bundle: &Bundle,
     plan: &InjectionPlan,
     root: &Path,
-) -> io::Result<()> {
+) -> io::Result<Vec<DeviceRule>> {
     let followed = || plan.grants.iter().filter(|grant| grant.follow);
     let devices = followed().flat_map(|grant| {
         grant.devices.iter().map(|device| Device {
@@ -31,8 +34,9 @@ pub(crate) fn write_at_start(
         })
     });
     let devices: Vec<Device> = devices.collect();
-    if devices.is_empty() {
-        return Ok(());
+    let hides = hides_new_programs();
+    if devices.is_empty() && !hides {
+        return Ok(Vec::new());
     }
     let is_followed = |why: &str| devices.iter().any(|device| device.device == why);
     let rule = |mut rule: Rule| {
@@ -71,17 +75,20 @@ pub(crate) fn write_at_start(
     }
     made.extend(Made::at_start(&ours));
     made.retain(|made: &Made| made.why.iter().all(|why| is_followed(why)));
-    let record = Record {
+    let records = Records::open(root, &state.id, lock::PATIENCE)?;
+    // The hook may be called for CDI and once more for what the container requests itself.
+    let is_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);
+    let mut record = records.load(Record {
         id: state.id.clone(),
         pid: state.pid,
         started: container::start_time_of(state.pid).unwrap_or_default(),
         bundle: state.bundle.clone(),
-        rules: rules_of_steps(&ours).map(rule).collect(),
-        made,
-        devices,
-        told: BTreeMap::new(),
-    };
-    Records::open(root, &record.id, lock::PATIENCE)?.save(&record)?;
+        whole: hides || !is_twice,
+        ..Record::default()
+    });
+    let rules = rules_of_steps(&ours).map(rule).collect();
+    record.add(devices, rules, made);
+    records.save(&record)?;
     record::prune(root);
-    Ok(())
+    Ok(detach::rules(&record))
 }

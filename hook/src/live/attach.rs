@@ -14,7 +14,7 @@ use super::made::Made;
 use super::record::{Device, Record, Rule};
 use super::{Found, LiveError, Running};
 use crate::apply;
-use crate::cgroup::{DeviceCgroup, SpecRules};
+use crate::cgroup::DeviceCgroup;
 use crate::oci::{Attached, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
@@ -87,7 +87,7 @@ impl Attaching {
             }));
         }
         let all = apply::rules_of(&plan);
-        running.keep_missing(&mut plan, &attached, &Record::default(), &config.host_root)?;
+        running.keep_missing(&mut plan, &attached, &Record::default(), config)?;
         Ok(Attaching {
             running,
             plan,
@@ -111,9 +111,12 @@ impl Running {
         plan: &mut InjectionPlan,
         devices: &[Device],
         stale: &Record,
-        host_root: &Path,
+        config: &Config,
     ) -> Result<(), LiveError> {
-        let denied = self.denied(&apply::rules_of(plan))?;
+        let host_root = &config.host_root;
+        let rules = apply::rules_of(plan);
+        let is_hidden = !rules.is_empty() && self.is_hidden(config)?;
+        let denied = self.denied(&rules)?;
         let look = |path: &Path| {
             let found = self.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
@@ -121,7 +124,9 @@ impl Running {
         let is_new = |why: &str| devices.iter().any(|device| device.class == why);
         let lacks = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
-                Action::Allow { rule, .. } => denied.contains(rule),
+                Action::Allow { rule, in_spec } => {
+                    denied.contains(rule) || is_hidden && self.is_unknown(rule, *in_spec)
+                }
                 Action::Link { path, .. } if stale.made.iter().any(|it| it.path == *path) => true,
                 // The image has a file of the same name.
                 Action::File(mount)
@@ -268,20 +273,20 @@ impl Running {
         }
         new.rules.extend(rules_of_steps(&plan.steps));
         let mut left = self.record.clone();
-        left.rules.retain(|rule| !stale.rules.contains(rule));
+        left.withdraw(&stale.rules, &self.bundle.spec_devices);
         left.made.retain(|made| !stale.made.contains(made));
         let mut done = left.clone();
         done.add(new.devices.clone(), new.rules.clone(), new.made.clone());
         let mut both = done.clone();
         both.add(Vec::new(), stale.rules.clone(), stale.made.clone());
+        let has_rules = !all.is_empty() || !stale.rules.is_empty();
+        let spec = has_rules.then(|| self.spec(&left, config)).transpose()?;
         // First, so that it is known what is there even if this process is killed.
         self.records.save(&both)?;
         let changed = self.in_child(|notes| {
             Stage::Rules.begin();
-            let cgroup = self.cgroup()?;
-            let spec = SpecRules::of_container(&self.bundle.spec_devices.rules);
-            if let Some(cgroup) = &cgroup {
-                notes.extend(cgroup.exchange(&rules(stale), keep, all, &spec)?);
+            if let (Some(cgroup), Some(spec)) = (self.cgroup()?, &spec) {
+                notes.extend(cgroup.exchange(&rules(stale), keep, all, spec)?);
             }
             Stage::Container.begin();
             if stale.made.is_empty() && ready.is_empty() {
@@ -300,9 +305,10 @@ impl Running {
             Ok(_) => self.records.save(&done)?,
             // What it had is gone with it.
             Err(LiveError::Ended) => self.records.save(&self.record.identity())?,
-            Err(_) => match take_back(self, &new) {
+            Err(_) => match take_back(self, &new, &[], &left, config) {
                 Ok(_) => {
-                    left.add(Vec::new(), self.allowed(stale), stale.made.clone());
+                    let allowed = self.allowed(stale, keep, &left, config);
+                    left.add(Vec::new(), allowed, stale.made.clone());
                     self.records.save(&left)?;
                 }
                 Err(error) => crate::log::warning(&format!(
@@ -317,8 +323,11 @@ impl Running {
 }
 
 /// The rules of steps, with the devices that they are for.
-pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
-    steps.iter().filter_map(|step| match &step.action {
+pub(super) fn rules_of_steps<'s>(
+    steps: impl IntoIterator<Item = &'s InjectionStep>,
+) -> impl Iterator<Item = Rule> {
+    let steps = steps.into_iter();
+    steps.filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(Rule {
             rule: rule.to_string(),
             why: step.why.split(", ").map(str::to_owned).collect(),

@@ -9,6 +9,7 @@ mod at_start;
 mod attach;
 mod detach;
 mod follow;
+mod hidden;
 mod lock;
 mod made;
 mod open_by;
@@ -64,6 +65,12 @@ pub(crate) enum LiveError {
     Bundle(#[from] BundleError),
     #[error(transparent)]
     Planner(Box<PlannerError>),
+    #[error(
+        "the kernel hides the container's device program, which can only be made again as a whole, \
+         and what the hook gave the container at its start is not recorded; its device rules are \
+         left as they are: start the container again, best with net.core.bpf_jit_harden below 2"
+    )]
+    Hidden,
     #[error(transparent)]
     Apply(Box<ApplyError>),
     #[error("in the container")]

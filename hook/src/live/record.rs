@@ -4,12 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::ops::Not;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use injection_plan::plan::InjectionStep;
+use device_class::device::DeviceRule;
+use injection_plan::plan::{InjectionStep, SpecDevices};
 use serde::{Deserialize, Serialize};
 
+use super::attach::rules_of_steps;
 use super::follow::Told;
 use super::lock::ContainerLock;
 use super::made::Made;
@@ -35,6 +38,13 @@ pub(crate) struct Record {
     /// The device rules that the container did not have.
     pub(crate) rules: Vec<Rule>,
     pub(crate) made: Vec<Made>,
+    /// Whether it has all device rules that the hook gave at the container's start and that its
+    /// specification does not have.
+    #[serde(default, skip_serializing_if = "Not::not")]
+    pub(crate) whole: bool,
+    /// Device rules of the specification that were taken away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) withdrawn: Vec<String>,
     /// By class and device: what its programs were told to have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) told: BTreeMap<String, BTreeSet<Told>>,
@@ -101,6 +111,7 @@ impl Record {
             }
         }
         for rule in rules {
+            self.withdrawn.retain(|withdrawn| *withdrawn != rule.rule);
             match self.rules.iter_mut().find(|known| known.rule == rule.rule) {
                 Some(known) => merge(&mut known.why, rule.why),
                 None => self.rules.push(rule),
@@ -113,6 +124,16 @@ impl Record {
                 None => self.made.push(made),
             }
         }
+    }
+
+    /// Takes rules out, also those that the specification has.
+    pub(crate) fn withdraw(&mut self, stale: &[Rule], spec: &SpecDevices) {
+        self.rules.retain(|rule| !stale.contains(rule));
+        let named = stale.iter().filter(|stale| {
+            let rule = DeviceRule::parse(&stale.rule);
+            rule.is_some_and(|rule| spec.names(rule.number))
+        });
+        self.withdrawn.extend(named.map(|rule| rule.rule.clone()));
     }
 
     /// Takes devices out, with what was only for them, which is returned as a record.
@@ -158,6 +179,13 @@ impl Record {
             .partition(|made| used.iter().any(|step| made.is_of(step)));
         taken.made = gone;
         self.made.extend::<Vec<Made>>(kept);
+        for rule in rules_of_steps(used) {
+            let mut rules = taken.rules.iter();
+            if let Some(at) = rules.position(|taken| taken.rule == rule.rule) {
+                taken.rules.swap_remove(at);
+                self.rules.push(rule);
+            }
+        }
     }
 
     /// A record of the same container with nothing in it.
@@ -215,7 +243,8 @@ impl Records {
     /// Writes a record, or removes that of a container that has nothing more.
     pub(crate) fn save(&self, record: &Record) -> io::Result<()> {
         let path = self.directory.join(&record.id);
-        if record.devices.is_empty() && record.rules.is_empty() && record.made.is_empty() {
+        let has_any = !record.devices.is_empty() || !record.rules.is_empty();
+        if !has_any && record.made.is_empty() && !record.whole {
             return match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
@@ -311,6 +340,8 @@ fn read(path: &Path) -> Option<Record> {
 
 #[cfg(test)]
 mod tests {
+    use injection_plan::plan::Action;
+
     use super::*;
 
     #[test]
@@ -332,5 +363,33 @@ mod tests {
             assert_eq!(record.take(|_| true).rules, []);
             assert_eq!(record.rules, [rule(&[])]);
         }
+    }
+
+    /// Of two that need the same only the first was recorded to have it allowed.
+    #[test]
+    fn a_rule_that_another_device_needs_stays_recorded() {
+        let device = |id: &str| Device {
+            class: "chips".to_owned(),
+            device: id.to_owned(),
+            asked: id.to_owned(),
+            forced: false,
+        };
+        let rule = DeviceRule::parse("c 10:183 rw").unwrap();
+        let allow = |why: &str| InjectionStep {
+            action: Action::Allow {
+                rule,
+                in_spec: false,
+            },
+            why: why.to_owned(),
+        };
+        let mut record = Record::default();
+        let first = rules_of_steps(&[allow("chip-0")]).collect();
+        record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
+        let mut taken = record.take(|device| device.device == "chip-0");
+        record.keep(&mut taken, &[allow("chip-1")]);
+        assert_eq!(taken.rules, []);
+        let mut taken = record.take(|_| true);
+        record.keep(&mut taken, &[]);
+        assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
     }
 }

@@ -85,7 +85,7 @@ impl Victim {
     }
 }
 
-fn chips() -> DemoHost {
+pub(crate) fn chips() -> DemoHost {
     let host = host();
     host.add_class("chips", CLASS).unwrap();
     let links = host.root().join("dev/by-id");
@@ -209,7 +209,7 @@ fn what_replaced_a_device_meanwhile_is_not_taken_away(lab: &Lab) {
 
 /// A link on a file system that is read-only meanwhile. `boathook follow` gives back recorded
 /// rules that an update of the container takes away: one that was revoked is none of them.
-fn what_cannot_be_taken_away_keeps_no_rule(lab: &Lab) {
+pub(crate) fn what_cannot_be_taken_away_keeps_no_rule(lab: &Lab) {
     let host = chips();
     let victim = Victim::new(":", BundleBuilder::sys_admin);
     let running = victim.start(lab);

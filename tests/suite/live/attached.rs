@@ -82,7 +82,7 @@ fn seen(container: &Container<'_>) -> String {
     container.output(&["/bin/sh", "-c", list]).unwrap()
 }
 
-fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
+pub(super) fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.runc.create(&bundle).unwrap();
@@ -115,7 +115,7 @@ fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
 }
 
 /// The device that the container was started with is neither attached nor detached.
-fn what_the_hook_gave_stays(lab: &Lab) {
+pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
     let host = host();
     let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
     let bundle = bundle.env(DemoHost::VARIABLE, "npu-3").args([PATH, PAUSE]);

@@ -149,7 +149,7 @@ pub(crate) fn with_device(host: &DemoHost, device: &str) -> BundleBuilder {
     bundle.env(DemoHost::VARIABLE, device).args([PATH, PAUSE])
 }
 
-fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
+pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
     let host = followed();
     let device = host.device(3);
@@ -258,7 +258,7 @@ fn with_ports() -> (DemoHost, PathBuf) {
     (host, link)
 }
 
-fn links_and_names_stay_right(lab: &Lab) {
+pub(super) fn links_and_names_stay_right(lab: &Lab) {
     let (host, link) = with_ports();
     let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
     let bundle = bundle

@@ -1,6 +1,6 @@
 //! The kernel's operations on device programs, independent of system calls.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -14,6 +14,12 @@ use crate::sys::bpf::{self, About, Attachments, Insn, Scope};
 
 /// Name of our programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
+
+/// Whether the kernel will not show programs that are loaded now: it blinds them for every user.
+pub(crate) fn hides_new_programs() -> bool {
+    let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
+    harden.is_ok_and(|value| value.trim_ascii() == b"2")
+}
 
 /// The kernel's operations on device programs.
 pub(super) trait Kernel {

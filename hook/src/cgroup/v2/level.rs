@@ -30,8 +30,18 @@ enum Stop {
 }
 
 impl<K: Kernel> Level<'_, K> {
+    /// Whether the kernel hides one of its programs.
+    pub(super) fn hides(&self, kernel: &K) -> Result<bool, Errno> {
+        for id in kernel.query(&self.cgroup, Scope::Attached)?.ids {
+            if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Whether the cgroup belongs to the container alone.
-    fn is_own(&self) -> bool {
+    pub(super) fn is_own(&self) -> bool {
         self.at.owner == Owner::Container
     }
 

@@ -34,6 +34,7 @@ use super::spec_rules::SpecRules;
 use super::{Ancestor, CgroupDir, Owner};
 use crate::sys::bpf::Scope;
 use evaluator::NotUnderstood;
+pub(crate) use kernel::hides_new_programs;
 use kernel::{Kernel, Running};
 use level::Level;
 use rewrite::denied;
@@ -99,6 +100,26 @@ fn unless_unprivileged<K: Kernel, T>(
             source: errno,
         }),
     }
+}
+
+/// Whether the kernel hides a program of the container's own cgroups.
+pub(super) fn hides(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
+    hides_on(&Running, cgroup)
+}
+
+fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
+    let mut levels = open_levels(kernel, cgroup)?;
+    levels.retain(Level::is_own);
+    for level in levels {
+        let hides = level.hides(kernel).or_else(|errno| {
+            let none: Vec<()> = unless_unprivileged(kernel, level.at.dir, errno)?;
+            Ok(!none.is_empty())
+        });
+        if hides? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What the programs that decide for a cgroup deny of some rules, and how many of

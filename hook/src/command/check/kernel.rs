@@ -1,9 +1,8 @@
 //! What the kernel offers, and what this process may do with it.
 
-use std::fs;
 use std::path::Path;
 
-use crate::cgroup::DeviceCgroup;
+use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::command::finding::{Finding, Verdict};
 use crate::mount::KernelCalls;
 
@@ -82,10 +81,8 @@ fn cgroup_driver() -> Finding {
     Finding::new(Verdict::Ok, "cgroup driver", text)
 }
 
-/// At 2 the kernel blinds programs for every user and does not show them.
 fn jit_harden() -> Option<Finding> {
-    let value = fs::read_to_string("/proc/sys/net/core/bpf_jit_harden").ok()?;
-    (value.trim() == "2").then(|| {
+    hides_new_programs().then(|| {
         let text = "2: device programs cannot be read back and are regenerated from the \
                     container's spec; set 1 to have them kept as they are";
         Finding::new(Verdict::Warning, "net.core.bpf_jit_harden", text)

@@ -68,7 +68,7 @@ pub(super) fn replace(
     }
     let mut all = apply::rules_of(&plan);
     keep.extend(&all);
-    running.keep_missing(&mut plan, &[], &stale, &config.host_root)?;
+    running.keep_missing(&mut plan, &[], &stale, config)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.made.is_empty() && stale.rules.is_empty() {
         return Ok(false);

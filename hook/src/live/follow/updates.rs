@@ -13,9 +13,9 @@ use nix::Result;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use crate::cgroup::{self, DeviceCgroup, SpecRules};
+use crate::cgroup::{self, DeviceCgroup};
 use crate::live::record::{self, Record, Records};
-use crate::live::{LiveError, detach, lock};
+use crate::live::{LiveError, detach, hidden, lock};
 use crate::log;
 use crate::oci::Bundle;
 use crate::sys::deadline::{self, Deadline};
@@ -152,10 +152,12 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
         return Err(LiveError::Ended);
     }
     if let Some(cgroup) = cgroup?
-        && !cgroup.denied(&rules)?.rules.is_empty()
+        && !rules.is_empty()
+        && (cgroup.hides()? || !cgroup.denied(&rules)?.rules.is_empty())
     {
         let bundle = Bundle::read(&record.bundle)?;
-        let spec = SpecRules::of_container(&bundle.spec_devices.rules);
+        hidden::is_hidden(&cgroup, &record, &bundle, config)?;
+        let spec = hidden::spec(&record, &bundle);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }

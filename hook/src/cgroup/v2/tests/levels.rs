@@ -1,6 +1,7 @@
 //! Which programs are replaced, how, and the report about it.
 
 mod enclosing;
+mod hidden;
 mod refused;
 
 use std::cell::Cell;

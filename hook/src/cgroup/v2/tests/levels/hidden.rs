@@ -1,0 +1,69 @@
+//! A kernel that hides programs (`net.core.bpf_jit_harden=2`).
+
+use super::*;
+use crate::cgroup::v2::hides_on;
+
+#[test]
+fn only_the_containers_own_programs_are_made_again() {
+    for (hides, dir, expected) in [
+        (true, LEAF, true),
+        (true, POD, false),
+        (true, ROOT, false),
+        (false, LEAF, false),
+    ] {
+        let kernel = FakeKernel {
+            hides,
+            ..FakeKernel::default()
+        };
+        kernel.with(dir, ALLOW_MULTI, &[deny_everything()]);
+        let found = hides_on(&kernel, &cgroup(ROOT, LEAF)).unwrap();
+        assert_eq!(found, expected, "{hides} {dir}");
+    }
+}
+
+/// Nobody can see what another process may have in its cgroup, nor change it.
+#[test]
+fn without_privileges_nothing_counts_as_hidden() {
+    let kernel = FakeKernel {
+        hides: true,
+        open_fails: Some(Errno::EPERM),
+        ..FakeKernel::default()
+    };
+    kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
+    assert!(!hides_on(&kernel, &cgroup(ROOT, LEAF)).unwrap());
+    let kernel = FakeKernel {
+        is_privileged: true,
+        ..kernel
+    };
+    assert!(hides_on(&kernel, &cgroup(ROOT, LEAF)).is_err());
+}
+
+/// An attachment beside 184, which the hook gave, and 182 of the specification; its way back,
+/// and a device that takes its place.
+#[test]
+fn what_is_known_stays_however_often_a_program_is_made_again() {
+    let kernel = FakeKernel {
+        hides: true,
+        ..FakeKernel::default()
+    };
+    let spec = SpecRules::of_container(&[(&misc(182, "rw")).into()]);
+    let known = spec.and_allow(&[misc(184, "rw")]);
+    kernel.with(LEAF, ALLOW_MULTI, &[assembler::enforce(&known)]);
+    let cgroup = cgroup(ROOT, LEAF);
+    for (withdrawn, rules, allowed) in [
+        (&[][..], &[misc(183, "rw")][..], Some(183)),
+        (&[misc(183, "rw")], &[], None),
+        (&[misc(183, "rw")], &[misc(185, "rw")], Some(185)),
+    ] {
+        let required = Required {
+            rules,
+            withdrawn,
+            spec: &known,
+        };
+        change_on(&kernel, &cgroup, required).unwrap();
+        for minor in 182..=185 {
+            let expected = minor == 182 || minor == 184 || allowed == Some(minor);
+            assert_eq!(admits(&kernel, minor), expected, "{minor} {rules:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Containers whose device program the kernel hides (`net.core.bpf_jit_harden=2`). What it admits
+//! cannot be seen, and it cannot be changed but only made again, from all that the container may
+//! use. So the record must have all that the specification does not, or nothing is changed.
+
+use device_class::config::Config;
+use device_class::device::DeviceRule;
+
+use super::detach::rules;
+use super::record::Record;
+use super::{LiveError, Running};
+use crate::cgroup::{DeviceCgroup, SpecRules};
+use crate::oci::Bundle;
+use crate::planner::{self, Caller};
+
+/// Whether a container's program is hidden. An error: it is, and not all that it admits is known.
+pub(super) fn is_hidden(
+    cgroup: &DeviceCgroup,
+    record: &Record,
+    bundle: &Bundle,
+    config: &Config,
+) -> Result<bool, LiveError> {
+    if !cgroup.hides()? {
+        return Ok(false);
+    }
+    // What the host has of its devices today is not what it was given.
+    let was_given_nothing = || {
+        let mut bundle = bundle.clone();
+        bundle.attached.clear();
+        bundle.hooks.ours().next().is_none()
+            || planner::requests_nothing(&bundle, &Caller::User, config)
+    };
+    match record.whole || was_given_nothing() {
+        true => Ok(true),
+        false => Err(LiveError::Hidden),
+    }
+}
+
+/// What a program that is hidden is made again from, of a container that keeps `kept`.
+pub(super) fn spec(kept: &Record, bundle: &Bundle) -> SpecRules {
+    let withdrawn = kept.withdrawn.iter();
+    let withdrawn: Vec<_> = withdrawn.filter_map(|it| DeviceRule::parse(it)).collect();
+    let spec = SpecRules::of_container(&bundle.spec_devices.rules);
+    spec.and_deny(&withdrawn).and_allow(&rules(kept))
+}
+
+impl Running {
+    /// As [`is_hidden`].
+    pub(super) fn is_hidden(&self, config: &Config) -> Result<bool, LiveError> {
+        match self.cgroup()? {
+            Some(cgroup) => is_hidden(&cgroup, &self.record, &self.bundle, config),
+            None => Ok(false),
+        }
+    }
+
+    /// What its program is made from, if it is hidden and has to be made again.
+    pub(super) fn spec(&self, kept: &Record, config: &Config) -> Result<SpecRules, LiveError> {
+        match self.is_hidden(config)? {
+            true => Ok(spec(kept, &self.bundle)),
+            false => Ok(SpecRules::of_container(&self.bundle.spec_devices.rules)),
+        }
+    }
+
+    /// Whether a rule of a device that it gets is nowhere known, so that it may lack it. Not to
+    /// be asked of others: what is added for a device is taken away with it.
+    pub(super) fn is_unknown(&self, rule: &DeviceRule, in_spec: bool) -> bool {
+        let is_same = |known: &DeviceRule| known.number == rule.number;
+        let is_withdrawn = || {
+            let mut withdrawn = self.record.withdrawn.iter();
+            withdrawn.any(|it| DeviceRule::parse(it).is_some_and(|it| is_same(&it)))
+        };
+        !rules(&self.record).iter().any(is_same) && (!in_spec || is_withdrawn())
+    }
+}
