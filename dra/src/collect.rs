@@ -58,19 +58,19 @@ pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiv
     }
 }
 
-/// The same for one claim.
-pub(crate) async fn one(
+/// The same once, for some claims.
+pub(crate) async fn these(
     client: &Client,
     claims: &Claims,
-    uid: &ClaimUid,
+    uids: &[ClaimUid],
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
     let own = claims.clone();
     let (records, _) = spawn_blocking(move || own.prepared()).await??;
-    match records.iter().find(|record| record.uid == *uid) {
-        Some(record) => unused(client, claims, record, inventory).await,
-        None => Ok(()),
+    for record in records.iter().filter(|record| uids.contains(&record.uid)) {
+        unused(client, claims, record, inventory).await?;
     }
+    Ok(())
 }
 
 /// Unprepares a claim that the API server does not have, or has for no pod.

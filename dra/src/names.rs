@@ -31,6 +31,14 @@ pub fn share(device: &str, number: u16) -> String {
     format!("{start}{suffix}")
 }
 
+/// Whether a name is that of a share of a device.
+pub fn is_share(device: &str, name: &str) -> bool {
+    let number = name
+        .rsplit_once('-')
+        .and_then(|(_, number)| number.parse().ok());
+    number.is_some_and(|number| share(device, number) == name)
+}
+
 /// The name of a part of a device, made or not.
 pub fn part(
     device: &str,
@@ -101,6 +109,17 @@ mod tests {
         let id = |text: &str| DeviceId::try_from(text.to_owned()).unwrap();
         let names = ["a.b", "a:b", "A-b"].map(|text| device(&id(text), |_| true));
         assert!(names[0] != names[1] && names[1] != names[2], "{names:?}");
-        assert!(share(&long, 65_534).len() <= MAX_LABEL);
+        let shared = share(&long, 65_534);
+        assert!(shared.len() <= MAX_LABEL && is_share(&long, &shared));
+        assert!(is_share("a", "a-share-0"));
+        for other in [
+            "a",
+            "a-share-00",
+            "a-share-x",
+            "b-share-0",
+            "a-share-0-share-0",
+        ] {
+            assert!(!is_share("a", other), "{other}");
+        }
     }
 }

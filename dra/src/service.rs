@@ -68,9 +68,9 @@ impl Service {
         match prepare().await? {
             // The kubelet never unprepares a claim that it lost, as after a removal of its
             // directory.
-            Err(PrepareError::Held { uid, .. }) => {
+            Err(PrepareError::Held { uids, .. } | PrepareError::TooFew { uids, .. }) => {
                 let inventory = self.inventory.borrow().clone();
-                collect::one(&self.client, &self.claims, &uid, &inventory).await?;
+                collect::these(&self.client, &self.claims, &uids, &inventory).await?;
                 Ok(prepare().await??)
             }
             prepared => Ok(prepared?),

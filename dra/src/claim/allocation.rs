@@ -4,11 +4,13 @@ use device_class::name::excerpt;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceRequestAllocationResult, ResourceClaim,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
 
 use super::parameters::Parameters;
 use super::record::ClaimUid;
 use crate::names::DRIVER;
+use crate::slice::SHARES;
 
 /// Why a claim cannot be prepared, by what the API server has of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +46,8 @@ pub struct Granted {
     pub pool: String,
     pub device: String,
     pub share: Option<String>,
+    /// How many shares, if it is shared.
+    pub shares: u64,
     pub admin: bool,
     pub parameters: Parameters,
 }
@@ -68,6 +72,7 @@ pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, Al
             pool: result.pool.clone(),
             device: result.device.clone(),
             share: result.share_id.clone(),
+            shares: shares(result),
             admin: result.admin_access == Some(true),
             parameters: parameters(allocation, &result.request)?,
         })
@@ -82,6 +87,23 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
         .into_iter()
         .flatten()
         .filter(|result| result.driver == DRIVER)
+}
+
+/// How many shares are taken. What cannot be read takes all.
+fn shares(result: &DeviceRequestAllocationResult) -> u64 {
+    let consumed = result.consumed_capacity.iter().flatten();
+    let mut consumed = consumed.filter(|(name, _)| name.rsplit('/').next() == Some(SHARES));
+    let Some((_, Quantity(text))) = consumed.next() else {
+        return 1;
+    };
+    // The scheduler writes 2000 as `2k`.
+    let (number, unit) = match text.strip_suffix('k') {
+        Some(thousands) => (thousands, 1000),
+        None => (text.as_str(), 1),
+    };
+    number
+        .parse::<u64>()
+        .map_or(u64::MAX, |number| number.saturating_mul(unit))
 }
 
 fn main_request(request: &str) -> &str {

@@ -2,6 +2,7 @@
 //! those that are prepared, and the specifications by which engines find their devices.
 
 mod allocation;
+mod holds;
 mod making;
 mod parameters;
 mod prepare;

@@ -16,6 +16,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
 use super::allocation::{AllocationError, Granted, granted};
+use super::holds;
 use super::making::{Claimed, PartError, Workshop};
 use super::parameters::ParameterError;
 use super::record::{ClaimUid, Making, PreparedDevice, Record};
@@ -39,13 +40,30 @@ pub enum PrepareError {
     )]
     NoDevice { pool: String, device: String },
     /// The scheduler gives a device to one claim, unless it may be shared.
-    #[error("device {device} of pool {pool} is still prepared for the claim {holder}")]
+    #[error(
+        "device {device} of pool {pool} is still prepared for the claim {holder}: end the pod of \
+         that, or delete this one, so that it is scheduled again"
+    )]
     Held {
         pool: String,
         device: String,
-        /// `NAMESPACE/NAME`
+        /// `NAMESPACE/NAME`, of one.
         holder: String,
-        uid: ClaimUid,
+        uids: Vec<ClaimUid>,
+    },
+    #[error(
+        "device {device} of pool {pool} may be shared by {total}, and {used} shares are prepared \
+         for claims ({}): end the pod of one, or delete this one, so that it is scheduled again",
+        holders.join(", ")
+    )]
+    TooFew {
+        pool: String,
+        device: String,
+        total: u16,
+        used: u64,
+        /// `NAMESPACE/NAME` of each.
+        holders: Vec<String>,
+        uids: Vec<ClaimUid>,
     },
     #[error(transparent)]
     Part(#[from] PartError),
@@ -80,13 +98,11 @@ pub struct Claims {
 }
 
 /// A device that was allocated, as this node has it.
-struct Chosen<'a> {
-    granted: &'a Granted,
-    class: &'a ClassDevices,
+pub(super) struct Chosen<'a> {
+    pub(super) granted: &'a Granted,
+    pub(super) class: &'a ClassDevices,
     /// Its id, if nothing has to be made for it.
-    device: Option<PreparedDevice>,
-    /// What the claim has for itself by it: its name, and those of what shares room with it.
-    excludes: Vec<&'a str>,
+    pub(super) device: Option<PreparedDevice>,
 }
 
 impl Chosen<'_> {
@@ -135,15 +151,17 @@ impl Claims {
         };
         let _making = self.lock_classes(&record)?;
         let mut locked = self.store.lock()?;
-        let others = self.check_free(&record, &chosen)?;
+        let (mut others, unreadable) = self.store.all()?;
+        let before = others.iter().position(|other| other.uid == record.uid);
+        let before = before.map(|at| others.remove(at));
+        holds::check(&chosen, before.as_ref(), &others)?;
         self.store.write(&record)?;
         let mut inventory = Cow::Borrowed(inventory);
         if !made.is_empty() {
             drop(locked);
-            let (mut records, unreadable) = others;
-            records.push(record.clone());
+            others.push(record.clone());
             let claimed = Claimed {
-                records,
+                records: others,
                 unreadable,
             };
             for one in made {
@@ -182,26 +200,18 @@ impl Claims {
             device: granted.device.clone(),
         })?;
         granted.parameters.variables(&class.class)?;
-        let mut excludes = vec![granted.device.as_str()];
         let mut wholes = class.wholes.iter();
         let id = match named {
-            Named::Part(whole, part) => {
-                excludes.push(&whole.name);
-                granted.admin.then(|| part.made.clone()).flatten()
+            Named::Part(_, part) => granted.admin.then(|| part.made.clone()).flatten(),
+            Named::Device(device) => {
+                let is_whole = wholes.any(|one| one.name == granted.device);
+                (granted.admin || !is_whole).then(|| device.id.clone())
             }
-            Named::Device(device) => match wholes.find(|one| one.name == granted.device) {
-                Some(whole) => {
-                    excludes.extend(whole.names.iter().map(String::as_str));
-                    granted.admin.then(|| device.id.clone())
-                }
-                None => Some(device.id.clone()),
-            },
         };
         Ok(Chosen {
             granted,
             class,
             device: id.map(|id| prepared(granted, class, id)),
-            excludes,
         })
     }
 
@@ -212,39 +222,6 @@ impl Claims {
             .into_iter()
             .map(|class| self.store.lock_class(class));
         locked.collect()
-    }
-
-    /// The last line of defence: no other claim has one of the devices for itself. Returns
-    /// the other claims.
-    fn check_free(
-        &self,
-        record: &Record,
-        chosen: &[Chosen<'_>],
-    ) -> Result<(Vec<Record>, Unreadable), PrepareError> {
-        let (mut others, unreadable) = self.store.all()?;
-        others.retain(|other| other.uid != record.uid);
-        for other in &others {
-            let devices = other.devices.iter().filter(|one| !one.admin);
-            let devices = devices.map(|one| (&one.pool, &one.device, one.share.is_some()));
-            let making = other.making.iter();
-            let making = making.map(|one| (&one.pool, &one.device, false));
-            for (pool, device, is_shared) in devices.chain(making) {
-                let has_it = |own: &&Chosen<'_>| {
-                    let granted = own.granted;
-                    let both = granted.pool == *pool && own.excludes.contains(&device.as_str());
-                    both && !granted.admin && granted.share.is_none() && !is_shared
-                };
-                if let Some(own) = chosen.iter().find(has_it) {
-                    return Err(PrepareError::Held {
-                        pool: own.granted.pool.clone(),
-                        device: device.clone(),
-                        holder: other.title(),
-                        uid: other.uid.clone(),
-                    });
-                }
-            }
-        }
-        Ok((others, unreadable))
     }
 
     /// No container of the node uses the claim any more. One that is unknown is as it
@@ -328,6 +305,7 @@ fn prepared(granted: &Granted, class: &ClassDevices, id: DeviceId) -> PreparedDe
         class: class.class.name.clone(),
         id,
         share: granted.share.clone(),
+        shares: granted.shares,
         admin: granted.admin,
         parameters: granted.parameters.clone(),
     }

@@ -74,11 +74,23 @@ pub struct PreparedDevice {
     /// Which share of a device that several claims may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
+    /// How many shares that takes. Versions that did not record it gave away most often one.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shares: u64,
     /// Whether the claim only looks at it, and others may have it.
     #[serde(default)]
     pub admin: bool,
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
     pub parameters: Parameters,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_one(shares: &u64) -> bool {
+    *shares == 1
 }
 
 impl Record {
