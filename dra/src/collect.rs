@@ -80,6 +80,10 @@ async fn unused(
     record: &Record,
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
+    // Before the question: the answer may be of a time before a pod had it prepared.
+    let Some(seen) = claims.see(&record.uid)? else {
+        return Ok(());
+    };
     let api = Api::<ResourceClaim>::namespaced(client.clone(), &record.namespace);
     let found = api.get_opt(&record.name).await;
     let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
@@ -90,8 +94,12 @@ async fn unused(
             _ => return Ok(()),
         },
     };
-    let title = record.title();
-    tracing::info!("claim {title} is prepared, but {why}: removing what was prepared");
     let (claims, uid, inventory) = (claims.clone(), record.uid.clone(), inventory.clone());
-    Ok(spawn_blocking(move || claims.unprepare(&uid, &inventory)).await??)
+    let unprepare = move || claims.unprepare_seen(&uid, &seen, &inventory);
+    let title = record.title();
+    match spawn_blocking(unprepare).await?? {
+        true => tracing::info!("claim {title} was prepared, but {why}: removed what was prepared"),
+        false => tracing::info!("claim {title} was prepared anew meanwhile, and stays"),
+    }
+    Ok(())
 }

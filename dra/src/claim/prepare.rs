@@ -21,7 +21,7 @@ use super::making::{Claimed, PartError, Workshop};
 use super::parameters::ParameterError;
 use super::record::{ClaimUid, Making, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
-use super::store::{Locked, Store, StoreError, Unreadable};
+use super::store::{Locked, Seen, Store, StoreError, Unreadable};
 use crate::class_devices::{ClassDevices, Named};
 use crate::names;
 
@@ -231,12 +231,34 @@ impl Claims {
         uid: &ClaimUid,
         inventory: &[ClassDevices],
     ) -> Result<(), UnprepareError> {
+        self.unprepare_if(uid, || true, inventory).map(drop)
+    }
+
+    /// The same if a claim's record is still what was seen: a pod of which the API server did not
+    /// know then may have had it prepared since. Returns whether it was.
+    pub(crate) fn unprepare_seen(
+        &self,
+        uid: &ClaimUid,
+        seen: &Seen,
+        inventory: &[ClassDevices],
+    ) -> Result<bool, UnprepareError> {
+        self.unprepare_if(uid, || self.store.is_still(uid, seen), inventory)
+    }
+
+    /// Whether that is wanted is asked under each lock.
+    fn unprepare_if(
+        &self,
+        uid: &ClaimUid,
+        is_wanted: impl Fn() -> bool,
+        inventory: &[ClassDevices],
+    ) -> Result<bool, UnprepareError> {
         let read = || self.store.read(uid).ok().flatten();
         // Twice, because a preparation may be under way.
         let mut made = Vec::new();
         if let Some(record) = read().filter(|record| !record.making.is_empty()) {
             made = self.lock_classes(&record)?;
-            for one in read().into_iter().flat_map(|record| record.making) {
+            let under_way = read().filter(|_| is_wanted());
+            for one in under_way.into_iter().flat_map(|record| record.making) {
                 let class = inventory.iter().find(|class| class.class.name == one.class);
                 match class {
                     Some(class) => self.workshop.roll_back(class, &one.device)?,
@@ -250,10 +272,18 @@ impl Claims {
             }
         }
         let _locked = self.store.lock()?;
-        specification::remove(&self.cdi, uid)?;
-        self.store.remove(uid)?;
+        let is_wanted = is_wanted();
+        if is_wanted {
+            specification::remove(&self.cdi, uid)?;
+            self.store.remove(uid)?;
+        }
         drop(made);
-        Ok(())
+        Ok(is_wanted)
+    }
+
+    /// A claim's record as it is now.
+    pub(crate) fn see(&self, uid: &ClaimUid) -> Result<Option<Seen>, StoreError> {
+        self.store.see(uid)
     }
 
     /// The prepared claims, and the records that cannot be read.

@@ -1,8 +1,8 @@
 //! The records of prepared claims, a file each.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
@@ -36,6 +36,11 @@ pub struct Store {
 /// The right to change records and specifications, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Locked(#[expect(dead_code)] Flock<File>);
+
+/// A record as it was found. Each preparation makes another file of it, also of the same text;
+/// this one is open, so that no other can have its number.
+#[derive(Debug)]
+pub(crate) struct Seen(File);
 
 /// Claims whose records cannot be read, and why.
 pub type Unreadable = Vec<(ClaimUid, String)>;
@@ -123,6 +128,23 @@ impl Store {
             true => Ok(Some(record)),
             false => Err("it is of another claim or of a later version".to_owned()),
         }
+    }
+
+    /// A claim's record as it is now; `None` if there is none.
+    pub(super) fn see(&self, uid: &ClaimUid) -> Result<Option<Seen>, StoreError> {
+        let path = self.path(uid);
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::Io { path, error }),
+            Ok(file) => Ok(Some(Seen(file))),
+        }
+    }
+
+    /// Whether a claim's record is still that one.
+    pub(super) fn is_still(&self, uid: &ClaimUid, seen: &Seen) -> bool {
+        let number = |of: Metadata| (of.dev(), of.ino());
+        let now = fs::metadata(self.path(uid)).map(number);
+        now.is_ok_and(|now| seen.0.metadata().map(number).is_ok_and(|then| then == now))
     }
 
     /// Writes a record, whole or not at all.

@@ -264,6 +264,33 @@ async fn claims_that_nobody_has_are_collected() {
     );
 }
 
+/// The API server says of a claim that no pod may use it; before the driver acts on that, another
+/// instance prepares it for a pod that may.
+#[tokio::test]
+async fn a_claim_that_is_prepared_anew_is_not_collected() {
+    let mut node = Node::new(NPUS, 1).await;
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    node.allocate("b", "u-2", &[("r", "npu-0")]);
+    driver.prepare_one(A).await.unwrap();
+    let claims = "kubelet/plugins/boathook.dev/claims";
+    let [record, new] = ["json", "tmp"].map(|end| node.path(&format!("{claims}/u-1.{end}")));
+    let allocation = json!({"devices": {"results": [result("r", "npu-0")]}});
+    node.claim_of(&[], "a", "u-1", allocation);
+    node.server.when_read(&claim_path("a"), move || {
+        fs::copy(&record, &new).unwrap();
+        fs::rename(&new, &record).unwrap();
+    });
+    let b = ["n", "b", "u-2"];
+    let error = driver.prepare_one(b).await.unwrap_err().to_string();
+    assert!(error.contains("for the claim n/a"), "{error}");
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
+    // Nobody prepared it again before the next search.
+    driver.prepare_one(b).await.unwrap();
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-2.json"]);
+    assert_eq!(node.names(claims), ["u-2.json"]);
+}
+
 #[tokio::test]
 async fn many_claims_at_once() {
     let mut node = Node::new(NPUS, 200).await;

@@ -119,6 +119,12 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
+    /// Has something happen once between the reading of an object and the answer.
+    #[allow(dead_code, reason = "of one of the crates that use it")]
+    pub(crate) fn when_read(&self, path: &str, then: impl FnOnce() + Send + 'static) {
+        self.state.store().when_read = Some((Target::of_path(path), Box::new(then)));
+    }
+
     /// Drops the history of changes, as a compaction of etcd does.
     pub(crate) fn compact(&self) {
         self.state.store().compact();
@@ -163,7 +169,8 @@ async fn answer(state: &Arc<State>, request: Request) -> Response {
     match parameters.watch {
         true => watch(state, target, parameters),
         false if target.name.is_some() => {
-            let object = state.store().object(&target);
+            let (object, then) = state.store().read(&target);
+            then.into_iter().for_each(|then| then());
             json(object.ok_or((StatusCode::NOT_FOUND, "NotFound")))
         }
         false => {

@@ -63,11 +63,15 @@ fn slice_fault(slice: &Value) -> Option<String> {
     })
 }
 
+/// What happens before an answer.
+pub(crate) type Then = Box<dyn FnOnce() + Send>;
+
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) version: u64,
     pub(crate) lists: usize,
     pub(crate) writes: usize,
+    pub(crate) when_read: Option<(Target, Then)>,
     /// Fields of objects and of their devices that are not kept.
     pub(crate) dropped: Vec<String>,
     objects: BTreeMap<Target, Value>,
@@ -153,6 +157,11 @@ impl Store {
         }
         self.write(target, object);
         Ok(self.object(target).unwrap())
+    }
+
+    pub(crate) fn read(&mut self, target: &Target) -> (Option<Value>, Option<Then>) {
+        let then = self.when_read.take_if(|(of, _)| of == target);
+        (self.object(target), then.map(|(_, then)| then))
     }
 
     pub(crate) fn object(&self, target: &Target) -> Option<Value> {
