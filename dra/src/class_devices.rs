@@ -21,6 +21,9 @@ pub struct ClassDevices {
     pub names: Vec<String>,
     /// The devices that can be divided, or are.
     pub wholes: Vec<Whole>,
+    /// Whether it is known which of them containers have by the device plugin. If not, no claim
+    /// may get one.
+    pub is_known: bool,
 }
 
 /// A device that can be divided.
@@ -110,6 +113,7 @@ impl ClassDevices {
             found,
             names,
             wholes,
+            is_known: true,
         };
         (devices, warnings)
     }
@@ -121,7 +125,10 @@ impl ClassDevices {
             inventory: discover::devices(&self.class, &host),
             edits: self.found.edits.clone(),
         };
-        Ok(Self::new(self.class.clone(), found, root).0)
+        Ok(ClassDevices {
+            is_known: self.is_known,
+            ..Self::new(self.class.clone(), found, root).0
+        })
     }
 
     /// The devices.

@@ -25,8 +25,10 @@ pub(crate) struct Scanner {
     root: PathBuf,
     allocations: PluginAllocations,
     store: Store,
-    /// What they were when they could be read last.
-    held: Held,
+    /// What they were when they could be read last; `None`: they never could.
+    held: Option<Held>,
+    /// Why they cannot be read, as it was said last.
+    unreadable: Option<String>,
     inventory: watch::Sender<Inventory>,
 }
 
@@ -42,7 +44,8 @@ impl Scanner {
             host: HostWatcher::new(config, Server::Dra),
             allocations,
             store,
-            held: Held::default(),
+            held: None,
+            unreadable: None,
             inventory: watch::channel(Inventory::default()).0,
         };
         scanner.scan().await;
@@ -65,9 +68,21 @@ impl Scanner {
     }
 
     async fn scan(&mut self) {
-        match self.allocations.read().await {
-            Ok(held) => self.held = held,
-            Err(error) => tracing::warn!("what the plugin gave away may have changed: {error}"),
+        let unreadable = match self.allocations.read().await {
+            Ok(held) => {
+                self.held = Some(held);
+                None
+            }
+            Err(error) if self.held.is_some() => Some(format!(
+                "what the plugin gave away may have changed: {error}"
+            )),
+            Err(error) => Some(format!(
+                "no device is free for claims before it is known what the plugin gave away: {error}"
+            )),
+        };
+        if unreadable != self.unreadable {
+            unreadable.iter().for_each(|why| tracing::warn!("{why}"));
+            self.unreadable = unreadable;
         }
         let held = self.held.clone();
         let root = self.root.clone();
@@ -81,13 +96,16 @@ impl Scanner {
         let locks: Vec<(Option<Locked>, ClassName)> = locks.collect();
         let known = self.inventory.borrow().clone();
         let scanned = self.host.scan(move |judged| {
-            let (mut classes, warnings) = of(judged, &held, &root);
+            let (mut classes, warnings) = of(judged, held.as_ref(), &root);
             for (_, name) in locks.iter().filter(|(lock, _)| lock.is_none()) {
                 let is_it = |class: &&ClassDevices| class.class.name == *name;
                 let mut new = classes.iter_mut();
                 let new = new.find(|class| class.class.name == *name);
                 if let (Some(new), Some(known)) = (new, known.iter().find(is_it)) {
-                    *new = known.clone();
+                    *new = ClassDevices {
+                        is_known: new.is_known,
+                        ..known.clone()
+                    };
                 }
             }
             (classes, warnings)
@@ -132,7 +150,7 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
                 (shown((&whole.name, &of.whole)), parts)
             };
             let wholes: Vec<_> = class.wholes.iter().map(whole).collect();
-            Some((class.class.name.clone(), devices, wholes))
+            Some((class.class.name.clone(), class.is_known, devices, wholes))
         });
         each.collect()
     };
@@ -141,7 +159,7 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
 
 /// The devices of a scan, and what is left out. A device that a container still has by the
 /// device plugin must not be allocated again.
-fn of(judged: Judged<'_>, held: &Held, root: &Path) -> (Vec<ClassDevices>, Vec<String>) {
+fn of(judged: Judged<'_>, held: Option<&Held>, root: &Path) -> (Vec<ClassDevices>, Vec<String>) {
     let mut warnings = judged.warnings;
     let mut classes = Vec::new();
     for judged in judged.classes {
@@ -151,7 +169,7 @@ fn of(judged: Judged<'_>, held: &Held, root: &Path) -> (Vec<ClassDevices>, Vec<S
             control_nodes,
         } = judged;
         for device in &mut inventory.devices {
-            if device.is_healthy_in_parts() && held.has(device) {
+            if device.is_healthy_in_parts() && held.is_some_and(|held| held.has(device)) {
                 let resource = device.resource.as_str();
                 let reason =
                     format!("the kubelet says that a container still has it as {resource}");
@@ -163,7 +181,8 @@ fn of(judged: Judged<'_>, held: &Held, root: &Path) -> (Vec<ClassDevices>, Vec<S
             ..FoundEdits::default()
         };
         let found = Found { inventory, edits };
-        let (devices, faults) = ClassDevices::new(class.clone(), found, root);
+        let (mut devices, faults) = ClassDevices::new(class.clone(), found, root);
+        devices.is_known = held.is_some();
         let faults = faults.into_iter();
         warnings.extend(faults.map(|line| format!("{}: {line}", class.name)));
         classes.push(devices);

@@ -39,7 +39,7 @@ pub(super) fn published(
     name: &str,
     form: &Form,
 ) -> Vec<Published> {
-    let Some(taints) = taints(&device.health, form) else {
+    let Some(taints) = taints(class, &device.health, form) else {
         return Vec::new();
     };
     let one = |name: String| Published {
@@ -74,7 +74,7 @@ pub(super) fn published_whole(class: &ClassDevices, whole: &Whole, form: &Form) 
         device.consumes_counters = consumes(&whole.divisible.counters);
     }
     for (name, part) in whole.parts() {
-        let taints = taints(class.health(whole, part), form);
+        let taints = taints(class, class.health(whole, part), form);
         all.extend(taints.map(|taints| Published {
             name: name.to_owned(),
             attributes: Some(attributes::of_part(class, whole, part)),
@@ -103,16 +103,19 @@ fn counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
 }
 
 /// The taints of a device; `None`: it is left out.
-fn taints(health: &Health, form: &Form) -> Option<Option<Vec<DeviceTaint>>> {
+fn taints(class: &ClassDevices, health: &Health, form: &Form) -> Option<Option<Vec<DeviceTaint>>> {
+    let effect = match health.is_healthy() {
+        true if class.is_known => return Some(None),
+        // Those that use it may be right: they are not deleted.
+        true => "NoSchedule",
+        false => &form.effect,
+    };
     let taint = || DeviceTaint {
         key: format!("{DRIVER}/unhealthy"),
-        effect: form.effect.clone(),
+        effect: effect.to_owned(),
         ..DeviceTaint::default()
     };
-    match health.is_healthy() {
-        true => Some(None),
-        false => form.taints.then(|| Some(vec![taint()])),
-    }
+    form.taints.then(|| Some(vec![taint()]))
 }
 
 fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {

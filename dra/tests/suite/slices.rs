@@ -248,6 +248,31 @@ async fn devices_of_two_classes_on_one_root_have_the_same_attributes() {
     assert_eq!(published, wanted);
 }
 
+/// Whose containers have which devices may be known later; then nobody who has one is deleted.
+#[tokio::test]
+async fn while_it_is_unknown_what_the_plugin_gave_away_no_device_is_free() {
+    let mut node = Node::new(NPUS, 2).await;
+    node.options = vec!["--unhealthy=no-execute".to_owned()];
+    fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
+    let record = "kubelet/device-plugins/kubelet_internal_checkpoint";
+    node.write(record, "{");
+    let driver = node.start().await;
+    node.wait_devices("devices", |all| all.len() == 2).await;
+    for device in node.devices() {
+        let taint = &device["taints"][0];
+        assert!(
+            is_tainted(&device) && taint["effect"] == "NoSchedule",
+            "{taint}"
+        );
+    }
+    // For a pod that uses one it is as healthy as it is.
+    let health = driver.health().await.unwrap();
+    assert!(health.iter().all(|one| one.health == 1), "{health:?}");
+    fs::remove_file(node.path(record)).unwrap();
+    node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
+        .await;
+}
+
 /// What a container has by the device plugin is not offered again before it ends.
 #[tokio::test]
 async fn a_device_that_the_plugin_gave_away_has_a_taint() {
