@@ -2,6 +2,7 @@
 
 mod attributes;
 mod device;
+mod pause;
 mod plan;
 mod publisher;
 

@@ -14,6 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::pause::{FIRST, LONGEST, Pause};
 use super::plan::{Action, actions, pools};
 use super::{Form, Pool};
 use crate::api_error;
@@ -23,10 +24,6 @@ use crate::names::DRIVER;
 
 /// How long to wait for further changes of devices after one.
 const SETTLE: Duration = Duration::from_millis(200);
-
-/// The waits after failures, which double.
-const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
 
 /// The publisher of one node's slices.
 pub struct Publisher {
@@ -78,7 +75,9 @@ impl Publisher {
         let mut events = watcher(api, config).default_backoff().boxed();
         let (mut listed, mut is_listed) = (BTreeMap::new(), false);
         let mut failures = 0;
-        let mut due = None;
+        let (mut due, mut pause) = (None, Pause::new());
+        // Whether what is wanted may have changed since it was written last.
+        let mut is_new = true;
         loop {
             tokio::select! {
                 event = events.next() => match event {
@@ -89,15 +88,15 @@ impl Publisher {
                     Some(Ok(Event::InitDone)) => {
                         self.present = std::mem::take(&mut listed);
                         is_listed = true;
-                        due = Some(Instant::now());
+                        due = Some(pause.end(Instant::now()));
                     }
                     Some(Ok(Event::Apply(slice))) => {
                         self.present.insert(slice.name_any(), slice);
-                        due = due.or(Some(Instant::now()));
+                        due = due.or(Some(pause.end(Instant::now())));
                     }
                     Some(Ok(Event::Delete(slice))) => {
                         self.present.remove(&slice.name_any());
-                        due = due.or(Some(Instant::now()));
+                        due = due.or(Some(pause.end(Instant::now())));
                     }
                     Some(Err(error)) => {
                         let error = anyhow::Error::from(error);
@@ -110,13 +109,24 @@ impl Publisher {
                         return;
                     }
                     sleep(SETTLE).await;
-                    due = due.or(Some(Instant::now()));
+                    is_new = true;
+                    // Not before the end of a wait after a failure.
+                    due = due.filter(|_| failures > 0).or(Some(Instant::now()));
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_listed && due.is_some() => {
+                    is_new |= inventory.has_changed().unwrap_or(false);
                     let wanted = inventory.borrow_and_update().clone();
                     due = match self.reconcile(&wanted).await {
-                        Ok(()) => {
+                        Ok(wrote) => {
                             failures = 0;
+                            let is_answer = !std::mem::take(&mut is_new);
+                            if wrote && let Some(longer) = pause.wrote(Instant::now(), is_answer) {
+                                tracing::warn!(
+                                    "somebody else changes resource slices that were just \
+                                     written, perhaps another version of this driver: the next \
+                                     answer not before {longer:?}"
+                                );
+                            }
                             None
                         }
                         Err(error) => {
@@ -132,7 +142,9 @@ impl Publisher {
         }
     }
 
-    async fn reconcile(&mut self, inventory: &Inventory) -> Result<(), kube::Error> {
+    /// Returns whether anything had to be written.
+    async fn reconcile(&mut self, inventory: &Inventory) -> Result<bool, kube::Error> {
+        let mut wrote = false;
         // A second time if the API server does not keep what is sent, and no more: what it
         // changes otherwise is accepted.
         for _ in 0..3 {
@@ -141,6 +153,7 @@ impl Publisher {
             let form = self.form.clone();
             for action in actions(&self.node, &wanted, &present) {
                 self.perform(action).await?;
+                wrote = true;
                 // What follows would be of the old form.
                 if self.form != form {
                     break;
@@ -148,10 +161,10 @@ impl Publisher {
             }
             if self.form == form {
                 self.published(&wanted);
-                return Ok(());
+                return Ok(wrote);
             }
         }
-        Ok(())
+        Ok(wrote)
     }
 
     fn published(&self, pools: &[Pool]) {

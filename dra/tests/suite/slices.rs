@@ -1,7 +1,7 @@
 //! What the scheduler is told.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -111,6 +111,30 @@ async fn deleted_slices_are_published_again() {
         node.wait_devices("again", |devices| devices.len() == 2)
             .await;
     }
+}
+
+/// Another version of the driver may want other slices, and answer at once.
+#[tokio::test]
+async fn who_changes_slices_back_and_forth_is_answered_less_and_less_often() {
+    let mut node = Node::new(NPUS, 1).await;
+    node.start().await;
+    let index = |node: &Node| node.devices()[0]["attributes"]["index"]["int"].clone();
+    node.wait_devices("a device", |devices| devices.len() == 1)
+        .await;
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(6) {
+        if index(&node) == 0 {
+            let mut other = node.slices()[0].clone();
+            other["spec"]["devices"][0]["attributes"]["index"]["int"] = json!(7);
+            let name = other["metadata"]["name"].as_str().unwrap().to_owned();
+            node.server.put(&format!("{SLICES}/{name}"), other);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // The first, and answers after 1, 2 and 4 s.
+    let writes = node.server.writes();
+    assert!((2..=5).contains(&writes), "{writes}");
+    wait("an answer", || index(&node) == 0).await;
 }
 
 #[tokio::test]
