@@ -108,15 +108,17 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 # Debian's name of the architecture of test-vm's machines.
 ARCH = $(if $(filter aarch64-%,$(TARGET)),arm64,amd64)
 VM_TARGET = $(if $(filter arm64,$(ARCH)),aarch64,x86_64)-unknown-linux-gnu
+VM_PROGRAMS = $(abspath $(or $(CARGO_TARGET_DIR),target))/$(VM_TARGET)/release/programs
 
 test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-vm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
 test-vm: ## Use devices of real drivers in virtual machines (as root; long); KERNELS="5.10 6.1 6.12 newest" CASES="camera rdma" ARCH=arm64
 	scripts/install-test-packages kmod debootstrap busybox-static e2fsprogs debian-archive-keyring \
 		$(if $(filter arm64,$(ARCH)),qemu-system-arm gcc-aarch64-linux-gnu libc6-dev-arm64-cross,qemu-system-x86)
-	scripts/build-programs release $(VM_TARGET) hook node
+	scripts/build-programs release $(VM_TARGET)
+	scripts/test-program boathook-dra suite $(VM_TARGET) $(VM_PROGRAMS)/dra-suite
 	BOATHOOK_VM_ARCH=$(ARCH) BOATHOOK_VM_KERNELS="$(KERNELS)" BOATHOOK_VM_CASES="$(CASES)" \
-		BOATHOOK_TESTS_PROGRAMS=$(abspath $(or $(CARGO_TARGET_DIR),target))/$(VM_TARGET)/release/programs \
+		BOATHOOK_TESTS_PROGRAMS=$(VM_PROGRAMS) \
 		cargo test --package boathook-tests --test suite vm::containers -- --ignored --nocapture
 
 attacks: ## Attack the host by every variation, and races for a thousand rounds (as root; long)

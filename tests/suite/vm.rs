@@ -4,6 +4,7 @@
 mod boot;
 mod case;
 mod devices;
+mod follow;
 mod host;
 mod pci;
 mod rdma;
@@ -26,6 +27,7 @@ fn all_cases() -> Vec<Case> {
     [
         devices::CASES,
         usb::CASES,
+        follow::CASES,
         rdma::CASES,
         pci::CASES,
         host::CASES,

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::node::{NPUS, Node, unprepare, wait};
 use crate::parts::name;
 
-const CLASS: &str = "sriov-vfio-parts";
+pub(crate) const CLASS: &str = "sriov-vfio-parts";
 const CARD: &str = "0000:3b:00.0";
 const COUNT: usize = 4;
 const VF: &str = "0000-3b-00-0-vf-2";
@@ -124,11 +124,8 @@ fn step(sys: &Path, orders: &mut Orders) {
     }
 }
 
-async fn host() -> Option<Node> {
-    if !nix::unistd::geteuid().is_root() {
-        skip::report("functions of a network card", "needs root");
-        return None;
-    }
+/// A node with the shipped class, and those that it extends, after a change of their texts.
+pub(crate) async fn node(change: impl Fn(&str) -> String) -> Node {
     let node = Node::new(NPUS, 0).await;
     fs::remove_file(node.path("classes/npu.toml")).unwrap();
     for (class, text) in [
@@ -145,8 +142,17 @@ async fn host() -> Option<Node> {
             include_str!("../../../device-class/classes/sriov-vfio-parts.toml"),
         ),
     ] {
-        node.write(&format!("classes/{class}.toml"), text);
+        node.write(&format!("classes/{class}.toml"), &change(text));
     }
+    node
+}
+
+async fn host() -> Option<Node> {
+    if !nix::unistd::geteuid().is_root() {
+        skip::report("functions of a network card", "needs root");
+        return None;
+    }
+    let node = node(str::to_owned).await;
     node.configure("[class.sriov-vfio-parts]\nenabled = true\nserve = 'dra'\n");
     let sys = node.path("host/sys");
     let card = devices(&sys).join(CARD);

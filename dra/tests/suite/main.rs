@@ -18,6 +18,7 @@ mod parameters;
 mod parts;
 mod parts_faults;
 mod pod_resources;
+mod real_functions;
 mod shares;
 mod slices;
 mod sysfs;

@@ -108,7 +108,10 @@ impl Node {
 
     /// What the driver is started with.
     fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-dra"));
+        let mut command = Command::new(match std::env::var_os("BOATHOOK_TESTS_PROGRAMS") {
+            Some(directory) => Path::new(&directory).join("boathook-dra"),
+            None => env!("CARGO_BIN_EXE_boathook-dra").into(),
+        });
         command
             .args(["run", "--node-name", "worker", "--rescan", "1"])
             .args(["--pod-uid", &self.instance, "--pod-name", POD])

@@ -15,8 +15,9 @@ use crate::{binaries, scratch};
 pub struct Payload(TempDir);
 
 impl Payload {
-    /// The release at `/root/boathook`, as its archive has it, and the programs of
-    /// `tests/programs/vm` at `/root/programs`.
+    /// The release at `/root/boathook`, as its archive has it, the programs of
+    /// `tests/programs/vm` at `/root/programs`, and in `/root/dra` the DRA driver with
+    /// `dra-suite`, its own tests.
     pub fn new() -> Result<Self> {
         let payload = Self(scratch::directory("payload")?);
         let root = payload.0.path().join("tree/root");
@@ -33,6 +34,13 @@ impl Payload {
             .arg(binaries::source_tree().join("tests/programs/vm"))
             .arg(root.join("programs"));
         Captured::run(&mut programs)?.success()?;
+        let mut claims = Command::new("install");
+        claims
+            .args(["-D", "-t"])
+            .arg(root.join("dra"))
+            .arg(binaries::program("boathook-dra")?)
+            .arg(binaries::program("dra-suite")?);
+        Captured::run(&mut claims)?.success()?;
         let mut tar = Command::new("tar");
         tar.args(["--owner=0", "--group=0", "-cf"])
             .arg(payload.archive())

@@ -25,6 +25,15 @@ pub(super) const CASES: &[Case] = &[
         ],
         test: function,
     },
+    Case {
+        name: "sr-iov-claim",
+        modules: &[
+            "vfio_iommu_type1 allow_unsafe_interrupts=1",
+            "vfio-pci",
+            "nvme",
+        ],
+        test: claim,
+    },
 ];
 
 /// A card is handed to a container.
@@ -42,6 +51,15 @@ fn function(vm: &mut Vm) -> Result<String> {
     hand_over(vm, "/sys/bus/pci/devices/*/virtfn1", "1b36:0010")?;
     vm.run("echo 0 >$(echo /sys/bus/pci/devices/*/sriov_numvfs)")?;
     Ok("a container reads the configuration space of a function".to_string())
+}
+
+/// A claim has `boathook-dra` make functions: a test of its own suite, in this machine.
+fn claim(vm: &mut Vm) -> Result<String> {
+    let seen = vm.run(
+        "BOATHOOK_TESTS_PROGRAMS=/root/dra /root/dra/dra-suite --ignored --nocapture real_functions::",
+    )?;
+    expect(&seen, "1 passed")?;
+    Ok("a claim makes functions, and a container uses the one that it has".to_string())
 }
 
 /// Binds a device to vfio-pci, and has a container read its ids.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::vm::Vm;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::case::{Case, expect, wait_for};
 
@@ -31,6 +31,13 @@ pub(super) const CASES: &[Case] = &[
         test: reader,
     },
 ];
+
+/// The port, for QEMU's monitor to plug in again.
+pub(super) fn port() -> Value {
+    json!({
+        "driver": "usb-serial", "id": "port", "chardev": "line", "always-plugged": true, "bus": "usb.0", "port": "1",
+    })
+}
 
 /// Bytes go through to the other end of the line, and back.
 fn serial(vm: &mut Vm) -> Result<String> {
@@ -79,10 +86,7 @@ fn replugged(vm: &mut Vm) -> Result<String> {
     let refused = vm
         .run("! full -e SERIAL_VISIBLE_DEVICES=serial-1-1:1.0 -- true 2>/dev/null; boathook log")?;
     expect(&refused, "serial-1-1:1.0")?;
-    let port = json!({
-        "driver": "usb-serial", "id": "port", "chardev": "line", "always-plugged": true, "bus": "usb.0", "port": "1",
-    });
-    vm.monitor("device_add", port)?;
+    vm.monitor("device_add", port())?;
     wait_for(vm, DEVICES, &plugged)?;
     talk(vm, "--device devices.boathook.dev/serial=serial-1-1:1.0")?;
     vm.run("systemctl stop plugin; cp /run/config.toml /etc/boathook/config.toml")?;
