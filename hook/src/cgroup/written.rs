@@ -8,6 +8,26 @@ use std::path::{Path, PathBuf};
 use super::{DeviceCgroup, Owner};
 
 impl DeviceCgroup {
+    /// Its path in its hierarchy.
+    pub(crate) fn path(&self) -> &Path {
+        let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
+        &cgroup.path
+    }
+
+    /// The cgroup at `path` if this one is below it: a container's process may move deeper into
+    /// its own, whose rules stay where they are.
+    #[must_use]
+    pub(crate) fn up_to(mut self, path: &Path) -> Self {
+        let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
+        if !path.as_os_str().is_empty() && cgroup.path.starts_with(path) {
+            while cgroup.path != path && cgroup.dir != cgroup.mount {
+                cgroup.path.pop();
+                cgroup.dir.pop();
+            }
+        }
+        self
+    }
+
     /// The directories of the container's own cgroups.
     pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;

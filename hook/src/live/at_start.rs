@@ -11,7 +11,7 @@ use super::detach;
 use super::lock;
 use super::made::Made;
 use super::record::{self, Device, Record, Records, Rule};
-use crate::cgroup::hides_new_programs;
+use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};
 
@@ -82,7 +82,8 @@ pub(crate) fn write_at_start(
         id: state.id.clone(),
         pid: state.pid,
         started: container::start_time_of(state.pid).unwrap_or_default(),
-        bundle: state.bundle.clone(),
+        bundle: bundle.directory.clone(),
+        cgroup: super::cgroup_path(DeviceCgroup::of(state.pid)),
         whole: hides || !is_twice,
         ..Record::default()
     });
@@ -91,4 +92,43 @@ pub(crate) fn write_at_start(
     records.save(&record)?;
     record::prune(root);
     Ok(detach::rules(&record))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use injection_plan::plan::Grant;
+
+    use super::*;
+
+    /// crun may say its working directory.
+    #[test]
+    fn the_bundle_is_where_the_configuration_was_read() {
+        let top = tempfile::tempdir().unwrap();
+        fs::create_dir(top.path().join("run")).unwrap();
+        let config = r#"{"root": {"path": "rootfs"}}"#;
+        fs::write(top.path().join("config.json"), config).unwrap();
+        let me = std::process::id();
+        let rootfs = top.path().join("rootfs");
+        let said = format!(
+            r#"{{"ociVersion":"1.0","id":"c1","status":"created","pid":{me},"bundle":"/","root":{rootfs:?}}}"#
+        );
+        let state = State::read(said.as_bytes()).unwrap();
+        let bundle = Bundle::of(&state).unwrap();
+        let mut plan = InjectionPlan::default();
+        plan.grants.push(Grant {
+            class: "chips".to_owned(),
+            devices: vec!["chip-0".to_owned()],
+            available: 1,
+            asked_by: String::new(),
+            authorized_by: String::new(),
+            follow: true,
+        });
+        write_at_start(&state, &bundle, &plan, top.path()).unwrap();
+        let [record] = &record::all(top.path())[..] else {
+            panic!("one record");
+        };
+        assert_eq!(record.bundle, top.path());
+    }
 }

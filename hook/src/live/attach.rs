@@ -178,7 +178,8 @@ impl Running {
     }
 
     pub(super) fn cgroup(&self) -> Result<Option<DeviceCgroup>, LiveError> {
-        Ok(DeviceCgroup::of_member(&self.namespace.cgroups()?)?)
+        let found = DeviceCgroup::of_member(&self.namespace.cgroups()?)?;
+        Ok(found.map(|cgroup| cgroup.up_to(&self.record.cgroup)))
     }
 }
 
@@ -323,11 +324,8 @@ impl Running {
 }
 
 /// The rules of steps, with the devices that they are for.
-pub(super) fn rules_of_steps<'s>(
-    steps: impl IntoIterator<Item = &'s InjectionStep>,
-) -> impl Iterator<Item = Rule> {
-    let steps = steps.into_iter();
-    steps.filter_map(|step| match &step.action {
+pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
+    steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(Rule {
             rule: rule.to_string(),
             why: step.why.split(", ").map(str::to_owned).collect(),

@@ -5,7 +5,7 @@ use device_class::device::DeviceRule;
 
 use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
-use super::record::{Device, Record, Rule};
+use super::record::{Device, Record, Rule, parsed};
 use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::container::ContainerRoot;
@@ -72,12 +72,7 @@ pub(crate) fn detach(
         keep = apply::rules_of(&plan);
         record.keep(&mut taken, &plan.steps);
     }
-    keep.extend(
-        record
-            .rules
-            .iter()
-            .filter_map(|it| DeviceRule::parse(&it.rule)),
-    );
+    keep.extend(rules(&record));
     deadline.cancel();
     let warnings = match take_back(&running, &taken, &keep, &record, config) {
         Ok(warnings) => warnings,
@@ -195,8 +190,5 @@ pub(super) fn undo(record: &Record, root: &ContainerRoot) -> Result<(), LiveErro
 }
 
 pub(super) fn rules(record: &Record) -> Vec<DeviceRule> {
-    let rules = record.rules.iter();
-    rules
-        .filter_map(|rule| DeviceRule::parse(&rule.rule))
-        .collect()
+    parsed(&record.rules)
 }

@@ -5,8 +5,7 @@
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 
-use super::detach::rules;
-use super::record::Record;
+use super::record::{Record, Rule, parsed};
 use super::{LiveError, Running};
 use crate::cgroup::{DeviceCgroup, SpecRules};
 use crate::oci::Bundle;
@@ -24,10 +23,10 @@ pub(super) fn is_hidden(
     }
     // What the host has of its devices today is not what it was given.
     let was_given_nothing = || {
-        let mut bundle = bundle.clone();
-        bundle.attached.clear();
+        // Read again: without what is attached.
+        let as_started = Bundle::read(&bundle.directory);
         bundle.hooks.ours().next().is_none()
-            || planner::requests_nothing(&bundle, &Caller::User, config)
+            || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
     };
     match record.whole || was_given_nothing() {
         true => Ok(true),
@@ -37,10 +36,9 @@ pub(super) fn is_hidden(
 
 /// What a program that is hidden is made again from, of a container that keeps `kept`.
 pub(super) fn spec(kept: &Record, bundle: &Bundle) -> SpecRules {
-    let withdrawn = kept.withdrawn.iter();
-    let withdrawn: Vec<_> = withdrawn.filter_map(|it| DeviceRule::parse(it)).collect();
     let spec = SpecRules::of_container(&bundle.spec_devices.rules);
-    spec.and_deny(&withdrawn).and_allow(&rules(kept))
+    let spec = spec.and_deny(&parsed(&kept.withdrawn));
+    spec.and_allow(&parsed(&kept.rules))
 }
 
 impl Running {
@@ -63,11 +61,7 @@ impl Running {
     /// Whether a rule of a device that it gets is nowhere known, so that it may lack it. Not to
     /// be asked of others: what is added for a device is taken away with it.
     pub(super) fn is_unknown(&self, rule: &DeviceRule, in_spec: bool) -> bool {
-        let is_same = |known: &DeviceRule| known.number == rule.number;
-        let is_withdrawn = || {
-            let mut withdrawn = self.record.withdrawn.iter();
-            withdrawn.any(|it| DeviceRule::parse(it).is_some_and(|it| is_same(&it)))
-        };
-        !rules(&self.record).iter().any(is_same) && (!in_spec || is_withdrawn())
+        let has = |rules: &[Rule]| parsed(rules).iter().any(|it| it.number == rule.number);
+        !has(&self.record.rules) && (!in_spec || has(&self.record.withdrawn))
     }
 }

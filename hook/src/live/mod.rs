@@ -24,7 +24,7 @@ use device_class::config::Config;
 use nix::errno::Errno;
 
 use crate::apply::ApplyError;
-use crate::cgroup::CgroupError;
+use crate::cgroup::{CgroupError, DeviceCgroup};
 use crate::container::{self, ContainerNamespace, ContainerRoot};
 use crate::mount::{self, KernelCalls};
 use crate::oci::{Bundle, BundleError};
@@ -158,6 +158,7 @@ impl Running {
             pid: found.pid,
             started,
             bundle: found.bundle.clone(),
+            cgroup: cgroup_path(DeviceCgroup::of_member(&namespace.cgroups()?)),
             ..Record::default()
         });
         Ok(Running {
@@ -185,6 +186,15 @@ impl Running {
         &self,
         work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
     ) -> Result<Vec<String>, LiveError> {
+        let mut work = Some(work);
+        self.run(&mut |notes| work.take().map_or(Ok(()), |work| work(notes)))
+    }
+
+    /// Once for all kinds of work: the program is smaller.
+    fn run(
+        &self,
+        work: &mut dyn FnMut(&mut Vec<String>) -> Result<(), LiveError>,
+    ) -> Result<Vec<String>, LiveError> {
         let answer = sys::process::in_child(deadline::LIMIT, || {
             let _deadline = Deadline::start(deadline::SECONDS);
             let mut notes = Vec::new();
@@ -206,6 +216,11 @@ impl Running {
         let resolver = self.calls.resolver();
         Ok(self.namespace.enter(&self.bundle.tmpfs, resolver)?)
     }
+}
+
+fn cgroup_path(found: Result<Option<DeviceCgroup>, CgroupError>) -> PathBuf {
+    let path = |cgroup: DeviceCgroup| cgroup.path().to_owned();
+    found.ok().flatten().map(path).unwrap_or_default()
 }
 
 /// Whether the container of a record still runs.

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::ops::Not;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,17 +33,20 @@ pub(crate) struct Record {
     pub(crate) pid: i32,
     pub(crate) started: u64,
     pub(crate) bundle: PathBuf,
+    /// The path of its cgroup before its processes could move deeper.
+    #[serde(default)]
+    pub(crate) cgroup: PathBuf,
     pub(crate) devices: Vec<Device>,
     /// The device rules that the container did not have.
     pub(crate) rules: Vec<Rule>,
     pub(crate) made: Vec<Made>,
     /// Whether it has all device rules that the hook gave at the container's start and that its
     /// specification does not have.
-    #[serde(default, skip_serializing_if = "Not::not")]
+    #[serde(default)]
     pub(crate) whole: bool,
     /// Device rules of the specification that were taken away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) withdrawn: Vec<String>,
+    pub(crate) withdrawn: Vec<Rule>,
     /// By class and device: what its programs were told to have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) told: BTreeMap<String, BTreeSet<Told>>,
@@ -74,6 +76,14 @@ pub(crate) struct Rule {
     /// The devices or the class that it is for. None: it stays.
     #[serde(rename = "for")]
     pub(crate) why: Vec<String>,
+}
+
+/// Rules without what they are for.
+pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
+    let rules = rules.iter();
+    rules
+        .filter_map(|rule| DeviceRule::parse(&rule.rule))
+        .collect()
 }
 
 impl Record {
@@ -111,7 +121,8 @@ impl Record {
             }
         }
         for rule in rules {
-            self.withdrawn.retain(|withdrawn| *withdrawn != rule.rule);
+            self.withdrawn
+                .retain(|withdrawn| withdrawn.rule != rule.rule);
             match self.rules.iter_mut().find(|known| known.rule == rule.rule) {
                 Some(known) => merge(&mut known.why, rule.why),
                 None => self.rules.push(rule),
@@ -133,7 +144,7 @@ impl Record {
             let rule = DeviceRule::parse(&stale.rule);
             rule.is_some_and(|rule| spec.names(rule.number))
         });
-        self.withdrawn.extend(named.map(|rule| rule.rule.clone()));
+        self.withdrawn.extend(named.cloned());
     }
 
     /// Takes devices out, with what was only for them, which is returned as a record.
@@ -171,7 +182,7 @@ impl Record {
             let mut devices = self.devices.iter();
             devices.any(|it| it.device == why || it.class == why)
         };
-        let of_attached = |step: &&InjectionStep| step.why.split(", ").any(is_attached);
+        let of_attached = |step: &&InjectionStep| step.why.split(", ").any(&is_attached);
         let used: Vec<_> = steps.iter().filter(of_attached).collect();
         let (kept, gone) = taken
             .made
@@ -179,7 +190,10 @@ impl Record {
             .partition(|made| used.iter().any(|step| made.is_of(step)));
         taken.made = gone;
         self.made.extend::<Vec<Made>>(kept);
-        for rule in rules_of_steps(used) {
+        for rule in rules_of_steps(steps) {
+            if !rule.why.iter().any(|why| is_attached(why)) {
+                continue;
+            }
             let mut rules = taken.rules.iter();
             if let Some(at) = rules.position(|taken| taken.rule == rule.rule) {
                 taken.rules.swap_remove(at);
@@ -195,6 +209,7 @@ impl Record {
             pid: self.pid,
             started: self.started,
             bundle: self.bundle.clone(),
+            cgroup: self.cgroup.clone(),
             ..Record::default()
         }
     }

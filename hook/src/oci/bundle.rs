@@ -19,6 +19,8 @@ use super::{State, capped, devices, open_regular};
 /// What a hook needs of a container's config.json.
 #[derive(Debug, Clone)]
 pub struct Bundle {
+    /// Where its config.json is.
+    pub directory: PathBuf,
     pub env: Environment,
     pub annotations: BTreeMap<String, String>,
     /// The container's root, as a path on the host.
@@ -192,11 +194,7 @@ impl Bundle {
     pub fn of(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let directory = Self::directories(state).find(|it| it.join(NAME).exists());
-        let directory = directory.unwrap_or(&state.bundle);
-        if is_everyones(directory) {
-            return Err(BundleError::Everyones(directory.to_owned()));
-        }
-        let mut bundle = Bundle::read(directory)?;
+        let mut bundle = Bundle::read(directory.unwrap_or(&state.bundle))?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
         }
@@ -209,7 +207,11 @@ impl Bundle {
         iter::once(&*state.bundle).chain(root.and_then(Path::parent))
     }
 
+    /// The bundle in a directory that not everyone may write to.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
+        if is_everyones(directory) {
+            return Err(BundleError::Everyones(directory.to_owned()));
+        }
         let path = directory.join(NAME);
         let file = open_regular(&path).and_then(|file| capped(file, Self::MAX));
         match file {
@@ -236,6 +238,7 @@ impl Bundle {
             .unwrap_or_default();
         let linux = config.linux.unwrap_or_default();
         Ok(Bundle {
+            directory: directory.to_owned(),
             env,
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
@@ -295,6 +298,8 @@ mod tests {
             mode(0o1777);
             let refused = Bundle::of(&state(bundle, root)).unwrap_err().to_string();
             assert!(refused.starts_with("everyone may write to "), "{refused}");
+            let read = Bundle::read(everyones.path()).unwrap_err().to_string();
+            assert_eq!(read, refused);
             mode(0o755);
             Bundle::of(&state(bundle, root)).unwrap();
         }

@@ -95,6 +95,14 @@ pub(crate) fn in_child(
 
 /// Starts a child process that does `work`, for as long as `limit`.
 pub(crate) fn start_child(limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
+    let mut work = Some(work);
+    start(limit, &mut || {
+        work.take().map(|work| work()).unwrap_or_default()
+    })
+}
+
+/// Once for all kinds of work: the program is smaller.
+fn start(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
     let (answer, mut written) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         (File::from(read), File::from(write))

@@ -13,6 +13,7 @@ use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::patience::wait_until;
 use harness::probe::{Access, Questions};
+use harness::rootfs::Rootfs;
 use harness::runc::Container;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::socket::{
@@ -20,13 +21,13 @@ use nix::sys::socket::{
 };
 use nix::sys::stat::makedev;
 
-use super::live_containers::{Victim, may_make};
+use super::live_containers::{self, Victim, may_make};
 use super::long;
 use crate::lab::{Lab, on_each_cgroup_version, with_lab};
 use crate::live::follow::{
     Follower, followed, may_open, plug_in, tell, unplug, wait_for, with_device,
 };
-use crate::live::{done, reads, records, started};
+use crate::live::{done, plain, reads, records, started};
 
 on_each_cgroup_version!(
     a_device_that_flaps_is_looked_at_more_and_more_seldom,
@@ -202,6 +203,34 @@ fn what_is_lost_meanwhile_is_given_back_later() {
         assert!(wait_until(|| follower.has_said("does not end") == 1));
         assert!(!may_open(&running, &host, 3));
         drop(lock);
+        assert!(wait_until(|| may_open(&running, &host, 3)));
+    });
+}
+
+/// Its number may be another device's by then.
+#[test]
+fn what_the_host_has_no_more_is_not_given_back() {
+    with_lab(module_path!(), CgroupView::V1, |lab| {
+        let host = live_containers::chips();
+        let bundle = plain(Rootfs::Busybox).build().unwrap();
+        let running = started(lab, &bundle);
+        for device in ["chips=3", "chips=7"] {
+            done(lab, &host, &["attach", bundle.id(), device]);
+        }
+        let _follower = Follower::start(lab, &host);
+        let lose = || {
+            for index in [3, DemoHost::UNLIKE] {
+                let device = host.device(index);
+                let rule = format!("c {}:{} rwm", device.major, device.minor);
+                fs::write(limit(lab, &running).unwrap(), rule).unwrap();
+            }
+        };
+        fs::remove_file(host.node(3)).unwrap();
+        lose();
+        assert!(wait_until(|| may_open(&running, &host, DemoHost::UNLIKE)));
+        assert!(!may_open(&running, &host, 3));
+        plug_in(&host, 3, 3);
+        lose();
         assert!(wait_until(|| may_open(&running, &host, 3)));
     });
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use harness::bundle::{Bundle, BundleBuilder};
+use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::patience::PATIENCE;
 use harness::probe::{Access, Questions};
@@ -27,6 +28,7 @@ on_each_cgroup_version!(
     targets_that_come_and_go,
     a_frozen_container_cannot_delay_it,
     what_cannot_be_taken_away_keeps_no_rule,
+    a_process_that_moves_deeper_keeps_no_rule,
 );
 
 const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
@@ -233,6 +235,30 @@ pub(crate) fn what_cannot_be_taken_away_keeps_no_rule(lab: &Lab) {
     assert!(records(&host).is_empty());
 }
 
+/// As systemd in a container does, whose cgroup is delegated to it.
+fn a_process_that_moves_deeper_keeps_no_rule(lab: &Lab) {
+    let host = chips();
+    let victim = Victim::new(":", |it| it);
+    let running = victim.start(lab);
+    let pid = running.pid().unwrap().to_string();
+    done(lab, &host, &["attach", victim.id(), "chips=3"]);
+    let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let (hierarchy, top) = match lab.runc.view() {
+        CgroupView::V1 => (":devices:", "/sys/fs/cgroup/devices"),
+        CgroupView::V2 => ("0::", "/sys/fs/cgroup/unified"),
+    };
+    let path = |line: &str| Some(line.split_once(hierarchy)?.1.to_owned());
+    let deeper = format!("{top}{}/init/of-it", own.lines().find_map(path).unwrap());
+    if !Path::new(top).exists() {
+        return skip::report("a process that moves", "cgroups are elsewhere here");
+    }
+    fs::create_dir_all(&deeper).unwrap();
+    fs::write(Path::new(&deeper).join("cgroup.procs"), &pid).unwrap();
+    done(lab, &host, &["detach", victim.id()]);
+    assert!(!may_make(&running, &host), "the rule is left");
+    assert!(records(&host).is_empty());
+}
+
 fn a_container_in_another_root_or_namespace_is_refused(lab: &Lab) {
     let host = chips();
     let loops = "touch /ready; while :; do sleep 100; done";
@@ -279,7 +305,7 @@ fn another_process_with_the_number_is_refused(lab: &Lab) {
     let other = Victim::new(":", |it| it);
     let others = other.start(lab);
     // The program itself may have one.
-    let own_namespace = matches!(lab.runc.view(), harness::cgroup_view::CgroupView::V2);
+    let own_namespace = matches!(lab.runc.view(), CgroupView::V2);
     let me = i32::try_from(std::process::id()).unwrap();
     let pid = running.pid().unwrap();
     for (pid, started, code, word) in [

@@ -111,12 +111,10 @@ fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupErr
     let mut levels = open_levels(kernel, cgroup)?;
     levels.retain(Level::is_own);
     for level in levels {
-        let hides = level.hides(kernel).or_else(|errno| {
-            let none: Vec<()> = unless_unprivileged(kernel, level.at.dir, errno)?;
-            Ok(!none.is_empty())
-        });
-        if hides? {
-            return Ok(true);
+        match level.hides(kernel) {
+            Ok(false) => {}
+            Ok(true) => return Ok(true),
+            Err(errno) => drop(unless_unprivileged::<K, u32>(kernel, level.at.dir, errno)?),
         }
     }
     Ok(false)

@@ -1,6 +1,7 @@
 //! Changing one container.
 
 use std::collections::BTreeSet;
+use std::slice;
 
 use device_class::config::Config;
 use injection_plan::plan::Action;
@@ -8,8 +9,7 @@ use injection_plan::plan::Action;
 use super::sight::{Followed, Sight};
 use crate::apply;
 use crate::live::attach::{Change, rules_of_steps};
-use crate::live::detach::rules;
-use crate::live::record::Record;
+use crate::live::record::{Record, parsed};
 use crate::live::{LiveError, Running, lock};
 use crate::log;
 use crate::planner;
@@ -54,10 +54,7 @@ pub(super) fn replace(
         let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
         match are_theirs(&rule.why) && !is_wanted {
             true => stale.rules.push(rule.clone()),
-            false => keep.extend(rules(&Record {
-                rules: vec![rule.clone()],
-                ..Record::default()
-            })),
+            false => keep.extend(parsed(slice::from_ref(rule))),
         }
     }
     for made in &running.record.made {

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use device_class::config::Config;
 use nix::Result;
@@ -14,10 +15,12 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 use crate::cgroup::{self, DeviceCgroup};
-use crate::live::record::{self, Record, Records};
+use crate::live::attach::rules_of_steps;
+use crate::live::record::{self, Record, Records, Rule};
 use crate::live::{LiveError, detach, hidden, lock};
 use crate::log;
 use crate::oci::Bundle;
+use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline};
 
 /// Watches the records, and the cgroups of their containers.
@@ -124,6 +127,7 @@ pub(super) fn cgroups_of(
     let records = records.filter(|record| ids.contains(&record.id));
     let found = records.filter_map(|record| {
         let cgroup = DeviceCgroup::of(record.pid).ok()??;
+        let cgroup = cgroup.up_to(&record.cgroup);
         Some((record.id, cgroup.own_directories()))
     });
     found.collect()
@@ -146,17 +150,23 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
     let records = Records::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
     // As it is while nobody else changes the container.
     let record = records.load(record.identity());
-    let rules = detach::rules(&record);
     let cgroup = DeviceCgroup::of(record.pid);
     if !crate::live::runs(&record) {
         return Err(LiveError::Ended);
     }
-    if let Some(cgroup) = cgroup?
-        && !rules.is_empty()
-        && (cgroup.hides()? || !cgroup.denied(&rules)?.rules.is_empty())
-    {
-        let bundle = Bundle::read(&record.bundle)?;
-        hidden::is_hidden(&cgroup, &record, &bundle, config)?;
+    let Some(cgroup) = cgroup? else {
+        return Ok(());
+    };
+    let cgroup = cgroup.up_to(&record.cgroup);
+    let recorded = detach::rules(&record);
+    if recorded.is_empty() || !cgroup.hides()? && cgroup.denied(&recorded)?.rules.is_empty() {
+        return Ok(());
+    }
+    let mut bundle = Bundle::read(&record.bundle)?;
+    let is_hidden = hidden::is_hidden(&cgroup, &record, &bundle, config)?;
+    let record = still_there(record, &mut bundle, config);
+    let rules = detach::rules(&record);
+    if is_hidden || !cgroup.denied(&rules)?.rules.is_empty() {
         let spec = hidden::spec(&record, &bundle);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
@@ -165,4 +175,21 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
     }
     deadline.cancel();
     Ok(())
+}
+
+/// A record without the rules of devices that the host has no more, or with other numbers: what
+/// has such a number now may be another device. Those for the container as such stay.
+fn still_there(mut record: Record, bundle: &mut Bundle, config: &Config) -> Record {
+    let mut there = Vec::new();
+    // Each by itself: one that is gone has no plan.
+    for device in &record.devices {
+        bundle.attached = Record::grants(slice::from_ref(device).iter());
+        let plan = planner::plan_for(bundle, &Caller::Attach, config);
+        there.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
+    }
+    let is_there = |rule: &Rule| there.iter().any(|there| there.rule == rule.rule);
+    record
+        .rules
+        .retain(|rule| rule.why.is_empty() || is_there(rule));
+    record
 }
