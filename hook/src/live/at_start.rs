@@ -6,11 +6,11 @@ use std::path::Path;
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
-use super::attach::rules_of_steps;
 use super::detach;
 use super::lock;
 use super::made::Made;
-use super::record::{self, Device, Record, Records, Rule};
+use super::record::{self, Device, Record, Records};
+use super::rule::{Rule, rules_of_steps};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};

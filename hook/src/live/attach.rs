@@ -11,7 +11,8 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 use super::detach::{rules, take_back, undo};
 use super::follow::{self, Became};
 use super::made::Made;
-use super::record::{Device, Record, Rule};
+use super::record::{Device, Record};
+use super::rule::rules_of_steps;
 use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::cgroup::DeviceCgroup;
@@ -321,15 +322,4 @@ impl Running {
         }
         changed
     }
-}
-
-/// The rules of steps, with the devices that they are for.
-pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
-    steps.iter().filter_map(|step| match &step.action {
-        Action::Allow { rule, .. } => Some(Rule {
-            rule: rule.to_string(),
-            why: step.why.split(", ").map(str::to_owned).collect(),
-        }),
-        _ => None,
-    })
 }

@@ -5,7 +5,8 @@ use device_class::device::DeviceRule;
 
 use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
-use super::record::{Device, Record, Rule, parsed};
+use super::record::{Device, Record};
+use super::rule::{Rule, parsed};
 use super::{Found, LiveError, Running};
 use crate::apply;
 use crate::container::ContainerRoot;

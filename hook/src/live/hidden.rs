@@ -5,7 +5,8 @@
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 
-use super::record::{Record, Rule, parsed};
+use super::record::Record;
+use super::rule::{Rule, parsed};
 use super::{LiveError, Running};
 use crate::cgroup::{DeviceCgroup, SpecRules};
 use crate::oci::Bundle;

@@ -15,6 +15,7 @@ mod made;
 mod open_by;
 mod record;
 mod refresh;
+mod rule;
 
 use std::io;
 use std::path::PathBuf;

@@ -11,10 +11,10 @@ use device_class::device::DeviceRule;
 use injection_plan::plan::{InjectionStep, SpecDevices};
 use serde::{Deserialize, Serialize};
 
-use super::attach::rules_of_steps;
 use super::follow::Told;
 use super::lock::ContainerLock;
 use super::made::Made;
+use super::rule::{Rule, rules_of_steps};
 use crate::log;
 use crate::oci::{Attached, Bundle, CdiGrant, capped, open_regular};
 
@@ -67,23 +67,6 @@ impl Device {
     pub(crate) fn key(&self) -> String {
         format!("{} {}", self.class, self.device)
     }
-}
-
-/// A device rule, as text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rule {
-    pub(crate) rule: String,
-    /// The devices or the class that it is for. None: it stays.
-    #[serde(rename = "for")]
-    pub(crate) why: Vec<String>,
-}
-
-/// Rules without what they are for.
-pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
-    let rules = rules.iter();
-    rules
-        .filter_map(|rule| DeviceRule::parse(&rule.rule))
-        .collect()
 }
 
 impl Record {

@@ -8,8 +8,9 @@ use injection_plan::plan::Action;
 
 use super::sight::{Followed, Sight};
 use crate::apply;
-use crate::live::attach::{Change, rules_of_steps};
-use crate::live::record::{Record, parsed};
+use crate::live::attach::Change;
+use crate::live::record::Record;
+use crate::live::rule::{parsed, rules_of_steps};
 use crate::live::{LiveError, Running, lock};
 use crate::log;
 use crate::planner;

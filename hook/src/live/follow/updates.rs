@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 use crate::cgroup::{self, DeviceCgroup};
-use crate::live::attach::rules_of_steps;
-use crate::live::record::{self, Record, Records, Rule};
+use crate::live::record::{self, Record, Records};
+use crate::live::rule::{Rule, rules_of_steps};
 use crate::live::{LiveError, detach, hidden, lock};
 use crate::log;
 use crate::oci::Bundle;
