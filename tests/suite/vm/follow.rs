@@ -58,7 +58,7 @@ fn port(vm: &mut Vm) -> Result<String> {
             )?;
         }
         vm.monitor("device_del", json!({ "id": "port" }))?;
-        wait_for(vm, &ports, "ports: links: \n")?;
+        wait_for(vm, &ports, "ports: links:\n")?;
         vm.run("systemctl daemon-reload")?;
         vm.monitor("device_add", usb::port())?;
         let name = format!("ttyUSB{}", round % 2);
@@ -100,7 +100,8 @@ fn answer(vm: &Vm, round: usize) -> Result<()> {
 /// each engine reads a frame, one that had the camera from the start and one that it was
 /// attached to.
 fn camera(vm: &mut Vm) -> Result<String> {
-    const FRAME: &str = "dd if=$(ls /dev/video*) bs=4M count=1 2>&1 | tail -n 1";
+    const FRAME: &str =
+        "[ $(dd if=$(ls /dev/video*) bs=4M count=1 2>/dev/null | wc -c) -gt 0 ] && echo a frame";
     vm.run(
         "systemd-run --unit follow --quiet boathook follow
         one=CAMERA_VISIBLE_DEVICES=camera-vivid.0 forever='busybox sleep 9999'
@@ -115,8 +116,7 @@ fn camera(vm: &mut Vm) -> Result<String> {
     for number in [0, 5, 5, 0, 3] {
         for (engine, which) in &containers {
             let look = format!("{engine} exec {engine}-{which} sh -c '{FRAME}' || true");
-            let seen = wait_for(vm, &look, " copied")?;
-            ensure!(!seen.starts_with("0 bytes"), "{engine}, {which}: {seen}");
+            wait_for(vm, &look, "a frame")?;
         }
         vm.run("modprobe -r vivid; systemctl daemon-reload")?;
         for (engine, which) in &containers {
@@ -136,7 +136,7 @@ fn camera(vm: &mut Vm) -> Result<String> {
             boathook detach {engine}-attached v4l2-camera=camera-vivid.0 >&2
             {engine} exec {engine}-attached sh -c 'ls /dev/video*' 2>&1 || true"
         ))?;
-        expect(&seen, " copied")?;
+        expect(&seen, "a frame")?;
         expect(&seen, "No such file")?;
     }
     vm.run(
