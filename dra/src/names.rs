@@ -5,6 +5,9 @@ use device_class::name::{ClassName, DeviceId, fnv1a};
 /// The driver's name, also that of its directory and the domain of its attributes.
 pub const DRIVER: &str = "boathook.dev";
 
+/// The capacity of a shared device: how many containers may have it at once.
+pub(crate) const SHARES: &str = "shares";
+
 /// The longest DNS label.
 const MAX_LABEL: usize = 63;
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::parameters::Parameters;
 use super::record::ClaimUid;
 use crate::names::DRIVER;
-use crate::slice::SHARES;
+use crate::names::SHARES;
 
 /// Why a claim cannot be prepared, by what the API server has of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,10 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::attributes;
 use crate::class_devices::{ClassDevices, Whole};
-use crate::names::{self, DRIVER};
-
-/// The capacity of a shared device: how many containers may have it at once.
-pub(crate) const SHARES: &str = "shares";
+use crate::names::{self, DRIVER, SHARES};
 
 /// What the API server keeps of a slice. Its feature gates decide, and it drops the rest
 /// without a word.

@@ -8,6 +8,5 @@ mod publisher;
 
 pub(crate) use attributes::PART;
 pub use device::Form;
-pub(crate) use device::SHARES;
 pub use plan::{Action, Content, Pool, actions, pools};
 pub use publisher::Publisher;
