@@ -6,7 +6,7 @@ pub(crate) mod follow;
 mod hidden;
 mod outdated;
 pub(crate) mod refreshed;
-mod refused;
+pub(crate) mod refused;
 mod replugged;
 mod retried;
 mod told;

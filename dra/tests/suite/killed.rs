@@ -1,9 +1,13 @@
-//! Killed at each system call that changes a file while a claim is prepared or unprepared.
+//! Killed at each system call that changes a file while a claim is prepared or unprepared, and at
+//! each write of slices.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::node::{NPUS, Node, wait};
 use crate::parts;
@@ -94,6 +98,44 @@ async fn killed_at_each_call(
         }
     }
     assert!(kills >= CALLS.len(), "only {kills} were killed");
+}
+
+/// The scheduler takes slices of the newest generation alone, and none before all are there.
+#[tokio::test]
+async fn a_driver_that_is_killed_while_it_publishes_leaves_what_the_next_one_completes() {
+    let device = |number: usize| format!("host/sys/npu/npu{number}");
+    // Three slices become of one, and one of three.
+    for writes in 1..=3 {
+        for (before, after) in [(1, 130), (130, 1)] {
+            let mut node = Node::new(NPUS, before).await;
+            node.start().await;
+            node.wait_devices("the first", |devices| devices.len() == before)
+                .await;
+            let process = Pid::from_raw(node.process.as_ref().unwrap().id() as i32);
+            node.server
+                .when_written(writes, move || kill(process, Signal::SIGKILL).unwrap());
+            for number in before..after {
+                node.device(number, "ok");
+            }
+            for number in after..before {
+                fs::remove_dir_all(node.path(&device(number))).unwrap();
+            }
+            let stat = format!("/proc/{process}/stat");
+            wait("it is killed", || {
+                fs::read_to_string(&stat).unwrap().contains(") Z ")
+            })
+            .await;
+            node.start().await;
+            let is_whole = || {
+                let slices = node.slices();
+                let pools: Vec<_> = slices.iter().map(|one| &one["spec"]["pool"]).collect();
+                let count = &pools[0]["resourceSliceCount"];
+                *count == slices.len() && pools.iter().all(|pool| *pool == pools[0])
+            };
+            let case = format!("{writes} writes from {before} to {after}");
+            wait(&case, || is_whole() && node.devices().len() == after).await;
+        }
+    }
 }
 
 /// The program kills the driver, before, in the midst and after; then the claim is prepared

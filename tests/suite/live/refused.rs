@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_parent::CgroupParent;
 use harness::cri::{Pod, Record};
-use harness::demo_host::DemoHost;
+use harness::demo_host::{DemoHost, HostDirectory};
 use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
@@ -158,7 +158,7 @@ fn a_device_of_a_claim_is_followed(lab: &Lab) {
 }
 
 /// The kubelet's record of a claim, and the pod that has it.
-fn claim(host: &DemoHost, config: &str) -> (PathBuf, Pod) {
+pub(crate) fn claim(host: &HostDirectory, config: &str) -> (PathBuf, Pod) {
     let kubelet = host.path().join("kubelet");
     let plugins = kubelet.join("device-plugins");
     fs::create_dir_all(&plugins).unwrap();
@@ -173,13 +173,23 @@ fn claim(host: &DemoHost, config: &str) -> (PathBuf, Pod) {
     (claims, pod)
 }
 
-/// A container of the pod that is given a device by the claim.
 fn claiming(host: &DemoHost, pod: &Pod, parent: &CgroupParent) -> Bundle {
+    let bundle = plain(Rootfs::Busybox);
+    let bundle = given_by_claim(bundle, "dummy-npu=npu-2", host, pod, parent);
+    bundle.build().unwrap()
+}
+
+/// A container of the pod that is given a device by the claim.
+pub(crate) fn given_by_claim(
+    bundle: BundleBuilder,
+    device: &str,
+    host: &HostDirectory,
+    pod: &Pod,
+    parent: &CgroupParent,
+) -> BundleBuilder {
     let stage = Stage::CreateRuntime;
     let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let hook = hook.arg("--cdi").arg("dummy-npu=npu-2@u-1");
-    let bundle = plain(Rootfs::Busybox).hook(stage, hook);
-    let bundle = containerd(bundle, &pod.uid(), "default");
-    let bundle = bundle.cgroups_path(in_pod(parent, &pod.uid()));
-    bundle.build().unwrap()
+    let hook = hook.arg("--cdi").arg(&format!("{device}@u-1"));
+    let bundle = containerd(bundle.hook(stage, hook), &pod.uid(), "default");
+    bundle.cgroups_path(in_pod(parent, &pod.uid()))
 }

@@ -6,14 +6,17 @@ use std::fs;
 
 use harness::binaries;
 use harness::bundle::Bundle;
+use harness::cgroup_parent::CgroupParent;
 use harness::probe::{Access, Questions};
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 
 use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::live::refused::{claim, given_by_claim};
 
 on_each_cgroup_version!(
     every_region_gets_its_function,
+    a_region_of_a_claim_gets_its_function,
     a_programmer_that_does_not_do_it_stops_the_container
 );
 
@@ -133,6 +136,34 @@ fn every_region_gets_its_function(lab: &Lab) {
         assert_eq!(machine.functions(), [NLB0, NLB3, NLB0, NLB3]);
         assert_eq!(machine.calls(), calls);
     }
+}
+
+/// The pod has the port by a claim, and requests the function as others do.
+fn a_region_of_a_claim_gets_its_function(lab: &Lab) {
+    let machine = Machine::new(HONEST);
+    let (claims, pod) = claim(&machine.host, "");
+    let parent = CgroupParent::new();
+    let port = "intel-fpga-port.1";
+    let node = format!("/dev/{port}");
+    let questions = Questions::new().path(node.clone());
+    let container = || {
+        let builder = Bundle::builder(Rootfs::Busybox)
+            .args(asking(&questions))
+            .env("FPGA_REGION_0", ARRIA)
+            .env("FPGA_AFU_0", NLB3);
+        let device = format!("{CLASS}={port}");
+        let builder = given_by_claim(builder, &device, &machine.host, &pod, &parent);
+        builder.build().unwrap()
+    };
+    let report = lab.probe(&container());
+    assert_eq!(report.path(&node).unwrap().read, Access::Granted);
+    assert_eq!(machine.functions(), [NLB0, NLB3, NONE, NLB3]);
+    assert_eq!(machine.calls(), 1);
+    // For another claim of the pod nothing is programmed.
+    let other = fs::read_to_string(&claims).unwrap().replace("u-1", "u-2");
+    fs::write(claims, other).unwrap();
+    assert!(!lab.runc.run(&container()).unwrap().status.success());
+    assert_eq!(machine.calls(), 1);
 }
 
 fn a_programmer_that_does_not_do_it_stops_the_container(lab: &Lab) {

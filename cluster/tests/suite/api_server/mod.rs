@@ -125,6 +125,12 @@ impl ApiServer {
         self.state.store().when_read = Some((Target::of_path(path), Box::new(then)));
     }
 
+    /// Has something happen after so many more writes and deletions, before the answer.
+    #[allow(dead_code, reason = "of one of the crates that use it")]
+    pub(crate) fn when_written(&self, writes: usize, then: impl FnOnce() + Send + 'static) {
+        self.state.store().when_written = Some((writes, Box::new(then)));
+    }
+
     /// Drops the history of changes, as a compaction of etcd does.
     pub(crate) fn compact(&self) {
         self.state.store().compact();
@@ -192,6 +198,10 @@ async fn write(state: &Arc<State>, mut target: Target, request: Request) -> Resp
     };
     let version = state.store().version;
     state.changed.send_replace(version);
+    let then = state.store().written();
+    if let Some(then) = then {
+        then();
+    }
     json(written)
 }
 

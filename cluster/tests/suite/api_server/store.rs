@@ -72,6 +72,8 @@ pub(crate) struct Store {
     pub(crate) lists: usize,
     pub(crate) writes: usize,
     pub(crate) when_read: Option<(Target, Then)>,
+    /// After how many more requests that write or delete.
+    pub(crate) when_written: Option<(usize, Then)>,
     /// Fields of objects and of their devices that are not kept.
     pub(crate) dropped: Vec<String>,
     objects: BTreeMap<Target, Value>,
@@ -162,6 +164,15 @@ impl Store {
     pub(crate) fn read(&mut self, target: &Target) -> (Option<Value>, Option<Then>) {
         let then = self.when_read.take_if(|(of, _)| of == target);
         (self.object(target), then.map(|(_, then)| then))
+    }
+
+    /// To be called after each request that writes or deletes.
+    pub(crate) fn written(&mut self) -> Option<Then> {
+        let then = self.when_written.take_if(|(left, _)| {
+            *left -= 1;
+            *left == 0
+        });
+        then.map(|(_, then)| then)
     }
 
     pub(crate) fn object(&self, target: &Target) -> Option<Value> {
