@@ -51,7 +51,8 @@ pub enum Error {
     MountInfo(#[source] MountInfoError),
     #[error(
         "{} is not the file in the container's mount namespace that it was on the host: it was \
-         replaced in the meantime, or the namespace has no copy of the host's mounts",
+         replaced in the meantime, or the namespace has no copy of the host's mounts, as that of \
+         a container that runs: to add files to one takes Linux 5.12",
         path.display()
     )]
     Changed { path: PathBuf },

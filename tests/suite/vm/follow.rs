@@ -1,5 +1,6 @@
 //! Containers that run, and whose devices come and go (docs/running-containers.md).
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -32,12 +33,23 @@ const TALK: &str = "while :; do for port in /dev/ttyUSB*; do [ -c $port ] || con
     stty -F $port 115200 raw -echo && { echo ready >&3; read -t 2 -r line <&3 && echo \"answer: $line\"; } 3<>$port; \
     done 2>/dev/null; sleep 0.1; done";
 
-/// A port is unplugged while a container reads from it, and comes back with another number
-/// every second time; systemd reads its units again after each.
+/// What an older kernel says, which has no mount_setattr(2).
+const TOO_OLD: &str = "takes Linux 5.12";
+
+/// Whether the kernel can add files to containers that run.
+fn can_add(vm: &mut Vm) -> Result<bool> {
+    let release = vm.run("uname -r")?;
+    let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0));
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    Ok(version >= (5, 12))
+}
+
+/// A port is unplugged while a container reads from it, and comes back, on most kernels with
+/// another number every second time; systemd reads its units again after each.
 fn port(vm: &mut Vm) -> Result<String> {
     wait_for(vm, "boathook list serial-port", "serial-1-1:1.0")?;
     vm.run(&format!(
-        "systemd-run --unit follow --quiet boathook follow
+        "systemd-run --unit follow --quiet boathook follow --verbose
         docker run -d --name talks --network none --runtime boathook \
             -e SERIAL_VISIBLE_DEVICES=serial-1-1:1.0 busybox sh -c '{TALK}'"
     ))?;
@@ -46,27 +58,39 @@ fn port(vm: &mut Vm) -> Result<String> {
     let ports = format!(
         "cd {root}/dev; echo ports: $(ls | grep ttyUSB) links: $(ls -l serial/by-id 2>/dev/null | sed -n 's|.*/||p')"
     );
-    let mut numbers = [0; 2];
+    if !can_add(vm)? {
+        vm.monitor("device_del", json!({ "id": "port" }))?;
+        wait_for(vm, &ports, "ports: links:\n")?;
+        vm.monitor("device_add", usb::port())?;
+        wait_for(vm, "journalctl -u follow", TOO_OLD)?;
+        vm.run("docker rm -f talks; systemctl stop follow")?;
+        return Ok(format!(
+            "unplugged it goes; it does not come back: {TOO_OLD}"
+        ));
+    }
+    let (mut name, mut numbers) = ("ttyUSB0".to_owned(), BTreeSet::new());
     for round in 0..REPLUGS {
         // An old number stays taken for as long as somebody has the port open.
         if round % 2 == 1 {
-            vm.run("systemd-run --unit holder --quiet sh -c 'exec 3<>/dev/ttyUSB0; sleep 999'")?;
-            wait_for(
-                vm,
-                "ls -l /proc/$(systemctl show -P MainPID holder)/fd",
-                "ttyUSB0",
-            )?;
+            let holds = format!("exec 3<>/dev/{name}; sleep 999");
+            vm.run(&format!(
+                "systemd-run --unit holder --quiet sh -c '{holds}'"
+            ))?;
+            let files = "ls -l /proc/$(systemctl show -P MainPID holder)/fd";
+            wait_for(vm, files, &name)?;
         }
         vm.monitor("device_del", json!({ "id": "port" }))?;
         wait_for(vm, &ports, "ports: links:\n")?;
         vm.run("systemctl daemon-reload")?;
         vm.monitor("device_add", usb::port())?;
-        let name = format!("ttyUSB{}", round % 2);
-        wait_for(vm, &ports, &format!("ports: {name} links: {name}\n"))?;
+        let found = wait_for(vm, "ls /sys/class/tty | grep ttyUSB || true", "ttyUSB")?;
+        name = found.trim().to_owned();
+        let came = wait_for(vm, &ports, &format!("ports: {name} links: {name}\n"));
+        came.or_else(|error| Err(error.context(said(vm)?)))?;
+        numbers.insert(name.clone());
         vm.run("systemctl daemon-reload; systemctl stop holder 2>/dev/null || true")?;
         answer(vm, round)?;
         wait_for(vm, "docker logs talks", &format!("answer: hello {round}\n"))?;
-        numbers[round % 2] += 1;
     }
     let seen = vm.run(
         "docker exec talks sh -c '[ -e /dev/other ] || mknod /dev/other c 188 7; exec 3<>/dev/other' 2>&1 || true
@@ -74,9 +98,14 @@ fn port(vm: &mut Vm) -> Result<String> {
     )?;
     expect(&seen, "Operation not permitted")?;
     Ok(format!(
-        "replugged {REPLUGS} times ({numbers:?} as ttyUSB0 and 1), daemon-reload after each: \
-         the container's program reads from it again"
+        "replugged {REPLUGS} times, as {numbers:?}, daemon-reload after each: the container's \
+         program reads from it again"
     ))
+}
+
+/// What there is, and what `boathook follow` says of it.
+fn said(vm: &mut Vm) -> Result<String> {
+    vm.run("boathook list serial-port; ls -l /dev/serial/by-id /dev/ttyUSB* 2>&1 || true; journalctl -u follow")
 }
 
 /// Waits at the line's other end until the container is ready, and answers.
@@ -100,6 +129,15 @@ fn answer(vm: &Vm, round: usize) -> Result<()> {
 /// each engine reads a frame, one that had the camera from the start and one that it was
 /// attached to.
 fn camera(vm: &mut Vm) -> Result<String> {
+    if !can_add(vm)? {
+        let refused = vm.run(
+            "docker run -d --name runs --network none busybox sleep 9999 >&2
+            ! boathook attach runs v4l2-camera=camera-vivid.0 2>&1
+            docker rm -f runs >&2; modprobe -r vivid",
+        )?;
+        expect(&refused, TOO_OLD)?;
+        return Ok(format!("attach is refused: {TOO_OLD}"));
+    }
     const FRAME: &str =
         "[ $(dd if=$(ls /dev/video*) bs=4M count=1 2>/dev/null | wc -c) -gt 0 ] && echo a frame";
     vm.run(
