@@ -166,21 +166,6 @@ fn parts_of_an_npu_are_named_by_their_template() {
     assert_eq!(resources.collect::<Vec<_>>(), wanted);
 }
 
-/// The third number of a line is that of the node; the second is the card's, whose chips have
-/// one address.
-#[test]
-fn addresses_of_xpu_smi_are_read() {
-    let class = class("kunlunxin-xpu");
-    for (file, wanted) in [
-        ("p800.txt", ["0000:03:00.0", "0000:8b:00.0"]),
-        ("k200.txt", ["0000:b3:00.0", "0000:b3:00.0"]),
-    ] {
-        let facts = told(&class, "-m", &format!("kunlunxin-xpu/xpu-smi/{file}"));
-        let wanted = [0, 1].map(|xpu| (format!("{xpu} bdf"), wanted[xpu].to_owned()));
-        assert_eq!(facts, wanted, "{file}");
-    }
-}
-
 #[test]
 fn serial_numbers_of_hl_smi_are_read() {
     let class = class("gaudi");

@@ -8,6 +8,7 @@ mod combined;
 mod driver_root;
 mod extends;
 mod facts;
+mod facts_of_tools;
 mod followed;
 mod foreign_text;
 mod health;

@@ -1,0 +1,97 @@
+//! Facts in outputs of vendors' tools that were published: what the classes read of them, and
+//! which outputs tell nothing.
+//!
+//! Where they were published, as of November 2026: `xpu-smi/q-5.0.21.txt` in ZStack's zstacklib
+//! (gpu/kunlunxin.py), `q-oam.txt` and the host `p800` in reports of FlagOS's P800 (lines of the
+//! output), `m-5.0.21.txt` in a test of a serving project for the P800, `table-4.0.txt` in the
+//! README of zxw3221/xpu-container-toolkit; `m-4.33.txt`
+//! is written after the fields that a sampler for the K200 names.
+
+use device_class::DeviceClass;
+use device_class::class::FactsProgram;
+use device_class::template::Attributes;
+
+use crate::shipped::{class, root};
+
+/// The program of a class with this command.
+fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c FactsProgram {
+    let is_it = |one: &&FactsProgram| {
+        let words = one.command.iter().map(ToString::to_string);
+        words.collect::<Vec<_>>().join(" ") == command
+    };
+    class.spec.facts.iter().find(is_it).unwrap()
+}
+
+fn output(file: &str) -> String {
+    std::fs::read_to_string(root().join("testdata").join(file)).unwrap()
+}
+
+/// What a class reads of an output: keys and values.
+fn told(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, String)> {
+    let program = program(class, command);
+    let output = output(file);
+    assert!(!program.cannot_tell(&output), "{command}: {file}");
+    program.facts(&output, &Attributes::new())
+}
+
+fn facts(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    all.iter().map(owned).collect()
+}
+
+/// The node of an XPU has another number than the driver, which the toolkit's variable means.
+#[test]
+fn nodes_and_numbers_of_xpu_smi_are_read() {
+    let class = class("kunlunxin-xpu");
+    let q = "/usr/local/bin/xpu-smi -q";
+    let m = "/usr/local/bin/xpu-smi -m";
+    let table = "/usr/local/bin/xpu_smi";
+    let tells = |command, file, wanted: &[_]| {
+        let found = told(&class, command, &format!("kunlunxin-xpu/xpu-smi/{file}"));
+        assert_eq!(found, facts(wanted), "{file}");
+    };
+    tells(
+        q,
+        "q-5.0.21.txt",
+        &[
+            ("0 bdf", "0000:01:00.0"),
+            ("0 uuid", "GPU-420716f2-9928-5108-a5b2-e6b7cf36b37c"),
+        ],
+    );
+    tells(
+        q,
+        "q-oam.txt",
+        &[
+            ("2 bdf", "0000:16:00.0"),
+            ("2 uuid", "GPU-b3509946-0bc6-5744-bd7c-a0b87dadef02"),
+            ("3 bdf", "0000:1c:00.0"),
+            ("3 uuid", "GPU-09d75c76-1b13-5686-a3d2-a9647e48f619"),
+        ],
+    );
+    tells(
+        m,
+        "m-5.0.21.txt",
+        &[("0000:03:00.0 index", "0"), ("0000:05:00.0 index", "1")],
+    );
+    tells(
+        table,
+        "table-4.0.txt",
+        &[
+            ("0 bdf", "0000:01:00.0"),
+            ("0 index", "0"),
+            ("1 bdf", "0000:06:00.0"),
+            ("1 index", "1"),
+        ],
+    );
+    // Of two chips with one address it tells no node.
+    let old = output("kunlunxin-xpu/xpu-smi/m-4.33.txt");
+    assert!(program(&class, m).cannot_tell(&old));
+    for nothing in [
+        "xpu-smi: invalid option -- 'q'\n",
+        "Usage: xpu-smi [options]\n",
+    ] {
+        assert!(program(&class, q).cannot_tell(nothing), "{nothing}");
+    }
+    let new = "| XPU-SMI 5.0.21     Driver Version: 5.0.21.47     XPU-RT Version: 10.2 |\n";
+    assert!(program(&class, table).cannot_tell(new));
+}
