@@ -4,11 +4,13 @@
 //! Where they were published, as of November 2026: `xpu-smi/q-5.0.21.txt` in ZStack's zstacklib
 //! (gpu/kunlunxin.py), `q-oam.txt` and the host `p800` in reports of FlagOS's P800 (lines of the
 //! output), `m-5.0.21.txt` in a test of a serving project for the P800, `table-4.0.txt` in the
-//! README of zxw3221/xpu-container-toolkit; `m-4.33.txt`
-//! is written after the fields that a sampler for the K200 names.
+//! README of zxw3221/xpu-container-toolkit; `hy-smi/bus.txt` in notes of a sglang deployment on
+//! BW1000, with a serial number of HYGON-AI/hcu-container-toolkit's documents in the form that its
+//! patterns have. `m-4.33.txt` is written after the fields that a sampler for the K200 names.
 
 use device_class::DeviceClass;
 use device_class::class::FactsProgram;
+use device_class::facts::Facts;
 use device_class::template::Attributes;
 
 use crate::shipped::{class, root};
@@ -94,4 +96,30 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
     }
     let new = "| XPU-SMI 5.0.21     Driver Version: 5.0.21.47     XPU-RT Version: 10.2 |\n";
     assert!(program(&class, table).cannot_tell(new));
+}
+
+/// hy-smi counts in an order of its own. The number that follows an address is not the one by
+/// which the toolkit names a DCU.
+#[test]
+fn numbers_and_serial_numbers_of_hy_smi_are_read() {
+    let class = class("hygon-dcu");
+    let command = "/opt/hyhal/bin/hy-smi --showbus --showserial";
+    let found = Facts::of(told(&class, command, "hygon-dcu/hy-smi/bus.txt"));
+    for (key, wanted) in [
+        ("0000:05:00.0 number", Some("0")),
+        ("0000:2b:00.0 number", Some("1")),
+        ("0000:9e:00.0 number", Some("7")),
+        ("0 serial", Some("TPXS300002100601")),
+        ("1 serial", None),
+    ] {
+        assert_eq!(found.first(key), wanted, "{key}");
+    }
+    // As older versions have it.
+    let old = "DCU[1]\t\t: PCI Bus: 0000:33:00.0\nDCU[1]\t\t: Serial Number: TCUM640016050701\n";
+    let found = program(&class, command).facts(old, &Attributes::new());
+    let wanted = [
+        ("0000:33:00.0 number", "1"),
+        ("1 serial", "TCUM640016050701"),
+    ];
+    assert_eq!(found, facts(&wanted));
 }
