@@ -6,11 +6,14 @@
 //! output), `m-5.0.21.txt` in a test of a serving project for the P800, `table-4.0.txt` in the
 //! README of zxw3221/xpu-container-toolkit; `hy-smi/bus.txt` in notes of a sglang deployment on
 //! BW1000, with a serial number of HYGON-AI/hcu-container-toolkit's documents in the form that its
-//! patterns have. `m-4.33.txt` is written after the fields that a sampler for the K200 names.
+//! patterns have; `mx-smi/list-2.2.9.txt` in DaoCloud's and others' checks of nodes. `m-4.33.txt`
+//! is written after the fields that a sampler for the K200 names.
 
 use device_class::DeviceClass;
 use device_class::class::FactsProgram;
+use device_class::discover;
 use device_class::facts::Facts;
+use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
 use crate::shipped::{class, root};
@@ -122,4 +125,33 @@ fn numbers_and_serial_numbers_of_hy_smi_are_read() {
         ("1 serial", "TCUM640016050701"),
     ];
     assert_eq!(found, facts(&wanted));
+}
+
+/// The ids of the vendor's plugin, by which its exporter looks for pods.
+#[test]
+fn uuids_of_mx_smi_are_ids() {
+    let class = class("metax-gpu");
+    let found = told(
+        &class,
+        "/opt/mxdriver/bin/mx-smi -L",
+        "metax-gpu/mx-smi/list-2.2.9.txt",
+    );
+    let uuid = "GPU-e702f06b-bbd6-bc06-5196-90a5554a24ba";
+    assert_eq!(found[0], ("0000:08:00.0 uuid".to_owned(), uuid.to_owned()));
+    assert_eq!(found.len(), 2, "{found:?}");
+    let mut host = output("metax-gpu/host.txt").replace("0000:0f:00.0", "0000:08:00.0")
+        + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/metax-gpu\n\
+           | boathook uptime\t4900\n";
+    for (key, value) in found {
+        host += &format!("| {key}\t{value}\n");
+    }
+    let found = discover::devices(&class, &RecordedHost::parse(&host).unwrap());
+    let ids = found.devices.iter().map(|one| one.id.as_str());
+    // The second one has no facts.
+    assert_eq!(ids.collect::<Vec<_>>(), [uuid, "0000:8d:00.0"]);
+    assert!(
+        found.devices[0]
+            .aliases
+            .contains(&"0000:08:00.0".to_owned())
+    );
 }

@@ -193,6 +193,21 @@ fn npu_smi_judges_the_chips_of_a_card_by_the_number_of_their_nodes() {
     assert!(npus("0xd999").is_empty());
 }
 
+/// `mx-smi -L` lists each GPU with its state; behind that of one that is not available stands why
+/// ("Not Available(MetaX Sysfs File Unaccessible)" in a public test of a parser).
+#[test]
+fn mx_smi_says_which_gpus_are_available() {
+    let found = devices("metax-gpu", &recorded("metax-gpu"));
+    let fault = |at: usize, text: &str| command(&found[at]).fault(ExitStatus::default(), text);
+    let list = "mx-smi  version: 2.2.9\n\
+        GPU#0    MXC500      0000:0f:00.0   Available (UUID: GPU-e702f06b-bbd6-bc06)\n\
+        GPU#1    MXC500      0000:8d:00.0   Not Available(MetaX Sysfs File Unaccessible)\n";
+    assert_eq!(fault(0, list), None);
+    let ill = fault(1, list).unwrap();
+    assert!(ill.contains("--show-unavailable-reason"), "{ill}");
+    assert!(fault(1, "mx-smi  version: 2.2.9\n").is_some());
+}
+
 /// The text of an attribute is no regular expression in one.
 #[test]
 fn an_attribute_in_a_regular_expression_stands_for_itself() {
