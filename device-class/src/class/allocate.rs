@@ -12,8 +12,8 @@ use serde::Deserialize;
 pub struct Allocate {
     /// Which devices the plugin recommends for one container. `packed`: as few
     /// devices, groups and NUMA nodes as possible, best fit. `spread`: each
-    /// share from another device. `spread-shares`: `spread` where devices are shared, else
-    /// `packed`. Default `packed`.
+    /// share from another device. `spread-shares`: where devices are shared, each share from
+    /// the device of which the fewest are in use; else `packed`. Default `packed`.
     #[serde(default)]
     pub placement: Preference,
 }

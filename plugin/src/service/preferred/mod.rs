@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use crate::catalog::Resource;
 use near::bring_together;
 use placement::{Slot, best_fit, pack};
-use spread::Candidate;
+use spread::{Candidate, First};
 
 /// Why devices cannot be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -188,5 +188,9 @@ fn spread(
         }
     };
     let candidates: Vec<Candidate<'_>> = free.iter().map(candidate).collect();
-    spread::choose(&candidates, size)
+    let first = match resource.terms.placement {
+        Preference::SpreadShares => First::EvenUse,
+        _ => First::Apart,
+    };
+    spread::choose(&candidates, size, first)
 }

@@ -105,8 +105,8 @@ impl<'a> Packer<'a> {
         } else if let Some(at) = self.smallest(set, wanted, Level::Group) {
             let members = self.members(set, self.bin(at, Level::Group), Level::Group);
             self.pick_several(&members, wanted, Level::Device);
-        } else if let Some(at) = self.smallest(set, wanted, Level::Node) {
-            let members = self.members(set, self.bin(at, Level::Node), Level::Node);
+        } else if let Some(node) = self.node_of_fewest_groups(set, wanted) {
+            let members = self.members(set, node, Level::Node);
             self.pick_several(&members, wanted, Level::Group);
         } else {
             self.pick_several(set, wanted, Level::Node);
@@ -133,6 +133,32 @@ impl<'a> Packer<'a> {
             self.taken[at] = self.slots[at].free;
         }
         self.take(&others, rest);
+    }
+
+    /// The node of which [`Packer::pick_several`] takes `wanted` units from the fewest groups,
+    /// with the least left over in the last one; of equal ones the smallest, then the first.
+    fn node_of_fewest_groups(&self, set: &[usize], wanted: usize) -> Option<Bin<'a>> {
+        let mut nodes: BTreeMap<Bin<'a>, (usize, BTreeMap<Bin<'a>, usize>)> = BTreeMap::new();
+        for at in set {
+            let (_, groups) = nodes
+                .entry(self.bin(*at, Level::Node))
+                .or_insert((*at, BTreeMap::new()));
+            *groups.entry(self.bin(*at, Level::Group)).or_default() += self.free(*at);
+        }
+        let costs = nodes.into_iter().filter_map(|(node, (first, groups))| {
+            let mut sizes: Vec<usize> = groups.into_values().collect();
+            sizes.sort_unstable();
+            let free: usize = sizes.iter().sum();
+            let mut rest = wanted;
+            let mut count = 1;
+            while *sizes.last()? < rest {
+                rest -= sizes.pop()?;
+                count += 1;
+            }
+            let last = sizes.into_iter().find(|size| *size >= rest)?;
+            Some((count, last - rest, free, first, node))
+        });
+        costs.min().map(|(.., node)| node)
     }
 
     fn members(&self, set: &[usize], bin: Bin<'a>, level: Level) -> Vec<usize> {

@@ -4,7 +4,9 @@
 //! NUMA nodes as even as possible, groups as even as possible, the hardware with the
 //! fewest shares in use; of equal ones the first. Evenness is measured by the sum of
 //! squares, to which each further share adds more than the one before: therefore the
-//! best choice is found by repeatedly taking the share that adds the least.
+//! best choice is found by repeatedly taking the share that adds the least. With
+//! [`First::EvenUse`] the shares in use of each piece of hardware, of the container and of
+//! others, are as even as possible before all of this.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +38,17 @@ struct Hardware<'a> {
     used: usize,
 }
 
+/// What decides first which share is taken next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// A container has each piece of hardware as few times as possible.
+    Apart,
+    /// Of each piece of hardware as many shares are in use, whoever has them.
+    EvenUse,
+}
+
 /// The positions of `size` candidates, of which there are enough.
-pub(super) fn choose(candidates: &[Candidate<'_>], size: usize) -> BTreeSet<usize> {
+pub(super) fn choose(candidates: &[Candidate<'_>], size: usize, first: First) -> BTreeSet<usize> {
     let must = candidates.iter().filter(|candidate| candidate.must);
     let mut chosen: BTreeSet<usize> = must.map(|candidate| candidate.position).collect();
     let mut hardware = by_hardware(candidates);
@@ -54,7 +65,11 @@ pub(super) fn choose(candidates: &[Candidate<'_>], size: usize) -> BTreeSet<usiz
         let first_shares = pieces.filter_map(|(at, piece)| Some((at, piece, piece.shares.last()?)));
         let least = first_shares.min_by_key(|(at, piece, share)| {
             let (node, bin) = (on_node[nodes[*at]], in_bin[bins[*at]]);
-            (piece.chosen, node, bin, piece.used, **share)
+            let in_use = match first {
+                First::Apart => 0,
+                First::EvenUse => piece.used + piece.chosen,
+            };
+            (in_use, piece.chosen, node, bin, piece.used, **share)
         });
         let Some((at, ..)) = least else {
             break;
@@ -184,7 +199,7 @@ mod tests {
                     .map(subset)
                     .filter(with_must)
                     .map(|chosen| cost(&chosen));
-                let positions = choose(&all, size);
+                let positions = choose(&all, size, First::Apart);
                 let chosen: Vec<_> = positions.iter().map(|position| &all[*position]).collect();
                 assert_eq!(cost(&chosen), costs.min().unwrap(), "{size} of {all:#?}");
             }

@@ -1,5 +1,7 @@
 //! Which devices are chosen, and how long it takes.
 
+mod vendors;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
