@@ -56,7 +56,8 @@ impl<'a> Lists<'a> {
                     let paths = lines
                         .into_iter()
                         .filter(|(kind, _)| *kind == ListedKind::Path);
-                    paths.for_each(|(_, path)| add(path, host, found));
+                    let paths = paths.flat_map(|(_, path)| matching(path, host));
+                    paths.for_each(|path| add(path, host, found));
                     continue;
                 }
                 Ok(None) if are_for_all => continue,
@@ -85,7 +86,8 @@ impl Lists<'_> {
             .map(|list| read(list, &listed.edits.listed_kinds, host));
         let lines = lines.filter_map(Result::ok).flatten().flatten();
         let nodes = lines.filter(|(kind, _)| *kind == ListedKind::Node);
-        Ok(nodes.map(|(_, path)| nodes::optional(path, host)).collect())
+        let nodes = nodes.flat_map(|(_, path)| matching(path, host));
+        Ok(nodes.map(|path| nodes::optional(path, host)).collect())
     }
 
     /// Their paths, and whether the list has a name of its own: then it is for every
@@ -162,8 +164,8 @@ fn read(
     }
 }
 
-/// Adds one path of a list, or those that match it. The host need not have it.
-fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
+/// One path of a list, or those of the host that match it.
+fn matching(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
     let text = path.to_string_lossy();
     let pattern = PathPattern::try_from(text.clone().into_owned());
     if text.contains(['*', '?', '['])
@@ -171,15 +173,14 @@ fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
         && let Ok(pattern) = pattern
     {
         let matches = search::matches(&pattern, &Attributes::new(), host, MAX_PATHS);
-        let matches = matches.unwrap_or_default();
-        return matches
-            .into_iter()
-            .for_each(|one| add_one(one.path, host, found));
+        let matches = matches.unwrap_or_default().into_iter();
+        return matches.map(|one| one.path).collect();
     }
-    add_one(path, host, found);
+    vec![path]
 }
 
-fn add_one(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
+/// Adds a path, which the host need not have.
+fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
     let has = |given: &FoundDirectory| {
         given.path == given.container
             && path.starts_with(&given.path)

@@ -246,19 +246,19 @@ impl Item {
             Some(path) => path.rsplit('/').next().unwrap_or(path),
             None => item,
         };
-        // The names of parts of devices may have slashes.
-        if !DeviceId::is_name(&item.replace('/', ":")) {
-            return Err(malformed());
-        }
         // Digits and dashes alone are a range or a mistake: no id is guessed
         // from them.
-        if item.contains('-') && item.chars().all(|c| c.is_ascii_digit() || c == '-') {
+        if item.contains('-') && item.chars().all(|c| matches!(c, '0'..='9' | '-' | ' ')) {
             let (first, last) = item.split_once('-').ok_or_else(malformed)?;
-            return match (first.parse(), last.parse()) {
+            return match (first.trim_end().parse(), last.trim_start().parse()) {
                 (Ok(first), Ok(last)) if first <= last => Ok(Item::Range(first, last)),
                 (Ok(first), Ok(last)) => Err(RequestError::Backwards { first, last }),
                 _ => Err(malformed()),
             };
+        }
+        // The names of parts of devices may have slashes.
+        if !DeviceId::is_name(&item.replace('/', ":")) {
+            return Err(malformed());
         }
         Ok(Item::Name(item.to_owned()))
     }
