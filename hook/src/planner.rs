@@ -77,6 +77,9 @@ pub enum Caller {
     Cdi(CdiGrant),
     /// A user who wants to see all of it.
     User,
+    /// A user who changes a container that runs: only what the hook was called for counts.
+    /// Nobody granted what the image of another container requests.
+    Running,
     /// A user who attaches devices: only those count.
     Attach,
 }
@@ -259,6 +262,7 @@ fn requests(
             Caller::Engine => !is_granted,
             Caller::Cdi(_) => is_granted,
             Caller::User => true,
+            Caller::Running => is_granted || requested.is_hooks(),
             Caller::Attach => false,
         };
         if !(counts || requested.is_attached(&source.name)) || !requested.may_be_for(&source) {

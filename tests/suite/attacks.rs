@@ -24,6 +24,7 @@ pub(crate) mod live_containers;
 mod local_users;
 mod log_text;
 mod outcome;
+mod own_requests;
 mod planted;
 mod podman;
 mod races;

@@ -48,7 +48,7 @@ impl Attaching {
         let asked: Vec<Attached> = asked.collect();
         // With what it has: libraries and masks are for all its devices at once.
         running.bundle.attached = [known, asked.clone()].concat();
-        let with_all = planner::plan_for(&running.bundle, &Caller::User, config);
+        let with_all = planner::plan_for(&running.bundle, &Caller::Running, config);
         let mut plan = match with_all {
             Ok(plan) => plan,
             Err(error) => {
@@ -87,6 +87,20 @@ impl Attaching {
                 forced,
             }));
         }
+        // Its own requests may mean more today than it was given, such as `all`.
+        let known = running.record.devices.iter();
+        let known: Vec<&Device> = known.chain(&attached).collect();
+        plan.steps.retain(|step| match &step.action {
+            Action::Allow { .. }
+            | Action::Node { .. }
+            | Action::MakeNode { .. }
+            | Action::Link { .. }
+            | Action::Prepare(_) => step.why.split(", ").any(|why| {
+                let mut known = known.iter();
+                known.any(|it| it.device == why || it.class == why)
+            }),
+            _ => true,
+        });
         let all = apply::rules_of(&plan);
         running.keep_missing(&mut plan, &attached, &Record::default(), config)?;
         Ok(Attaching {

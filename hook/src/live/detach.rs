@@ -69,7 +69,11 @@ pub(crate) fn detach(
     running.bundle.attached = record.attached();
     Stage::Planning.begin();
     let mut keep = Vec::new();
-    if let Ok(plan) = planner::plan_for(&running.bundle, &Caller::User, config) {
+    if let Ok(mut plan) = planner::plan_for(&running.bundle, &Caller::Running, config) {
+        // Its own requests may mean them today, such as `all`; it lacked them before.
+        let is_taken = |why: &str| taken.devices.iter().any(|it| it.device == why);
+        plan.steps
+            .retain(|step| !step.why.split(", ").all(is_taken));
         keep = apply::rules_of(&plan);
         record.keep(&mut taken, &plan.steps);
     }

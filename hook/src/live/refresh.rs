@@ -28,7 +28,7 @@ impl Refreshing {
         let mut running = Running::open(found, config)?;
         Stage::Planning.begin();
         running.bundle.attached = running.record.attached();
-        let mut plan = planner::plan_for(&running.bundle, &Caller::User, config)?;
+        let mut plan = planner::plan_for(&running.bundle, &Caller::Running, config)?;
         let look = |path: &Path| {
             let found = running.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))

@@ -60,6 +60,11 @@ impl<'b> Requested<'b> {
         self.granted.contains_key(class)
     }
 
+    /// Whether the hook was called for what the container itself requests.
+    pub(super) fn is_hooks(&self) -> bool {
+        self.bundle.hooks.read_requests(None)
+    }
+
     /// Whether there may be a request for the class of this file, which is not parsed.
     pub(crate) fn may_be_for(&self, source: &ClassSource) -> bool {
         self.is_granted(&source.name)
