@@ -10,8 +10,9 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::record::{ClaimUid, Record};
 
-/// The largest record that is read, in bytes: a claim has at most 32 devices.
-const MAX: u64 = 256 * 1024;
+/// The largest record, in bytes: a claim has at most 32 devices, each with parameters of 10 KiB,
+/// which take about four times that here.
+const MAX: u64 = 4 << 20;
 
 /// Why records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +161,10 @@ impl Store {
             error,
         };
         let write = || {
+            // What is not read again would be a claim of which nobody knows what it has.
+            if text.len() as u64 >= MAX {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
             let mut options = File::options();
             let options = options.create(true).truncate(true).write(true).mode(0o640);
             let mut file = options.open(&temporary)?;

@@ -130,3 +130,33 @@ async fn parameters_that_mean_nothing_are_an_error_of_the_claim() {
     }
     assert_eq!(node.names("kubelet/plugins/boathook.dev/claims"), [""; 0]);
 }
+
+/// The API server takes 10 KiB for each request, of which a claim may have 32.
+#[tokio::test]
+async fn parameters_of_any_length_leave_a_record_that_can_be_read() {
+    let class = capable().replace(
+        "capabilities_env = 'NPU_CAPS'",
+        "lists_env = 'NPU_LISTS', capabilities_env = 'NPU_CAPS'",
+    );
+    let listed = "[[edits]]\nfiles_listed_in = '/etc/lists/{list}'\n";
+    let mut node = Node::new(&(class + listed), 32).await;
+    let driver = node.start().await;
+    let results: Vec<_> = (0..32)
+        .map(|number| result(&format!("r-{number}"), &format!("npu-{number}")))
+        .collect();
+    let long = vec!["a"; 10 * 1024 / "\"a\",".len() - 10];
+    for parameters in [
+        json!({"capabilities": vec!["run"; 1600]}),
+        json!({"lists": long}),
+    ] {
+        assert!(parameters.to_string().len() <= 10 * 1024);
+        let config = [config("FromClaim", &[], &parameters)];
+        let allocation = json!({"devices": {"results": results, "config": config}});
+        node.claim("a", "u-1", allocation);
+        driver.prepare_one(A).await.unwrap();
+        // Written again from the record.
+        fs::remove_dir_all(node.path("cdi")).unwrap();
+        node.wait_specification("u-1").await;
+        driver.unprepare(A).await.unwrap();
+    }
+}
