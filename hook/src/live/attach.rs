@@ -11,7 +11,7 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 use super::detach::{rules, take_back, undo};
 use super::follow::{self, Became};
 use super::made::Made;
-use super::record::{Device, Record};
+use super::record::{Device, Record, is_for};
 use super::rule::rules_of_steps;
 use super::{Found, LiveError, Running};
 use crate::apply;
@@ -88,17 +88,16 @@ impl Attaching {
             }));
         }
         // Its own requests may mean more today than it was given, such as `all`.
-        let known = running.record.devices.iter();
-        let known: Vec<&Device> = known.chain(&attached).collect();
+        let known = &running.record.devices;
         plan.steps.retain(|step| match &step.action {
             Action::Allow { .. }
             | Action::Node { .. }
             | Action::MakeNode { .. }
             | Action::Link { .. }
-            | Action::Prepare(_) => step.why.split(", ").any(|why| {
-                let mut known = known.iter();
-                known.any(|it| it.device == why || it.class == why)
-            }),
+            | Action::Prepare(_) => step
+                .why
+                .split(", ")
+                .any(|why| is_for(known, why) || is_for(&attached, why)),
             _ => true,
         });
         let all = apply::rules_of(&plan);

@@ -139,12 +139,7 @@ impl Record {
         self.told.retain(|key, _| has(key));
         let is_used = |why: &Vec<String>| {
             let mut all = why.iter();
-            why.is_empty()
-                || all.any(|why| {
-                    devices
-                        .iter()
-                        .any(|it| it.device == *why || it.class == *why)
-                })
+            why.is_empty() || all.any(|why| is_for(devices, why))
         };
         let (rules, others) = self.rules.drain(..).partition(|rule| !is_used(&rule.why));
         self.rules = others;
@@ -161,11 +156,8 @@ impl Record {
     /// Takes back from `taken` what devices that stay attached use, too: of two that need
     /// the same, only the first was recorded to have made it.
     pub(crate) fn keep(&mut self, taken: &mut Record, steps: &[InjectionStep]) {
-        let is_attached = |why: &str| {
-            let mut devices = self.devices.iter();
-            devices.any(|it| it.device == why || it.class == why)
-        };
-        let of_attached = |step: &&InjectionStep| step.why.split(", ").any(&is_attached);
+        let of_attached =
+            |step: &&InjectionStep| step.why.split(", ").any(|why| is_for(&self.devices, why));
         let used: Vec<_> = steps.iter().filter(of_attached).collect();
         let (kept, gone) = taken
             .made
@@ -174,7 +166,7 @@ impl Record {
         taken.made = gone;
         self.made.extend::<Vec<Made>>(kept);
         for rule in rules_of_steps(steps) {
-            if !rule.why.iter().any(|why| is_attached(why)) {
+            if !rule.why.iter().any(|why| is_for(&self.devices, why)) {
                 continue;
             }
             let mut rules = taken.rules.iter();
@@ -196,6 +188,12 @@ impl Record {
             ..Record::default()
         }
     }
+}
+
+/// Whether something is for one of these devices, or for the class of one.
+pub(super) fn is_for(devices: &[Device], why: &str) -> bool {
+    let mut devices = devices.iter();
+    devices.any(|it| it.device == why || it.class == why)
 }
 
 /// What is for something that stays does so, whatever else it is for.
