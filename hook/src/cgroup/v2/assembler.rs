@@ -55,13 +55,17 @@ pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// The instructions of a rule in [`admit`].
-pub(super) const ADMITTED_LEN: usize = 7;
+/// A rule of [`admit`] or [`refuse`] in a program.
+pub(super) struct OfOne {
+    pub(super) number: DeviceNumber,
+    pub(super) allow: bool,
+    /// How many instructions it has.
+    pub(super) len: usize,
+}
 
-/// The device that a program admits next, if it goes on with a rule of [`admit`].
-pub(super) fn admitted(code: &[Insn]) -> Option<DeviceNumber> {
-    let code = code.get(..ADMITTED_LEN)?;
-    let constant = |at: usize| match Instruction::decode(code[at])? {
+/// The rule that a program goes on with, if it is one of [`admit`] or [`refuse`].
+pub(super) fn next(code: &[Insn]) -> Option<OfOne> {
+    let constant = |at: usize| match Instruction::decode(*code.get(at)?)? {
         Instruction::Jump {
             operand: Operand::Const(constant),
             ..
@@ -81,12 +85,19 @@ pub(super) fn admitted(code: &[Insn]) -> Option<DeviceNumber> {
         major: constant(1)?.cast_unsigned(),
         minor: constant(2)?.cast_unsigned(),
     };
-    let access = !constant(3)?;
+    // A refusal copies a register there.
+    let allow = constant(3).is_some();
+    let access = constant(3).map(|access| !access).or_else(|| constant(4))?;
     let mut accesses = Access::ALL.subsets();
     let access = accesses.find(|some| access_bits(*some) == access)?;
     let mut expected = Assembler(Vec::new());
-    expected.rule(&SpecRule::from(&DeviceRule { number, access }));
-    (expected.0 == code).then_some(number)
+    expected.rule(&SpecRule {
+        allow,
+        ..SpecRule::from(&DeviceRule { number, access })
+    });
+    let len = expected.0.len();
+    code.starts_with(&expected.0)
+        .then_some(OfOne { number, allow, len })
 }
 
 struct Assembler(Vec<Insn>);

@@ -84,9 +84,10 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     while let Some(mut after) = rest.strip_prefix(&start[..]) {
         let mut blocks = start.clone();
         let before = after.len();
-        while let Some(admitted) = assembler::admitted(after) {
-            let (block, more) = after.split_at(assembler::ADMITTED_LEN);
-            match rules.iter().any(|rule| rule.number == admitted) {
+        // What was added before a refusal is below it.
+        while let Some(next) = assembler::next(after) {
+            let (block, more) = after.split_at(next.len);
+            match next.allow && rules.iter().any(|rule| rule.number == next.number) {
                 true => found = true,
                 false => blocks.extend_from_slice(block),
             }

@@ -10,7 +10,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, judge, withdraw};
+use crate::cgroup::v2::rewrite::{Admission, denied, judge, withdraw};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -157,6 +157,25 @@ proptest! {
                 prop_assert_eq!(run(&with, &request), again, "{:?}", request);
             }
         }
+    }
+
+    /// A refusal is put before what was added until then.
+    #[test]
+    fn what_was_added_before_a_refusal_is_withdrawn(
+        shape in 0..SHAPES.len(),
+        of_spec in any_device_rule(),
+        added in any_device_rule(),
+    ) {
+        prop_assume!(of_spec.number != added.number);
+        let program = (SHAPES[shape].program)(&[SpecRule::from(&of_spec)]);
+        let Admission::Replace(with) = judge(&program, &[added]) else {
+            return Err(TestCaseError::reject("nothing was added"));
+        };
+        let refusing = withdraw(&with, &[of_spec], &[of_spec]).unwrap();
+        prop_assert_eq!(denied(&refusing, &[of_spec, added]), Ok(vec![of_spec]));
+        let without = withdraw(&refusing, &[added], &[]);
+        let without = without.unwrap_or(refusing);
+        prop_assert_eq!(denied(&without, &[added]), Ok(vec![added]));
     }
 
     #[test]
