@@ -1,10 +1,10 @@
 //! What `follow` needs to know of a container that the hook starts.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
+use device_class::device::{DeviceNumber, DeviceRule};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, SpecNode};
 
 use super::detach;
 use super::lock;
@@ -54,8 +54,15 @@ pub(crate) fn write_at_start(
         its.any(|it| bundle.cdi.iter().any(|by| by.class.as_str() == it.class))
     };
     let spec = &bundle.spec_devices;
-    let (mut ours, mut made) = (Vec::new(), Vec::new());
+    let (mut ours, mut made, mut rules) = (Vec::new(), Vec::new(), Vec::new());
     for step in &plan.steps {
+        for other in others(step, spec).filter(|_| by_cdi(step)) {
+            made.extend(Made::node(&other.path, other.number, step));
+            let mut alike = spec.nodes.iter().filter(|it| it.number == other.number);
+            if alike.all(|it| it.path == other.path) {
+                rules.extend(spec.rules_of(other.number).map(|rule| Rule::of(rule, step)));
+            }
+        }
         if let Action::Allow {
             rule,
             in_spec: true,
@@ -63,7 +70,7 @@ pub(crate) fn write_at_start(
         {
             let mut nodes = spec.nodes.iter().filter(|it| it.number == rule.number);
             match by_cdi(step) {
-                true => made.extend(nodes.flat_map(|node| Made::node(&node.path, step))),
+                true => made.extend(nodes.flat_map(|it| Made::node(&it.path, it.number, step))),
                 false if nodes.next().is_some() => continue,
                 false => {}
             }
@@ -87,11 +94,29 @@ pub(crate) fn write_at_start(
         whole: hides || !is_twice,
         ..Record::default()
     });
-    let rules = rules_of_steps(&ours).map(rule).collect();
+    rules.extend(rules_of_steps(&ours).map(rule));
     record.add(devices, rules, made);
     records.save(&record)?;
     record::prune(root);
     Ok(detach::rules(&record))
+}
+
+/// What the engine made in the place of a step's node with another number. So it does by a CDI
+/// specification that is older than the device's number, or by what it keeps of one.
+fn others<'s>(step: &InjectionStep, spec: &'s SpecDevices) -> impl Iterator<Item = &'s SpecNode> {
+    let planned = match &step.action {
+        Action::Node { mount, number, .. } => Some((mount.path.clone(), *number)),
+        Action::MakeNode { path, number, .. } => Some((path.clone(), *number)),
+        _ => None,
+    };
+    let is_other = |it: &&SpecNode, (path, number): &(PathBuf, DeviceNumber)| {
+        it.path == *path && it.number != *number
+    };
+    spec.nodes.iter().filter(move |it| {
+        planned
+            .as_ref()
+            .is_some_and(|planned| is_other(it, planned))
+    })
 }
 
 #[cfg(test)]

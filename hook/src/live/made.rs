@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use device_class::device::DeviceNumber;
 use injection_plan::plan::{Action, INJECTED, InjectionStep};
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -61,8 +62,8 @@ impl Made {
     /// plan's steps as follows them later.
     pub(crate) fn at_start(steps: &[InjectionStep]) -> Vec<Self> {
         let made = steps.iter().flat_map(|step| match &step.action {
-            Action::Node { mount, .. } => Self::node(&mount.path, step),
-            Action::MakeNode { path, .. } => Self::node(path, step),
+            Action::Node { mount, number, .. } => Self::node(&mount.path, *number, step).into(),
+            Action::MakeNode { path, number, .. } => Self::node(path, *number, step).into(),
             Action::Link { path, target } => {
                 vec![Self::for_step(path, How::Link(target.clone(), None), step)]
             }
@@ -71,16 +72,12 @@ impl Made {
         made.collect()
     }
 
-    /// A node that a step is about: the host's, or one of its own if that is the engine's way
+    /// A node that is for what a step is for: the host's, or one of its own if that is the engine's way
     /// or the class's, unless the container has users of its own.
-    pub(crate) fn node(path: &Path, step: &InjectionStep) -> Vec<Self> {
-        let number = match &step.action {
-            Action::Allow { rule, .. } => raw(rule.number),
-            Action::Node { number, .. } | Action::MakeNode { number, .. } => raw(*number),
-            _ => return Vec::new(),
-        };
-        let hows = [How::Bound(number), How::Node(number)];
-        hows.map(|how| Self::for_step(path, how, step)).into()
+    pub(crate) fn node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
+        // The host's may be on the other.
+        let hows = [How::Node(raw(number)), How::Bound(raw(number))];
+        hows.map(|how| Self::for_step(path, how, step))
     }
 
     fn for_step(path: &Path, how: How, step: &InjectionStep) -> Self {
@@ -334,7 +331,7 @@ fn is_node(found: &Handle, number: u64) -> bool {
     found.kind().is_device() && found.identity().numbers()[2] == number
 }
 
-fn raw(number: device_class::device::DeviceNumber) -> u64 {
+fn raw(number: DeviceNumber) -> u64 {
     nix::sys::stat::makedev(number.major.into(), number.minor.into())
 }
 

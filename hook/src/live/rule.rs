@@ -13,6 +13,16 @@ pub(crate) struct Rule {
     pub(crate) why: Vec<String>,
 }
 
+impl Rule {
+    /// A rule that is for what a step is for.
+    pub(super) fn of(rule: DeviceRule, step: &InjectionStep) -> Self {
+        Rule {
+            rule: rule.to_string(),
+            why: step.why.split(", ").map(str::to_owned).collect(),
+        }
+    }
+}
+
 /// Rules without what they are for.
 pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
     let rules = rules.iter();
@@ -24,10 +34,7 @@ pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
 /// The rules of steps, with the devices that they are for.
 pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
     steps.iter().filter_map(|step| match &step.action {
-        Action::Allow { rule, .. } => Some(Rule {
-            rule: rule.to_string(),
-            why: step.why.split(", ").map(str::to_owned).collect(),
-        }),
+        Action::Allow { rule, .. } => Some(Rule::of(*rule, step)),
         _ => None,
     })
 }

@@ -53,12 +53,20 @@ impl SpecDevices {
 impl SpecDevices {
     /// Whether a rule allows this device alone.
     pub fn names(&self, number: DeviceNumber) -> bool {
+        self.rules_of(number).next().is_some()
+    }
+
+    /// The rules that allow this device alone.
+    pub fn rules_of(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
         let (major, minor) = (Some(number.major), Some(number.minor));
-        let mut allowing = self.rules.iter().filter(|rule| rule.allow);
-        let is_alone = |rule: &SpecRule| {
+        let is_alone = move |rule: &&SpecRule| {
             rule.kind == Some(number.kind) && (rule.major, rule.minor) == (major, minor)
         };
-        allowing.any(is_alone)
+        let rules = self.rules.iter().filter(|rule| rule.allow);
+        rules.filter(is_alone).map(move |rule| DeviceRule {
+            number,
+            access: rule.access,
+        })
     }
 }
 

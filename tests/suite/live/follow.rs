@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
@@ -56,6 +56,11 @@ impl Follower {
     pub(crate) fn start_with(lab: &Lab, host: &DemoHost, options: &[&str]) -> Self {
         let mut command = command(lab, host, &["follow", "--verbose"]);
         command.args(options);
+        Self::start_by(host, command)
+    }
+
+    /// The same by this command.
+    pub(crate) fn start_by(host: &DemoHost, mut command: Command) -> Self {
         let log = host.path().join("follow.log");
         command.stderr(File::create(&log).unwrap());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -152,23 +157,31 @@ pub(crate) fn with_device(host: &DemoHost, device: &str) -> BundleBuilder {
 pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
     let host = followed();
-    let device = host.device(3);
-    let number = (device.major, device.minor);
-    // The engine may have made the node itself, with its rule, by a CDI specification; the
-    // wrapper of the runtime writes the rule into config.json.
-    for given in ["by the hook", "by attach", "by CDI", "by the wrapper"] {
+    let number = |index| {
+        let device = host.device(index);
+        (device.major, device.minor)
+    };
+    // By CDI the engine makes the node, also with an old number; the wrapper writes the rule.
+    for given in [
+        "by the hook",
+        "by attach",
+        "by CDI",
+        "by old CDI",
+        "by the wrapper",
+    ] {
         let attached = given == "by attach";
         let bundle = match given {
             "by the hook" => with_device(&host, "npu-3"),
             "by attach" => plain(Rootfs::Busybox),
-            "by CDI" => {
+            "by CDI" | "by old CDI" => {
                 let hook = HookCommand::boathook(Stage::CreateRuntime, &host.config_file());
                 let hook = hook.unwrap().arg("--cdi").arg("dummy-npu=npu-3");
                 let bundle = plain(Rootfs::Busybox).hook(Stage::CreateRuntime, hook);
+                let number = number(if given == "by CDI" { 3 } else { OTHER });
                 bundle.char_device(node(3), number, "rw").unwrap()
             }
             _ => with_device(&host, "npu-3")
-                .device_rule(number, "rw")
+                .device_rule(number(3), "rw")
                 .unwrap(),
         };
         let bundle = bundle.build().unwrap();
@@ -179,23 +192,26 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
         }
         let follower = Follower::start(lab, &host);
         for round in 0..3 {
+            let may_not_open = |index, when| {
+                let opens = may_open(&running, &host, index);
+                assert!(!opens, "{given}, {round}: {index}, {when}");
+            };
+            // At once, without having been away.
+            let replug = |like| {
+                fs::remove_file(host.node(3)).unwrap();
+                plug_in(&host, 3, like);
+                wait_for(&running, &host, 3, Some(like));
+            };
+            replug(OTHER);
             unplug(&host, 3);
             wait_for(&running, &host, 3, None);
-            assert!(!may_open(&running, &host, 3), "{given}: {round}");
+            may_not_open(3, "unplugged");
+            may_not_open(OTHER, "unplugged");
             plug_in(&host, 3, OTHER);
             wait_for(&running, &host, 3, Some(OTHER));
-            assert!(
-                !may_open(&running, &host, 3),
-                "the old number, {given}: {round}"
-            );
-            // At once, without having been away.
-            fs::remove_file(host.node(3)).unwrap();
-            plug_in(&host, 3, 3);
-            wait_for(&running, &host, 3, Some(3));
-            assert!(
-                !may_open(&running, &host, OTHER),
-                "the old number, {given}: {round}"
-            );
+            may_not_open(3, "the old number");
+            replug(3);
+            may_not_open(OTHER, "the old number");
         }
         let report = running.probe(&Questions::new()).unwrap();
         let mounts = report.mounts.iter();

@@ -9,6 +9,7 @@ use injection_plan::plan::Action;
 use super::sight::{Followed, Sight};
 use crate::apply;
 use crate::live::attach::Change;
+use crate::live::made::Made;
 use crate::live::record::Record;
 use crate::live::rule::{parsed, rules_of_steps};
 use crate::live::{LiveError, Running, lock};
@@ -58,9 +59,12 @@ pub(super) fn replace(
             false => keep.extend(parsed(slice::from_ref(rule))),
         }
     }
-    for made in &running.record.made {
-        let is_wanted = plan.steps.iter().any(|step| made.is_of(step));
-        if made.is_node_or_link() && are_theirs(&made.why) && !is_wanted {
+    let is_wanted = |made: &Made| plan.steps.iter().any(|step| made.is_of(step));
+    let all_made = &running.record.made;
+    for (at, made) in all_made.iter().enumerate() {
+        // What the engine made below what is wanted goes with that.
+        let mut above = all_made[at..].iter().filter(|it| it.path == made.path);
+        if made.is_node_or_link() && are_theirs(&made.why) && !above.any(is_wanted) {
             stale.made.push(made.clone());
         }
     }
