@@ -4,6 +4,7 @@ mod attached;
 mod figures;
 pub(crate) mod follow;
 mod hidden;
+mod older_kernels;
 mod outdated;
 pub(crate) mod refreshed;
 pub(crate) mod refused;

@@ -273,7 +273,8 @@ impl Running {
             lasting,
         } = change;
         apply::check_masks(plan, &self.namespace, &self.bundle, config)?;
-        let ready = apply::open_sources(plan, config, self.calls)?;
+        let calls = self.calls.for_running()?;
+        let ready = apply::open_sources(plan, config, calls)?;
         let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
         let mut new = Record {
             made: Made::of(&ready, &self.namespace, &stale.made)?,
@@ -310,7 +311,7 @@ impl Running {
             let root = self.enter()?;
             undo(stale, &root)?;
             let label = self.bundle.mount_label.as_deref();
-            Ok(apply::attach(ready, &root, self.calls, label, notes)?)
+            Ok(apply::attach(ready, &root, calls, label, notes)?)
         });
         let changed = changed.and_then(|notes| match self.namespace.started() {
             Ok(_) => Ok(notes),

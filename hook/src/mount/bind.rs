@@ -14,6 +14,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
+use std::rc::Rc;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -21,7 +22,7 @@ use nix::sys::statvfs::fstatvfs;
 
 use super::attributes::{self, kept};
 use super::propagation::Propagation;
-use super::{Attributes, Depth, Error, Result};
+use super::{Attributes, Depth, Error, KernelCalls, Result};
 use crate::container::{Handle, Procfs, Target};
 
 const NONE: Option<&str> = None;
@@ -72,6 +73,32 @@ pub(super) fn bind(
     }
     propagation.add_ours(id);
     finished
+}
+
+/// Restricts a mount that has its place where no other process sees it, of the file at `path`.
+pub(super) fn restrict_unseen(
+    mount: &OwnedFd,
+    path: &Path,
+    attributes: Attributes,
+    depth: Depth,
+    calls: KernelCalls,
+) -> Result<()> {
+    let proc = Rc::new(Procfs::open().map_err(Error::Host)?);
+    proc.enter_descriptors().map_err(Error::Host)?;
+    if attributes == Attributes::default() {
+        return Ok(());
+    }
+    let mounts = Propagation::new(proc, calls);
+    if depth == Depth::Recursive && mounts.has_children(mounts.mount_id(mount)?)? {
+        let path = path.to_owned();
+        return Err(Error::Submounts { path });
+    }
+    remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
+}
+
+/// Takes away what [`restrict_unseen`] has restricted; a copy stays.
+pub(super) fn unmount_unseen(mount: &OwnedFd) -> nix::Result<()> {
+    umount2(&number(mount)[..], MntFlags::MNT_DETACH)
 }
 
 /// Mounts a new tmpfs with the options `data` on `target`, and gives a handle

@@ -1,9 +1,14 @@
 //! Which of the newer system calls can be used here.
 
+use std::path::Path;
+
 use nix::Result;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
+use super::Error;
 use crate::container::Resolver;
 use crate::sys::{mount as calls, statmount};
 
@@ -26,6 +31,9 @@ pub struct KernelCalls {
     pub fsopen: bool,
     /// Asking about one mount (Linux 6.8), and not reading the list of all.
     pub statmount: bool,
+    /// Whether this process's mounts are seen by nobody else, so that a copy can have a place
+    /// for as long as it takes to change it without `mount_setattr`.
+    pub unseen: bool,
 }
 
 impl KernelCalls {
@@ -42,7 +50,26 @@ impl KernelCalls {
             mount_setattr: usable(calls::probe_mount_setattr()),
             fsopen: calls::probe_fs_calls().into_iter().all(usable),
             statmount: usable(statmount::probe()),
+            unseen: false,
         }
+    }
+
+    /// The calls for sources that a container gets which has no copy of the host's mounts, as
+    /// one that runs: they must be detached. If they cannot be as it is, this process goes into a
+    /// mount namespace of its own for it, for good; what is open leads to the old one.
+    pub(crate) fn for_running(self) -> super::Result<Self> {
+        if self.detached_mounts() {
+            return Ok(self);
+        }
+        let none: Option<&str> = None;
+        let private = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+        unshare(CloneFlags::CLONE_NEWNS)
+            .and_then(|()| mount(none, "/", none, private, none))
+            .map_err(|errno| Error::system("copy the mounts below", Path::new("/"), errno))?;
+        Ok(KernelCalls {
+            unseen: true,
+            ..self
+        })
     }
 
     /// How paths are resolved with these calls.
@@ -56,10 +83,12 @@ impl KernelCalls {
     }
 
     /// Whether mounts can be made detached and attached by descriptors. It
-    /// takes all four calls; with fewer, mount(2) is used for everything.
+    /// takes all four calls, or three in a namespace of its own; with fewer,
+    /// mount(2) is used for everything.
     #[must_use]
     pub fn detached_mounts(self) -> bool {
-        self.open_tree && self.move_mount && self.mount_setattr && self.fsopen
+        let can_restrict = self.mount_setattr || self.unseen;
+        self.open_tree && self.move_mount && can_restrict && self.fsopen
     }
 }
 

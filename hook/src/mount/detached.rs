@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::attributes::mount_attr;
-use super::{Attributes, Depth, Error, HostFile, Result};
+use super::{Attributes, Depth, Error, HostFile, KernelCalls, Result, bind};
 use crate::container::Target;
 use crate::sys::mount as calls;
 
@@ -17,10 +17,25 @@ pub(super) struct DetachedMount(OwnedFd);
 impl DetachedMount {
     /// A copy of the mount that `file` is in, with `file` as its root. It is
     /// restricted, and receives and sends no mounts, before anybody sees it.
-    pub(super) fn clone_of(file: &HostFile, attributes: Attributes, depth: Depth) -> Result<Self> {
+    pub(super) fn clone_of(
+        file: &HostFile,
+        attributes: Attributes,
+        depth: Depth,
+        with: KernelCalls,
+    ) -> Result<Self> {
         let recursive = depth == Depth::Recursive;
         let failed = |errno| Error::system("copy the mount of", file.path(), errno);
-        let mount = calls::open_tree_clone(file, recursive).map_err(failed)?;
+        let copy = |file: BorrowedFd<'_>| calls::open_tree_clone(file, recursive).map_err(failed);
+        let mount = copy(file.as_fd())?;
+        if !with.mount_setattr {
+            // Nobody else sees it, and what it is copied from is private: only a mount with a
+            // place can be changed, and a copy of that has none again.
+            calls::move_mount(&mount, file).map_err(failed)?;
+            bind::restrict_unseen(&mount, file.path(), attributes, depth, with)?;
+            let copied = copy(mount.as_fd())?;
+            bind::unmount_unseen(&mount).map_err(failed)?;
+            return Ok(Self(copied));
+        }
         let attr = calls::mount_attr {
             attr_set: mount_attr(attributes),
             attr_clr: 0,

@@ -51,8 +51,7 @@ pub enum Error {
     MountInfo(#[source] MountInfoError),
     #[error(
         "{} is not the file in the container's mount namespace that it was on the host: it was \
-         replaced in the meantime, or the namespace has no copy of the host's mounts, as that of \
-         a container that runs: to add files to one takes Linux 5.12",
+         replaced in the meantime, or the namespace has no copy of the host's mounts",
         path.display()
     )]
     Changed { path: PathBuf },
@@ -70,6 +69,8 @@ pub enum Error {
         path.display()
     )]
     Submounts { path: PathBuf },
+    #[error("{}: to mount anything in a container that runs takes Linux 5.2", path.display())]
+    TooOld { path: PathBuf },
     #[error("the mount label {label:?} contains an invalid character")]
     Label { label: String },
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::detached::DetachedMount;
-use super::{Attributes, HostFile, KernelCalls, Result};
+use super::{Attributes, Error, HostFile, KernelCalls, Result};
 use crate::container::{FileKind, Identity};
 
 /// Whether the mounts below a directory come along.
@@ -49,7 +49,10 @@ impl Source {
         calls: KernelCalls,
     ) -> Result<Self> {
         let form = if calls.detached_mounts() {
-            Form::Detached(DetachedMount::clone_of(file, attributes, depth)?)
+            Form::Detached(DetachedMount::clone_of(file, attributes, depth, calls)?)
+        } else if calls.unseen {
+            let path = file.path().to_owned();
+            return Err(Error::TooOld { path });
         } else {
             Form::Again {
                 root: Rc::clone(file.root()),

@@ -148,7 +148,7 @@ impl Tmpfs {
     /// [`Error::System`] if the kernel refuses, as it does with `EBUSY` while
     /// a file in it is open for writing.
     pub fn set_read_only(&self, mounter: &Mounter) -> Result<()> {
-        if !mounter.calls.detached_mounts() {
+        if !mounter.calls.mount_setattr {
             return bind::set_read_only(&self.mount, &self.path, &mounter.proc);
         }
         let attr = calls::mount_attr {

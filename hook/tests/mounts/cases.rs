@@ -49,6 +49,7 @@ fn calls_are_probed(scene: &Scene) -> Result<()> {
         mount_setattr: some && version >= (5, 12),
         fsopen: some && version >= (5, 2),
         statmount: all && version >= (6, 8),
+        unseen: false,
     };
     ensure!(calls == expected, "{calls:?}");
     Ok(())

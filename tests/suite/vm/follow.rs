@@ -33,17 +33,6 @@ const TALK: &str = "while :; do for port in /dev/ttyUSB*; do [ -c $port ] || con
     stty -F $port 115200 raw -echo && { echo ready >&3; read -t 2 -r line <&3 && echo \"answer: $line\"; } 3<>$port; \
     done 2>/dev/null; sleep 0.1; done";
 
-/// What an older kernel says, which has no mount_setattr(2).
-const TOO_OLD: &str = "takes Linux 5.12";
-
-/// Whether the kernel can add files to containers that run.
-fn can_add(vm: &mut Vm) -> Result<bool> {
-    let release = vm.run("uname -r")?;
-    let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    Ok(version >= (5, 12))
-}
-
 /// A port is unplugged while a container reads from it, and comes back, on most kernels with
 /// another number every second time; systemd reads its units again after each.
 fn port(vm: &mut Vm) -> Result<String> {
@@ -58,16 +47,6 @@ fn port(vm: &mut Vm) -> Result<String> {
     let ports = format!(
         "cd {root}/dev; echo ports: $(ls | grep ttyUSB) links: $(ls -l serial/by-id 2>/dev/null | sed -n 's|.*/||p')"
     );
-    if !can_add(vm)? {
-        vm.monitor("device_del", json!({ "id": "port" }))?;
-        wait_for(vm, &ports, "ports: links:\n")?;
-        vm.monitor("device_add", usb::port())?;
-        wait_for(vm, "journalctl -u follow", TOO_OLD)?;
-        vm.run("docker rm -f talks; systemctl stop follow")?;
-        return Ok(format!(
-            "unplugged it goes; it does not come back: {TOO_OLD}"
-        ));
-    }
     let (mut name, mut numbers) = ("ttyUSB0".to_owned(), BTreeSet::new());
     for round in 0..REPLUGS {
         // An old number stays taken for as long as somebody has the port open.
@@ -129,15 +108,6 @@ fn answer(vm: &Vm, round: usize) -> Result<()> {
 /// each engine reads a frame, one that had the camera from the start and one that it was
 /// attached to.
 fn camera(vm: &mut Vm) -> Result<String> {
-    if !can_add(vm)? {
-        let refused = vm.run(
-            "docker run -d --name runs --network none busybox sleep 9999 >&2
-            ! boathook attach runs v4l2-camera=camera-vivid.0 2>&1
-            docker rm -f runs >&2; modprobe -r vivid",
-        )?;
-        expect(&refused, TOO_OLD)?;
-        return Ok(format!("attach is refused: {TOO_OLD}"));
-    }
     const FRAME: &str =
         "[ $(dd if=$(ls /dev/video*) bs=4M count=1 2>/dev/null | wc -c) -gt 0 ] && echo a frame";
     vm.run(

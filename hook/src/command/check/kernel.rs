@@ -35,6 +35,7 @@ fn calls() -> Vec<Finding> {
         mount_setattr,
         fsopen,
         statmount,
+        unseen: _,
     } = KernelCalls::probe();
     let table = [
         ("openat2", openat2, "5.6"),
