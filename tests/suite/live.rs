@@ -10,6 +10,7 @@ pub(crate) mod refreshed;
 pub(crate) mod refused;
 mod replugged;
 mod retried;
+mod same_id;
 mod told;
 mod used;
 

@@ -276,6 +276,7 @@ mod tests {
                     wanted: wanted.to_owned(),
                 }),
                 why: "port-0".to_owned(),
+                users: Vec::new(),
             }],
             ..InjectionPlan::default()
         };

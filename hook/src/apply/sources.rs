@@ -6,7 +6,7 @@ use std::path::Path;
 
 use device_class::device::DeviceNumber;
 use device_class::discover::{MadeNode, OwnNode};
-use injection_plan::plan::{Action, BindMount, InjectionPlan, SourceKind};
+use injection_plan::plan::{Action, BindMount, InjectionPlan, InjectionStep, SourceKind};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 
@@ -21,6 +21,8 @@ pub(crate) struct Ready<'p> {
     pub(crate) what: What<'p>,
     /// The device or class that it is for.
     pub(crate) why: &'p str,
+    /// The same by their keys.
+    pub(crate) users: &'p [String],
 }
 
 /// What is to be put where.
@@ -74,8 +76,8 @@ pub(super) fn open<'p>(
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
         if let Some(what) = opened.map_err(|error| error.why(&step.why))? {
-            let why = &step.why;
-            ready.push(Ready { what, why });
+            let InjectionStep { why, users, .. } = step;
+            ready.push(Ready { what, why, users });
         }
     }
     Ok(ready)
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     use device_class::device::DeviceKind;
-    use injection_plan::plan::{InjectionStep, MountAttributes};
+    use injection_plan::plan::MountAttributes;
 
     fn mount(source: &Path, path: &str, kinds: &'static [SourceKind]) -> BindMount {
         BindMount {
@@ -252,6 +254,7 @@ mod tests {
                 steps: vec![InjectionStep {
                     action,
                     why: "npu-0".into(),
+                    users: Vec::new(),
                 }],
                 ..InjectionPlan::default()
             };

@@ -22,7 +22,7 @@ pub(crate) fn attach(
     let mut mounter = Mounter::new(root, calls);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
-    for Ready { what, why } in ready {
+    for Ready { what, why, .. } in ready {
         let done = match what {
             What::Mask(mask) => mask.attach(root, &mut mounter, label),
             What::Directory { source, path } => place_at(source, path, root, &mut mounter),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, excerpt};
-use injection_plan::plan::InjectionStep;
+use injection_plan::plan::{InjectionStep, device_key};
 use injection_plan::record::Record;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,8 @@ fn keys(
     there: impl Fn(&live::Made) -> bool,
 ) -> impl Iterator<Item = (Key, Since)> {
     let has = move |device: &&live::Device| {
-        let is_its = |made: &&live::Made| made.why.contains(&device.device);
+        let key = device.key();
+        let is_its = |made: &&live::Made| made.why.contains(&key);
         let mut made = record.made.iter().filter(is_its).peekable();
         // A container may have had already what an attached device would be given.
         let is_known = made.peek().is_none() && !device.asked.is_empty();
@@ -243,13 +244,14 @@ impl Looked {
         let plan = planner::plan_for(&bundle, &Caller::User, config)?;
         let look = |path: &Path| root.look(path);
         // One that is unplugged may have nothing in the plan.
-        let has = |device: &str| {
-            let is_its = |step: &&InjectionStep| step.why.split(", ").any(|why| why == device);
+        let has = |class: &str, device: &str| {
+            let key = device_key(class, device);
+            let is_its = |step: &&InjectionStep| step.users.contains(&key);
             let mut steps = plan.steps.iter().filter(is_its).peekable();
             steps.peek().is_some() && steps.all(|it| apply::lacks(&it.action, &look) == Ok(None))
         };
         for grant in &plan.grants {
-            for device in grant.devices.iter().filter(|device| has(device)) {
+            for device in grant.devices.iter().filter(|it| has(&grant.class, it)) {
                 let key = (grant.class.clone(), device.clone());
                 if !self.devices.iter().any(|(known, _)| *known == key) {
                     self.devices.push((key, Since::Start));

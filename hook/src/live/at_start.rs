@@ -38,10 +38,10 @@ pub(crate) fn write_at_start(
     if devices.is_empty() && !hides {
         return Ok(Vec::new());
     }
-    let is_followed = |why: &str| devices.iter().any(|device| device.device == why);
+    let is_followed = |why: &String| devices.iter().any(|device| device.key() == *why);
     let rule = |mut rule: Rule| {
         // Those of others stay, whatever becomes of the devices.
-        if !rule.why.iter().all(|why| is_followed(why)) {
+        if !rule.why.iter().all(is_followed) {
             rule.why.clear();
         }
         rule
@@ -49,7 +49,7 @@ pub(crate) fn write_at_start(
     // What a CDI specification or the wrapper of the runtime had the engine do is ours; what
     // its user had it do stays.
     let by_cdi = |step: &InjectionStep| {
-        let its = |it: &&Device| step.why.split(", ").any(|why| it.device == why);
+        let its = |it: &&Device| step.users.contains(&it.key());
         let mut its = devices.iter().filter(its);
         its.any(|it| bundle.cdi.iter().any(|by| by.class.as_str() == it.class))
     };
@@ -81,7 +81,7 @@ pub(crate) fn write_at_start(
         ours.push(step.clone());
     }
     made.extend(Made::at_start(&ours));
-    made.retain(|made: &Made| made.why.iter().all(|why| is_followed(why)));
+    made.retain(|made: &Made| made.why.iter().all(is_followed));
     let records = Records::open(root, &state.id, lock::PATIENCE)?;
     // The hook may be called for CDI and once more for what the container requests itself.
     let is_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);

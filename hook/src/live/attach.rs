@@ -11,7 +11,7 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 use super::detach::{rules, take_back, undo};
 use super::follow::{self, Became};
 use super::made::Made;
-use super::record::{Device, Record, is_for};
+use super::record::{Device, Record};
 use super::rule::rules_of_steps;
 use super::{Found, LiveError, Running};
 use crate::apply;
@@ -94,10 +94,10 @@ impl Attaching {
             | Action::Node { .. }
             | Action::MakeNode { .. }
             | Action::Link { .. }
-            | Action::Prepare(_) => step
-                .why
-                .split(", ")
-                .any(|why| is_for(known, why) || is_for(&attached, why)),
+            | Action::Prepare(_) => {
+                let mut all = known.iter().chain(&attached);
+                all.any(|device| device.is_among(&step.users))
+            }
             _ => true,
         });
         let all = apply::rules_of(&plan);
@@ -135,7 +135,7 @@ impl Running {
             let found = self.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
         };
-        let is_new = |why: &str| devices.iter().any(|device| device.class == why);
+        let is_new = |user: &String| devices.iter().any(|device| device.class == *user);
         let lacks = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
                 Action::Allow { rule, in_spec } => {
@@ -144,7 +144,7 @@ impl Running {
                 Action::Link { path, .. } if stale.made.iter().any(|it| it.path == *path) => true,
                 // The image has a file of the same name.
                 Action::File(mount)
-                    if step.why.split(", ").any(is_new)
+                    if step.users.iter().any(is_new)
                         && apply::is_other_file(&mount.source, &mount.path, host_root, &look)
                             == Some(true) =>
                 {
@@ -163,14 +163,14 @@ impl Running {
             any |= lacks;
             any_injected |= lacks & is_injected(&step.action);
         }
-        let known: BTreeSet<&str> = self.record.devices.iter().map(|it| &*it.device).collect();
-        let new = devices.iter().map(|device| device.device.as_str());
-        let new: BTreeSet<&str> = new.filter(|device| !known.contains(device)).collect();
+        let known: BTreeSet<String> = self.record.devices.iter().map(Device::key).collect();
+        let new = devices.iter().map(Device::key);
+        let new: BTreeSet<String> = new.filter(|device| !known.contains(device)).collect();
         let mut lacking = lacking.into_iter();
         plan.steps.retain(|step| {
             let lacks = lacking.next().unwrap_or(true);
             match &step.action {
-                Action::Prepare(_) => any && new.contains(&*step.why),
+                Action::Prepare(_) => any && step.users.iter().any(|user| new.contains(user)),
                 // Those that are there already are not covered again.
                 Action::Mask { .. } => any,
                 // One tmpfs has all libraries and files: a new one covers the old one.

@@ -85,7 +85,7 @@ impl Made {
             path: path.to_owned(),
             how,
             before: None,
-            why: step.why.split(", ").map(str::to_owned).collect(),
+            why: step.users.clone(),
         }
     }
 
@@ -130,8 +130,8 @@ impl Made {
             stale,
             made: Vec::new(),
         };
-        for Ready { what, why } in ready {
-            let why: Vec<String> = why.split(", ").map(str::to_owned).collect();
+        for Ready { what, users, .. } in ready {
+            let why = users.to_vec();
             let injected = Path::new(INJECTED);
             let (path, how) = match what {
                 What::Node {

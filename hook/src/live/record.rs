@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{InjectionStep, SpecDevices};
+use injection_plan::plan::{InjectionStep, SpecDevices, device_key};
 use serde::{Deserialize, Serialize};
 
 use super::follow::Told;
@@ -65,7 +65,12 @@ pub(crate) struct Device {
 impl Device {
     /// What tells it from others.
     pub(crate) fn key(&self) -> String {
-        format!("{} {}", self.class, self.device)
+        device_key(&self.class, &self.device)
+    }
+
+    /// Whether it or its class is one of those that something is for.
+    pub(super) fn is_among(&self, users: &[String]) -> bool {
+        users.contains(&self.class) || users.contains(&self.key())
     }
 }
 
@@ -137,10 +142,8 @@ impl Record {
         let devices = &self.devices;
         let has = |key: &String| devices.iter().any(|device| device.key() == *key);
         self.told.retain(|key, _| has(key));
-        let is_used = |why: &Vec<String>| {
-            let mut all = why.iter();
-            why.is_empty() || all.any(|why| is_for(devices, why))
-        };
+        let is_used =
+            |why: &Vec<String>| why.is_empty() || devices.iter().any(|it| it.is_among(why));
         let (rules, others) = self.rules.drain(..).partition(|rule| !is_used(&rule.why));
         self.rules = others;
         let (made, others) = self.made.drain(..).partition(|made| !is_used(&made.why));
@@ -156,8 +159,9 @@ impl Record {
     /// Takes back from `taken` what devices that stay attached use, too: of two that need
     /// the same, only the first was recorded to have made it.
     pub(crate) fn keep(&mut self, taken: &mut Record, steps: &[InjectionStep]) {
-        let of_attached =
-            |step: &&InjectionStep| step.why.split(", ").any(|why| is_for(&self.devices, why));
+        let devices = self.devices.clone();
+        let is_attached = |users: &[String]| devices.iter().any(|it| it.is_among(users));
+        let of_attached = |step: &&InjectionStep| is_attached(&step.users);
         let used: Vec<_> = steps.iter().filter(of_attached).collect();
         let (kept, gone) = taken
             .made
@@ -166,7 +170,7 @@ impl Record {
         taken.made = gone;
         self.made.extend::<Vec<Made>>(kept);
         for rule in rules_of_steps(steps) {
-            if !rule.why.iter().any(|why| is_for(&self.devices, why)) {
+            if !is_attached(&rule.why) {
                 continue;
             }
             let mut rules = taken.rules.iter();
@@ -188,12 +192,6 @@ impl Record {
             ..Record::default()
         }
     }
-}
-
-/// Whether something is for one of these devices, or for the class of one.
-pub(super) fn is_for(devices: &[Device], why: &str) -> bool {
-    let mut devices = devices.iter();
-    devices.any(|it| it.device == why || it.class == why)
 }
 
 /// What is for something that stays does so, whatever else it is for.
@@ -352,7 +350,8 @@ mod tests {
             rule: "c 10:183 rw".to_owned(),
             why: why.iter().map(ToString::to_string).collect(),
         };
-        for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
+        let chip = "chips chip-0";
+        for [first, second] in [[vec![], vec![chip]], [vec![chip], vec![]]] {
             let mut record = Record::default();
             record.add(vec![device.clone()], vec![rule(&first)], Vec::new());
             record.add(Vec::new(), vec![rule(&second)], Vec::new());
@@ -377,6 +376,7 @@ mod tests {
                 in_spec: false,
             },
             why: why.to_owned(),
+            users: vec![device_key("chips", why)],
         };
         let mut record = Record::default();
         let first = rules_of_steps(&[allow("chip-0")]).collect();

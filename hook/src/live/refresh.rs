@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::config::Config;
-use injection_plan::plan::{Action, Grant, InjectionPlan};
+use injection_plan::plan::{Action, Grant, InjectionPlan, device_key};
 
 use super::attach::{Change, is_injected};
 use super::{Found, LiveError, Running};
@@ -49,7 +49,13 @@ impl Refreshing {
         });
         let is_attached = |grant: &&Grant| grant.asked_by.starts_with("attached ");
         let given = plan.grants.iter().filter(|grant| !is_attached(grant));
-        let given = given.flat_map(|it| it.devices.iter().chain([&it.class]).cloned());
+        let devices = |it: &Grant| {
+            it.devices
+                .iter()
+                .map(|one| device_key(&it.class, one))
+                .collect()
+        };
+        let given = given.flat_map(|it| [devices(it), vec![it.class.clone()]].concat());
         Ok(Refreshing {
             given: given.collect(),
             running,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rule {
     pub(crate) rule: String,
-    /// The devices or the class that it is for. None: it stays.
+    /// The keys of devices or the class that it is for. None: it stays.
     #[serde(rename = "for")]
     pub(crate) why: Vec<String>,
 }
@@ -18,7 +18,7 @@ impl Rule {
     pub(super) fn of(rule: DeviceRule, step: &InjectionStep) -> Self {
         Rule {
             rule: rule.to_string(),
-            why: step.why.split(", ").map(str::to_owned).collect(),
+            why: step.users.clone(),
         }
     }
 }

@@ -127,6 +127,7 @@ mod tests {
                     in_spec: false,
                 },
                 why: "npu-0".into(),
+                users: Vec::new(),
             }],
             ..InjectionPlan::default()
         }

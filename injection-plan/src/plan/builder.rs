@@ -13,6 +13,7 @@ use device_class::name::{CapabilityName, DeviceId, excerpt};
 use device_class::{DeviceClass, similar};
 
 use super::authority::Files;
+use super::user::User;
 use super::{Asked, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 use crate::requirement;
@@ -32,7 +33,7 @@ pub(super) struct PlannedMask {
     /// Files that say which devices there are, and their bits.
     pub(super) texts: BTreeMap<PathBuf, (FoundText, u64)>,
     pub(super) shown: BTreeMap<PathBuf, PathBuf>,
-    pub(super) users: BTreeSet<String>,
+    pub(super) users: BTreeSet<User>,
 }
 
 /// A library of the host.
@@ -40,7 +41,7 @@ pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
     /// Further names for it beside the file.
     pub(super) links: BTreeSet<String>,
-    pub(super) why: String,
+    pub(super) user: User,
 }
 
 /// The parts of all requests, each place and device once.
@@ -50,13 +51,13 @@ pub(super) struct PlanBuilder {
     pub(super) warnings: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) preparations: Vec<InjectionStep>,
-    pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<String>)>,
-    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<String>)>,
+    pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<User>)>,
+    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
     /// Links, with the nodes that they lead to.
-    pub(super) links: BTreeMap<PathBuf, (PathBuf, String)>,
+    pub(super) links: BTreeMap<PathBuf, (PathBuf, User)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
-    pub(super) directories: BTreeMap<PathBuf, (PathBuf, String)>,
-    pub(super) files: BTreeMap<PathBuf, (FileSource, String)>,
+    pub(super) directories: BTreeMap<PathBuf, (PathBuf, User)>,
+    pub(super) files: BTreeMap<PathBuf, (FileSource, User)>,
     pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
     /// Places in the container, of directories that it may write to.
     pub(super) writable: BTreeSet<PathBuf>,
@@ -99,6 +100,7 @@ impl PlanBuilder {
             self.requirements(asked, &devices)?;
         }
         let class = request.class.to_string();
+        let whole = User::class(&class);
         // Who wants all does not expect fewer.
         let told = match request.selection {
             Selection::All => &mut self.warnings,
@@ -113,29 +115,30 @@ impl PlanBuilder {
         self.note_capabilities(spec, request);
         self.note_health(request, inventory, &devices);
         for (device, action) in prepare::actions(spec, request, &devices)? {
-            let why = device.id.to_string();
-            self.preparations.push(InjectionStep { action, why });
+            let user = User::device(&class, device.id.as_str());
+            self.preparations.push(InjectionStep::of(action, [user]));
         }
         let capabilities = spec.spec.request.with_implied(&request.capabilities);
         let is_asked = |node: &&FoundNode| node.is_for(&capabilities);
         for device in &devices {
+            let user = User::device(&class, device.id.as_str());
             for node in device.nodes.iter().filter(is_asked) {
-                self.node(node, device.id.as_str())?;
+                self.node(node, &user)?;
             }
         }
         if !devices.is_empty() {
             for node in edits.nodes.iter().filter(is_asked) {
-                self.node(node, &class)?;
+                self.node(node, &whole)?;
             }
         }
         if gives_files {
-            self.edits(edits, &devices, &class)?;
+            self.edits(edits, &devices, &whole)?;
         }
         for device in &devices {
-            let id = device.id.as_str();
-            self.files(&device.files, id)?;
-            self.directories(&device.directories, id)?;
-            self.show(device)?;
+            let user = User::device(&class, device.id.as_str());
+            self.files(&device.files, &user)?;
+            self.directories(&device.directories, &user)?;
+            self.show(device, &user)?;
             for (name, value) in &device.env {
                 let values = self.env.entry(name.to_string()).or_default();
                 if !values.contains(value) {

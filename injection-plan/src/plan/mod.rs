@@ -10,6 +10,7 @@ mod prepare;
 mod spec_devices;
 mod steps;
 mod text;
+mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use error::PlanError;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
+pub use user::device_key;
 
 /// The directory in the container for files that the image does not have: a
 /// read-only tmpfs, so that nothing stays in the writable layer.
@@ -82,6 +84,9 @@ pub struct InjectionStep {
     /// The devices or the class that it is done for.
     #[serde(rename = "for")]
     pub why: String,
+    /// The same by their keys ([`device_key`]).
+    #[serde(skip)]
+    pub users: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -10,10 +10,11 @@ use device_class::discover::{
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
+use super::user::User;
 use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError};
 
 impl PlanBuilder {
-    pub(super) fn node(&mut self, node: &FoundNode, whose: &str) -> Result<(), PlanError> {
+    pub(super) fn node(&mut self, node: &FoundNode, whose: &User) -> Result<(), PlanError> {
         let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
             return Ok(());
         };
@@ -22,7 +23,7 @@ impl PlanBuilder {
             .entry(number)
             .or_insert((node.access, BTreeSet::new()));
         *access = access.union(node.access);
-        users.insert(whose.to_owned());
+        users.insert(whose.clone());
         let planned = PlannedNode {
             source: node.host.clone(),
             number,
@@ -39,7 +40,7 @@ impl PlanBuilder {
                 &planned.source,
             ));
         }
-        users.insert(whose.to_owned());
+        users.insert(whose.clone());
         for link in &node.links {
             place(&mut self.links, link, node.container.clone(), whose)?;
         }
@@ -50,7 +51,7 @@ impl PlanBuilder {
         &mut self,
         edits: &FoundEdits,
         devices: &[&Device],
-        class: &str,
+        class: &User,
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             let named = Path::new(&library.soname);
@@ -66,7 +67,7 @@ impl PlanBuilder {
             let first = first.or_insert(PlannedLibrary {
                 source: source.clone(),
                 links: BTreeSet::new(),
-                why: class.to_owned(),
+                user: class.clone(),
             });
             if first.source != source {
                 let path = home_of(library.programs).join(&library.soname);
@@ -86,13 +87,13 @@ impl PlanBuilder {
         self.directories(&edits.directories, class)
     }
 
-    pub(super) fn files(&mut self, files: &[FoundFile], whose: &str) -> Result<(), PlanError> {
+    pub(super) fn files(&mut self, files: &[FoundFile], whose: &User) -> Result<(), PlanError> {
         for file in files {
             let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() else {
                 continue;
             };
             let place = self.files.entry(file.container.clone());
-            let (first, _) = place.or_insert((source.clone(), whose.to_owned()));
+            let (first, _) = place.or_insert((source.clone(), whose.clone()));
             if *first != source {
                 return Err(conflict(file.container.clone(), &first.path, &source.path));
             }
@@ -103,7 +104,7 @@ impl PlanBuilder {
     pub(super) fn directories(
         &mut self,
         directories: &[FoundDirectory],
-        whose: &str,
+        whose: &User,
     ) -> Result<(), PlanError> {
         for directory in directories {
             let found = self.fit(&directory.directory, &directory.path, whose)?;
@@ -126,7 +127,7 @@ impl PlanBuilder {
         &mut self,
         mask: &FoundMask,
         devices: &[&Device],
-        class: &str,
+        class: &User,
     ) -> Result<(), PlanError> {
         // Texts are about devices.
         if !mask.texts.is_empty() && devices.is_empty() {
@@ -139,7 +140,7 @@ impl PlanBuilder {
             }
         }
         let planned = self.masks.entry(mask.path.clone()).or_default();
-        planned.users.insert(class.to_owned());
+        planned.users.insert(class.clone());
         for text in &mask.texts {
             let bits = devices.iter().map(|device| text.bits(&device.attributes));
             let first = planned.texts.entry(text.path.clone());
@@ -160,10 +161,9 @@ impl PlanBuilder {
 
     /// Makes the contents of masked directories that belong to a device
     /// visible. Without a mask, the container sees them anyway.
-    pub(super) fn show(&mut self, device: &Device) -> Result<(), PlanError> {
-        let id = device.id.as_str();
+    pub(super) fn show(&mut self, device: &Device, whose: &User) -> Result<(), PlanError> {
         for shown in &device.shown {
-            let Some(source) = self.fit(&shown.source, &shown.path, id)?.cloned() else {
+            let Some(source) = self.fit(&shown.source, &shown.path, whose)?.cloned() else {
                 continue;
             };
             let mut masks = self.masks.iter_mut();
@@ -179,12 +179,12 @@ impl PlanBuilder {
         &mut self,
         presence: &'a Presence<T>,
         path: &Path,
-        whose: &str,
+        whose: &User,
     ) -> Result<Option<&'a T>, PlanError> {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
-                let absent = self.absent.entry(whose.to_owned()).or_default();
+                let absent = self.absent.entry(whose.label.clone()).or_default();
                 let path = path.display().to_string();
                 if !absent.contains(&path) {
                     absent.push(path);
@@ -192,7 +192,7 @@ impl PlanBuilder {
                 Ok(None)
             }
             Presence::Unfit(problem) => Err(PlanError::Unfit {
-                whose: whose.to_owned(),
+                whose: whose.label.clone(),
                 problem: problem.clone(),
             }),
         }
@@ -209,14 +209,14 @@ pub(super) fn home_of(programs: Programs) -> PathBuf {
 }
 
 fn place(
-    places: &mut BTreeMap<PathBuf, (PathBuf, String)>,
+    places: &mut BTreeMap<PathBuf, (PathBuf, User)>,
     path: &Path,
     source: PathBuf,
-    class: &str,
+    class: &User,
 ) -> Result<(), PlanError> {
     let (first, _) = places
         .entry(path.into())
-        .or_insert((source.clone(), class.to_owned()));
+        .or_insert((source.clone(), class.clone()));
     if *first == source {
         Ok(())
     } else {

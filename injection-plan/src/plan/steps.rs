@@ -1,7 +1,6 @@
 //! Orders the collected parts as steps.
 
 use device_class::inserted;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceRule;
@@ -24,10 +23,7 @@ impl PlanBuilder {
             let rule = DeviceRule { number, access };
             let in_spec = spec.allow(&rule);
             let action = Action::Allow { rule, in_spec };
-            steps.push(InjectionStep {
-                action,
-                why: joined(users),
-            });
+            steps.push(InjectionStep::of(action, users));
         }
         for (path, mask) in self.masks {
             let make = !mask.texts.is_empty();
@@ -42,10 +38,7 @@ impl PlanBuilder {
                 shown: shown.collect(),
                 files,
             };
-            steps.push(InjectionStep {
-                action,
-                why: joined(mask.users),
-            });
+            steps.push(InjectionStep::of(action, mask.users));
         }
         for (path, (node, users)) in self.nodes {
             if spec.has_node(&path, node.number) {
@@ -63,35 +56,29 @@ impl PlanBuilder {
                 NodeForm::Own(own) => bound(Some(own)),
                 NodeForm::Made(made) => Action::MakeNode { path, number, made },
             };
-            steps.push(InjectionStep {
-                action,
-                why: joined(users),
-            });
+            steps.push(InjectionStep::of(action, users));
         }
-        for (path, (node, why)) in self.links {
+        for (path, (node, user)) in self.links {
             let target = relative(&path, &node);
-            steps.push(InjectionStep {
-                action: Action::Link { path, target },
-                why,
-            });
+            steps.push(InjectionStep::of(Action::Link { path, target }, [user]));
         }
-        for (path, (source, why)) in self.directories {
+        for (path, (source, user)) in self.directories {
             let writable = self.writable.contains(&path);
-            steps.push(InjectionStep {
-                action: Action::Directory(BindMount::directory(source, path, writable)),
-                why,
-            });
+            let directory = BindMount::directory(source, path, writable);
+            steps.push(InjectionStep::of(Action::Directory(directory), [user]));
         }
-        for (path, (source, why)) in self.files {
-            steps.push(InjectionStep {
-                action: Action::File(BindMount::file(source, path)),
-                why,
-            });
+        for (path, (source, user)) in self.files {
+            let file = Action::File(BindMount::file(source, path));
+            steps.push(InjectionStep::of(file, [user]));
         }
         let mut loader = Vec::new();
         let mut libraries_32bit = Vec::new();
         for ((programs, name), library) in self.libraries {
-            let PlannedLibrary { source, links, why } = library;
+            let PlannedLibrary {
+                source,
+                links,
+                user,
+            } = library;
             let home = home_of(programs);
             let path = home.join(&name);
             let names = match programs {
@@ -105,10 +92,7 @@ impl PlanBuilder {
                     .map(|link| (link.clone(), home.join(link))),
             );
             let mount = BindMount::library(source, path);
-            steps.push(InjectionStep {
-                action: Action::Library { mount, links },
-                why,
-            });
+            steps.push(InjectionStep::of(Action::Library { mount, links }, [user]));
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {
@@ -134,6 +118,7 @@ impl PlanBuilder {
                     libraries_32bit,
                 },
                 why,
+                users: Vec::new(),
             });
         }
         notes.dedup();
@@ -158,8 +143,4 @@ fn relative(link: &Path, target: &Path) -> PathBuf {
     let common = common.count();
     let up = directory.iter().skip(common).map(|_| "..".as_ref());
     up.chain(target.iter().skip(common)).collect()
-}
-
-fn joined(users: BTreeSet<String>) -> String {
-    users.into_iter().collect::<Vec<_>>().join(", ")
 }

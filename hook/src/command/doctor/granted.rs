@@ -27,7 +27,10 @@ pub(super) fn findings(
     for grant in &plan.grants {
         let by = &grant.authorized_by;
         let count = grant.devices.len();
-        let files_only = plan.steps.iter().any(|step| step.why == grant.class);
+        let files_only = plan
+            .steps
+            .iter()
+            .any(|step| step.users.contains(&grant.class));
         if count > 0 || files_only || grant.available == 0 {
             let text = match grant.devices.as_slice() {
                 [] => format!("no device of {}, by {by}", grant.class),

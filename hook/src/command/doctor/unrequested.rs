@@ -158,7 +158,11 @@ impl Part<'_> {
             node,
         ] {
             let why = why.to_owned();
-            plan.steps.push(InjectionStep { action, why });
+            plan.steps.push(InjectionStep {
+                action,
+                why,
+                users: Vec::new(),
+            });
         }
     }
 }

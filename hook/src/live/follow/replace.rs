@@ -29,7 +29,7 @@ pub(super) fn replace(
     let mut running = Running::of(record, lock::LITTLE_PATIENCE, config)?;
     // What the hook knows of the container's other rules is in the record.
     let mut keep = Vec::new();
-    let is_followed = |why: &String| followed.iter().any(|(device, _)| device.device == *why);
+    let is_followed = |why: &String| followed.iter().any(|(device, _)| device.key() == *why);
     // What a refresh made is for nobody: it lasts.
     let are_theirs = |why: &[String]| !why.is_empty() && why.iter().all(is_followed);
     let mut here = running.record.identity();
@@ -40,7 +40,7 @@ pub(super) fn replace(
     running.bundle.spec_devices.nodes.clear();
     let mut plan = planner::plan_attached(&running.bundle, sight.classes(), config)?;
     plan.steps.retain(|step| {
-        let is_theirs = step.why.split(", ").all(|why| is_followed(&why.to_owned()));
+        let is_theirs = step.users.iter().all(is_followed);
         let is_node = matches!(
             step.action,
             Action::Allow { .. }

@@ -53,6 +53,7 @@ fn plan() -> InjectionPlan {
     let step = |action| InjectionStep {
         action,
         why: "chip".into(),
+        users: Vec::new(),
     };
     InjectionPlan {
         steps: actions.map(step).to_vec(),
@@ -160,7 +161,11 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
     };
     let why = "chip".into();
     let plan = InjectionPlan {
-        steps: vec![InjectionStep { action, why }],
+        steps: vec![InjectionStep {
+            action,
+            why,
+            users: Vec::new(),
+        }],
         ..InjectionPlan::default()
     };
     let (plain, lacking) = ContainerEdits::plain(&plan, Path::new("/"));

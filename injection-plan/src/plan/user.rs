@@ -1,0 +1,45 @@
+//! What a step of a plan is done for: a device, or a class as such.
+
+use super::{Action, InjectionStep};
+
+/// The key of a device among those of all classes: two may have devices with one id. That of a
+/// class as such is its name.
+pub fn device_key(class: &str, device: &str) -> String {
+    format!("{class} {device}")
+}
+
+/// A device or a class, ordered by what is printed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct User {
+    /// The device's id or the class's name.
+    pub(super) label: String,
+    key: String,
+}
+
+impl User {
+    pub(super) fn device(class: &str, device: &str) -> Self {
+        User {
+            label: device.to_owned(),
+            key: device_key(class, device),
+        }
+    }
+
+    pub(super) fn class(class: &str) -> Self {
+        User {
+            label: class.to_owned(),
+            key: class.to_owned(),
+        }
+    }
+}
+
+impl InjectionStep {
+    pub(super) fn of(action: Action, users: impl IntoIterator<Item = User>) -> Self {
+        let users = users.into_iter().map(|user| (user.label, user.key));
+        let (labels, users): (Vec<String>, Vec<String>) = users.unzip();
+        InjectionStep {
+            action,
+            why: labels.join(", "),
+            users,
+        }
+    }
+}
