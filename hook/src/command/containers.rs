@@ -318,6 +318,29 @@ fn fits(path: &Path, pattern: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// With crun, by its state; one whose runtime keeps it elsewhere by its bundle alone.
+    #[test]
+    fn containers_of_cri_o_are_found() {
+        let host = tempfile::tempdir().unwrap();
+        let bundle = |id| format!("run/containers/storage/overlay-containers/{id}/userdata");
+        let [one, other] = ["0a1b", "0c1d"].map(|id| host.path().join(bundle(id)));
+        for bundle in [&one, &other] {
+            fs::create_dir_all(bundle).unwrap();
+            fs::write(bundle.join("config.json"), "{}").unwrap();
+        }
+        let state = host.path().join("run/crun/0a1b");
+        fs::create_dir_all(&state).unwrap();
+        let status = format!(r#"{{"pid":7,"process-start-time":9,"bundle":{one:?}}}"#);
+        fs::write(state.join("status"), status).unwrap();
+        let found = all(None, host.path(), &Processes::read());
+        let seen = |id| {
+            let found: &Container = &found[id];
+            (found.pid, found.started, found.bundle.clone())
+        };
+        assert_eq!(seen("0a1b"), (Some(7), Some(9), Some(one)));
+        assert_eq!(seen("0c1d"), (None, None, Some(other)));
+    }
+
     #[test]
     fn the_engine_is_determined_by_the_bundles_directory() {
         for (bundle, engine) in [

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use runtime_config::RUNTIMES;
 use serde::Deserialize;
 
 use super::{Container, entries, matching};
 use crate::oci::{capped, open_regular};
 
-/// Where runtimes keep it unless an engine configures another place, below /run: a directory
-/// for each container.
+/// Where runtimes keep it unless an engine configures another place, below /run or a user's
+/// directory there: a directory for each container.
 const PLACES: [&str; 5] = [
     "runc/*",
     "crun/*",
@@ -40,15 +39,12 @@ struct RuncConfig {
 /// The containers of all runtimes, and of the one whose `--root` is given.
 pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
-    let directories = PLACES.iter().flat_map(|place| matching(&run, place));
     // Other users' directories are not read: they could be anything.
     let own = crate::process::user().map(|uid| run.join(format!("user/{uid}")));
-    let own = own.iter().flat_map(|own| {
-        let places = RUNTIMES.iter().map(|runtime| own.join(runtime));
-        places.flat_map(|place| entries(&place))
-    });
+    let tops: Vec<PathBuf> = [run].into_iter().chain(own).collect();
+    let places = |top| PLACES.iter().flat_map(move |place| matching(top, place));
     let given = root.iter().flat_map(|root| entries(root));
-    let directories = directories.chain(own).chain(given);
+    let directories = tops.iter().flat_map(|top| places(top)).chain(given);
     directories.filter_map(|path| container(&path)).collect()
 }
 
@@ -82,6 +78,7 @@ mod tests {
     #[test]
     fn the_state_of_each_runtime_is_understood() {
         let host = tempfile::tempdir().unwrap();
+        let user = crate::process::user().unwrap();
         for (path, text) in [
             (
                 "runc/a/state.json",
@@ -96,6 +93,14 @@ mod tests {
                 r#"{"init_process_pid":9,"config":{"labels":["bundle=/b/d"]}}"#,
             ),
             ("youki/y/state.json", r#"{"pid":null,"bundle":"/b/y"}"#),
+            (
+                &format!("user/{user}/docker/runtime-runc/moby/u/state.json"),
+                r#"{"init_process_pid":5,"config":{"labels":["bundle=/b/u"]}}"#,
+            ),
+            (
+                &format!("user/{}/runc/other/state.json", user + 1),
+                r#"{"init_process_pid":5,"config":{"labels":["bundle=/b/o"]}}"#,
+            ),
             ("runc/broken/state.json", "{"),
         ] {
             let file = host.path().join("run").join(path);
@@ -111,6 +116,7 @@ mod tests {
             ("a", Some(7), "/b/a"),
             ("c", Some(8), "/b/c"),
             ("d", Some(9), "/b/d"),
+            ("u", Some(5), "/b/u"),
             ("y", None, "/b/y"),
         ];
         let expected = expected.map(|(id, pid, bundle)| (id.into(), pid, bundle.into()));
