@@ -136,10 +136,7 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
         assert_devices_are_given(run);
     }
 
-    let root = Path::new(&machine.devices.root()).to_owned();
-    let of_user = root.join("run/user/1000");
-    fs::create_dir_all(&of_user).unwrap();
-    chown(&of_user, Some(1000), Some(1000)).unwrap();
+    make_place_for_records(&machine);
     their_user_attaches_devices(&machine);
 
     // crun shows nobody what the hook writes to stderr; the user's log has it.
@@ -150,6 +147,13 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     let mut log = as_user(&machine);
     let log = printed(log.arg(format!("{PROGRAMS}/boathook")).arg("log")).unwrap();
     assert!(log.contains("npu-65"), "{log}");
+}
+
+/// The user's own directory, on the host whose devices these are.
+fn make_place_for_records(machine: &Machine) {
+    let of_user = machine.devices.root().join("run/user/1000");
+    fs::create_dir_all(&of_user).unwrap();
+    chown(&of_user, Some(1000), Some(1000)).unwrap();
 }
 
 /// In the user namespace of podman, with the records in the user's own directory.
@@ -247,6 +251,34 @@ fn containers_of_rootless_docker_have_the_devices_that_their_user_may_open() {
         run.args(["run", "--runtime=boathook"]);
         run
     });
+    make_place_for_records(&machine);
+    let mut run = docker();
+    run.args(["run", "--detach", "--network=none", "--name=live", IMAGE]);
+    let id = printed(run.args([probe::PATH, probe::PAUSE])).unwrap();
+    let devices = || {
+        let mut exec = docker();
+        exec.args(["exec", "live"]);
+        exec.args(in_container::questions().command().unwrap());
+        let report = Report::parse(&printed(&mut exec).unwrap()).unwrap();
+        in_container::devices(&report).unwrap()
+    };
+    // The namespaces that rootlesskit made for the daemon.
+    let pid = "/run/user/1000/docker.pid";
+    let pid = fs::read_to_string(machine.private.file(pid)).unwrap();
+    let boathook = |arguments: &[&str]| {
+        let mut boathook = as_user(&machine);
+        boathook.args(["nsenter", "--user", "--preserve-credentials", "--mount"]);
+        boathook.args(["--target", pid.trim()]);
+        boathook.arg(format!("{PROGRAMS}/boathook")).args(arguments);
+        printed(boathook.args(["--root", "/run/user/1000/docker/runtime-runc/moby"]))
+    };
+    let id = id.trim();
+    boathook(&["attach", id, "dummy-npu=npu-3,npu-5"]).unwrap();
+    assert_eq!(devices(), [3, 5]);
+    boathook(&["detach", id, "dummy-npu=npu-3"]).unwrap();
+    assert_eq!(devices(), [5]);
+    boathook(&["detach", id]).unwrap();
+    assert!(devices().is_empty());
     // It ends with its machine.
     drop(machine);
     daemon.wait().unwrap();
