@@ -12,7 +12,7 @@ use device_class::name::{ClassName, DeviceId, excerpt};
 use injection_plan::plan::{InjectionStep, device_key};
 use injection_plan::record::Record;
 use nix::unistd::geteuid;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::CommandError;
 use super::containers::{self, SHORT_ID};
@@ -55,7 +55,7 @@ pub(super) struct Holder {
 }
 
 /// Since when a container has a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Since {
     Start,
@@ -144,15 +144,23 @@ impl Holders {
         }
         let mut holders = Holders::default();
         for (container, pid, directory) in containers::running(root, &config.host_root) {
-            let looked = running_root::in_child(|| Looked::at(pid, &directory, config));
-            let Looked {
-                devices,
-                pod,
-                fault,
-            } = looked.unwrap_or_else(|| Looked {
-                fault: Some("a file system in it does not answer".to_owned()),
-                ..Looked::default()
+            // As a list: the program is smaller.
+            let looked = running_root::in_child(|| {
+                let looked = Looked::at(pid, &directory, config);
+                let devices = looked.devices.into_iter();
+                let devices = devices.map(|(key, since)| (key, since == Since::Attached));
+                (devices.collect::<Vec<_>>(), looked.pod, looked.fault)
             });
+            let (devices, pod, fault) = looked.unwrap_or_else(|| {
+                let fault = "a file system in it does not answer".to_owned();
+                (Vec::new(), None, Some(fault))
+            });
+            let devices = devices
+                .into_iter()
+                .map(|(key, is_attached)| match is_attached {
+                    true => (key, Since::Attached),
+                    false => (key, Since::Start),
+                });
             if let Some(fault) = fault {
                 let id = excerpt(&container.id);
                 log::warning(&format!(
@@ -196,7 +204,7 @@ impl Holders {
 }
 
 /// What is seen of a container that runs.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default)]
 struct Looked {
     devices: Vec<(Key, Since)>,
     /// The pod's `namespace/name`, and the container's name in it.

@@ -7,6 +7,7 @@
 mod message;
 mod pace;
 mod replace;
+mod seen;
 mod sight;
 mod tell;
 mod updates;
@@ -21,8 +22,8 @@ use std::time::{Duration, Instant};
 use device_class::config::Config;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::LiveError;
 use super::record::{self, Record};
@@ -34,6 +35,7 @@ use crate::sys::uevent::Uevents;
 pub(super) use message::Told;
 use pace::Pace;
 use replace::replace;
+use seen::Seen;
 use sight::Sight;
 pub(super) use tell::Became;
 use tell::{Looked, tell};
@@ -62,16 +64,6 @@ pub(crate) struct Follower<'c> {
     seen: Seen,
     /// A child that looked, and was left behind.
     hanging: Option<Child>,
-}
-
-#[derive(Clone, Default, Serialize, Deserialize)]
-struct Seen {
-    /// By container: its devices when it was last looked at.
-    devices: BTreeMap<String, String>,
-    /// By container: when it could not be changed, in seconds since this began, and why.
-    failed: BTreeMap<String, (u64, String)>,
-    /// By class: why it cannot be used.
-    unusable: BTreeMap<String, String>,
 }
 
 /// What a child has found out of so many containers, each of which may keep it waiting.
@@ -201,14 +193,14 @@ impl<'c> Follower<'c> {
         }
         let child = sys::process::start_child(limit(records), || {
             self.look_here();
-            serde_json::to_string(&self.seen).unwrap_or_default()
+            self.seen.text()
         });
         let seen = child.ok().and_then(|mut child| {
             let answer = child.wait().ok().flatten();
             self.hanging = answer.is_none().then_some(child);
             answer
         });
-        let seen = seen.and_then(|text| serde_json::from_str(&text).ok());
+        let seen = seen.and_then(|text| Seen::parse(&text));
         let has_looked = seen.is_some();
         self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
         if !has_looked || !self.seen.failed.is_empty() {

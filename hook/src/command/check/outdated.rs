@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::name::{ClassName, excerpt};
 use injection_plan::plan::{Action, Grant};
-use serde::{Deserialize, Serialize};
 
 use crate::apply;
 use crate::command::containers;
@@ -39,8 +38,8 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
         };
         let fits = match version {
             None => "",
-            Some(LibraryVersion::Same) => "; its libraries are of the host's version",
-            Some(LibraryVersion::Other) => {
+            Some(true) => "; its libraries are of the host's version",
+            Some(false) => {
                 "; its libraries are of another version than the host's, and may not fit the \
                  kernel's module"
             }
@@ -59,18 +58,9 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
     findings.collect()
 }
 
-/// Which version the libraries of a container have, by the names of their files. The host's are
-/// of the version of the kernel's module where the class has `library_version`.
-#[derive(Clone, Copy, Serialize, Deserialize)]
-enum LibraryVersion {
-    /// That of the host's libraries.
-    Same,
-    /// Another one, some of them at least.
-    Other,
-}
-
-/// Names of files, and the version of the libraries among them.
-type OldFiles = (Vec<String>, Option<LibraryVersion>);
+/// Names of files, and whether the libraries among them are of the version of the host's, by
+/// their names: that of the kernel's module where the class has `library_version`.
+type OldFiles = (Vec<String>, Option<bool>);
 
 /// The files of the driver that the container has as they were, and the version of the
 /// libraries among them; `None` if there are none.
@@ -92,10 +82,8 @@ fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -
         Action::Library { mount, .. } => Some(look(&mount.path).is_ok_and(|it| it.is_some())),
         _ => None,
     });
-    let version = versions.min().map(|has_the_name| match has_the_name {
-        true => LibraryVersion::Same,
-        false => LibraryVersion::Other,
-    });
+    // One of another version is enough.
+    let version = versions.min();
     let names: Vec<String> = old.into_iter().filter_map(file_name).collect();
     (!names.is_empty()).then_some((names, version))
 }
