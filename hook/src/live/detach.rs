@@ -71,9 +71,9 @@ pub(crate) fn detach(
     let mut keep = Vec::new();
     if let Ok(mut plan) = planner::plan_for(&running.bundle, &Caller::Running, config) {
         // Its own requests may mean them today, such as `all`; it lacked them before.
-        let is_taken = |why: &str| taken.devices.iter().any(|it| it.device == why);
+        let is_taken = |user: &String| taken.devices.iter().any(|it| it.key() == *user);
         plan.steps
-            .retain(|step| !step.why.split(", ").all(is_taken));
+            .retain(|step| step.users.is_empty() || !step.users.iter().all(is_taken));
         keep = apply::rules_of(&plan);
         record.keep(&mut taken, &plan.steps);
     }
