@@ -181,10 +181,6 @@ pub struct PairSpec {
     /// `lower`.
     #[serde(default)]
     pub normalize: Normalize,
-    /// A container with devices that sets no pair is refused: it would get them as the
-    /// last container left them.
-    #[serde(default)]
-    pub required: bool,
 }
 
 /// How texts are made equal that mean the same.

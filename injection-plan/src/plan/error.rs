@@ -29,12 +29,6 @@ pub enum PlanError {
         select: String,
         class: String,
     },
-    #[error("{class} needs {env}N with {partner}N, and the container sets none")]
-    NoPair {
-        class: String,
-        env: String,
-        partner: String,
-    },
     #[error("{whose}")]
     Template {
         whose: String,

@@ -63,13 +63,6 @@ pub(super) fn actions<'a>(
     let (Some(prepare), Some(spec)) = (&class.spec.prepare, &class.spec.request.pairs) else {
         return Ok(Vec::new());
     };
-    if spec.required && request.pairs.is_empty() && !devices.is_empty() {
-        return Err(PlanError::NoPair {
-            class: class.name.to_string(),
-            env: spec.select_env.to_string(),
-            partner: spec.value_env.to_string(),
-        });
-    }
     let mut free = devices.to_vec();
     let mut waiting = Vec::new();
     for pair in &request.pairs {
