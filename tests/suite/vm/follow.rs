@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
 const REPLUGS: usize = 20;
 
 /// Talks to the port that is there, and opens it again whenever nothing is answered.
-const TALK: &str = "while :; do for port in /dev/ttyUSB*; do [ -c $port ] || continue; \
+const TALK: &str = "while :; do for port in /dev/ttyUSB*; do [ -c \"$port\" ] || continue; \
     stty -F $port 115200 raw -echo && { echo ready >&3; read -t 2 -r line <&3 && echo \"answer: $line\"; } 3<>$port; \
     done 2>/dev/null; sleep 0.1; done";
 
