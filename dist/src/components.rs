@@ -23,7 +23,8 @@ const PROGRAMS: [&str; 5] = [
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
-    resolve: Resolve,
+    /// Which package needs which.
+    resolve: Value,
 }
 
 #[derive(Deserialize)]
@@ -33,31 +34,9 @@ struct Package {
     version: String,
     license: Option<String>,
     repository: Option<String>,
+    /// `None`: it is one of this workspace.
     source: Option<String>,
     manifest_path: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<DependencyKind>,
-}
-
-#[derive(Deserialize)]
-struct DependencyKind {
-    /// `null` for a normal dependency.
-    kind: Option<String>,
 }
 
 /// The list, and which component needs which.
@@ -79,7 +58,8 @@ impl Components {
         let problem = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "cargo metadata: {problem}");
         let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
-        let nodes: HashMap<_, _> = metadata.resolve.nodes.iter().map(|n| (&n.id, n)).collect();
+        let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
+        let nodes: HashMap<_, _> = nodes.map(|n| (n["id"].as_str(), n)).collect();
         let mut packages: HashMap<_, _> = metadata
             .packages
             .into_iter()
@@ -107,12 +87,19 @@ impl Components {
             let Some(package) = packages.remove(&id) else {
                 continue;
             };
-            let node = nodes.get(&id).context("a package that is not resolved")?;
-            let is_linked = |d: &&Dependency| d.dep_kinds.iter().any(|k| k.kind.is_none());
-            let needs: Vec<_> = node.deps.iter().filter(is_linked).map(|d| &d.pkg).collect();
-            let names = needs.iter().filter_map(|id| urls.get(*id).cloned());
+            let node = nodes.get(&Some(&*id));
+            let node = node.context("a package that is not resolved")?;
+            // The kind of a normal dependency is null.
+            let is_linked = |d: &&Value| {
+                let mut kinds = d["dep_kinds"].as_array().into_iter().flatten();
+                kinds.any(|kind| kind["kind"].is_null())
+            };
+            let needs = node["deps"].as_array().into_iter().flatten();
+            let needs = needs.filter(is_linked).filter_map(|d| d["pkg"].as_str());
+            let needs: Vec<String> = needs.map(str::to_owned).collect();
+            let names = needs.iter().filter_map(|id| urls.get(id).cloned());
             found.needs.insert(package.url(), names.collect());
-            pending.extend(needs.into_iter().cloned());
+            pending.extend(needs);
             let key = (package.name.clone(), package.version.clone());
             found.packages.insert(key, package);
         }
@@ -124,11 +111,6 @@ impl Package {
     /// Its package URL (purl, type cargo).
     fn url(&self) -> String {
         format!("pkg:cargo/{}@{}", self.name, self.version)
-    }
-
-    /// Whether it comes from elsewhere.
-    fn is_foreign(&self) -> bool {
-        self.source.is_some()
     }
 
     /// Its licence as an SPDX expression; a slash is the old form of OR.
@@ -175,7 +157,7 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     for package in Components::of(target)?
         .packages
         .values()
-        .filter(|p| p.is_foreign())
+        .filter(|p| p.source.is_some())
     {
         let name = format!("{} {}", package.name, package.version);
         let license = package.license()?;

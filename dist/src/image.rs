@@ -5,7 +5,6 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use flate2::{Compression, GzBuilder};
@@ -17,25 +16,13 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// A platform's only layer.
-#[derive(Debug, Clone)]
-pub(crate) struct Layer {
-    /// The platform's architecture, as Go names it.
-    architecture: String,
-    /// The layer, a tar archive.
-    file: PathBuf,
-}
+/// A platform's architecture, as Go names it, and its only layer, a tar archive.
+pub(crate) type Layer = (String, PathBuf);
 
-impl FromStr for Layer {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
-        Ok(Self {
-            architecture: architecture.to_owned(),
-            file: file.into(),
-        })
-    }
+/// For clap.
+pub(crate) fn layer(text: &str) -> Result<Layer, &'static str> {
+    let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
+    Ok((architecture.to_owned(), file.into()))
 }
 
 /// Writes the archive's files to `dir`.
@@ -79,17 +66,17 @@ pub(crate) fn write(
 /// The descriptor of a platform's manifest, and its entry in `manifest.json`.
 fn platform(
     blobs: &Blobs,
-    layer: &Layer,
+    (architecture, file): &Layer,
     entrypoint: &str,
     created: &str,
 ) -> Result<(Value, Value)> {
-    let tar = fs::read(&layer.file).with_context(|| layer.file.display().to_string())?;
+    let tar = fs::read(file).with_context(|| file.display().to_string())?;
     let mut packed = GzBuilder::new().write(Vec::new(), Compression::best());
     packed.write_all(&tar)?;
     let packed = blobs.add(LAYER, &packed.finish()?)?;
     let config = json!({
         "created": created,
-        "architecture": layer.architecture,
+        "architecture": architecture,
         "os": "linux",
         "config": {
             "Entrypoint": [entrypoint],
@@ -116,7 +103,7 @@ fn platform(
         "layers": [packed],
     });
     let mut manifest = blobs.json(MANIFEST, &manifest)?;
-    manifest["platform"] = json!({"architecture": layer.architecture, "os": "linux"});
+    manifest["platform"] = json!({"architecture": architecture, "os": "linux"});
     Ok((manifest, entry))
 }
 

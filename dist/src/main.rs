@@ -46,7 +46,7 @@ enum Command {
         name: String,
         /// A platform and its layer, such as amd64=layer.tar; the first is the one of
         /// `docker load`
-        #[arg(long = "layer", required = true)]
+        #[arg(long = "layer", required = true, value_parser = image::layer)]
         layers: Vec<image::Layer>,
         /// The program to run
         #[arg(long)]
