@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -16,29 +17,6 @@ use tokio_rustls::TlsAcceptor;
 /// before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Why a certificate cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// A file cannot be read.
-    #[error("{}: cannot read", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        error: std::io::Error,
-    },
-    /// The text is not PEM, or has no certificate or key.
-    #[error("{what}: not PEM")]
-    Pem {
-        /// Certificate or key.
-        what: &'static str,
-        #[source]
-        error: rustls::pki_types::pem::Error,
-    },
-    /// Key and certificate do not match, or are of an unknown kind.
-    #[error("certificate and key cannot be used")]
-    Key(#[from] rustls::Error),
-}
-
 /// A server's certificate and key.
 #[derive(Debug)]
 pub struct Identity {
@@ -50,31 +28,26 @@ pub struct Identity {
 struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
-    /// A certificate chain and its key, in PEM.
-    pub fn new(chain: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
-        let current = Arc::new(Current(RwLock::new(certified(chain, key)?)));
+    /// The certificate in tls.crt and tls.key of a directory.
+    pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
+        let (chain, key) = read(dir)?;
+        let current = Arc::new(Current(RwLock::new(certified(&chain, &key)?)));
         let resolver: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&current);
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_cert_resolver(resolver);
-        Ok(Self {
+        Ok(Arc::new(Self {
             acceptor_config: Arc::new(config),
             current,
-        })
-    }
-
-    /// The certificate in tls.crt and tls.key of a directory.
-    pub fn from_dir(dir: &Path) -> Result<Arc<Self>, IdentityError> {
-        let (chain, key) = read(dir)?;
-        Self::new(&chain, &key).map(Arc::new)
+        }))
     }
 
     /// Replaces the certificate.
     ///
     /// # Errors
     /// The certificate cannot be used; the previous one stays in use.
-    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), IdentityError> {
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<()> {
         let new = certified(chain, key)?;
         *self
             .current
@@ -102,18 +75,15 @@ pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
         shown = files.as_ref().ok().cloned();
         match files.and_then(|(chain, key)| identity.replace(&chain, &key)) {
             Ok(()) => tracing::info!("the certificate in {} is in use", dir.display()),
-            Err(error) => {
-                let error = anyhow::Error::from(error);
-                tracing::error!("the previous certificate stays in use: {error:#}");
-            }
+            Err(error) => tracing::error!("the previous certificate stays in use: {error:#}"),
         }
     }
 }
 
-fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>), IdentityError> {
+fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let file = |name| {
         let path = dir.join(name);
-        std::fs::read(&path).map_err(|error| IdentityError::Read { path, error })
+        std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()))
     };
     Ok((file("tls.crt")?, file("tls.key")?))
 }
@@ -125,12 +95,12 @@ impl ResolvesServerCert for Current {
     }
 }
 
-fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, IdentityError> {
-    let pem = |what| move |error| IdentityError::Pem { what, error };
+fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
-        .map_err(pem("certificate"))?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(pem("key"))?;
-    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        .context("certificate: not PEM")?;
+    let key = PrivateKeyDer::from_pem_slice(key).context("key: not PEM")?;
+    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())
+        .context("certificate and key cannot be used")?;
     Ok(Arc::new(certified))
 }
