@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use anyhow::Result;
 use runtime_config::HostRoot;
 
-use crate::error::Error;
 use crate::layout::DRIVER;
 
 /// The records of claims that are prepared, by their names without the suffix.
-pub(crate) fn prepared(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
+pub(crate) fn prepared(host: &HostRoot) -> Result<BTreeSet<String>> {
     let directory = Path::new(DRIVER).join("claims");
     if !host.is_dir(&directory) {
         return Ok(BTreeSet::new());

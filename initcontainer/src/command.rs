@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
 use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
-use initcontainer::{Error, install, uninstall};
+use initcontainer::{install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
 use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
 
@@ -153,7 +153,10 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
             output.restarted(engine, "dropped the runtime".to_owned());
             released.push(engine);
         } else if !force && held(host, engine) == Held::DefaultRuntime {
-            return Err(Error::StillDefault { engine }.into());
+            bail!(
+                "{engine} is running with boathook-runtime as its default runtime and would keep \
+                 it, so that no container starts; use --restart, which restores its own runtime"
+            );
         }
     }
     let plan = uninstall::plan(host, also, force)?;
@@ -220,10 +223,11 @@ fn status(host: &HostRoot, json: bool) -> Result<bool> {
 fn check_user(host: &HostRoot) -> Result<()> {
     let user = nix::unistd::geteuid();
     let owner = host.stat(Path::new("/")).map(|stat| stat.st_uid);
-    if user.is_root() || owner == Some(user.as_raw()) {
-        return Ok(());
-    }
-    Err(Error::NotRoot.into())
+    ensure!(
+        user.is_root() || owner == Some(user.as_raw()),
+        "must be run as root, such as with sudo"
+    );
+    Ok(())
 }
 
 /// The release, or the directory of a build, that this program is part of.

@@ -7,9 +7,9 @@
 
 use std::path::Path;
 
+use anyhow::Result;
 use runtime_config::{Change, HostRoot};
 
-use crate::error::Error;
 use crate::layout::{CONFIG, DEFAULT_CONFIG, GIVEN_CONFIG};
 use crate::manifest::Manifest;
 use crate::payload::Payload;
@@ -17,7 +17,6 @@ use crate::step::Step;
 
 const MODE: u32 = 0o644;
 
-/// The planned changes of the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Configuration {
     pub(crate) steps: Vec<Step>,
@@ -30,7 +29,7 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    pub(crate) fn plan(host: &HostRoot, payload: &Payload) -> Result<Self, Error> {
+    pub(crate) fn plan(host: &HostRoot, payload: &Payload) -> Result<Self> {
         let old = Manifest::load(host)?.unwrap_or_default();
         let now = host.read(Path::new(CONFIG))?;
         let mut plan = Self::default();
@@ -47,30 +46,18 @@ impl Configuration {
                 ));
             }
         }
-        plan.steps.extend(given(host, wanted)?);
+        // A copy of what was given.
+        let given = Path::new(GIVEN_CONFIG);
+        let before = host.read(given)?;
+        let change = Change::rewrite(given, before.as_deref(), wanted, MODE);
+        plan.steps.extend(change.map(Step::Change));
         Ok(plan)
     }
 
     fn write(&mut self, before: Option<String>, text: &str) {
-        self.steps
-            .push(Step::write(CONFIG, before.as_deref(), text, MODE));
+        let change = Change::rewrite(Path::new(CONFIG), before.as_deref(), Some(text), MODE);
+        self.steps.extend(change.map(Step::Change));
         self.written = Some(text.to_owned());
         self.replaced = before;
     }
-}
-
-/// Keeps a copy of what was given.
-fn given(host: &HostRoot, wanted: Option<&str>) -> Result<Option<Step>, Error> {
-    let before = host.read(Path::new(GIVEN_CONFIG))?;
-    Ok(match (before, wanted) {
-        (before, Some(wanted)) if before.as_deref() != Some(wanted) => {
-            Some(Step::write(GIVEN_CONFIG, before.as_deref(), wanted, MODE))
-        }
-        (Some(before), None) => Some(Step::Change(Change::Remove {
-            path: GIVEN_CONFIG.into(),
-            before,
-            mode: MODE,
-        })),
-        _ => None,
-    })
 }

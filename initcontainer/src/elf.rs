@@ -2,10 +2,10 @@
 //! "ELF Header").
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use crate::error::Error;
+use anyhow::{Result, anyhow, bail, ensure};
 
 /// The machine that this program was built for, and so runs on.
 const HOST: &str = std::env::consts::ARCH;
@@ -23,28 +23,24 @@ const MACHINES: &[(u16, &str)] = &[
 ];
 
 /// Checks that a program is for this machine.
-pub fn check(path: &Path) -> Result<(), Error> {
+pub fn check(path: &Path) -> Result<()> {
     let mut head = [0_u8; 20];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    let unfit = |problem: &str| Error::Payload {
-        path: path.into(),
-        problem: problem.into(),
-    };
     match read {
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
-            return Err(unfit("it is too short to be a program"));
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
+            bail!(unfit(path, "it is too short to be a program"));
         }
-        Err(e) => return Err(runtime_config::Error::io("read", path)(e).into()),
-        Ok(()) => {}
+        read => read.map_err(runtime_config::Error::io("read", path))?,
     }
-    if !head.starts_with(b"\x7fELF") {
-        return Err(unfit("it is no ELF program"));
-    }
+    ensure!(
+        head.starts_with(b"\x7fELF"),
+        unfit(path, "it is no ELF program")
+    );
     // EI_DATA: 1 is little-endian, 2 big-endian.
     let machine = match head[5] {
         1 => u16::from_le_bytes([head[18], head[19]]),
         2 => u16::from_be_bytes([head[18], head[19]]),
-        _ => return Err(unfit("its byte order is unknown")),
+        _ => bail!(unfit(path, "its byte order is unknown")),
     };
     let name = MACHINES.iter().find(|(number, _)| *number == machine);
     if name.is_some_and(|(_, name)| *name == HOST) {
@@ -54,9 +50,16 @@ pub fn check(path: &Path) -> Result<(), Error> {
         || format!("machine {machine}"),
         |(_, name)| (*name).to_owned(),
     );
-    Err(Error::Architecture {
-        path: path.into(),
-        found,
-        host: HOST,
-    })
+    Err(anyhow!(
+        "{} is a program for {found}, but this host is {HOST}; use the image or archive for {HOST}",
+        path.display()
+    ))
+}
+
+/// Why a file of a payload is refused.
+pub(crate) fn unfit(path: &Path, problem: &str) -> String {
+    format!(
+        "{} cannot be installed: {problem}; use the image or archive of this release",
+        path.display()
+    )
 }

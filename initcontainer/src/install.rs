@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, ensure};
 use device_class::load::INDEX;
 use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record};
 
 use crate::configuration::Configuration;
-use crate::error::Error;
 use crate::in_use;
 use crate::layout::{
     CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record, staging_dir,
@@ -45,7 +45,7 @@ pub fn plan(
     engines: &[Engine],
     options: &Options,
     fewer_classes: bool,
-) -> Result<Installation, Error> {
+) -> Result<Installation> {
     // What is there is run by root.
     for path in [STATE, OWN_CLASSES] {
         host.check_private(Path::new(path))?;
@@ -68,6 +68,7 @@ pub fn plan(
     let mut steps = remember(host, payload, &links, &config, &dirs)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(version(host, payload)?);
+    let make_dir = |path| Step::Change(Change::MakeDir { path });
     steps.extend(dirs.into_iter().map(make_dir));
     steps.extend(config.steps);
     steps.extend(switch(host, &payload.version)?);
@@ -103,7 +104,7 @@ fn removed_classes(
     host: &HostRoot,
     payload: &Payload,
     fewer_classes: bool,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>> {
     let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
     let installed = installed.iter().filter_map(|name| name.to_str());
     let installed: BTreeSet<&str> = installed.filter(|name| *name != INDEX).collect();
@@ -115,20 +116,19 @@ fn removed_classes(
     if names.is_empty() {
         return Ok(None);
     }
-    if next.len() < installed.len() && !fewer_classes {
-        return Err(Error::FewerClasses { names });
-    }
-    Ok(Some(format!("removed classes: {}", names.join(", "))))
+    let (count, names) = (names.len(), names.join(", "));
+    ensure!(
+        next.len() >= installed.len() || fewer_classes,
+        "{count} class files are installed that this release lacks, and their devices would be \
+         missing in new containers: {names}; use --classes to remove them"
+    );
+    Ok(Some(format!("removed classes: {names}")))
 }
 
 /// The links to be made for use in a shell. A name that is taken is left alone. What a
 /// package has put on the host is not linked: the link would hide it, and the next
 /// installation would be of the old release.
-fn links(
-    host: &HostRoot,
-    payload: &Payload,
-    notes: &mut Vec<String>,
-) -> Result<Vec<PathBuf>, Error> {
+fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
     let has_programs = host.is_dir(Path::new(LINKS));
     let shared = host.place(&Path::new(SHARED_LINKS).join("any"));
@@ -167,7 +167,7 @@ fn links(
 }
 
 /// Removes links to manual pages and completions that the release does not have.
-fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>, Error> {
+fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let wanted: BTreeSet<PathBuf> = payload.links().collect();
     let known = Manifest::load(host)?.unwrap_or_default().links;
     let mut steps = Vec::new();
@@ -180,7 +180,7 @@ fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>, Error> {
 }
 
 /// Removes a link that still leads to our file.
-pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>, Error> {
+pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
     let before = host.read_link(link)?;
     Ok((before == Some(target(link))).then(|| Step::Point {
         link: link.into(),
@@ -197,7 +197,7 @@ fn remember(
     links: &[PathBuf],
     config: &Configuration,
     dirs: &BTreeSet<PathBuf>,
-) -> Result<Vec<Step>, Error> {
+) -> Result<Vec<Step>> {
     let old = Manifest::load(host)?;
     let mut manifest = old.clone().unwrap_or_default();
     let missing = host.missing_dirs(Path::new(MANIFEST))?;
@@ -233,12 +233,14 @@ fn remember(
         }
         (None, old) => {
             let before = old.map(|m| m.to_text());
-            vec![Step::write(MANIFEST, before.as_deref(), &text, MODE)]
+            let path = Path::new(MANIFEST);
+            let change = Change::rewrite(path, before.as_deref(), Some(&text), MODE);
+            change.into_iter().map(Step::Change).collect()
         }
     })
 }
 
-fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>, Error> {
+fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let dir = version_dir(&payload.version);
     let exchange = match host.entry(&dir) {
         Ok(place) if tree::holds(&place, payload) => return Ok(Vec::new()),
@@ -263,7 +265,7 @@ fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>, Error> {
     Ok(steps)
 }
 
-fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>, Error> {
+fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>> {
     let before = current(host)?;
     let after = Some(PathBuf::from(version));
     Ok((before != after).then(|| Step::Point {
@@ -274,32 +276,27 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>, Error> {
 }
 
 /// The target of the link to the version in use; `None`: there is no link.
-pub fn current(host: &HostRoot) -> Result<Option<PathBuf>, Error> {
+pub fn current(host: &HostRoot) -> Result<Option<PathBuf>> {
     Ok(host.read_link(Path::new(CURRENT))?)
 }
 
 /// The steps that keep what undoing needs, then change the engine's files.
-pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>, Error> {
+pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
     let path = record(plan.engine);
     let before = host.read(&path)?;
     let after = plan.record.as_ref().map(Record::to_text);
-    let mut steps = Vec::new();
-    if let Some(text) = after.filter(|text| before.as_ref() != Some(text)) {
-        steps.push(Step::Change(Change::Write {
-            path,
-            before,
-            after: text,
-            mode: MODE,
-        }));
-    }
-    steps.extend(plan.changes.iter().cloned().map(Step::Change));
-    Ok(steps)
+    let kept = after.and_then(|after| {
+        let (before, after) = (before.as_deref(), Some(after.as_str()));
+        Change::rewrite(&path, before, after, MODE)
+    });
+    let changes = kept.into_iter().chain(plan.changes.iter().cloned());
+    Ok(changes.map(Step::Change).collect())
 }
 
 /// Removes versions that nothing uses: not the new one, not the one before it,
 /// which containers may be starting with just now, and none that a container's
 /// bundle names.
-fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>, Error> {
+fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
     let before = current(host)?;
     let used = in_use::versions(host)?;
     let mut steps = Vec::new();
@@ -315,7 +312,7 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>, Error> {
 }
 
 /// The versions on a host that were installed by this program, sorted.
-pub fn installed(host: &HostRoot) -> Result<Vec<String>, Error> {
+pub fn installed(host: &HostRoot) -> Result<Vec<String>> {
     let versions = Manifest::load(host)?.unwrap_or_default().versions;
     let mut versions = present(host, versions)?;
     versions.sort();
@@ -323,7 +320,7 @@ pub fn installed(host: &HostRoot) -> Result<Vec<String>, Error> {
 }
 
 /// Those of the versions whose directory is on the host.
-fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>, Error> {
+fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
     let mut present = Vec::new();
     for version in versions {
         if host.try_exists(&version_dir(&version))? {
@@ -331,10 +328,6 @@ fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>, Error>
         }
     }
     Ok(present)
-}
-
-fn make_dir(path: PathBuf) -> Step {
-    Step::Change(Change::MakeDir { path })
 }
 
 /// Whether the step makes a directory that one of these makes already.
@@ -348,7 +341,7 @@ fn makes_again(step: &Step, steps: &[Step]) -> bool {
 
 /// Fails before the first step where a later one would: on a file system that
 /// is mounted read-only, or without the rights.
-fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<(), Error> {
+fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()
         .filter_map(|step| step.path().parent())

@@ -29,7 +29,6 @@ pub const MANIFEST: &str = "/opt/boathook/state/install.json";
 /// The configuration that an installation was given, with which `boathook check`
 /// compares the one in use.
 pub const GIVEN_CONFIG: &str = device_class::config::GIVEN_PATH;
-/// The directory of the administrator's files.
 pub const OWN_CONFIG: &str = "/etc/boathook";
 pub const CONFIG: &str = "/etc/boathook/config.toml";
 pub const OWN_CLASSES: &str = "/etc/boathook/classes.d";
@@ -104,7 +103,6 @@ pub fn is_leftover(name: &str) -> bool {
     name.starts_with(".boathook-") && name != LOCK
 }
 
-/// The record of an engine's files.
 pub fn record(engine: Engine) -> PathBuf {
     Path::new(STATE).join(format!("{engine}.json"))
 }

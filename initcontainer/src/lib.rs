@@ -10,7 +10,6 @@ mod claims;
 pub mod cli;
 mod configuration;
 pub mod elf;
-mod error;
 pub mod in_use;
 pub mod install;
 pub mod layout;
@@ -23,5 +22,3 @@ pub mod step;
 mod step_json;
 mod tree;
 pub mod uninstall;
-
-pub use error::Error;

@@ -9,9 +9,9 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use anyhow::{Result, bail, ensure};
 use runtime_config::{Error as HostError, HostRoot, Place};
 
-use crate::error::Error;
 use crate::layout::{LOCK, ROOT};
 
 /// Root alone can read and write.
@@ -43,7 +43,7 @@ impl Drop for Lock {
 impl Lock {
     /// Takes the lock on a host: in the installation's directory, or in the
     /// nearest directory above it that exists.
-    pub fn take(host: &HostRoot) -> Result<Self, Error> {
+    pub fn take(host: &HostRoot) -> Result<Self> {
         let root = Path::new(ROOT);
         let nearest = root
             .ancestors()
@@ -62,7 +62,7 @@ impl Lock {
 
     /// Takes the lock in the installation's directory too, once it was made,
     /// for that is where another installer will look from now on.
-    pub fn extend(&mut self, host: &HostRoot) -> Result<(), Error> {
+    pub fn extend(&mut self, host: &HostRoot) -> Result<()> {
         self.held.push(lock(host, Path::new(ROOT))?);
         Ok(())
     }
@@ -71,7 +71,7 @@ impl Lock {
     ///
     /// # Errors
     /// A file stays; the next run removes it.
-    pub fn release(mut self) -> Result<(), Error> {
+    pub fn release(mut self) -> Result<()> {
         Ok(self.remove()?)
     }
 
@@ -86,9 +86,7 @@ impl Held {
         let removed = self.name.remove_file();
         match removed.and_then(|()| self.dir.remove_dir()) {
             // The next run has it already.
-            Err(HostError::Io { cause, .. }) if cause.kind() == ErrorKind::DirectoryNotEmpty => {
-                Ok(())
-            }
+            Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => Ok(()),
             // It may be gone with the installation's directory.
             Err(error) if self.dir.stat()?.is_some() => Err(error),
             _ => Ok(()),
@@ -96,36 +94,51 @@ impl Held {
     }
 }
 
-fn lock(host: &HostRoot, parent: &Path) -> Result<Held, Error> {
+fn lock(host: &HostRoot, parent: &Path) -> Result<Held> {
     let dir = host.entry(&parent.join(LOCK))?;
     for _ in 0..ATTEMPTS {
         match attempt(&dir) {
             // Another installer has removed it meanwhile.
             Ok(None) => {}
-            Err(Error::Host(HostError::Io { cause, .. }))
-                if cause.kind() == ErrorKind::NotFound => {}
+            Err(error) if is_absence(&error) => {}
             Ok(Some(held)) => return Ok(held),
             Err(error) => return Err(error),
         }
     }
-    Err(Error::Busy { path: dir.shown() })
+    bail!(busy(&dir))
+}
+
+fn is_absence(error: &anyhow::Error) -> bool {
+    let of_host = error.downcast_ref::<HostError>();
+    of_host.is_some_and(|error| error.kind() == Some(ErrorKind::NotFound))
+}
+
+fn busy(dir: &Place) -> String {
+    let path = dir.shown();
+    format!(
+        "another boathook-init is running on {}; try again when it has ended",
+        path.display()
+    )
 }
 
 /// None: what is locked has lost its name.
-fn attempt(dir: &Place) -> Result<Option<Held>, Error> {
-    made(dir.make_private_dir())?;
+fn attempt(dir: &Place) -> Result<Option<Held>> {
+    made(dir.make_dir_with(0o700))?;
     let name = dir.child("lock")?;
     made(name.create(MODE, |_| Ok(())))?;
     let file = name.open_file()?;
     let path = name.shown();
     let failed = |action| HostError::io(action, &path);
     let metadata = file.metadata().map_err(failed("read"))?;
-    if metadata.mode() & 0o077 != 0 || metadata.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(Error::OpenLock { path });
-    }
+    // The lock could be held by whoever likes.
+    ensure!(
+        metadata.mode() & 0o077 == 0 && metadata.uid() == nix::unistd::geteuid().as_raw(),
+        "{} can be opened by others than this user, who could hold the lock; remove it",
+        path.display()
+    );
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: dir.shown() }),
+        Err(TryLockError::WouldBlock) => bail!(busy(dir)),
         Err(TryLockError::Error(cause)) => return Err(failed("lock")(cause).into()),
     }
     let named = name.stat()?;
@@ -141,7 +154,7 @@ fn attempt(dir: &Place) -> Result<Option<Held>, Error> {
 /// Whether it is there: made now, or before.
 fn made(result: Result<(), HostError>) -> Result<(), HostError> {
     match result {
-        Err(HostError::Io { cause, .. }) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Ok(()),
         result => result,
     }
 }

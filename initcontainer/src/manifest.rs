@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow};
 use runtime_config::HostRoot;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::layout::MANIFEST;
 
 /// The mode of everything in the state directory: a copy of an engine's
@@ -38,20 +38,15 @@ impl Manifest {
     }
 
     /// The host's manifest; `None` when nothing is installed.
-    pub fn load(host: &HostRoot) -> Result<Option<Self>, Error> {
-        let path = Path::new(MANIFEST);
-        let Some(text) = host.read(path)? else {
+    pub fn load(host: &HostRoot) -> Result<Option<Self>> {
+        let Some(text) = host.read(Path::new(MANIFEST))? else {
             return Ok(None);
         };
-        serde_json::from_str(&text)
-            .map(Some)
-            .map_err(|e| Error::Manifest {
-                path: path.into(),
-                message: e.to_string(),
-            })
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            anyhow!("{MANIFEST} is not valid: {error}; restore it from a backup, or remove it")
+        })
     }
 
-    /// The manifest as a file's text.
     pub fn to_text(&self) -> String {
         // Strings and lists alone: serialising them has no way to fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

@@ -6,7 +6,6 @@ use runtime_config::Engine;
 use serde::Serialize;
 use serde_json::Value;
 
-/// The output of an installation or a removal.
 pub(crate) struct Output {
     json: bool,
     verbose: bool,
@@ -69,13 +68,11 @@ impl Output {
         }
     }
 
-    /// Something that the operator should know besides.
     pub(crate) fn note(&mut self, note: &str) {
         self.text(&format!("{note}\n"));
         self.report.notes.push(note.to_owned());
     }
 
-    /// A step that was done or would be done.
     pub(crate) fn step(&mut self, step: &Step) {
         self.text(&match self.verbose {
             true => format!("{step:#}"),

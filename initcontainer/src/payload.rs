@@ -1,16 +1,17 @@
 //! What an image, an archive or a build brings to be installed.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, Result, anyhow, ensure};
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use runtime_config::Error as HostError;
 
-use crate::elf;
-use crate::error::Error;
+use crate::elf::{self, unfit};
 use crate::layout::LOCAL;
 
 pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
@@ -29,7 +30,6 @@ const SHARED: [&str; 5] = [
 /// More class files than anyone has.
 const MAX_CLASSES: usize = 1000;
 
-/// Where the class files come from.
 #[derive(Debug, Clone, Copy)]
 pub enum ClassFiles<'a> {
     /// From `classes.d` of the source.
@@ -79,7 +79,7 @@ impl Payload {
     /// # Errors
     /// A program is missing, or is for another machine; a class file is wrong;
     /// there are no class files where some are wanted.
-    pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self, Error> {
+    pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self> {
         let mut files = Vec::new();
         let bin = program_dir(source)?;
         for name in PROGRAMS {
@@ -108,7 +108,7 @@ impl Payload {
     }
 
     /// The same with the index of its class files, which is written after them.
-    fn with_index(mut self) -> Result<Self, Error> {
+    fn with_index(mut self) -> Result<Self> {
         let is_index = |file: &PayloadFile| file.dir == CLASSES && file.name == load::INDEX;
         self.files.retain(|file| !is_index(file));
         let mut texts = Vec::new();
@@ -137,7 +137,7 @@ impl Payload {
     ///
     /// # Errors
     /// The directory cannot be read, or a class file is wrong.
-    pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self, Error> {
+    pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self> {
         let own = class_files(dir, &[source.join(CLASSES)])?;
         let is_replaced =
             |file: &PayloadFile| file.dir == CLASSES && own.iter().any(|own| own.name == file.name);
@@ -150,7 +150,7 @@ impl Payload {
     ///
     /// # Errors
     /// The file cannot be read, or the hook would refuse to work with it.
-    pub fn with_config(mut self, file: &Path) -> Result<Self, Error> {
+    pub fn with_config(mut self, file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
         Config::parse(file, &text)?;
         self.config = Some(text);
@@ -161,7 +161,6 @@ impl Payload {
         self.files.iter()
     }
 
-    /// The names of the class files.
     pub fn classes(&self) -> BTreeSet<&str> {
         let classes = self.files();
         let classes = classes.filter(|file| file.dir == CLASSES && file.name != load::INDEX);
@@ -185,20 +184,24 @@ impl Payload {
 }
 
 /// The directory with the programs of a source.
-fn program_dir(source: &Path) -> Result<PathBuf, Error> {
+fn program_dir(source: &Path) -> Result<PathBuf> {
     let dirs = [source.join(BIN), source.to_path_buf()];
     let found = dirs.into_iter().find(|dir| {
         let mut programs = PROGRAMS.iter();
         programs.any(|name| dir.join(name).symlink_metadata().is_ok())
     });
-    found.ok_or_else(|| Error::NoPrograms {
-        source_dir: source.into(),
+    found.with_context(|| {
+        format!(
+            "{} has no programs, neither in it nor in bin/; use --source with the directory of a \
+             release or of a build (target/release)",
+            source.display()
+        )
     })
 }
 
 /// The manual pages and completions of a release that has some, for the programs that are
 /// installed.
-fn shared(source: &Path) -> Result<Vec<PayloadFile>, Error> {
+fn shared(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
     for dir in SHARED {
         let from = source.join(dir);
@@ -224,23 +227,26 @@ fn shared(source: &Path) -> Result<Vec<PayloadFile>, Error> {
 }
 
 /// The class files of a directory that has some.
-fn some(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error> {
+fn some(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
     let files = class_files(dir, bases)?;
-    if files.is_empty() {
-        return Err(Error::NoClasses {
-            dir: dir.into(),
-            problem: "no file in it ends in .toml".into(),
-        });
-    }
+    ensure!(
+        !files.is_empty(),
+        no_classes(dir, "no file in it ends in .toml")
+    );
     Ok(files)
 }
 
+fn no_classes(dir: &Path, problem: impl Display) -> String {
+    format!(
+        "no class files in {}: {problem}; name their directory with --classes, or install without \
+         any with --classes=none",
+        dir.display()
+    )
+}
+
 /// The class files in a directory, which may extend those in others.
-fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error> {
-    let entries = fs::read_dir(dir).map_err(|error| Error::NoClasses {
-        dir: dir.into(),
-        problem: error.to_string(),
-    })?;
+fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
+    let entries = fs::read_dir(dir).map_err(|error| anyhow!(no_classes(dir, error)))?;
     let mut files = Vec::new();
     for entry in entries {
         let from = entry.map_err(HostError::io("list", dir))?.path();
@@ -261,22 +267,13 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>, Error>
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    if files.len() > MAX_CLASSES {
-        return Err(Error::Payload {
-            path: dir.into(),
-            problem: format!("it holds more than {MAX_CLASSES} class files"),
-        });
-    }
+    let problem = format!("it holds more than {MAX_CLASSES} class files");
+    ensure!(files.len() <= MAX_CLASSES, unfit(dir, &problem));
     Ok(files)
 }
 
-fn regular(path: PathBuf) -> Result<PathBuf, Error> {
+fn regular(path: PathBuf) -> Result<PathBuf> {
     let meta = path.metadata().map_err(HostError::io("read", &path))?;
-    if meta.is_file() {
-        return Ok(path);
-    }
-    Err(Error::Payload {
-        path,
-        problem: "it is not a regular file".into(),
-    })
+    ensure!(meta.is_file(), unfit(&path, "it is not a regular file"));
+    Ok(path)
 }

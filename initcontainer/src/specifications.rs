@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
 use injection_plan::cdi::directory::is_generated;
 use runtime_config::HostRoot;
-
-use crate::error::Error;
 
 /// Where engines read specifications. `/var/run` is a link to `/run`, except where it is
 /// mounted into a container.
@@ -16,7 +15,7 @@ const OF_CLAIMS: &str = "boathook.dev-claim-";
 
 /// Boathook's specifications: those of `boathook-plugin`, `boathook-dra` and `boathook cdi
 /// generate`.
-pub(crate) fn find(host: &HostRoot) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn find(host: &HostRoot) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for names in DIRECTORIES {
         let Some(directory) = names.iter().map(Path::new).find(|path| host.is_dir(path)) else {

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
 use runtime_config::{Engine, HostRoot, Loaded, Record, loaded};
 use serde::Serialize;
 
-use crate::error::Error;
 use crate::install::{current, installed};
 use crate::layout::{HOOK, RUNTIME, record};
 use crate::specifications;
@@ -37,7 +37,7 @@ pub struct EngineStatus {
 
 impl Status {
     /// Reads the state of a host. Changes nothing.
-    pub fn read(host: &HostRoot) -> Result<Self, Error> {
+    pub fn read(host: &HostRoot) -> Result<Self> {
         let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
         for program in [HOOK, RUNTIME] {
@@ -81,37 +81,33 @@ fn engine_status(
     found: Option<PathBuf>,
     known: Option<&Record>,
     missing: &mut Vec<String>,
-) -> Result<EngineStatus, Error> {
-    let Some(known) = known else {
-        return Ok(EngineStatus {
-            engine,
-            found,
-            configured: false,
-            loaded: "-",
-        });
-    };
-    let changed = known.verify(host)?;
-    for path in &changed {
-        missing.push(format!(
-            "{engine}: {} was changed: install again",
-            path.display()
-        ));
-    }
-    let loaded = match loaded(host, engine, known) {
-        Loaded::Yes => "yes",
-        Loaded::NotRunning => "not running",
-        Loaded::No => {
+) -> Result<EngineStatus> {
+    let (mut configured, mut state) = (false, "-");
+    if let Some(known) = known {
+        let changed = known.verify(host)?;
+        for path in &changed {
             missing.push(format!(
-                "{engine} has not read its configuration: restart it"
+                "{engine}: {} was changed: install again",
+                path.display()
             ));
-            "no"
         }
-    };
+        configured = changed.is_empty();
+        state = match loaded(host, engine, known) {
+            Loaded::Yes => "yes",
+            Loaded::NotRunning => "not running",
+            Loaded::No => {
+                missing.push(format!(
+                    "{engine} has not read its configuration: restart it"
+                ));
+                "no"
+            }
+        };
+    }
     Ok(EngineStatus {
         engine,
         found,
-        configured: changed.is_empty(),
-        loaded,
+        configured,
+        loaded: state,
     })
 }
 

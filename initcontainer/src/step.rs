@@ -4,11 +4,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow};
 use injection_plan::cdi::FILE_PREFIX;
 use nix::fcntl::RenameFlags;
 use runtime_config::{Change, HostRoot, Place};
 
-use crate::error::Error;
 use crate::layout::{CONFIG, ROOT, SHARED_LINKS, STATE, discarded, is_leftover, unfinished};
 use crate::payload::Payload;
 use crate::tree;
@@ -51,8 +51,8 @@ pub enum Step {
 pub fn run(
     host: &HostRoot,
     steps: &[Step],
-    mut after: impl FnMut(&Step) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut after: impl FnMut(&Step) -> Result<()>,
+) -> Result<()> {
     for (index, step) in steps.iter().enumerate() {
         let (result, done) = match step.apply(host) {
             Ok(()) => (after(step), index + 1),
@@ -63,8 +63,9 @@ pub fn run(
         };
         for step in steps[..done].iter().rev() {
             if let Err(second) = step.undo(host) {
-                let (first, second) = (Box::new(first), Box::new(second));
-                return Err(Error::Rollback { first, second });
+                return Err(anyhow!(
+                    "{first:#}; and undoing the earlier steps failed too: {second:#}"
+                ));
             }
         }
         return Err(first);
@@ -83,16 +84,6 @@ pub fn shared_links(steps: &[Step]) -> Option<String> {
 }
 
 impl Step {
-    /// Writes a file's whole text.
-    pub(crate) fn write(path: &str, before: Option<&str>, after: &str, mode: u32) -> Self {
-        Self::Change(Change::Write {
-            path: path.into(),
-            before: before.map(str::to_owned),
-            after: after.to_owned(),
-            mode,
-        })
-    }
-
     /// What the step makes, changes or removes.
     pub fn path(&self) -> &Path {
         match self {
@@ -108,7 +99,7 @@ impl Step {
         matches!(self, Self::Point { link, .. } if link.starts_with(SHARED_LINKS))
     }
 
-    fn apply(&self, host: &HostRoot) -> Result<(), Error> {
+    fn apply(&self, host: &HostRoot) -> Result<()> {
         match self {
             Self::MakeTree { path, file } => make_tree(host, path, file),
             Self::Stage { payload, to } => {
@@ -116,30 +107,18 @@ impl Step {
                 to.remove_all()?;
                 or_remove(&to, tree::copy_payload(payload, &to))
             }
-            Self::Publish { from, to, exchange } => {
-                let flags = if *exchange {
-                    RenameFlags::RENAME_EXCHANGE
-                } else {
-                    RenameFlags::RENAME_NOREPLACE
-                };
-                rename(&host.entry(from)?, &host.entry(to)?, flags)
-            }
+            Self::Publish { from, to, exchange } => publish(host, from, to, *exchange),
             Self::Point { link, after, .. } => point(host, link, after.as_deref()),
             Self::Change(change) => Ok(change.apply(host)?),
             Self::Discard { path } => discard(host, path),
         }
     }
 
-    fn undo(&self, host: &HostRoot) -> Result<(), Error> {
+    fn undo(&self, host: &HostRoot) -> Result<()> {
         match self {
             Self::MakeTree { path, .. } => discard(host, path),
             Self::Stage { to, .. } => Ok(host.entry(to)?.remove_all()?),
-            Self::Publish { from, to, exchange } => Self::Publish {
-                from: to.clone(),
-                to: from.clone(),
-                exchange: *exchange,
-            }
-            .apply(host),
+            Self::Publish { from, to, exchange } => publish(host, to, from, *exchange),
             Self::Point { link, before, .. } => point(host, link, before.as_deref()),
             Self::Change(change) => Ok(change.undo(host)?),
             Self::Discard { .. } => Ok(()),
@@ -202,7 +181,7 @@ pub(crate) fn is_own(path: &Path) -> bool {
         || is_specification && name.starts_with(FILE_PREFIX)
 }
 
-fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> Result<(), Error> {
+fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> Result<()> {
     let at = host.entry(path)?;
     let new = at.sibling(unfinished(at.name()));
     new.remove_all()?;
@@ -212,7 +191,15 @@ fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> 
     or_remove(&new, made)
 }
 
-fn discard(host: &HostRoot, path: &Path) -> Result<(), Error> {
+fn publish(host: &HostRoot, from: &Path, to: &Path, exchange: bool) -> Result<()> {
+    let flags = match exchange {
+        true => RenameFlags::RENAME_EXCHANGE,
+        false => RenameFlags::RENAME_NOREPLACE,
+    };
+    rename(&host.entry(from)?, &host.entry(to)?, flags)
+}
+
+fn discard(host: &HostRoot, path: &Path) -> Result<()> {
     let at = host.entry(path)?;
     let old = at.sibling(discarded(at.name()));
     old.remove_all()?;
@@ -225,7 +212,7 @@ fn discard(host: &HostRoot, path: &Path) -> Result<(), Error> {
     Ok(old.remove_all()?)
 }
 
-fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<(), Error> {
+fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
     let at = host.entry(link)?;
     let before = host.read_link(link)?;
     let Some(to) = to else {
@@ -248,7 +235,7 @@ fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<(), Error> {
 }
 
 /// Renames, and takes it back if that cannot be flushed to disk.
-fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Error> {
+fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     from.rename(to, flags)?;
     Ok(to.sync().inspect_err(|_| {
         // The failure at hand matters more than a second one here.
@@ -257,7 +244,7 @@ fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<(), Error> {
 }
 
 /// Leaves nothing half made behind: a full disk is to be as it was.
-fn or_remove(made: &Place, result: Result<(), Error>) -> Result<(), Error> {
+fn or_remove(made: &Place, result: Result<()>) -> Result<()> {
     if result.is_err() {
         // The failure at hand matters more than a second one here.
         let _ = made.remove_all();
@@ -267,7 +254,7 @@ fn or_remove(made: &Place, result: Result<(), Error>) -> Result<(), Error> {
 
 /// The steps that remove what a run that was killed left behind. Each of these
 /// has a name that nothing refers to, so it can be removed at any time.
-pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>, Error> {
+pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>> {
     let root = Path::new(ROOT);
     let mut left: Vec<PathBuf> = host
         .list(root)?

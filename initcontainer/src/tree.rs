@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::path::{Component, Path};
 
+use anyhow::Result;
 use runtime_config::{Error as HostError, Place};
 
-use crate::error::Error;
 use crate::manifest;
 use crate::payload::Payload;
 
 /// Copies a payload into a new directory and flushes all of it to disk.
-pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<(), Error> {
+pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<()> {
     to.make_dir()?;
     for dir in payload.dirs() {
         inside(to, dir)?.make_dir()?;
@@ -27,7 +27,7 @@ pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<(), Error> {
 }
 
 /// Makes a directory with one file, of this path below it.
-pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<(), Error> {
+pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<()> {
     top.make_dir()?;
     let mut at = top.clone();
     let mut made = vec![];

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, bail, ensure};
 use nix::sys::stat::FileStat;
 use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of};
 
 use crate::claims;
-use crate::error::Error;
 use crate::in_use;
 use crate::install::{current, installed, unlink};
 use crate::layout::{
@@ -39,16 +39,21 @@ pub struct Removal {
 /// # Errors
 /// A file cannot be read; or containers still need the wrapper runtime, or claims are
 /// prepared, and `force` is not given.
-pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Error> {
+pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let ids = in_use::wrapped(host)?;
-    if !force && !ids.is_empty() {
-        return Err(Error::InUse { ids: listed(&ids) });
-    }
+    ensure!(
+        force || ids.is_empty(),
+        "these containers were started by boathook-runtime and cannot be stopped without it: {}; \
+         stop them first, or use --force",
+        listed(&ids)
+    );
     let claims = claims::prepared(host)?;
-    if !force && !claims.is_empty() {
-        let uids = listed(&claims);
-        return Err(Error::Claims { uids });
-    }
+    ensure!(
+        force || claims.is_empty(),
+        "the claims {} are prepared on this node (below {DRIVER}): delete their pods while \
+         boathook-dra runs, or use --force",
+        listed(&claims)
+    );
     let mut steps = Vec::new();
     let mut engines = Vec::new();
     for engine in Engine::ALL {
@@ -57,8 +62,12 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal, Er
             continue;
         }
         if !force && let Some(path) = known.as_ref().and_then(|known| known.out_of_sight(host)) {
-            let path = path.into();
-            return Err(Error::OutOfSight { engine, path });
+            // The engine's configuration would go on naming what is removed.
+            bail!(
+                "the directory of {}, by which {engine} calls boathook, is not there: mount it at \
+                 the same place as for the installation, or use --force if {engine} was removed",
+                path.display()
+            );
         }
         let now = engine.read(host, known.as_ref())?;
         let plan = engine.plan_undo(&now, known.as_ref());
@@ -196,7 +205,7 @@ fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
 }
 
 /// What others put into the installation's directory.
-fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>, Error> {
+fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
     let names = host.list(Path::new(ROOT))?;
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());
     let own = |name: &String| {
@@ -210,7 +219,7 @@ fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>, Error> {
 /// The directory whose removal ends it all: the outermost one that was made
 /// and holds nothing of anyone else's; or the state alone, in a directory that
 /// was there before or holds what others put there.
-fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>, Error> {
+fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
     let mut outermost = None;
     for dir in made.iter().filter(|_| alone) {
         let inner = outermost.as_deref().unwrap_or(Path::new(ROOT));
@@ -226,19 +235,13 @@ fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBu
     Ok(host.exists(&dir).then_some(dir))
 }
 
-fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>, Error> {
+fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
-    Ok(text.map(|before| {
-        Step::Change(Change::Remove {
-            path: path.into(),
-            before,
-            mode: MODE,
-        })
-    }))
+    Ok(Change::rewrite(path, text.as_deref(), None, MODE).map(Step::Change))
 }
 
 /// What a run left that was killed while it wrote an engine's file.
-fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>, Error> {
+fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
         // Beside the file that a link leads to, but named as on the host.

@@ -67,32 +67,14 @@ impl Change {
     }
 }
 
-/// Makes all the changes, or none: at the first failure those before it are
-/// taken back.
-pub fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
-    for (done, change) in changes.iter().enumerate() {
-        let Err(first) = change.apply(host) else {
-            continue;
-        };
-        for made in changes[..done].iter().rev() {
-            if let Err(second) = made.undo(host) {
-                let (first, second) = (Box::new(first), Box::new(second));
-                return Err(Error::Rollback { first, second });
-            }
-        }
-        return Err(first);
-    }
-    Ok(())
-}
-
 fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
     if place.read()?.as_deref() == text {
-        Ok(())
-    } else {
-        Err(Error::Changed {
-            path: place.shown(),
-        })
+        return Ok(());
     }
+    Err(Error::Other(format!(
+        "{} changed after the plan was made; nothing was written to it, plan again",
+        place.shown().display()
+    )))
 }
 
 fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<bool, Error> {
@@ -160,14 +142,12 @@ fn fill(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> 
 
 fn remove_dir(place: &Place) -> Result<bool, Error> {
     use io::ErrorKind::{DirectoryNotEmpty, NotFound, ResourceBusy};
-    match place.remove_dir() {
-        Ok(()) => Ok(true),
+    let Err(error) = place.remove_dir() else {
+        return Ok(true);
+    };
+    match error.kind() {
         // Someone uses it, or it is a mount point of the container we run in.
-        Err(Error::Io { cause, .. })
-            if matches!(cause.kind(), DirectoryNotEmpty | NotFound | ResourceBusy) =>
-        {
-            Ok(false)
-        }
-        Err(e) => Err(e),
+        Some(DirectoryNotEmpty | NotFound | ResourceBusy) => Ok(false),
+        _ => Err(error),
     }
 }

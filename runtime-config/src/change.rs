@@ -15,7 +15,6 @@ pub enum Change {
         path: PathBuf,
         /// What it holds now; `None`: it does not exist.
         before: Option<String>,
-        /// What it shall hold.
         after: String,
         /// The mode of a new file; one that exists keeps its own, and its owner.
         mode: u32,
@@ -23,7 +22,6 @@ pub enum Change {
     /// Remove a file, if it still is what it was.
     Remove {
         path: PathBuf,
-        /// What it holds now.
         before: String,
         /// Its mode, for taking the removal back.
         mode: u32,
@@ -39,6 +37,28 @@ impl Change {
             | Self::Write { path, .. }
             | Self::Remove { path, .. }
             | Self::RemoveDir { path } => path,
+        }
+    }
+
+    /// What makes the file hold `after`, or go; `None`: there is nothing to do. `mode` is
+    /// that of a new file.
+    pub fn rewrite(
+        path: &Path,
+        before: Option<&str>,
+        after: Option<&str>,
+        mode: u32,
+    ) -> Option<Self> {
+        let path = path.into();
+        let before = before.map(str::to_owned);
+        match (before, after) {
+            (before, Some(after)) if before.as_deref() != Some(after) => Some(Self::Write {
+                path,
+                before,
+                after: after.to_owned(),
+                mode,
+            }),
+            (Some(before), None) => Some(Self::Remove { path, before, mode }),
+            _ => None,
         }
     }
 

@@ -37,10 +37,7 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     json_text::check_object(path, text)?;
     if json_text::find(text, &["runtimes", HANDLER]).is_some() {
         let line = json_text::line_at(text, &["runtimes", HANDLER]);
-        return Err(Error::NameTaken {
-            path: path.into(),
-            line,
-        });
+        return Err(Error::name_taken(path, line));
     }
     let runtime = json_text::quote(&options.runtime.to_string_lossy());
     let mut text = with_runtime(path, text, &format!("{{ \"path\": {runtime} }}"))?;
@@ -60,11 +57,8 @@ fn text(base: &Snapshot) -> (&str, &str) {
 }
 
 pub(crate) fn split_mark(text: &str) -> (&str, &str) {
-    text.split_at(if text.starts_with(BYTE_ORDER_MARK) {
-        BYTE_ORDER_MARK.len_utf8()
-    } else {
-        0
-    })
+    let rest = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    text.split_at(text.len() - rest.len())
 }
 
 /// Whether two texts have the same content, however they are formatted.
@@ -80,12 +74,9 @@ fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
         return Ok(json_text::set(text, whole, "runtimes", &object));
     };
     if !text[runtimes.clone()].starts_with('{') {
-        return Err(Error::Unsupported {
-            path: path.into(),
-            line: json_text::line_at(text, &["runtimes"]),
-            problem: "\"runtimes\" is not an object".into(),
-            advice: "make it one, or take it out".into(),
-        });
+        let line = json_text::line_at(text, &["runtimes"]);
+        let problem = "\"runtimes\" is not an object; make it one, or take it out";
+        return Err(Error::at(path, line, problem));
     }
     Ok(json_text::set(text, runtimes, HANDLER, entry))
 }

@@ -31,7 +31,7 @@ pub(crate) fn read_dir(
 
 /// The files of a snapshot that an engine reads: those of `mains`, in that
 /// order, then those of `dir`, by name.
-pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: &str) -> Vec<PathBuf> {
+pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: impl AsRef<Path>) -> Vec<PathBuf> {
     let mains = mains
         .iter()
         .map(PathBuf::from)
@@ -39,6 +39,6 @@ pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: &str) -> Vec<PathBu
     let dropped = base
         .present()
         .map(|(path, _)| path)
-        .filter(|p| p.parent() == Some(Path::new(dir)));
+        .filter(|p| p.parent() == Some(dir.as_ref()));
     mains.chain(dropped.map(Path::to_path_buf)).collect()
 }

@@ -94,15 +94,18 @@ impl FromStr for Engine {
 
     fn from_str(name: &str) -> Result<Self, Error> {
         if RUNTIMES.contains(&name) {
-            return Err(Error::Runtime { name: name.into() });
+            return Err(Error::Other(format!(
+                "{name} is a runtime, not an engine, and has no configuration: name the engine \
+                 that calls it, or use boathook-runtime in place of {name}"
+            )));
         }
         let name = if name == "cri-o" { "crio" } else { name };
         Self::ALL
             .into_iter()
             .find(|e| e.name() == name)
-            .ok_or_else(|| Error::UnknownEngine {
-                name: name.into(),
-                known: Self::ALL.map(Self::name).join(", "),
+            .ok_or_else(|| {
+                let known = Self::ALL.map(Self::name).join(", ");
+                Error::Other(format!("unknown engine \"{name}\"; one of {known}"))
             })
     }
 }

@@ -19,49 +19,14 @@ pub enum Error {
         /// `source`, which would print it a second time.
         cause: io::Error,
     },
-    /// A file is larger than any engine's configuration is.
-    #[error("{path} is larger than {limit} bytes; this is not an engine's configuration")]
-    TooLarge {
+    /// What stands at a line of a file is in the way. The file is left as it is.
+    #[error("{path}:{line}: {problem}")]
+    Line {
         path: PathBuf,
-        /// The limit in bytes.
-        limit: u64,
-    },
-    /// A file is not a regular file.
-    #[error("{path} is not a regular file; move it away and try again")]
-    NotAFile { path: PathBuf },
-    /// A file is not UTF-8, which TOML and JSON demand.
-    #[error("{path} is not UTF-8 text; repair it and try again")]
-    NotUtf8 { path: PathBuf },
-    /// Others than root could change what is to be written.
-    #[error(
-        "{path}: {problem}, and so could replace what root runs from there; \
-         make it root's own and writable by root alone (chown root:root, chmod go-w)"
-    )]
-    Untrusted {
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// More symbolic links in a path than the kernel would follow.
-    #[error("too many symbolic links in {path}; remove the loop")]
-    LinkLoop { path: PathBuf },
-    /// A file does not parse. It is left as it is.
-    #[error("{path}:{line}: {message}; repair the file (it was not changed) and try again")]
-    Syntax {
-        path: PathBuf,
-        /// The line, counted from 1.
+        /// Counted from 1.
         line: usize,
-        /// The parser's words.
-        message: String,
-    },
-    /// A file is valid, but written in a way that cannot be extended in place.
-    #[error("{path}:{line}: {problem}; {advice}")]
-    Unsupported {
-        path: PathBuf,
-        line: usize,
-        /// What is in the way.
+        /// What is in the way, and what to do about it.
         problem: String,
-        advice: String,
     },
     /// containerd's CRI plugin is switched off: no Kubernetes pod runs on it.
     #[error(
@@ -69,52 +34,9 @@ pub enum Error {
          remove it from disabled_plugins, or leave this engine out"
     )]
     CriDisabled { path: PathBuf, line: usize },
-    /// Someone else already uses our name.
-    #[error(
-        "{path}:{line}: there is a runtime named \"boathook\" that this program did not \
-         install; remove or rename it and try again"
-    )]
-    NameTaken { path: PathBuf, line: usize },
-    /// A file is no longer what the plan was made from.
-    #[error("{path} changed after the plan was made; nothing was written to it, plan again")]
-    Changed { path: PathBuf },
-    /// The engine's name is not known.
-    #[error("unknown engine \"{name}\"; one of {known}")]
-    UnknownEngine {
-        name: String,
-        /// The names that would do.
-        known: String,
-    },
-    /// A reloaded engine still has its old configuration.
-    #[error(
-        "{engine} was reloaded but still has its old configuration after {seconds} s; \
-         restart it, and see its log"
-    )]
-    NotReloaded {
-        engine: crate::facts::Engine,
-        /// How long it was given.
-        seconds: u64,
-    },
-    /// A runtime is named where an engine is expected.
-    #[error(
-        "{name} is a runtime, not an engine, and has no configuration: name the engine that \
-         calls it, or use boathook-runtime in place of {name}"
-    )]
-    Runtime { name: String },
-    /// A record of an earlier installation cannot be understood.
-    #[error(
-        "the installation record {path} is not valid: {message}; restore it from a backup, or remove it to undo without it"
-    )]
-    Record { path: PathBuf, message: String },
-    /// The base OCI spec given for `base_runtime_spec` cannot be extended.
-    #[error("the base OCI spec is not usable: {message}; make one with \"ctr oci spec\"")]
-    BaseSpec { message: String },
-    /// A change failed, and so did taking back the changes before it.
-    #[error("{first}; and undoing the earlier changes failed too: {second}")]
-    Rollback {
-        first: Box<Error>,
-        second: Box<Error>,
-    },
+    /// Anything else, with a way out.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl Error {
@@ -126,6 +48,42 @@ impl Error {
             path,
             cause,
         }
+    }
+
+    /// The kind of the operating system's answer, if it refused an operation.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { cause, .. } => Some(cause.kind()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn at(path: &Path, line: usize, problem: impl Into<String>) -> Self {
+        Self::Line {
+            path: path.into(),
+            line,
+            problem: problem.into(),
+        }
+    }
+
+    /// A file does not parse.
+    pub(crate) fn syntax(path: &Path, line: usize, message: &str) -> Self {
+        let advice = "repair the file (it was not changed) and try again";
+        Self::at(path, line, format!("{message}; {advice}"))
+    }
+
+    /// Someone else already uses our name.
+    pub(crate) fn name_taken(path: &Path, line: usize) -> Self {
+        let problem = "there is a runtime named \"boathook\" that this program did not install; \
+                       remove or rename it and try again";
+        Self::at(path, line, problem)
+    }
+
+    pub(crate) fn not_a_file(path: &Path) -> Self {
+        Self::Other(format!(
+            "{} is not a regular file; move it away and try again",
+            path.display()
+        ))
     }
 }
 

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 pub enum Engine {
     /// k3s, which makes containerd's configuration from a template.
     K3s,
-    /// rke2, as k3s.
     Rke2,
     /// k0s, which reads drop-ins and merges them itself.
     K0s,
@@ -53,7 +52,6 @@ pub enum Liveness {
     DockerApi,
 }
 
-/// What is known of an engine.
 pub struct Facts {
     /// Its name on a command line.
     pub name: &'static str,
@@ -63,11 +61,9 @@ pub struct Facts {
     pub own_directories: &'static [&'static str],
     /// Where it keeps its containers' bundles by default; `*` is any one name.
     pub bundles: &'static [&'static str],
-    /// How it is made to read its configuration.
     pub reload: Reload,
     /// A command that starts a container with devices; `None`: a pod does.
     pub example: Option<&'static str>,
-    /// What shows whether it has read its configuration.
     pub liveness: Liveness,
 }
 
@@ -130,7 +126,6 @@ impl Engine {
         Self::Podman,
     ];
 
-    /// What is known of the engine.
     pub const fn facts(self) -> &'static Facts {
         match self {
             Self::K3s => &Facts {

@@ -7,18 +7,12 @@ pub(crate) use json_text::{find, quote, remove, set};
 use crate::error::Error;
 use crate::toml_text::line_of;
 
-/// Checks that a text is one JSON object.
 pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
-    let problem = match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(value) if value.is_object() => return Ok(()),
-        Ok(_) => (1, "not a JSON object".to_owned()),
-        Err(e) => (e.line(), e.to_string()),
-    };
-    Err(Error::Syntax {
-        path: path.into(),
-        line: problem.0.max(1),
-        message: problem.1,
-    })
+    match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(value) if value.is_object() => Ok(()),
+        Ok(_) => Err(Error::syntax(path, 1, "not a JSON object")),
+        Err(e) => Err(Error::syntax(path, e.line().max(1), &e.to_string())),
+    }
 }
 
 /// The number of the line where the value under `keys` begins.

@@ -59,7 +59,7 @@ mod state;
 mod toml_text;
 
 #[cfg(feature = "configure")]
-pub use apply::{apply, scratch, scratch_of};
+pub use apply::{scratch, scratch_of};
 #[cfg(feature = "configure")]
 pub use change::Change;
 #[cfg(feature = "configure")]

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::facts::{HOOK_ENV, HOOK_TIMEOUT};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{parse, quote};
+use crate::toml_text::{item_at, parse, quote};
 
 /// Its name is the same in every directory: of two files with one name the
 /// engines take the later directory's, so the hook never runs twice.
@@ -53,12 +53,8 @@ pub(crate) fn hooks_dir_line(
     let mut dirs = vec!["/usr/share/containers/oci/hooks.d".to_owned()];
     for path in configs {
         let doc = parse(path, base.text(path).unwrap_or_default())?;
-        let table = table
-            .iter()
-            .try_fold(doc.as_item(), |item, name| item.get(name));
-        let list = table
-            .and_then(|t| t.get("hooks_dir"))
-            .and_then(|l| l.as_array());
+        let list = item_at(&doc, table).and_then(|table| table.get("hooks_dir"));
+        let list = list.and_then(|list| list.as_array());
         if let Some(list) = list {
             // podman: `{append=true}` in a list adds it to the one before.
             let append = list.iter().any(|v| v.as_inline_table().is_some());

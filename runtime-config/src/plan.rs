@@ -191,18 +191,5 @@ fn written(path: &Path, text: &str, now: &Snapshot, record: Option<&Record>) -> 
 }
 
 fn rewrite(path: &Path, before: Option<&str>, after: Option<&str>) -> Option<Change> {
-    match (before, after) {
-        (before, Some(after)) if before != Some(after) => Some(Change::Write {
-            path: path.into(),
-            before: before.map(str::to_owned),
-            after: after.to_owned(),
-            mode: NEW_FILE_MODE,
-        }),
-        (Some(before), None) => Some(Change::Remove {
-            path: path.into(),
-            before: before.to_owned(),
-            mode: NEW_FILE_MODE,
-        }),
-        _ => None,
-    }
+    Change::rewrite(path, before, after, NEW_FILE_MODE)
 }

@@ -25,7 +25,6 @@ pub struct Record {
     pub(crate) files: Vec<RecordedFile>,
 }
 
-/// One file of a [`Record`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedFile {
@@ -60,11 +59,6 @@ impl Record {
         }
     }
 
-    /// The engine that this record is about.
-    pub fn engine(&self) -> Engine {
-        self.engine
-    }
-
     /// The files that the installation wrote.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|f| f.path.as_path())
@@ -90,9 +84,12 @@ impl Record {
         let Some(text) = host.read(path)? else {
             return Ok(None);
         };
-        let invalid = |message: String| Error::Record {
-            path: path.into(),
-            message,
+        let invalid = |message: String| {
+            Error::Other(format!(
+                "the installation record {} is not valid: {message}; restore it from a backup, or \
+                 remove it to undo without it",
+                path.display()
+            ))
         };
         let record: Self = serde_json::from_str(&text).map_err(|e| invalid(e.to_string()))?;
         if record.format != Self::FORMAT {
@@ -101,7 +98,6 @@ impl Record {
         Ok(Some(record))
     }
 
-    /// The record as a file's text.
     pub fn to_text(&self) -> String {
         // Strings and lists alone: serialising them has no way to fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"

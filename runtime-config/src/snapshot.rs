@@ -18,7 +18,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads one more file.
     pub fn read(&mut self, host: &HostRoot, path: &Path) -> Result<Option<&str>, Error> {
         if !self.files.contains_key(path) {
             let text = host.read(path)?;
@@ -49,7 +48,6 @@ impl Snapshot {
         self.generated.insert(path.into());
     }
 
-    /// Whether the engine makes the file by itself.
     pub(crate) fn is_generated(&self, path: &Path) -> bool {
         self.generated.contains(path)
     }

@@ -127,10 +127,11 @@ pub fn wait(engine: Engine, as_wanted: impl Fn() -> bool) -> Result<(), Error> {
     let start = Instant::now();
     while !as_wanted() {
         if start.elapsed() > RELOAD_TIMEOUT {
-            return Err(Error::NotReloaded {
-                engine,
-                seconds: RELOAD_TIMEOUT.as_secs(),
-            });
+            return Err(Error::Other(format!(
+                "{engine} was reloaded but still has its old configuration after {} s; restart it, \
+                 and see its log",
+                RELOAD_TIMEOUT.as_secs()
+            )));
         }
         sleep(POLL);
     }

@@ -13,7 +13,7 @@ mod strip;
 use std::ops::Range;
 use std::path::Path;
 
-use toml_edit::Document;
+use toml_edit::{Document, Item, TomlError};
 
 use crate::error::Error;
 
@@ -36,11 +36,22 @@ const WAS: &str = "# boathook: was: ";
 pub(crate) const OWN_STEM: &str = "99-boathook";
 
 pub(crate) fn parse<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
-    Document::parse(text).map_err(|e| Error::Syntax {
-        path: path.into(),
-        line: line_of(text, e.span().map_or(0, |s| s.start)),
-        message: e.message().replace('\n', ", "),
+    Document::parse(text).map_err(|error| {
+        let (line, message) = line_and_message(text, &error);
+        Error::syntax(path, line, &message)
     })
+}
+
+/// The line at which a text does not parse, and why.
+pub(crate) fn line_and_message(text: &str, error: &TomlError) -> (usize, String) {
+    let line = line_of(text, error.span().map_or(0, |span| span.start));
+    (line, error.message().replace('\n', ", "))
+}
+
+/// The item at a path of tables.
+pub(crate) fn item_at<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d Item> {
+    let mut names = path.iter();
+    names.try_fold(doc.as_item(), |item, name| item.get(name))
 }
 
 /// The number of the line at a byte offset, counted from 1.

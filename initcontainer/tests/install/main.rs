@@ -15,6 +15,7 @@ mod planted;
 mod program;
 mod round_trip;
 mod site;
+mod taken_back;
 mod upgrade;
 mod watchers;
 

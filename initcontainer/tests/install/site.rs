@@ -8,7 +8,7 @@ use initcontainer::install::{self, Installation};
 use initcontainer::layout::{HOOK, RUNTIME};
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::step;
-use initcontainer::{Error, uninstall};
+use initcontainer::uninstall;
 use runtime_config::{Engine, HostRoot, Options};
 
 use crate::tree;
@@ -72,7 +72,7 @@ impl Site {
         Payload::read(version, &self.release(), ClassFiles::OfSource).unwrap()
     }
 
-    pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> Result<Installation, Error> {
+    pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> anyhow::Result<Installation> {
         install::plan(
             &self.host,
             &self.payload(version),

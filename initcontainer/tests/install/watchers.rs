@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use initcontainer::{Error, uninstall};
+use initcontainer::uninstall;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, with_mounts};
@@ -62,8 +62,15 @@ fn installed() -> Site {
 /// The containers that hold the removal up.
 fn ids(site: &Site) -> String {
     match uninstall::plan(&site.host, &[], false) {
-        Err(Error::InUse { ids }) => ids,
-        Err(other) => panic!("{other}"),
+        Err(error) => {
+            let text = error.to_string();
+            let ids = text.split("cannot be stopped without it: ").nth(1);
+            let (ids, _) = ids
+                .unwrap_or_else(|| panic!("{text}"))
+                .split_once("; stop")
+                .unwrap();
+            ids.to_owned()
+        }
         Ok(_) => String::new(),
     }
 }

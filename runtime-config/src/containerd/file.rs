@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::handler::{Handler, refuse_taken};
 use super::schema::{self, V2, V3};
-use super::{Wanted, documents, drop_in, in_place, own_drop_in};
+use super::{Wanted, documents, drop_in as own_file, in_place, own_drop_in};
+use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, quote, whole_file};
 
@@ -24,7 +25,7 @@ pub(super) fn desired(
     };
     refuse_taken(schema, &known, wanted.base)?;
     // The drop-in first: until it is imported, nothing reads it.
-    let mut files = vec![drop_in(dir, schema, &known, wanted)?];
+    let mut files = vec![own_file(dir, schema, &known, wanted)?];
     let path = own_drop_in(dir);
     if !documents::imports(main, text, &path)? {
         let edited = add_to_list(main, text, "imports", &path.to_string_lossy())?;
@@ -41,14 +42,8 @@ fn absent(
     conf_d: Option<&Path>,
     wanted: &Wanted<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let dropped = |dir| {
-        let files = wanted.base.present().map(|(path, _)| path);
-        files
-            .filter(|path| path.parent() == Some(dir))
-            .map(Path::to_path_buf)
-            .collect()
-    };
-    let known: Vec<PathBuf> = conf_d.map(dropped).unwrap_or_default();
+    let dropped = conf_d.map(|dir| drop_in::in_order(wanted.base, &[], dir));
+    let known = dropped.unwrap_or_default();
     for path in &known {
         let (Some(&V3), Some(dir)) = (schema::of(wanted.base, path)?, conf_d) else {
             continue;
@@ -56,8 +51,8 @@ fn absent(
         refuse_taken(&V3, &known, wanted.base)?;
         let imports = quote(&dir.join("*.toml").to_string_lossy());
         let body = format!("version = 3\nimports = [{imports}]\n");
-        let drop_in = drop_in(dir, &V3, &known, wanted)?;
-        return Ok(vec![drop_in, (main.into(), whole_file(&body))]);
+        let own = own_file(dir, &V3, &known, wanted)?;
+        return Ok(vec![own, (main.into(), whole_file(&body))]);
     }
     let handler = Handler::new(&V2, &[], wanted)?;
     let tables = handler.tables() + &handler.runc_table() + &handler.default_table();

@@ -15,7 +15,7 @@ use crate::facts::{ANNOTATIONS, HANDLER};
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{line_of, parse, quote};
+use crate::toml_text::{item_at, line_of, parse, quote};
 
 /// The shim that takes `BinaryName`.
 const RUNC_V2: &str = "io.containerd.runc.v2";
@@ -182,17 +182,13 @@ pub(super) fn refuse_taken(
     for path in known {
         let text = base.text(path).unwrap_or_default();
         let doc = parse(path, text)?;
-        let mut table = schema.table().into_iter().chain(["runtimes"]);
-        let runtimes = table.try_fold(doc.as_item(), |item, name| item.get(name));
-        let taken = runtimes
-            .and_then(Item::as_table_like)
+        let handlers = item_at(&doc, &schema.table());
+        let taken = handlers
+            .and_then(|handlers| handlers.get("runtimes")?.as_table_like())
             .and_then(|runtimes| runtimes.get_key_value(HANDLER));
         if let Some((key, _)) = taken {
             let line = line_of(text, key.span().map_or(0, |span| span.start));
-            return Err(Error::NameTaken {
-                path: path.into(),
-                line,
-            });
+            return Err(Error::name_taken(path, line));
         }
     }
     Ok(())
@@ -228,11 +224,16 @@ fn lines(keys: &Keys) -> String {
 
 /// A base OCI spec with the hook in it.
 pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> {
-    let fail = |message: String| Error::BaseSpec { message };
+    let fail = |message: &str| {
+        let advice = "make one with \"ctr oci spec\"";
+        Error::Other(format!(
+            "the base OCI spec is not usable: {message}; {advice}"
+        ))
+    };
     let mut spec: serde_json::Value =
-        serde_json::from_str(spec).map_err(|e| fail(e.to_string()))?;
+        serde_json::from_str(spec).map_err(|e| fail(&e.to_string()))?;
     if spec.get("ociVersion").is_none() {
-        return Err(fail("it has no ociVersion".into()));
+        return Err(fail("it has no ociVersion"));
     }
     let hooks = &mut spec["hooks"];
     if hooks.is_null() {
@@ -240,13 +241,13 @@ pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> 
     }
     let hooks = hooks
         .as_object_mut()
-        .ok_or_else(|| fail("its hooks are no object".into()))?;
+        .ok_or_else(|| fail("its hooks are no object"))?;
     let prestart = hooks
         .entry("prestart")
         .or_insert_with(|| serde_json::json!([]));
     let list = prestart
         .as_array_mut()
-        .ok_or_else(|| fail("hooks.prestart is no list".into()))?;
+        .ok_or_else(|| fail("hooks.prestart is no list"))?;
     list.push(oci_hook::entry(options));
     Ok(format!("{spec:#}\n"))
 }

@@ -3,12 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use toml_edit::Document;
+
 use super::Wanted;
 use super::handler::{Handler, refuse_taken};
 use super::schema::{Schema, V2};
 use crate::error::Error;
 use crate::facts::HANDLER;
-use crate::toml_text::{append_block, insert_line, parse, set_key};
+use crate::toml_text::{append_block, insert_line, item_at, line_and_message, parse, set_key};
 
 /// The file to change and its new text.
 ///
@@ -43,16 +45,15 @@ pub(super) fn desired(
     }
     let text = append_block(&text, &body);
     // A table that the file writes inline cannot be extended by a header.
-    match parse(&path, &text) {
-        Ok(_) => Ok((path, text)),
-        Err(Error::Syntax { line, message, .. }) => Err(Error::Unsupported {
-            path,
-            line,
-            problem: format!("the handler's tables cannot be added ({message})"),
-            advice: "write the tables above \"runtimes\" with [headers], not inline".into(),
-        }),
-        Err(other) => Err(other),
+    if let Err(error) = Document::parse(&*text) {
+        let (line, message) = line_and_message(&text, &error);
+        let problem = format!(
+            "the handler's tables cannot be added ({message}); write the tables above \"runtimes\" \
+             with [headers], not inline"
+        );
+        return Err(Error::at(&path, line, problem));
     }
+    Ok((path, text))
 }
 
 /// The file whose CRI section counts: the last one that has one.
@@ -64,11 +65,7 @@ fn in_force(
 ) -> Result<PathBuf, Error> {
     for path in known.iter().rev() {
         let doc = parse(path, wanted.base.text(path).unwrap_or_default())?;
-        if doc
-            .get("plugins")
-            .and_then(|p| p.get(schema.plugin))
-            .is_some()
-        {
+        if item_at(&doc, &["plugins", schema.plugin]).is_some() {
             return Ok(path.clone());
         }
     }

@@ -70,12 +70,6 @@ pub(crate) fn of(base: &Snapshot, path: &Path) -> Result<Option<&'static Schema>
             line: line("disabled_plugins"),
         });
     }
-    let unsupported = |problem: String, advice: &str| Error::Unsupported {
-        path: path.into(),
-        line: line("version"),
-        problem,
-        advice: advice.into(),
-    };
     match doc.get("version").and_then(|v| v.as_integer()) {
         Some(2) => Ok(Some(&V2)),
         // Version 4 moved the daemon's own settings, not CRI's; a drop-in of a
@@ -85,15 +79,18 @@ pub(crate) fn of(base: &Snapshot, path: &Path) -> Result<Option<&'static Schema>
             let says_more = ["plugins", "disabled_plugins", "required_plugins"];
             match says_more.iter().find(|key| doc.contains_key(key)) {
                 None if !doc.contains_key("version") => Ok(None),
-                _ => Err(unsupported(
-                    "configuration version 1, which containerd 2 no longer reads".into(),
-                    "convert it with \"containerd config migrate\"",
+                _ => Err(Error::at(
+                    path,
+                    line("version"),
+                    "configuration version 1, which containerd 2 no longer reads; convert it with \
+                     \"containerd config migrate\"",
                 )),
             }
         }
-        Some(version) => Err(unsupported(
-            format!("configuration version {version} is not known"),
-            "use a newer release of this program",
-        )),
+        Some(version) => {
+            let advice = "use a newer release of this program";
+            let problem = format!("configuration version {version} is not known; {advice}");
+            Err(Error::at(path, line("version"), problem))
+        }
     }
 }

@@ -57,12 +57,11 @@ pub(super) fn desired(dir: &str, wanted: &Wanted<'_>) -> Result<(PathBuf, String
     let text = base.text(&path);
     refuse_taken(&path, text.unwrap_or_default())?;
     if wanted.options.set_default {
-        return Err(Error::Unsupported {
-            path,
-            line: 1,
-            problem: "a template cannot name the default runtime a second time".into(),
-            advice: format!("start the distribution with --default-runtime={HANDLER} instead"),
-        });
+        let problem = format!(
+            "a template cannot name the default runtime a second time; start the distribution with \
+             --default-runtime={HANDLER} instead"
+        );
+        return Err(Error::at(&path, 1, problem));
     }
     let mut handler = Handler::new(schema, &[], wanted)?;
     handler.set_cgroup_driver("{{ .SystemdCgroup }}");
@@ -80,9 +79,6 @@ pub(super) fn desired(dir: &str, wanted: &Wanted<'_>) -> Result<(PathBuf, String
 fn refuse_taken(path: &Path, text: &str) -> Result<(), Error> {
     match text.find(&format!(".runtimes.{HANDLER}")) {
         None => Ok(()),
-        Some(at) => Err(Error::NameTaken {
-            path: path.into(),
-            line: line_of(text, at),
-        }),
+        Some(at) => Err(Error::name_taken(path, line_of(text, at))),
     }
 }

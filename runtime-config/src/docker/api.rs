@@ -35,7 +35,6 @@ impl Runtimes {
         Some(serde_json::from_str(body).unwrap_or_default())
     }
 
-    /// The program of our runtime.
     pub(crate) fn path(&self) -> Option<&str> {
         self.runtimes.get(HANDLER)?.get("path")?.as_str()
     }
@@ -57,13 +56,8 @@ pub(crate) fn socket_of_daemon(host: &HostRoot) -> Option<PathBuf> {
 /// The first socket at which a daemon answers, and its answer.
 fn answer(host: &HostRoot) -> Option<(PathBuf, String)> {
     let client = std::env::var("DOCKER_HOST").ok();
-    let sockets = sockets(host, client.as_deref()).into_iter();
-    sockets
-        .filter_map(|socket| {
-            let answer = ask(host, &socket)?;
-            Some((socket, answer))
-        })
-        .next()
+    let mut sockets = sockets(host, client.as_deref()).into_iter();
+    sockets.find_map(|socket| ask(host, &socket).map(|answer| (socket, answer)))
 }
 
 /// HTTP 1.0, so that the answer is not chunked.

@@ -46,7 +46,6 @@ impl HostRoot {
         Ok(Self { path, root })
     }
 
-    /// The directory that represents the host's `/`.
     pub fn as_path(&self) -> &Path {
         &self.path
     }
@@ -83,9 +82,7 @@ impl HostRoot {
             Ok(Reached::Found(place)) => Ok(Some(place)),
             Ok(Reached::Missing(..)) => Ok(None),
             // A file where a directory should be: nothing can be below it.
-            Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotADirectory => {
-                Ok(None)
-            }
+            Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -125,7 +122,6 @@ impl HostRoot {
         self.try_stat(path).map(|stat| stat.is_some())
     }
 
-    /// Whether a directory is at `path`.
     pub fn is_dir(&self, path: &Path) -> bool {
         self.stat(path).is_some_and(|stat| is_dir(&stat))
     }
@@ -134,9 +130,9 @@ impl HostRoot {
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
         self.find(path, LastLink::Keep)?
             .map_or(Ok(None), |place| place.read_link().map(Some))
-            .or_else(|e| match e {
-                Error::Io { cause, .. } if cause.kind() == io::ErrorKind::InvalidInput => Ok(None),
-                other => Err(other),
+            .or_else(|error| match error.kind() {
+                Some(io::ErrorKind::InvalidInput) => Ok(None),
+                _ => Err(error),
             })
     }
 
@@ -176,19 +172,24 @@ fn is_dir(stat: &FileStat) -> bool {
 fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
     let meta = file.metadata().map_err(Error::io("read", shown))?;
     if !meta.is_file() {
-        return Err(Error::NotAFile { path: shown.into() });
+        return Err(Error::not_a_file(shown));
     }
     let mut bytes = Vec::new();
     file.take(MAX_FILE + 1)
         .read_to_end(&mut bytes)
         .map_err(Error::io("read", shown))?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(Error::TooLarge {
-            path: shown.into(),
-            limit: MAX_FILE,
-        });
+        return Err(Error::Other(format!(
+            "{} is larger than {MAX_FILE} bytes; this is not an engine's configuration",
+            shown.display()
+        )));
     }
-    String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: shown.into() })
+    String::from_utf8(bytes).map_err(|_| {
+        Error::Other(format!(
+            "{} is not UTF-8 text; repair it and try again",
+            shown.display()
+        ))
+    })
 }
 
 /// The names in a directory, in no order.

@@ -19,7 +19,6 @@ use crate::error::Error;
 
 /// The mode of directories that are made for everyone's use.
 const DIR_MODE: u32 = 0o755;
-const PRIVATE_DIR_MODE: u32 = 0o700;
 
 /// A name in a directory of the host, whether something is there or not.
 ///
@@ -110,7 +109,7 @@ impl Place {
             Err(Errno::ENOENT) => Ok(None),
             // A link, or a socket or a device without a driver.
             Err(Errno::ELOOP | Errno::ENXIO | Errno::ENODEV) => {
-                Err(Error::NotAFile { path: self.shown() })
+                Err(Error::not_a_file(&self.shown()))
             }
             Err(errno) => Err(self.failed("read")(errno)),
         }
@@ -123,7 +122,7 @@ impl Place {
             .map_err(self.failed("read"))?;
         let meta = file.metadata().map_err(Error::io("read", &self.shown()))?;
         if !meta.is_file() {
-            return Err(Error::NotAFile { path: self.shown() });
+            return Err(Error::not_a_file(&self.shown()));
         }
         Ok(file)
     }
@@ -154,12 +153,8 @@ impl Place {
         self.make_dir_with(DIR_MODE)
     }
 
-    /// As [`Place::make_dir`], with mode 0700.
-    pub fn make_private_dir(&self) -> Result<(), Error> {
-        self.make_dir_with(PRIVATE_DIR_MODE)
-    }
-
-    fn make_dir_with(&self, mode: u32) -> Result<(), Error> {
+    /// As [`Place::make_dir`], with another mode.
+    pub fn make_dir_with(&self, mode: u32) -> Result<(), Error> {
         // The mode has no bit more than the final one at any time.
         mkdirat(self.dir(), &*self.name, Mode::from_bits_truncate(mode))
             .map_err(self.failed("make"))?;

@@ -37,12 +37,15 @@ fn only_text_of_a_sane_size_is_read() {
     fs::create_dir(at("data")).unwrap();
     nix::unistd::mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
     let host = HostRoot::open(dir.path()).unwrap();
-    let refusal = |name: &str| host.read(&Path::new("/").join(name)).unwrap_err();
-    assert!(matches!(refusal("binary"), Error::NotUtf8 { .. }));
-    assert!(matches!(refusal("big"), Error::TooLarge { .. }));
-    assert!(matches!(refusal("loop"), Error::LinkLoop { .. }));
-    for name in ["data", "pipe"] {
-        assert!(matches!(refusal(name), Error::NotAFile { .. }), "{name}");
+    for (name, said) in [
+        ("binary", "is not UTF-8 text"),
+        ("big", "is larger than"),
+        ("loop", "too many symbolic links"),
+        ("data", "is not a regular file"),
+        ("pipe", "is not a regular file"),
+    ] {
+        let error = host.read(&Path::new("/").join(name)).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
     }
 }
 

@@ -65,7 +65,10 @@ pub(super) fn resolve(
 ) -> Result<Reached, Error> {
     let top = Path::new(&root.name);
     let failed = |error| match error {
-        rooted_path::Error::Links { .. } => Error::LinkLoop { path: path.into() },
+        rooted_path::Error::Links { .. } => Error::Other(format!(
+            "too many symbolic links in {}; remove the loop",
+            path.display()
+        )),
         error => {
             let shown = top.join(path.strip_prefix("/").unwrap_or(path));
             Error::io("open", &shown)(error.into())
@@ -104,7 +107,10 @@ pub(super) fn resolve(
 
 fn refuse(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
     problem.map_or(Ok(()), |problem| {
-        let path = path();
-        Err(Error::Untrusted { path, problem })
+        Err(Error::Other(format!(
+            "{}: {problem}, and so could replace what root runs from there; make it root's own \
+             and writable by root alone (chown root:root, chmod go-w)",
+            path().display()
+        )))
     })
 }

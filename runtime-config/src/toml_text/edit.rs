@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml_edit::{Document, Item, Table};
 
-use super::{ADDED, BEGIN, BEGIN_FILE, END, WAS, line_around, line_of, parse, quote};
+use super::{ADDED, BEGIN, BEGIN_FILE, END, WAS, item_at, line_around, line_of, parse, quote};
 use crate::error::Error;
 
 /// A file that is ours from the first line to the last.
@@ -41,11 +41,10 @@ pub(crate) fn add_to_list(
     let (array, span) = item
         .as_array()
         .and_then(|array| Some((array, array.span()?)))
-        .ok_or_else(|| Error::Unsupported {
-            path: path.into(),
-            line: line_of(text, key_offset(doc.as_table(), key).unwrap_or(0)),
-            problem: format!("{key} is not a list"),
-            advice: "make it a list of strings".into(),
+        .ok_or_else(|| {
+            let line = line_of(text, key_offset(doc.as_table(), key).unwrap_or(0));
+            let problem = format!("{key} is not a list; make it a list of strings");
+            Error::at(path, line, problem)
         })?;
     Ok(match array.iter().last().and_then(|last| last.span()) {
         Some(last) => splice(text, last.end..last.end, &format!(", {}", quote(value))),
@@ -76,12 +75,11 @@ pub(crate) fn set_key(
         let whole = line_around(text, start);
         let end = old.span().unwrap_or_default().end;
         if !text[whole.start..start].trim().is_empty() || end > whole.end {
-            return Err(Error::Unsupported {
-                path: path.into(),
-                line: line_of(text, start),
-                problem: format!("{key} is not on a line of its own"),
-                advice: format!("write it as {key} = \"...\" under its table's header"),
-            });
+            let problem = format!(
+                "{key} is not on a line of its own; write it as {key} = \"...\" under its table's \
+                 header"
+            );
+            return Err(Error::at(path, line_of(text, start), problem));
         }
         let indent = &text[whole.start..start];
         let was = format!("{indent}{line}{WAS}{}", &text[whole.clone()]);
@@ -90,12 +88,8 @@ pub(crate) fn set_key(
     let header = table.span().unwrap_or_default();
     let after = line_around(text, header.start).end;
     if !text[..after].ends_with('\n') {
-        return Err(Error::Unsupported {
-            path: path.into(),
-            line: line_of(text, header.start),
-            problem: "the file ends without a line break".into(),
-            advice: "end its last line".into(),
-        });
+        let problem = "the file ends without a line break; end its last line";
+        return Err(Error::at(path, line_of(text, header.start), problem));
     }
     Ok(Some(splice(text, after..after, &line)))
 }
@@ -103,10 +97,7 @@ pub(crate) fn set_key(
 /// A table with a `[header]` of its own, as against one that only its
 /// children or a dotted key imply.
 fn header_table<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d Table> {
-    let table = path
-        .iter()
-        .try_fold(doc.as_item(), |item, name| item.get(name))
-        .and_then(Item::as_table)?;
+    let table = item_at(doc, path).and_then(Item::as_table)?;
     (!table.is_implicit() && !table.is_dotted()).then_some(table)
 }
 

@@ -9,8 +9,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::tree;
-use runtime_config::{Engine, HostRoot, Options, Plan, Record, apply};
+use crate::{apply, tree};
+use runtime_config::{Engine, HostRoot, Options, Plan, Record};
 
 /// What `ctr oci spec` prints, cut short.
 const BASE_SPEC: &str = r#"{"ociVersion": "1.2.0", "process": {"cwd": "/"}}"#;

@@ -8,3 +8,9 @@
 mod changes;
 mod fixtures;
 mod tree;
+
+use runtime_config::{Change, Error, HostRoot};
+
+fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
+    changes.iter().try_for_each(|change| change.apply(host))
+}

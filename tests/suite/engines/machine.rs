@@ -67,7 +67,9 @@ impl Machine {
         };
         let host = HostRoot::open(self.private.root())?;
         let plan = engine.plan_install(&engine.read(&host, None)?, None, &options)?;
-        config::apply(&host, &plan.changes)?;
+        plan.changes
+            .iter()
+            .try_for_each(|change| change.apply(&host))?;
         Ok(())
     }
 

@@ -132,7 +132,9 @@ fn configure(
     };
     let (engine, files) = (Engine::Containerd, HostRoot::open(host.configuration())?);
     let plan = engine.plan_install(&engine.read(&files, None)?, None, &options)?;
-    runtime_config::apply(&files, &plan.changes)?;
+    plan.changes
+        .iter()
+        .try_for_each(|change| change.apply(&files))?;
     Ok(())
 }
 
