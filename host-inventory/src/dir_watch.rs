@@ -38,7 +38,7 @@ const APPEARING: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::I
 const ITSELF: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify queue over directories that need not exist yet.
-pub struct DirWatch {
+pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
     entries: AddWatchFlags,
     queue: AsyncFd<Queue>,
@@ -66,7 +66,7 @@ impl DirWatch {
     ///
     /// # Errors
     /// inotify's limits are exhausted (`/proc/sys/fs/inotify`).
-    pub fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
+    pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let queue = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let entries = match interest {
             Interest::Names => ENTRIES,
@@ -89,7 +89,7 @@ impl DirWatch {
 
     /// Waits for events and passes each to `on`. Begins with
     /// [`Notice::Anything`], for what happened before.
-    pub async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
+    pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
         loop {
             let mut ready = self.queue.readable().await?;

@@ -26,8 +26,9 @@ mod slow_scan;
 mod watcher;
 
 pub use classes::Classes;
-pub use dir_watch::{DirWatch, Interest, Notice};
+pub use dir_watch::{Interest, Notice};
 pub use faults::Faults;
+pub use hotplug::watch_directories;
 pub use judged::{Judged, JudgedClass, Memory, judge};
 pub use notify::{Notified, Notifier};
 pub use slow_scan::ScanProgress;

@@ -5,50 +5,48 @@
 mod pod_resources;
 mod watcher;
 
-pub use pod_resources::ask_pod_resources;
+pub use generated::*;
+pub use pod_resources::{ask_pod_resources, connect};
 pub use watcher::WatcherStream;
 
-/// The container runtime interface, version v1: what the kubelet calls of an engine.
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
-pub mod cri {
-    tonic::include_proto!("runtime.v1");
-}
-
-/// The device plugin API, version v1beta1.
-#[allow(unreachable_pub, unused_qualifications, clippy::all)]
-pub mod deviceplugin {
-    tonic::include_proto!("v1beta1");
-}
-
-/// The API for drivers of resource claims.
-#[allow(unreachable_pub, unused_qualifications, clippy::all)]
-pub mod dra {
-    pub mod v1 {
-        tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+mod generated {
+    /// The container runtime interface, version v1: what the kubelet calls of an engine.
+    pub mod cri {
+        tonic::include_proto!("runtime.v1");
     }
 
-    /// The same, with the same messages, for kubelets before 1.34.
-    pub mod v1beta1 {
-        tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
+    /// The device plugin API, version v1beta1.
+    pub mod deviceplugin {
+        tonic::include_proto!("v1beta1");
     }
-}
 
-/// The health of the devices of claims, version v1alpha1.
-#[allow(unreachable_pub, unused_qualifications, clippy::all)]
-pub mod dra_health {
-    tonic::include_proto!("v1alpha1");
-}
+    /// The API for drivers of resource claims.
+    pub mod dra {
+        pub mod v1 {
+            tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
+        }
 
-/// The plugin watcher API, version v1.
-#[allow(unreachable_pub, unused_qualifications, clippy::all)]
-pub mod pluginregistration {
-    tonic::include_proto!("pluginregistration");
-}
+        /// The same, with the same messages, for kubelets before 1.34.
+        pub mod v1beta1 {
+            tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
+        }
+    }
 
-/// The pod resources API, version v1: what the kubelet can allocate, and what pods have.
-#[allow(unreachable_pub, unused_qualifications, clippy::all)]
-pub mod podresources {
-    tonic::include_proto!("v1");
+    /// The health of the devices of claims, version v1alpha1.
+    pub mod dra_health {
+        tonic::include_proto!("v1alpha1");
+    }
+
+    /// The plugin watcher API, version v1.
+    pub mod pluginregistration {
+        tonic::include_proto!("pluginregistration");
+    }
+
+    /// The pod resources API, version v1: what the kubelet can allocate, and what pods have.
+    pub mod podresources {
+        tonic::include_proto!("v1");
+    }
 }
 
 /// The version of the device plugin API, in Register and GetInfo.

@@ -14,6 +14,12 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest answer, in bytes: it lists all devices of the node, or of all pods.
 const MAX_ANSWER: usize = 16 << 20;
 
+/// Connects to a socket of the kubelet or of an engine.
+pub async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
+    let address = format!("unix://{}", socket.display());
+    Endpoint::from_shared(address)?.connect().await
+}
+
 /// Calls the kubelet. `None` if there is no answer: it does not serve the API, or the
 /// directory of its socket is not mounted.
 pub async fn ask_pod_resources<A>(
@@ -21,8 +27,7 @@ pub async fn ask_pod_resources<A>(
     call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,
 ) -> Option<A> {
     let asking = async {
-        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()));
-        let channel = endpoint.ok()?.connect().await.ok()?;
+        let channel = connect(socket).await.ok()?;
         let mut client =
             PodResourcesListerClient::new(channel).max_decoding_message_size(MAX_ANSWER);
         call(&mut client).await.ok()

@@ -46,23 +46,7 @@ pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
     Run(Run),
     /// List the devices that would be advertised
-    List {
-        /// Only these classes
-        #[arg(value_name = "CLASS")]
-        classes: Vec<ClassName>,
-        /// Configuration file [default: /etc/boathook/config.toml, if it exists]
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-        /// Where the host's / is mounted; paths in the configuration are relative to it
-        #[arg(long, value_name = "DIR", value_parser = absolute_path)]
-        host_root: Option<PathBuf>,
-        /// Root directory of the kubelet, with the records of resource claims
-        #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
-        kubelet_dir: PathBuf,
-        /// Print the result as JSON, and a failure as {"error": ...}
-        #[arg(long)]
-        json: bool,
-    },
+    List(List),
     /// Fail unless the node's engine brings the hook by CDI, which `run` relies on
     CheckEngine {
         /// Where the host's / is mounted
@@ -75,6 +59,26 @@ pub enum Command {
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]
     InRoot(ProgramInRoot),
+}
+
+/// The options of `list`.
+#[derive(Debug, Args)]
+pub struct List {
+    /// Only these classes
+    #[arg(value_name = "CLASS")]
+    pub classes: Vec<ClassName>,
+    /// Configuration file [default: /etc/boathook/config.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where the host's / is mounted; paths in the configuration are relative to it
+    #[arg(long, value_name = "DIR", value_parser = absolute_path)]
+    pub host_root: Option<PathBuf>,
+    /// Root directory of the kubelet, with the records of resource claims
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// Print the result as JSON, and a failure as {"error": ...}
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The options of `run`.

@@ -4,52 +4,20 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{anyhow, bail, ensure};
+use kubelet_api::connect;
 use kubelet_api::cri::runtime_service_client::RuntimeServiceClient;
 use kubelet_api::cri::{StatusRequest, VersionRequest, VersionResponse};
 use runtime_config::{Engine, Liveness};
 use serde_json::Value;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
 
 /// How long an engine may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the engine is not known to bring the hook.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    #[error(
-        "{engine} at {} ignores CDI annotations, so containers would start without their devices: \
-         {reason}; use --delivery=handler (the overlay or the chart's value for the engine)",
-        socket.display()
-    )]
-    Unable {
-        engine: String,
-        socket: PathBuf,
-        reason: &'static str,
-    },
-    #[error(
-        "no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
-        list(sockets)
-    )]
-    NotFound { sockets: Vec<PathBuf> },
-    #[error("the engine at {} does not answer: {reason}", socket.display())]
-    Unanswered { socket: PathBuf, reason: String },
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    let paths: Vec<_> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    paths.join(", ")
-}
-
 /// Asks the engine at `socket`, or each that listens where engines do below `host_root`,
 /// since only the kubelet knows which one it uses. Returns their names.
-pub async fn check_engine(
-    host_root: &Path,
-    socket: Option<&Path>,
-) -> Result<Vec<String>, EngineError> {
+pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let sockets = match socket {
         Some(socket) => vec![socket.to_owned()],
         None => sockets(host_root),
@@ -58,28 +26,30 @@ pub async fn check_engine(
     for socket in sockets.iter().filter(|path| path.exists()) {
         let asking = tokio::time::timeout(TIMEOUT, ask(socket)).await;
         let answer = asking.unwrap_or_else(|_| Err("it takes too long".to_owned()));
-        let answer = answer.map_err(|reason| EngineError::Unanswered {
-            socket: socket.clone(),
-            reason,
-        })?;
+        let at = socket.display();
+        let answer =
+            answer.map_err(|reason| anyhow!("the engine at {at} does not answer: {reason}"))?;
         // Docker's containerd has no CRI.
         let Some((version, config)) = answer else {
             continue;
         };
         let engine = format!("{} {}", version.runtime_name, version.runtime_version);
         if let Some(reason) = inability(&version, config.as_ref()) {
-            return Err(EngineError::Unable {
-                engine,
-                socket: socket.clone(),
-                reason,
-            });
+            bail!(
+                "{engine} at {at} ignores CDI annotations, so containers would start without their \
+                 devices: {reason}; use --delivery=handler (the overlay or the chart's value for \
+                 the engine)"
+            );
         }
         able.push(engine);
     }
-    match able.is_empty() {
-        true => Err(EngineError::NotFound { sockets }),
-        false => Ok(able),
-    }
+    let asked = sockets.iter().map(|socket| socket.display().to_string());
+    ensure!(
+        !able.is_empty(),
+        "no engine with the kubelet's interface (CRI) at {}; name its socket with --socket",
+        asked.collect::<Vec<_>>().join(", ")
+    );
+    Ok(able)
 }
 
 /// Where engines that run pods listen.
@@ -111,11 +81,6 @@ async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, 
         version,
         config.and_then(|text| serde_json::from_str(text).ok()),
     )))
-}
-
-async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> {
-    let address = format!("unix://{}", socket.display());
-    Endpoint::from_shared(address)?.connect().await
 }
 
 /// Why an engine brings no devices by annotations of a container; `None`: it does.

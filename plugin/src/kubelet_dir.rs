@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::ensure;
 use device_class::name::ResourceName;
 use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 
@@ -9,11 +10,8 @@ use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 /// of which is zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
 
-/// The longest socket name that contains its resource's name.
-const MAX_SPELLED: usize = 48;
-
-/// The maximum length of the name of one of the plugin's sockets, in bytes.
-const MAX_SOCKET_NAME: usize = MAX_SPELLED;
+/// The longest name of one of the plugin's sockets, in bytes.
+const MAX_SOCKET_NAME: usize = 48;
 
 /// The name of every socket of the plugin begins with this.
 pub(crate) const SOCKET_PREFIX: &str = "boathook-";
@@ -21,23 +19,12 @@ pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 /// The name of every socket of the plugin ends with this.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
+/// The directory of the kubelet's plugin watcher, below its root.
+const PLUGINS_REGISTRY: &str = "plugins_registry";
+
 /// The root of a kubelet, `/var/lib/kubelet` on most hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
-
-/// A directory that cannot be used as a kubelet's.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KubeletDirError {
-    /// The path is relative, but other processes use the sockets as well.
-    #[error("--kubelet-dir {}: give an absolute path", .0.display())]
-    Relative(PathBuf),
-    /// The path is too long for a socket.
-    #[error(
-        "--kubelet-dir {}: a socket below it would have a path of more than {MAX_SOCKET_PATH} \
-         bytes; use a shorter path or a symbolic link to it", .0.display()
-    )]
-    TooLong(PathBuf),
-}
 
 /// Where `boathook-dra` keeps its records of prepared claims, below a kubelet's root.
 pub(crate) fn claims(kubelet: &Path) -> PathBuf {
@@ -46,21 +33,21 @@ pub(crate) fn claims(kubelet: &Path) -> PathBuf {
 
 impl KubeletDir {
     /// The kubelet's root at `path`, which need not exist yet.
-    pub(crate) fn new(path: PathBuf) -> Result<Self, KubeletDirError> {
-        if !path.is_absolute() {
-            return Err(KubeletDirError::Relative(path));
-        }
-        let dir = KubeletDir(path);
-        let directories = [dir.device_plugins(), dir.plugins_registry()];
-        let longest = directories
-            .iter()
-            .map(|path| path.as_os_str().len())
-            .max()
-            .unwrap_or(0);
-        if longest + 1 + MAX_SOCKET_NAME > MAX_SOCKET_PATH {
-            return Err(KubeletDirError::TooLong(dir.0));
-        }
-        Ok(dir)
+    pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
+        let shown = path.display();
+        // Other processes use the sockets as well.
+        ensure!(
+            path.is_absolute(),
+            "--kubelet-dir {shown}: give an absolute path"
+        );
+        // The longer one of the directories with sockets.
+        let longest = path.join(PLUGINS_REGISTRY).as_os_str().len();
+        ensure!(
+            longest + 1 + MAX_SOCKET_NAME <= MAX_SOCKET_PATH,
+            "--kubelet-dir {shown}: a socket below it would have a path of more than \
+             {MAX_SOCKET_PATH} bytes; use a shorter path or a symbolic link to it"
+        );
+        Ok(KubeletDir(path))
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -73,14 +60,8 @@ impl KubeletDir {
         self.0.join("device-plugins")
     }
 
-    /// Where `boathook-dra` keeps its records of prepared claims.
-    pub(crate) fn claims(&self) -> PathBuf {
-        claims(&self.0)
-    }
-
-    /// The directory of the kubelet's plugin watcher.
     pub(crate) fn plugins_registry(&self) -> PathBuf {
-        self.0.join("plugins_registry")
+        self.0.join(PLUGINS_REGISTRY)
     }
 
     /// The socket at which the kubelet lists what it can allocate.
@@ -100,7 +81,7 @@ pub(crate) fn socket_name(resource: &ResourceName) -> String {
     // `_` is not allowed in a domain: the first one represents the slash.
     let spelled = resource.as_str().replacen('/', "_", 1);
     let name = format!("{SOCKET_PREFIX}{spelled}{SOCKET_SUFFIX}");
-    if name.len() <= MAX_SPELLED {
+    if name.len() <= MAX_SOCKET_NAME {
         return name;
     }
     format!(
@@ -139,13 +120,13 @@ mod tests {
         );
         // The longest root of a known distribution fits to the byte.
         assert!(dir("/var/snap/microk8s/common/var/lib/kubelet").is_ok());
-        assert!(matches!(
-            dir("var/lib/kubelet"),
-            Err(KubeletDirError::Relative(_))
-        ));
-        assert!(matches!(
-            dir(&format!("/{}", "x".repeat(80))),
-            Err(KubeletDirError::TooLong(_))
-        ));
+        let long = format!("/{}", "x".repeat(80));
+        for (path, said) in [
+            ("var/lib/kubelet", "absolute"),
+            (&long, "more than 107 bytes"),
+        ] {
+            let error = dir(path).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

@@ -26,7 +26,6 @@ mod service;
 mod signals;
 mod supervisor;
 
-pub use engine_check::{EngineError, check_engine};
-pub use kubelet_dir::KubeletDirError;
-pub use list::{ListError, Listing};
-pub use run::{RunError, run};
+pub use engine_check::check_engine;
+pub use list::Listing;
+pub use run::run;

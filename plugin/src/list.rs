@@ -2,9 +2,10 @@
 //! with the keys of `boathook list`.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
+use anyhow::{Context, bail, ensure};
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::Health;
@@ -18,7 +19,6 @@ use serde_json::{Value, json};
 use crate::catalog::{AdvertisedDevice, Claimed, Resource, Resources, scan};
 use crate::kubelet_dir;
 
-/// The result of one device scan.
 #[derive(Debug)]
 pub struct Listing {
     inventory: Resources,
@@ -26,28 +26,10 @@ pub struct Listing {
     pub problems: Vec<String>,
 }
 
-/// Why devices cannot be listed.
-#[derive(Debug, thiserror::Error)]
-pub enum ListError {
-    #[error("cannot open host root {}", path.display())]
-    HostRoot {
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("no class file {name}.toml on this host; {hint}")]
-    UnknownClass { name: ClassName, hint: String },
-    /// The configuration does not enable the class, or its file does not.
-    #[error(
-        "class {0} is not enabled, so the plugin does not serve it; write `enabled = true`, and no \
-         `serve`, below [class.{0}] in the configuration"
-    )]
-    NotEnabled(ClassName),
-}
-
 impl Listing {
     /// Scans the host that `config` names for the devices of the classes with these
     /// names, or of all. Claims are those of the kubelet with this root directory.
-    pub fn of(config: &Config, kubelet: &Path, names: &[ClassName]) -> Result<Self, ListError> {
+    pub fn of(config: &Config, kubelet: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
@@ -55,10 +37,9 @@ impl Listing {
         let mut problems = problems(names, &classes)?;
         let mut usable = classes.usable;
         usable.retain(|class| names.is_empty() || names.contains(&class.name));
-        let host = RealHost::open(&config.host_root).map_err(|source| ListError::HostRoot {
-            path: config.host_root.clone(),
-            source,
-        })?;
+        let root = &config.host_root;
+        let host = RealHost::open(root)
+            .with_context(|| format!("cannot open host root {}", root.display()))?;
         let judged = judge(&usable, &host, &mut Memory::new(), Instant::now());
         let (claimed, unreadable) = Claimed::read(&kubelet_dir::claims(kubelet));
         problems.extend(unreadable);
@@ -124,7 +105,7 @@ impl Listing {
 }
 
 /// Why class files are left out: those of these classes, or all.
-fn problems(names: &[ClassName], classes: &Classes) -> Result<Vec<String>, ListError> {
+fn problems(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
     let file = |name: &ClassName| format!("{name}.toml");
     for name in names {
         let served = classes.usable.iter().any(|class| class.name == *name);
@@ -135,11 +116,17 @@ fn problems(names: &[ClassName], classes: &Classes) -> Result<Vec<String>, ListE
         if served || left_out {
             continue;
         }
-        let mut known = classes.sources.iter().map(|source| &source.name);
-        if known.any(|known| known == name) {
-            return Err(ListError::NotEnabled(name.clone()));
-        }
-        return Err(unknown(name, classes));
+        let known = classes.sources.iter().map(|source| source.name.as_str());
+        ensure!(
+            !known.clone().any(|known| known == name.as_str()),
+            "class {name} is not enabled, so the plugin does not serve it; write `enabled = true`, \
+             and no `serve`, below [class.{name}] in the configuration"
+        );
+        let hint = match similar::nearest(name.as_str(), known) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "`boathook-plugin list` shows all classes".to_owned(),
+        };
+        bail!("no class file {name}.toml on this host; {hint}");
     }
     let concerns = |error: &&FileError| {
         let path = error.path();
@@ -149,15 +136,4 @@ fn problems(names: &[ClassName], classes: &Classes) -> Result<Vec<String>, ListE
     };
     let errors = classes.errors.iter().filter(concerns);
     Ok(errors.map(ToString::to_string).collect())
-}
-
-fn unknown(name: &ClassName, classes: &Classes) -> ListError {
-    let known = classes.sources.iter().map(|source| source.name.as_str());
-    ListError::UnknownClass {
-        hint: match similar::nearest(name.as_str(), known) {
-            Some(near) => format!("did you mean {near}?"),
-            None => "`boathook-plugin list` shows all classes".to_owned(),
-        },
-        name: name.clone(),
-    }
 }

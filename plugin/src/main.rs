@@ -7,30 +7,17 @@ use std::time::Duration;
 use anyhow::Context;
 use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
-use device_class::name::ClassName;
 use host_inventory::host_program;
-use plugin::cli::{Cli, Command, Run};
+use plugin::cli::{Cli, Command, List, Run};
 use plugin::{Listing, panic_hook};
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
-    let json = matches!(cli.command, Some(Command::List { json: true, .. }));
+    let json = matches!(&cli.command, Some(Command::List(list)) if list.json);
     let result = match cli.command {
         None => run(cli.run),
         Some(Command::Run(options)) => run(options),
-        Some(Command::List {
-            classes,
-            config,
-            host_root,
-            kubelet_dir,
-            json,
-        }) => list(
-            &classes,
-            config.as_deref(),
-            host_root.as_deref(),
-            &kubelet_dir,
-            json,
-        ),
+        Some(Command::List(options)) => list(&options),
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())
         }
@@ -47,19 +34,13 @@ fn main() -> ExitCode {
     })
 }
 
-fn list(
-    classes: &[ClassName],
-    config: Option<&Path>,
-    host_root: Option<&Path>,
-    kubelet: &Path,
-    json: bool,
-) -> anyhow::Result<ExitCode> {
-    let mut config = Config::load(config).context("configuration")?;
-    if let Some(root) = host_root {
+fn list(options: &List) -> anyhow::Result<ExitCode> {
+    let mut config = Config::load(options.config.as_deref()).context("configuration")?;
+    if let Some(root) = &options.host_root {
         config = config.mounted_at(root);
     }
-    let listing = Listing::of(&config, kubelet, classes)?;
-    match json {
+    let listing = Listing::of(&config, &options.kubelet_dir, &options.classes)?;
+    match options.json {
         true => print_json(&listing.json())?,
         false => print(&listing.table())?,
     }
@@ -86,10 +67,7 @@ fn run(options: Run) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs until the future ends.
-fn block_on<T, E>(service: impl Future<Output = Result<T, E>>) -> anyhow::Result<T>
-where
-    anyhow::Error: From<E>,
-{
+fn block_on<T>(service: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -97,5 +75,5 @@ where
     let result = runtime.block_on(service);
     // A device scan may hang in a driver: do not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(50));
-    Ok(result?)
+    result
 }

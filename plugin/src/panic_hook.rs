@@ -4,18 +4,14 @@
 //! resource or the watch for its devices. The service manager or the kubelet
 //! restarts the process.
 
-use std::panic::PanicHookInfo;
-
 /// Installs the hook for all threads and tasks.
 pub fn abort_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        tracing::error!("aborting: {}", one_line(panic));
+        let panic = panic.to_string();
+        let line = panic.lines().collect::<Vec<_>>().join(" ");
+        tracing::error!("aborting: {line}");
         std::process::abort();
     }));
-}
-
-fn one_line(panic: &PanicHookInfo<'_>) -> String {
-    panic.to_string().lines().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -1,60 +1,38 @@
 //! The process, from its options to its end.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use device_class::config::Config;
-use device_class::strict_toml::FileError;
-use host_inventory::{DirWatch, Interest, Notice, Notifier};
+use host_inventory::{Interest, Notice, Notifier, watch_directories};
+use http_server::Limits;
 use injection_plan::record;
 use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::catalog::{CdiFiles, InventoryWatcher, ScanParameters};
+use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher};
 use crate::cli::{Delivery, Run};
-use crate::http::{self, MetricsPage, Pages};
-use crate::kubelet_dir::{KubeletDir, KubeletDirError, SOCKET_PREFIX};
+use crate::http::{MetricsPage, Pages, Present};
+use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::server::{Context, LeftToOthers, Timing, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
 
-/// Why the process cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    #[error(transparent)]
-    KubeletDir(#[from] KubeletDirError),
-    #[error("configuration")]
-    Config(#[from] FileError),
-    #[error("cannot install a signal handler")]
-    Signals(#[source] std::io::Error),
-    #[error("{option} {address}: cannot listen")]
-    Http {
-        option: &'static str,
-        address: SocketAddr,
-        #[source]
-        error: std::io::Error,
-    },
-    #[error("{0} ended")]
-    Part(&'static str),
-}
-
-/// The time after which a failed watch is tried again.
-const WATCH_AGAIN: Duration = Duration::from_secs(300);
-
 /// Runs until a signal that ends processes.
-pub async fn run(options: Run) -> Result<(), RunError> {
+pub async fn run(options: Run) -> anyhow::Result<()> {
     let node = options.node;
     let kubelet = KubeletDir::new(node.kubelet_dir)?;
-    let mut config = Config::load(node.config.as_deref())?;
+    let mut config = Config::load(node.config.as_deref()).context("configuration")?;
     let host_root = config.host_root.clone();
     if let Some(root) = &node.host_root {
         config = config.mounted_at(root);
     }
-    let mut ends = EndSignals::new().map_err(RunError::Signals)?;
-    let hang_up = signal(SignalKind::hangup()).map_err(RunError::Signals)?;
+    let signals = "cannot install a signal handler";
+    let mut ends = EndSignals::new().context(signals)?;
+    let hang_up = signal(SignalKind::hangup()).context(signals)?;
 
     for directory in [kubelet.device_plugins(), kubelet.plugins_registry()] {
         remove_stale(&directory);
@@ -62,29 +40,26 @@ pub async fn run(options: Run) -> Result<(), RunError> {
     let metrics = Metrics::default();
     let by_cdi = options.delivery == Delivery::Cdi;
     let cdi = by_cdi.then(|| CdiFiles::new(node.cdi, node.hook, host_root));
-    let source = ScanParameters {
-        config,
-        forget: options.forget,
-        claims: kubelet.claims(),
-    };
+    let grace = GracePeriod::new(options.forget);
+    let claims = kubelet_dir::claims(kubelet.root());
     let (streams, left) = (Streams::default(), LeftToOthers::default());
-    let watcher = InventoryWatcher::new(source, cdi, metrics.clone());
-    let (inventory, scans) = (watcher.subscribe(), watcher.scans());
-    let page = MetricsPage::new(
-        &metrics,
-        inventory.clone(),
-        (streams.clone(), left.clone()),
-        scans.clone(),
-        kubelet.device_plugins().join(record::FILE_NAME),
-    );
-    let pages = |metrics| Pages {
-        metrics,
+    let watcher = InventoryWatcher::new(config, grace, claims, cdi, metrics.clone());
+    let inventory = watcher.subscribe();
+    let present = Present {
         inventory: inventory.clone(),
         streams: streams.clone(),
         left: left.clone(),
-        scans: scans.clone(),
+        scans: watcher.scans(),
+        record: kubelet.device_plugins().join(record::FILE_NAME),
     };
-    let (all, probes_alone) = (pages(Some(page)), pages(None));
+    let all = Pages {
+        metrics: Some(MetricsPage::new(&metrics, present.clone())),
+        present: present.clone(),
+    };
+    let probes_alone = Pages {
+        metrics: None,
+        present,
+    };
     let http = listen("--http", node.http).await?;
     let probes = listen("--probes", node.probes).await?;
     let (reload, reloads) = Notifier::new();
@@ -99,25 +74,28 @@ pub async fn run(options: Run) -> Result<(), RunError> {
             ..Timing::default()
         },
         metrics,
-        streams: streams.clone(),
+        streams,
     };
     let mut supervisor = Supervisor::new(context, socket_changes);
     let ended = tokio::select! {
-        name = ends.next() => { tracing::info!("received {name}, exiting"); Ok(()) }
-        () = supervisor.run(inventory.clone()) => Err(RunError::Part("the supervisor")),
-        () = watcher.run(node.rescan, reloads) => Err(RunError::Part("the inventory watcher")),
-        () = watch_sockets(&kubelet, sockets_changed) => Err(RunError::Part("the socket watch")),
-        () = serve_pages(http, all) => Err(RunError::Part("the HTTP server")),
-        () = serve_pages(probes, probes_alone) => Err(RunError::Part("the server of probes")),
-        () = hang_ups(hang_up, reload) => Err(RunError::Part("the SIGHUP handler")),
+        name = ends.next() => { tracing::info!("received {name}, exiting"); None }
+        () = supervisor.run(inventory) => Some("the supervisor"),
+        () = watcher.run(node.rescan, reloads) => Some("the inventory watcher"),
+        () = watch_sockets(&kubelet, sockets_changed) => Some("the socket watch"),
+        () = serve_pages(http, all) => Some("the HTTP server"),
+        () = serve_pages(probes, probes_alone) => Some("the server of probes"),
+        () = hang_ups(hang_up, reload) => Some("the SIGHUP handler"),
     };
     supervisor.stop().await;
-    ended
+    match ended {
+        Some(part) => bail!("{part} ended"),
+        None => Ok(()),
+    }
 }
 
 async fn serve_pages(listener: Option<TcpListener>, pages: Pages) {
     match listener {
-        Some(listener) => http::serve(listener, pages).await,
+        Some(listener) => http_server::serve(listener, Limits::PAGES, pages).await,
         None => std::future::pending().await,
     }
 }
@@ -132,23 +110,19 @@ async fn hang_ups(mut hang_up: Signal, reload: Notifier) {
 async fn listen(
     option: &'static str,
     address: Option<SocketAddr>,
-) -> Result<Option<TcpListener>, RunError> {
+) -> anyhow::Result<Option<TcpListener>> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let failed = |error| RunError::Http {
-        option,
-        address,
-        error,
-    };
+    let failed = || format!("{option} {address}: cannot listen");
     let mut listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
         // The kernel may have no IPv6.
         let of_ipv4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
         listener = of_ipv4.or(listener);
     }
-    let listener = listener.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
+    let listener = listener.with_context(failed)?;
+    let address = listener.local_addr().with_context(failed)?;
     let what = match option {
         "--probes" => "health",
         _ => "metrics and health",
@@ -173,17 +147,5 @@ async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
             notifier.notify();
         }
     };
-    loop {
-        let ended = match DirWatch::new(directories.clone(), Interest::Names) {
-            Ok(watch) => watch.run(notify).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = ended {
-            tracing::error!(
-                "cannot watch {}, polling instead: {error}",
-                kubelet.root().display()
-            );
-        }
-        tokio::time::sleep(WATCH_AGAIN).await;
-    }
+    watch_directories(directories, Interest::Names, notify).await;
 }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::catalog::{Resource, Resources};
-use crate::server::{self, Context, ServeError};
+use crate::server::{self, Context};
 
 /// How long all servers together may take to end.
 const END: Duration = Duration::from_millis(700);
@@ -19,13 +19,12 @@ const END: Duration = Duration::from_millis(700);
 /// The delay before a failed server is restarted.
 const RESTART: Duration = Duration::from_secs(1);
 
-type Serving = Pin<Box<dyn Future<Output = Result<(), ServeError>> + Send>>;
+type Serving = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
-/// All servers of this process.
 pub(crate) struct Supervisor {
     serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> Serving>,
     running: BTreeMap<ResourceName, Running>,
-    servers: JoinSet<Result<(), ServeError>>,
+    servers: JoinSet<anyhow::Result<()>>,
     /// Those to be restarted.
     failed: BTreeSet<ResourceName>,
 }
@@ -122,10 +121,10 @@ impl Supervisor {
 
     /// A server that was ended on purpose has no entry any more. One that has an
     /// entry failed, and the next `adjust` restarts it.
-    fn ended(&mut self, ended: Result<(Id, Result<(), ServeError>), JoinError>) {
+    fn ended(&mut self, ended: Result<(Id, anyhow::Result<()>), JoinError>) {
         let (task, reason) = match ended {
             Ok((task, Ok(()))) => (task, "it ended unexpectedly".to_owned()),
-            Ok((task, Err(error))) => (task, error.to_string()),
+            Ok((task, Err(error))) => (task, format!("{error:#}")),
             Err(error) => (error.id(), error.to_string()),
         };
         let failed = self
@@ -156,7 +155,7 @@ mod tests {
             Box::pin(async move {
                 let _resource = resource;
                 match start {
-                    0 => Err(ServeError::Part("its half")),
+                    0 => Err(anyhow::anyhow!("its half ended")),
                     // As in a build for tests, where a panic is one task's end.
                     1 => panic!("a fault of ours"),
                     2 => Ok(()),

@@ -15,7 +15,7 @@ use device_class::pattern::PathPattern;
 use device_class::template::Attributes;
 use tokio::task::JoinHandle;
 
-use crate::dir_watch::{DirWatch, Interest};
+use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::notify::Notifier;
 use uevent::Uevents;
 
@@ -33,16 +33,12 @@ impl Watching {
         interest: Interest,
         notifier: Notifier,
     ) -> Self {
-        let directories: Vec<PathBuf> = directories.iter().cloned().collect();
-        Watching(tokio::spawn(async move {
-            loop {
-                let ended = match DirWatch::new(directories.clone(), interest) {
-                    Ok(watch) => watch.run(|_| notifier.notify()).await,
-                    Err(error) => Err(error),
-                };
-                pause("inotify failed", ended).await;
-            }
-        }))
+        let directories = directories.iter().cloned().collect();
+        Watching(tokio::spawn(watch_directories(
+            directories,
+            interest,
+            move |_| notifier.notify(),
+        )))
     }
 
     /// Listens to the kernel.
@@ -59,10 +55,31 @@ impl Watching {
     }
 }
 
+/// Passes what happens in directories to `on` until it is dropped. A watch that fails is
+/// logged and tried again later.
+pub async fn watch_directories(
+    directories: Vec<PathBuf>,
+    interest: Interest,
+    mut on: impl FnMut(Notice<'_>),
+) {
+    let names: Vec<_> = directories
+        .iter()
+        .map(|path| path.to_string_lossy())
+        .collect();
+    let what = format!("cannot watch {}", names.join(", "));
+    loop {
+        let ended = match DirWatch::new(directories.clone(), interest) {
+            Ok(watch) => watch.run(&mut on).await,
+            Err(error) => Err(error),
+        };
+        pause(&what, ended).await;
+    }
+}
+
 /// Logs why a watch ended, and waits before the next attempt.
 async fn pause(what: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
-        tracing::warn!("{what}, falling back to rescans: {error}");
+        tracing::warn!("{what}, polling instead: {error}");
     }
     tokio::time::sleep(RETRY).await;
 }

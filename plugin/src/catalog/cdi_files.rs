@@ -29,14 +29,6 @@ pub(crate) struct CdiFiles {
     written: Option<BTreeSet<String>>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    /// For the log, a line each.
-    pub(super) changes: Vec<String>,
-    /// The faults that keep a device from its specification, a line each.
-    pub(super) errors: Vec<String>,
-}
-
 /// Describes the devices of a class as they were judged. One that cannot be described
 /// becomes unhealthy.
 pub(super) fn describe(
@@ -93,28 +85,26 @@ impl CdiFiles {
 
     /// Writes what has changed. Devices of a kind that cannot be written become unhealthy:
     /// the engine would refuse each container that has one. Unless `all` classes are known,
-    /// no file is removed.
+    /// no file is removed. Returns the faults that keep a device from its specification, a
+    /// line each.
     pub(super) fn write(
         &mut self,
         described: Described,
         inventory: &mut Resources,
         all: bool,
-    ) -> Written {
+    ) -> Vec<String> {
         let generated = Generated::of(described);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
         let before = self.written.as_ref();
         let is_old = |name: &str| all && before.is_none_or(|before| before.contains(name));
-        let mut written = Written::default();
         let changes = directory::update(&self.directory, &generated, is_old);
-        for omission in generated.omissions {
-            if omission.is_error() {
-                written
-                    .errors
-                    .push(format!("{:#}", anyhow::Error::new(omission)));
-            }
-        }
+        let omissions = generated.omissions.into_iter();
+        let faults = omissions.filter(|omission| omission.is_error());
+        let mut errors: Vec<String> = faults
+            .map(|omission| format!("{:#}", anyhow::Error::new(omission)))
+            .collect();
         let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
         match changes {
             Ok(changes) => {
@@ -126,7 +116,7 @@ impl CdiFiles {
                     if let Change::Conflict { kind, .. } = change {
                         unwritten.insert(kind, text);
                     } else {
-                        written.changes.push(text);
+                        tracing::info!("CDI: {text}");
                     }
                 }
             }
@@ -140,7 +130,7 @@ impl CdiFiles {
                 let lost = kinds.filter(|one| !is_there(&one.file_name()));
                 unwritten.extend(lost.map(|one| (one.kind, text.clone())));
                 if unwritten.is_empty() {
-                    written.errors.push(text);
+                    errors.push(text);
                 }
             }
         }
@@ -149,11 +139,11 @@ impl CdiFiles {
             if let Some((_, resource)) = resource {
                 Arc::make_mut(resource).refuse(&reason);
             }
-            if !written.errors.contains(&reason) {
-                written.errors.push(reason);
+            if !errors.contains(&reason) {
+                errors.push(reason);
             }
         }
-        written
+        errors
     }
 }
 

@@ -7,7 +7,6 @@ use device_class::discover::Device;
 use super::message_budget::MessageBudget;
 use super::resource::{AdvertisedDevice, Terms};
 
-/// The devices found of one resource.
 pub(super) struct ResourceDevices {
     pub(super) terms: Arc<Terms>,
     pub(super) devices: Vec<AdvertisedDevice>,
@@ -40,14 +39,6 @@ impl ResourceDevices {
                 self.left_out += 1;
             }
         }
-    }
-}
-
-/// The device as one, whether or not it is shared.
-pub(super) fn undivided(device: &Device) -> Device {
-    Device {
-        replicas: None,
-        ..device.clone()
     }
 }
 

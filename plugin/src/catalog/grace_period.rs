@@ -67,7 +67,9 @@ impl GracePeriod {
                 let mut budget = MessageBudget::new();
                 let devices = there.iter().cloned().chain(kept);
                 let devices = devices.filter(|device| budget.reserve(device)).collect();
-                found.insert(name.clone(), Arc::new(before.with_devices(devices)));
+                let terms = Arc::clone(&before.terms);
+                let resource = Resource::new(name.clone(), terms, devices);
+                found.insert(name.clone(), Arc::new(resource));
             }
         }
         self.missing = missing;
@@ -88,12 +90,6 @@ fn vanished(device: &AdvertisedDevice) -> AdvertisedDevice {
     AdvertisedDevice {
         health: Health::Unhealthy { reason },
         ..device.clone()
-    }
-}
-
-impl Resource {
-    fn with_devices(&self, devices: Vec<AdvertisedDevice>) -> Resource {
-        Resource::new(self.name.clone(), Arc::clone(&self.terms), devices)
     }
 }
 

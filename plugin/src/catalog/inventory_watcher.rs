@@ -9,19 +9,8 @@ use device_class::config::Config;
 use host_inventory::{HostWatcher, Next, Notified, ScanProgress};
 use tokio::sync::watch;
 
-use super::cdi_files::Written;
-use super::{CdiFiles, Claimed, GracePeriod, Resources, Scan, changes, scan};
+use super::{CdiFiles, Claimed, GracePeriod, Resources, changes, scan};
 use crate::metrics::Metrics;
-
-#[derive(Debug, Clone)]
-pub(crate) struct ScanParameters {
-    /// The directories of class files, the host root, and the enabled classes.
-    pub(crate) config: Config,
-    /// The grace period of missing devices.
-    pub(crate) forget: Duration,
-    /// Where records of prepared claims may be.
-    pub(crate) claims: PathBuf,
-}
 
 /// Keeps the inventory up to date.
 #[derive(Debug)]
@@ -36,12 +25,20 @@ pub(crate) struct InventoryWatcher {
 }
 
 impl InventoryWatcher {
-    pub(crate) fn new(source: ScanParameters, cdi: Option<CdiFiles>, metrics: Metrics) -> Self {
-        let host = HostWatcher::new(source.config, Server::Plugin);
+    /// Of the classes of a configuration. Missing devices have a grace period; records of
+    /// prepared claims may be in `claims`.
+    pub(crate) fn new(
+        config: Config,
+        grace: GracePeriod,
+        claims: PathBuf,
+        cdi: Option<CdiFiles>,
+        metrics: Metrics,
+    ) -> Self {
+        let host = HostWatcher::new(config, Server::Plugin);
         metrics.class_errors(host.class_errors());
         InventoryWatcher {
-            grace: GracePeriod::new(source.forget),
-            claims: source.claims,
+            grace,
+            claims,
             host,
             metrics,
             cdi,
@@ -89,23 +86,13 @@ impl InventoryWatcher {
             let (claimed, unreadable) = Claimed::read(&claims);
             let mut scan = scan(judged, &claimed, cdi.as_ref().map(CdiFiles::description));
             let described = std::mem::take(&mut scan.described);
-            let inventory = &mut scan.inventory;
-            let written = cdi
-                .as_mut()
-                .map(|cdi| cdi.write(described, inventory, all_known));
-            let Written { changes, errors } = written.unwrap_or_default();
-            for change in changes {
-                tracing::info!("CDI: {change}");
-            }
-            let Scan {
-                inventory,
-                mut warnings,
-                ..
-            } = scan;
-            warnings.extend(unreadable);
+            let write = |cdi: &mut CdiFiles| cdi.write(described, &mut scan.inventory, all_known);
+            let errors = cdi.as_mut().map(write).unwrap_or_default();
             let cdi_errors = errors.len();
+            let mut warnings = scan.warnings;
+            warnings.extend(unreadable);
             warnings.extend(errors.into_iter().map(|error| format!("CDI: {error}")));
-            ((inventory, cdi, cdi_errors), warnings)
+            ((scan.inventory, cdi, cdi_errors), warnings)
         });
         let scanned = scanned.await;
         self.metrics.scanned(scanned.took);

@@ -22,10 +22,12 @@ pub(crate) use cdi_files::CdiFiles;
 pub(crate) use changes::changes;
 pub(crate) use claimed::Claimed;
 pub(crate) use grace_period::GracePeriod;
-pub(crate) use inventory_watcher::{InventoryWatcher, ScanParameters};
+pub(crate) use inventory_watcher::InventoryWatcher;
 #[cfg(test)]
 pub(crate) use resource::Terms;
 pub(crate) use resource::{AdvertisedDevice, Resource};
-pub(crate) use scan::{Scan, scan};
+#[cfg(test)]
+pub(crate) use scan::Scan;
+pub(crate) use scan::scan;
 
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

@@ -14,7 +14,6 @@ use kubelet_api::{HEALTHY, UNHEALTHY};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resource {
     pub(crate) name: ResourceName,
-    /// Properties of all devices of the class.
     pub(crate) terms: Arc<Terms>,
     devices: Vec<AdvertisedDevice>,
     /// Positions in `devices`, sorted by id.
@@ -43,7 +42,6 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Those of a class.
     pub(crate) fn of(class: &DeviceClass, by_cdi: bool) -> Self {
         let sharing = class.spec.sharing.as_ref();
         Terms {
@@ -75,11 +73,9 @@ pub(crate) struct AdvertisedDevice {
     /// Its id, for the kubelet and in requests.
     pub(crate) id: DeviceId,
     pub(crate) health: Health,
-    /// The NUMA node that it is on.
     pub(crate) numa: Option<u32>,
     /// Devices with the same group belong together.
     pub(crate) group: Option<String>,
-    /// Its connections to other devices.
     pub(crate) connections: Arc<Connections>,
     /// The device that it is a share of; `None` if it is not a share.
     pub(crate) share_of: Option<Arc<DeviceId>>,

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use device_class::discover::Device;
 use device_class::name::ResourceName;
 use host_inventory::{Judged, JudgedClass};
 use injection_plan::cdi::{Described, Description};
 use kubelet_api::MAX_MESSAGE;
 
 use super::cdi_files::describe;
-use super::found::{ResourceDevices, undivided};
+use super::found::ResourceDevices;
 use super::resource::{Resource, Terms};
 use super::{Claimed, Resources};
 
-/// The result of a device scan.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
-    /// The resources and their devices.
     pub(crate) inventory: Resources,
     /// The omitted devices and classes, a line each with the reason.
     pub(crate) warnings: Vec<String>,
@@ -58,7 +57,11 @@ pub(crate) fn scan(
                     Ok(()) => found
                         .entry(name.clone())
                         .or_insert_with(|| ResourceDevices::new(Arc::new(Terms::of_count(class))))
-                        .add(undivided(&device)),
+                        // As one, whether or not it is shared.
+                        .add(Device {
+                            replicas: None,
+                            ..device.clone()
+                        }),
                     Err(claimed) => warnings.push(format!("{}: {claimed}", class.name)),
                 }
             }

@@ -1,39 +1,21 @@
 //! `/metrics`: the OpenMetrics text format.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 
 use super::present::Present;
-use host_inventory::ScanProgress;
-
-use crate::catalog::Resources;
 use crate::metrics::Metrics;
-use crate::server::LeftToOthers;
-use crate::service::Streams;
 
 /// The counters, and the present state.
 #[derive(Debug)]
 pub(crate) struct MetricsPage(Arc<Mutex<Registry>>);
 
 impl MetricsPage {
-    pub(crate) fn new(
-        metrics: &Metrics,
-        inventory: watch::Receiver<Resources>,
-        (streams, left): (Streams, LeftToOthers),
-        scans: ScanProgress,
-        record: PathBuf,
-    ) -> Self {
+    pub(crate) fn new(metrics: &Metrics, present: Present) -> Self {
         let mut registry = Registry::with_prefix("boathook");
-        registry.register_collector(Box::new(Present {
-            inventory,
-            streams,
-            left,
-            scans,
-            record,
-        }));
+        registry.register_collector(Box::new(present));
         metrics.register(&mut registry);
         MetricsPage(Arc::new(Mutex::new(registry)))
     }
@@ -56,10 +38,31 @@ fn encode(registry: &Registry) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::time::Duration;
 
+    use host_inventory::ScanProgress;
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::catalog::Resources;
     use crate::catalog::fixture::{device, resource, sick};
+    use crate::server::LeftToOthers;
+    use crate::service::Streams;
+
+    fn present(
+        inventory: watch::Receiver<Resources>,
+        streams: &Streams,
+        record: PathBuf,
+    ) -> Present {
+        Present {
+            inventory,
+            streams: streams.clone(),
+            left: LeftToOthers::default(),
+            scans: ScanProgress::default(),
+            record,
+        }
+    }
 
     #[test]
     fn the_page_has_every_family_with_its_samples() {
@@ -77,13 +80,7 @@ mod tests {
                 {"PodUID":"u2","ContainerName":"main","ResourceName":"other.com/npu","DeviceIDs":["x"]}]}}"#,
         )
         .unwrap();
-        let page = MetricsPage::new(
-            &metrics,
-            inventory,
-            (streams.clone(), LeftToOthers::default()),
-            ScanProgress::default(),
-            record,
-        );
+        let page = MetricsPage::new(&metrics, present(inventory, &streams, record));
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
@@ -122,13 +119,8 @@ mod tests {
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);
-        let page = MetricsPage::new(
-            &metrics,
-            inventory,
-            Default::default(),
-            ScanProgress::default(),
-            "/nowhere".into(),
-        );
+        let present = present(inventory, &Streams::default(), "/nowhere".into());
+        let page = MetricsPage::new(&metrics, present);
         let page = encode(&page.0.blocking_lock());
         let families: Vec<&str> = page
             .lines()

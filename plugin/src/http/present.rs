@@ -1,4 +1,4 @@
-//! The present state, read at the time of the scrape.
+//! The present state, read at the time of a request.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,15 +19,35 @@ use crate::catalog::Resources;
 use crate::server::LeftToOthers;
 use crate::service::Streams;
 
-/// Values that are read at the time of the scrape.
-#[derive(Debug)]
-pub(super) struct Present {
-    pub(super) inventory: watch::Receiver<Resources>,
-    pub(super) streams: Streams,
-    pub(super) left: LeftToOthers,
-    pub(super) scans: ScanProgress,
+/// Values that are read at the time of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Present {
+    pub(crate) inventory: watch::Receiver<Resources>,
+    pub(crate) streams: Streams,
+    pub(crate) left: LeftToOthers,
+    pub(crate) scans: ScanProgress,
     /// The kubelet's record of allocated devices.
-    pub(super) record: PathBuf,
+    pub(crate) record: PathBuf,
+}
+
+impl Present {
+    /// Ready: the kubelet watches every resource that is not left to another plugin.
+    pub(super) fn readiness(&self) -> Result<String, String> {
+        if !self.scans.has_ended() {
+            return Err("the first device scan has not ended".to_owned());
+        }
+        let mut missing = self.streams.missing(&self.inventory.borrow());
+        missing.retain(|name| !self.left.contains(name));
+        if missing.is_empty() {
+            return Ok(match self.left.names().join(", ") {
+                names if names.is_empty() => "ok".to_owned(),
+                names => format!("ok; left to another plugin: {names}"),
+            });
+        }
+        let names: Vec<&str> = missing.iter().map(|name| name.as_str()).collect();
+        let names = names.join(", ");
+        Err(format!("no kubelet has a ListAndWatch stream for {names}"))
+    }
 }
 
 impl Collector for Present {

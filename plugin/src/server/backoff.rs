@@ -15,7 +15,6 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// From `first` to `longest`.
     pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Backoff {
             first,
@@ -34,7 +33,6 @@ impl Backoff {
         wait * 3 / 4 + wait * u32::try_from(jitter).unwrap_or(0) / 512
     }
 
-    /// Resets the delay after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
     }

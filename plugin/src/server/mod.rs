@@ -11,6 +11,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -65,6 +66,8 @@ impl Default for Timing {
     }
 }
 
+const SERVER_ENDED: &str = "the gRPC server ended";
+
 /// Data that all servers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
@@ -76,34 +79,26 @@ pub(crate) struct Context {
     pub(crate) left: LeftToOthers,
     pub(crate) timing: Timing,
     pub(crate) metrics: Metrics,
-    /// The open streams of all servers.
     pub(crate) streams: Streams,
 }
 
-/// Why a server ended although its resource still exists.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ServeError {
-    #[error("the gRPC server ended: {0}")]
-    Server(#[from] tonic::transport::Error),
-    #[error("{0} ended")]
-    Part(&'static str),
-}
-
-/// Serves and registers one resource until the channel's sender is dropped.
-/// `socket_changes` notifies of
-/// changes in the kubelet's directory.
+/// Serves and registers one resource until the channel's sender is dropped. `socket_changes`
+/// notifies of changes in the kubelet's directory.
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,
     socket_changes: Notified,
-) -> Result<(), ServeError> {
+) -> anyhow::Result<()> {
     let name = resource.borrow().name.clone();
     let options = options();
     context.metrics.serving(&name);
     let streams = context.streams.of(name.clone());
     let listening = streams.subscribe();
-    let service = Service::new(resource.clone(), streams, context.metrics.clone());
-    let service = DevicePluginServer::new(service);
+    let service = DevicePluginServer::new(Service {
+        resource: resource.clone(),
+        streams,
+        metrics: context.metrics.clone(),
+    });
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);
 
@@ -112,9 +107,9 @@ pub(crate) async fn serve(
     // Both services at every socket: either part of the kubelet may be the client.
     let serving = Server::builder()
         .add_service(service)
-        .add_service(RegistrationServer::new(PluginInfoService::new(
-            name.clone(),
-        )))
+        .add_service(RegistrationServer::new(PluginInfoService {
+            resource: name.clone(),
+        }))
         .serve_with_incoming_shutdown(incoming, withdrawn(resource.clone()));
     tokio::pin!(serving);
     let lifecycle = Lifecycle::new(
@@ -128,15 +123,13 @@ pub(crate) async fn serve(
         // First, so that a withdrawal is not mistaken for a failure.
         biased;
         () = withdrawn(resource) => {}
-        served = &mut serving => return Ok(served?),
-        () = lifecycle.run() => return Err(ServeError::Part("the registration")),
-        () = accept(listeners, connections) => {
-            return Err(ServeError::Part("the accepting of connections"));
-        }
+        served = &mut serving => return served.context(SERVER_ENDED),
+        () = lifecycle.run() => bail!("the registration ended"),
+        () = accept(listeners, connections) => bail!("the accepting of connections ended"),
     }
     // The socket is removed with its lifecycle, so that no client can connect.
     // Connected clients see their streams end.
-    Ok(serving.await?)
+    serving.await.context(SERVER_ENDED)
 }
 
 /// Waits until the channel's sender is dropped.

@@ -1,6 +1,6 @@
 //! The plugin's Unix sockets: binding, identification and removal.
 
-use std::fs::{self, Metadata};
+use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -22,15 +22,9 @@ const TEMPORARY_PREFIX: &str = ".boathook-";
 pub(crate) struct SocketId {
     device: u64,
     inode: u64,
-    made: Made,
-}
-
-/// The time at which a file was created, or last changed if the file system
-/// does not store that (statx(2), `STATX_BTIME`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
-    Then(Duration),
-    NotAfter(i64, i64),
+    /// Since the epoch: when it was created, or last changed if the file system does not
+    /// store that (statx(2), `STATX_BTIME`).
+    made: Duration,
 }
 
 impl SocketId {
@@ -40,22 +34,17 @@ impl SocketId {
         let found = fs::symlink_metadata(path)
             .ok()
             .filter(|f| f.file_type().is_socket())?;
+        let made = found.created().ok();
+        let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        let changed = || {
+            let nanoseconds = u32::try_from(found.ctime_nsec()).unwrap_or(0);
+            Duration::new(found.ctime().unsigned_abs(), nanoseconds)
+        };
         Some(SocketId {
             device: found.dev(),
             inode: found.ino(),
-            made: Made::of(&found),
+            made: made.unwrap_or_else(changed),
         })
-    }
-}
-
-impl Made {
-    fn of(found: &Metadata) -> Self {
-        let made = found.created().ok();
-        let since_epoch = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        since_epoch.map_or_else(
-            || Made::NotAfter(found.ctime(), found.ctime_nsec()),
-            Made::Then,
-        )
     }
 }
 
@@ -110,7 +99,6 @@ impl Socket {
         Arc::clone(&self.listener)
     }
 
-    /// Which process serves the path.
     pub(crate) fn presence(&self) -> Presence {
         match SocketId::at(&self.path) {
             Some(id) if id == self.id => Presence::Ours,

@@ -4,102 +4,35 @@
 use std::collections::{BTreeSet, HashMap};
 
 use device_class::discover::Health;
-use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
+use device_class::name::{EnvName, excerpt};
 use injection_plan::cdi;
 use injection_plan::request::{ANNOTATION_PREFIX, MAX_REQUEST};
 use kubelet_api::deviceplugin::ContainerAllocateResponse;
-use tonic::{Code, Status};
+use tonic::Status;
 
 use crate::catalog::{AdvertisedDevice, Resource};
 
 /// The plugin's name in the keys of CDI annotations.
 const CDI_PLUGIN: &str = "boathook";
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum AllocateError {
-    /// A container without any id, which the kubelet never sends.
-    #[error("{0}: empty device list")]
-    NoDevice(ResourceName),
-    #[error(
-        "{resource}: {asked} shares requested for one container, which may have {max_per_container}: more \
-         shares are not more of a device"
-    )]
-    TooMany {
-        resource: ResourceName,
-        asked: usize,
-        max_per_container: u16,
-    },
-    /// Shares of several devices, which the class does not allow for one
-    /// container.
-    #[error(
-        "{resource}: shares of {devices} devices requested for one container, which may have \
-         shares of one device only"
-    )]
-    SeveralDevices {
-        resource: ResourceName,
-        devices: usize,
-    },
-    #[error(
-        "{resource} is the number of devices of the class {class} and cannot be allocated; \
-         request the class's other resource"
-    )]
-    CountOnly {
-        resource: ResourceName,
-        class: ClassName,
-    },
-    #[error("{resource} has no device `{id}`; use the latest list")]
-    Unknown {
-        resource: ResourceName,
-        /// The id, shortened if it is very long.
-        id: String,
-    },
-    #[error("{id} of {resource} is unhealthy: {reason}; use a healthy one, or repair it")]
-    Unhealthy {
-        resource: ResourceName,
-        id: DeviceId,
-        /// The result of its health checks.
-        reason: String,
-    },
-}
-
-impl AllocateError {
-    fn code(&self) -> Code {
-        match self {
-            AllocateError::NoDevice(_)
-            | AllocateError::TooMany { .. }
-            | AllocateError::CountOnly { .. }
-            | AllocateError::SeveralDevices { .. } => Code::InvalidArgument,
-            AllocateError::Unknown { .. } => Code::NotFound,
-            AllocateError::Unhealthy { .. } => Code::FailedPrecondition,
-        }
-    }
-}
-
-impl From<AllocateError> for Status {
-    fn from(error: AllocateError) -> Self {
-        Status::new(error.code(), error.to_string())
-    }
-}
-
 /// The devices that `ids` name, each once, in the resource's own order: the
 /// kubelet's order is that of a hash table, and equal requests should have
 /// equal answers.
-fn named<'a>(
-    resource: &'a Resource,
-    ids: &[String],
-) -> Result<Vec<&'a AdvertisedDevice>, AllocateError> {
+fn named<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a AdvertisedDevice>, Status> {
+    let name = &resource.name;
     let mut positions = BTreeSet::new();
     for id in ids {
-        let position = resource
-            .position(id)
-            .ok_or_else(|| AllocateError::Unknown {
-                resource: resource.name.clone(),
-                id: device_class::name::excerpt(id),
-            })?;
-        positions.insert(position);
+        let unknown = || {
+            let id = excerpt(id);
+            Status::not_found(format!("{name} has no device `{id}`; use the latest list"))
+        };
+        positions.insert(resource.position(id).ok_or_else(unknown)?);
     }
     if positions.is_empty() {
-        return Err(AllocateError::NoDevice(resource.name.clone()));
+        // The kubelet never sends that.
+        return Err(Status::invalid_argument(format!(
+            "{name}: empty device list"
+        )));
     }
     Ok(positions
         .into_iter()
@@ -107,26 +40,11 @@ fn named<'a>(
         .collect())
 }
 
-fn all_healthy(resource: &Resource, devices: &[&AdvertisedDevice]) -> Result<(), AllocateError> {
-    for device in devices {
-        if let Health::Unhealthy { reason } = &device.health {
-            let (resource, id) = (resource.name.clone(), device.id.clone());
-            let reason = reason.clone();
-            return Err(AllocateError::Unhealthy {
-                resource,
-                id,
-                reason,
-            });
-        }
-    }
-    Ok(())
-}
-
 /// The answers for the containers of one call.
 pub(crate) fn containers_of_a_call(
     resource: &Resource,
     containers: &[&[String]],
-) -> Result<Vec<ContainerAllocateResponse>, AllocateError> {
+) -> Result<Vec<ContainerAllocateResponse>, Status> {
     let answers = containers.iter().map(|ids| container(resource, ids));
     let mut answers: Vec<_> = answers.collect::<Result<_, _>>()?;
     if let Some(name) = &resource.terms.call_count_env {
@@ -141,37 +59,45 @@ pub(crate) fn containers_of_a_call(
 pub(crate) fn container(
     resource: &Resource,
     ids: &[String],
-) -> Result<ContainerAllocateResponse, AllocateError> {
-    if resource.terms.count_only {
-        return Err(AllocateError::CountOnly {
-            resource: resource.name.clone(),
-            class: resource.terms.class.clone(),
-        });
+) -> Result<ContainerAllocateResponse, Status> {
+    let (name, terms) = (&resource.name, &resource.terms);
+    if terms.count_only {
+        return Err(Status::invalid_argument(format!(
+            "{name} is the number of devices of the class {} and cannot be allocated; \
+             request the class's other resource",
+            terms.class
+        )));
     }
     let devices = named(resource, ids)?;
-    all_healthy(resource, &devices)?;
+    for device in &devices {
+        if let Health::Unhealthy { reason } = &device.health {
+            return Err(Status::failed_precondition(format!(
+                "{} of {name} is unhealthy: {reason}; use a healthy one, or repair it",
+                device.id
+            )));
+        }
+    }
     let asked = devices.iter().filter(|device| device.share_of.is_some());
     let asked = asked.count();
-    if let Some(max_per_container) = resource.terms.max_per_container
-        && asked > max_per_container.into()
+    if let Some(most) = terms.max_per_container
+        && asked > most.into()
     {
-        return Err(AllocateError::TooMany {
-            resource: resource.name.clone(),
-            asked,
-            max_per_container,
-        });
+        return Err(Status::invalid_argument(format!(
+            "{name}: {asked} shares requested for one container, which may have {most}: more \
+             shares are not more of a device"
+        )));
     }
     let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
     // The shares of a device stand together in the resource's order.
     hardware.dedup();
-    if resource.terms.one_device && hardware.len() > 1 {
-        return Err(AllocateError::SeveralDevices {
-            resource: resource.name.clone(),
-            devices: hardware.len(),
-        });
+    if terms.one_device && hardware.len() > 1 {
+        return Err(Status::invalid_argument(format!(
+            "{name}: shares of {} devices requested for one container, which may have shares of \
+             one device only",
+            hardware.len()
+        )));
     }
     let mut envs = environment(&devices);
-    let terms = &resource.terms;
     if let Some(count) = &terms.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
@@ -224,6 +150,8 @@ fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use tonic::Code;
 
     use super::*;
     use crate::catalog::fixture::{device, resource, sick};
@@ -333,7 +261,7 @@ mod tests {
             ),
             (&[], Code::InvalidArgument, "empty device list"),
         ] {
-            let status = Status::from(container(&npus, &ids(asked)).unwrap_err());
+            let status = container(&npus, &ids(asked)).unwrap_err();
             assert_eq!(status.code(), code, "{asked:?}");
             assert!(status.message().contains(said), "{status}");
             assert!(status.message().len() < 300, "{status}");

@@ -14,7 +14,8 @@ use tonic::{Request, Response, Status};
 use allocate::containers_of_a_call;
 pub(crate) use plugin_info::PluginInfoService;
 use preferred::preferred;
-pub(crate) use streams::{DeviceStream, StreamCount, Streams};
+use streams::{DeviceStream, lists};
+pub(crate) use streams::{StreamCount, Streams};
 
 use crate::catalog::Resource;
 use crate::metrics::Metrics;
@@ -36,26 +37,13 @@ pub(crate) fn options() -> DevicePluginOptions {
 /// Answers for one resource, with the current value of its channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    resource: watch::Receiver<Arc<Resource>>,
-    streams: StreamCount,
-    metrics: Metrics,
+    /// Its streams end when the channel's sender is dropped.
+    pub(crate) resource: watch::Receiver<Arc<Resource>>,
+    pub(crate) streams: StreamCount,
+    pub(crate) metrics: Metrics,
 }
 
 impl Service {
-    /// A service whose streams end when the channel's sender is dropped, and
-    /// are counted in `streams`.
-    pub(crate) fn new(
-        resource: watch::Receiver<Arc<Resource>>,
-        streams: StreamCount,
-        metrics: Metrics,
-    ) -> Self {
-        Service {
-            resource,
-            streams,
-            metrics,
-        }
-    }
-
     fn now(&self) -> Arc<Resource> {
         Arc::clone(&self.resource.borrow())
     }
@@ -73,10 +61,8 @@ impl DevicePlugin for Service {
     }
 
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<DeviceStream>, Status> {
-        Ok(Response::new(DeviceStream::new(
-            self.resource.clone(),
-            self.streams.enter(),
-        )))
+        let lists = lists(self.resource.clone(), self.streams.enter());
+        Ok(Response::new(lists))
     }
 
     async fn get_preferred_allocation(
@@ -120,9 +106,9 @@ impl DevicePlugin for Service {
         let answers = containers_of_a_call(&resource, &asked);
         self.metrics
             .allocated(&resource.name, answers.is_ok(), since.elapsed());
-        let container_responses = answers.inspect_err(
-            |error| tracing::warn!(resource = %resource.name, "allocation refused: {error}"),
-        )?;
+        let container_responses = answers.inspect_err(|refusal| {
+            tracing::warn!(resource = %resource.name, "allocation refused: {}", refusal.message());
+        })?;
         for asked in &containers {
             tracing::debug!(resource = %resource.name, devices = ?asked.devices_ids, "allocated");
         }

@@ -9,16 +9,9 @@ use kubelet_api::pluginregistration::{
 };
 use kubelet_api::{PLUGIN_TYPE, VERSION};
 
-/// Answers for one resource.
 #[derive(Debug, Clone)]
 pub(crate) struct PluginInfoService {
-    resource: ResourceName,
-}
-
-impl PluginInfoService {
-    pub(crate) fn new(resource: ResourceName) -> Self {
-        PluginInfoService { resource }
-    }
+    pub(crate) resource: ResourceName,
 }
 
 #[tonic::async_trait]

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use device_class::name::ResourceName;
 use tokio::sync::watch;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use crate::catalog::{Resource, Resources};
@@ -87,54 +86,27 @@ impl Drop for StreamGuard {
     }
 }
 
+pub(crate) type DeviceStream =
+    Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
+
 /// One call of ListAndWatch. Ends when the resource is withdrawn; a client
 /// that cancels drops it.
-#[derive(Debug)]
-pub(crate) struct DeviceStream {
-    resource: WatchStream<Arc<Resource>>,
-    sent: Option<Arc<Resource>>,
-    _guard: StreamGuard,
-}
-
-impl DeviceStream {
-    /// A stream of the channel's values.
-    pub(crate) fn new(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> Self {
-        DeviceStream {
-            resource: WatchStream::new(resource),
-            sent: None,
-            _guard: guard,
-        }
-    }
-}
-
-impl Stream for DeviceStream {
-    type Item = Result<ListAndWatchResponse, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            let Some(resource) = std::task::ready!(Pin::new(&mut self.resource).poll_next(context))
-            else {
-                return Poll::Ready(None);
-            };
-            // The kubelet need not know of changes that only Allocate shows.
-            let known = self
-                .sent
-                .as_ref()
-                .is_some_and(|sent| sent.lists_the_same(&resource));
-            let list = (!known).then(|| resource.list());
-            self.sent = Some(resource);
-            if let Some(list) = list {
-                return Poll::Ready(Some(Ok(list)));
-            }
-        }
-    }
+pub(crate) fn lists(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> DeviceStream {
+    let mut sent: Option<Arc<Resource>> = None;
+    let lists = WatchStream::new(resource).filter_map(move |resource| {
+        // It is counted as long as this function lives.
+        let _ = &guard;
+        let sent = sent.replace(Arc::clone(&resource));
+        // The kubelet need not know of changes that only Allocate shows.
+        let is_known = sent.is_some_and(|sent| sent.lists_the_same(&resource));
+        (!is_known).then(|| Ok(resource.list()))
+    });
+    Box::pin(lists)
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use tokio_stream::StreamExt;
 
     use super::*;
     use crate::catalog::fixture::{device, resource, sick};
@@ -146,7 +118,7 @@ mod tests {
         let streams = Streams::default();
         let count = streams.of(name.clone());
         let open = count.subscribe();
-        let mut stream = DeviceStream::new(receiver, count.enter());
+        let mut stream = lists(receiver, count.enter());
         assert_eq!((*open.borrow(), streams.open(&name)), (1, 1));
         let sizes = |list: Option<Result<ListAndWatchResponse, Status>>| {
             list.unwrap().unwrap().devices.len()

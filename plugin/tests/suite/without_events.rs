@@ -36,8 +36,8 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         let mut node = Node::new(&[("cards", CARDS)]).within(&within);
         node.add_card(0, "mark-1", -1);
         let mut kubelet = node.serve(MARK_1);
-        node.wait_log("polling instead: ");
-        node.wait_log("falling back to rescans: ");
+        node.wait_log("/plugins_registry, polling instead: ");
+        node.wait_log("/classes, polling instead: ");
 
         node.add_card(1, "mark-1", -1);
         assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);

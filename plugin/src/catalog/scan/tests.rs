@@ -78,7 +78,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let other = others.find(|other| *other != gpu).unwrap();
     let error = container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        error.message(),
         "aliyun.com/gpu-mem: shares of 2 devices requested for one container, which may have \
          shares of one device only"
     );
@@ -88,7 +88,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     assert_eq!(count.devices().len(), gpus.len());
     let error = container(count, &[gpu.to_string()]).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        error.message(),
         "aliyun.com/gpu-count is the number of devices of the class gpu-share and cannot be \
          allocated; request the class's other resource"
     );

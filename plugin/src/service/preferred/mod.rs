@@ -10,50 +10,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use device_class::class::Preference;
-use device_class::name::{DeviceId, ResourceName, excerpt};
-use tonic::{Code, Status};
+use device_class::name::{DeviceId, excerpt};
+use tonic::Status;
 
 use crate::catalog::Resource;
 use near::bring_together;
 use placement::{Slot, best_fit, pack};
 use spread::{Candidate, First};
-
-/// Why devices cannot be chosen.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PreferredError {
-    #[error("{resource}: cannot choose {wanted} of {available} available devices")]
-    TooFew {
-        resource: ResourceName,
-        wanted: usize,
-        available: usize,
-    },
-    #[error("{resource}: {must} devices must be included in a choice of {wanted}")]
-    TooMany {
-        resource: ResourceName,
-        must: usize,
-        wanted: usize,
-    },
-    #[error("{resource}: `{id}` must be included but is not available")]
-    NotAvailable { resource: ResourceName, id: String },
-    #[error(
-        "{resource}: no single device has {wanted} free shares, and the class gives a container \
-         shares of one device only"
-    )]
-    NoDevice {
-        resource: ResourceName,
-        wanted: usize,
-    },
-}
-
-impl From<PreferredError> for Status {
-    fn from(error: PreferredError) -> Self {
-        let code = match &error {
-            PreferredError::NoDevice { .. } => Code::ResourceExhausted,
-            _ => Code::InvalidArgument,
-        };
-        Status::new(code, error.to_string())
-    }
-}
 
 /// Chooses `size` of `available`, including all of `must`. Ids that are no
 /// longer in the resource are not chosen.
@@ -62,7 +25,8 @@ pub(crate) fn preferred(
     available: &[String],
     must: &[String],
     size: usize,
-) -> Result<Vec<String>, PreferredError> {
+) -> Result<Vec<String>, Status> {
+    let invalid = |problem| Status::invalid_argument(format!("{}: {problem}", resource.name));
     let free: BTreeSet<usize> = available
         .iter()
         .filter_map(|id| resource.position(id))
@@ -72,45 +36,38 @@ pub(crate) fn preferred(
         let position = resource
             .position(id)
             .filter(|position| free.contains(position));
-        included.insert(position.ok_or_else(|| PreferredError::NotAvailable {
-            resource: resource.name.clone(),
-            id: excerpt(id),
+        included.insert(position.ok_or_else(|| {
+            let id = excerpt(id);
+            invalid(format!("`{id}` must be included but is not available"))
         })?);
     }
     if included.len() > size {
-        let (resource, must) = (resource.name.clone(), included.len());
-        return Err(PreferredError::TooMany {
-            resource,
-            must,
-            wanted: size,
-        });
+        let must = included.len();
+        return Err(invalid(format!(
+            "{must} devices must be included in a choice of {size}"
+        )));
     }
     if free.len() < size {
-        let (resource, available) = (resource.name.clone(), free.len());
-        return Err(PreferredError::TooFew {
-            resource,
-            wanted: size,
-            available,
-        });
+        let available = free.len();
+        return Err(invalid(format!(
+            "cannot choose {size} of {available} available devices"
+        )));
     }
-    let chosen = match resource.terms.placement {
-        Preference::Spread | Preference::SpreadShares
-            if !resource.terms.one_device && is_spread(resource) =>
-        {
-            spread(resource, &free, &included, size)
-        }
-        _ => packed(resource, &free, &included, size)?,
+    let mut devices = resource.devices().iter();
+    let is_spread = match resource.terms.placement {
+        _ if resource.terms.one_device => false,
+        Preference::Packed => false,
+        Preference::Spread => true,
+        Preference::SpreadShares => devices.any(|one| one.share_of.is_some()),
+    };
+    let chosen = match is_spread {
+        true => spread(resource, &free, &included, size),
+        false => packed(resource, &free, &included, size)?,
     };
     Ok(chosen
         .into_iter()
         .map(|position| resource.devices()[position].id.to_string())
         .collect())
-}
-
-/// Whether what is chosen is to be far apart.
-fn is_spread(resource: &Resource) -> bool {
-    let mut devices = resource.devices().iter();
-    resource.terms.placement == Preference::Spread || devices.any(|one| one.share_of.is_some())
 }
 
 /// The choice of [`placement`].
@@ -119,7 +76,7 @@ fn packed(
     free: &BTreeSet<usize>,
     included: &BTreeSet<usize>,
     size: usize,
-) -> Result<BTreeSet<usize>, PreferredError> {
+) -> Result<BTreeSet<usize>, Status> {
     let mut slot_of: BTreeMap<&DeviceId, usize> = BTreeMap::new();
     let mut slots: Vec<Slot<'_>> = Vec::new();
     let mut shares: Vec<Vec<usize>> = Vec::new();
@@ -152,9 +109,12 @@ fn packed(
             taken
         }
         true => {
-            let at = best_fit(&slots, wanted).ok_or_else(|| PreferredError::NoDevice {
-                resource: resource.name.clone(),
-                wanted: size,
+            let at = best_fit(&slots, wanted).ok_or_else(|| {
+                Status::resource_exhausted(format!(
+                    "{}: no single device has {size} free shares, and the class gives a container \
+                     shares of one device only",
+                    resource.name
+                ))
             })?;
             let mut taken = vec![0; slots.len()];
             taken[at] = wanted;

@@ -19,7 +19,6 @@ pub(super) struct Candidate<'a> {
     pub(super) hardware: &'a str,
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
-    /// Whether it must be chosen.
     pub(super) must: bool,
     /// How many shares of its hardware are not available.
     pub(super) used: usize,
