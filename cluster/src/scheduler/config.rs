@@ -1,8 +1,11 @@
 //! The extender's configuration file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use anyhow::{Context, ensure};
+use device_class::name::ResourceName;
+use device_class::strict_toml;
 use serde::Deserialize;
 
 /// The largest number of resources: each request and each node is compared with all.
@@ -23,8 +26,7 @@ pub struct Config {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
-    /// Its name, such as `vendor.com/gpu`.
-    pub name: String,
+    pub name: ResourceName,
     /// Its weight in the score of a pod that requests several resources.
     #[serde(default = "one")]
     pub weight: u32,
@@ -48,75 +50,43 @@ fn one() -> u32 {
     1
 }
 
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    #[error("{}: cannot read", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        error: std::io::Error,
-    },
-    /// It does not match the types.
-    #[error("{}", path.display())]
-    Syntax {
-        path: PathBuf,
-        /// The parser's error, with its place.
-        #[source]
-        error: toml::de::Error,
-    },
-    /// A value is out of range.
-    #[error("{}: {problem}", path.display())]
-    Invalid {
-        path: PathBuf,
-        /// The value, and what it must be.
-        problem: String,
-    },
-}
-
 impl Config {
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read {
-            path: path.to_owned(),
-            error,
-        })?;
-        let config: Self = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
-            path: path.to_owned(),
-            error,
-        })?;
-        let problem = config.problem();
-        problem.map_or(Ok(config), |problem| {
-            let path = path.to_owned();
-            Err(ConfigError::Invalid { path, problem })
-        })
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot read"))?;
+        let config: Self = strict_toml::parse(path, &text)?;
+        config.check().with_context(|| shown.to_string())?;
+        Ok(config)
     }
 
-    fn problem(&self) -> Option<String> {
-        if self.resources.is_empty() || self.resources.len() > MAX_RESOURCES {
-            return Some(format!(
-                "the number of [[resource]] tables must be 1 to {MAX_RESOURCES}"
-            ));
+    fn check(&self) -> anyhow::Result<()> {
+        let resources = &self.resources;
+        ensure!(
+            (1..=MAX_RESOURCES).contains(&resources.len()),
+            "the number of [[resource]] tables must be 1 to {MAX_RESOURCES}"
+        );
+        for (at, resource) in resources.iter().enumerate() {
+            let name = &resource.name;
+            // kube-scheduler accepts no other as an extender's managed resource.
+            let (domain, _) = name.as_str().split_once('/').unwrap_or_default();
+            ensure!(
+                domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
+                "name `{name}`: not an extended resource such as vendor.com/gpu"
+            );
+            let mut before = resources[..at].iter();
+            ensure!(
+                !before.any(|other| other.name == *name),
+                "name `{name}`: in two [[resource]] tables"
+            );
+            ensure!(resource.weight > 0, "weight of {name}: must be at least 1");
+            let mut layouts = resource.layouts.iter();
+            ensure!(
+                layouts.all(|layout| layout.units_per_device > 0),
+                "layout of {name}: units_per_device must not be 0"
+            );
         }
-        self.resources
-            .iter()
-            .enumerate()
-            .find_map(|(at, resource)| {
-                let name = &resource.name;
-                let before = &self.resources[..at];
-                if !is_extended(name) {
-                    Some(format!(
-                        "name `{name}`: not an extended resource such as vendor.com/gpu"
-                    ))
-                } else if before.iter().any(|other| other.name == *name) {
-                    Some(format!("name `{name}`: in two [[resource]] tables"))
-                } else if resource.weight == 0 {
-                    Some(format!("weight of {name}: must be at least 1"))
-                } else {
-                    let mut layouts = resource.layouts.iter();
-                    let zero = layouts.any(|layout| layout.units_per_device == 0);
-                    zero.then(|| format!("layout of {name}: units_per_device must not be 0"))
-                }
-            })
+        Ok(())
     }
 }
 
@@ -134,23 +104,6 @@ impl Resource {
     }
 }
 
-/// Whether kube-scheduler accepts it as an extender's managed resource.
-fn is_extended(name: &str) -> bool {
-    let Some((domain, kind)) = name.split_once('/') else {
-        return false;
-    };
-    let part = |text: &str, length| {
-        let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        text.len() <= length
-            && text.chars().all(inner)
-            && ends(text.chars().next())
-            && ends(text.chars().last())
-    };
-    let reserved = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-    part(domain, 253) && part(kind, 63) && !reserved
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -158,10 +111,7 @@ mod tests {
     fn read(text: &str) -> Result<Config, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        Config::read(file.path()).map_err(|error| {
-            let source = std::error::Error::source(&error).map(ToString::to_string);
-            format!("{error} {}", source.unwrap_or_default())
-        })
+        Config::read(file.path()).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -177,7 +127,7 @@ mod tests {
             ("resource = []", "must be 1 to 64"),
             (
                 "[[resource]]\nname = 'gpu'",
-                "name `gpu`: not an extended resource",
+                "resource `gpu` is not of the form domain/name",
             ),
             (
                 "[[resource]]\nname = 'kubernetes.io/gpu'",
@@ -191,7 +141,10 @@ mod tests {
                 "[[resource]]\nname = 'a.b/c'\nweight = 0",
                 "weight of a.b/c: must be at least 1",
             ),
-            ("[[resource]]\nname = 'a.b/c'\nweigth = 1", "line 3"),
+            (
+                "[[resource]]\nname = 'a.b/c'\nweigth = 1",
+                ":3: unknown key `weigth`, did you mean `weight`?",
+            ),
             (
                 "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 0",
                 "units_per_device must not be 0",

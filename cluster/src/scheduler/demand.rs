@@ -1,7 +1,7 @@
 //! How many units of a resource a pod takes, as kube-scheduler counts, and in which
 //! portions the kubelet allocates them.
 
-use crate::quantity::{self, QuantityError};
+use crate::quantity;
 
 use super::objects::{Container, Pod};
 
@@ -16,8 +16,8 @@ pub struct Demand {
 
 /// The demand of a pod. Init containers run one after the other before the others
 /// start, and the kubelet allocates their devices again to the containers that follow;
-/// a sidecar keeps its devices.
-pub fn demand(pod: &Pod, resource: &str) -> Result<Demand, QuantityError> {
+/// a sidecar keeps its devices. `None`: a quantity is not one that a device can have.
+pub fn demand(pod: &Pod, resource: &str) -> Option<Demand> {
     let mut lasting = Vec::new();
     // Those of the time before the containers start at which most units are held.
     let mut peak: Vec<u64> = Vec::new();
@@ -34,16 +34,13 @@ pub fn demand(pod: &Pod, resource: &str) -> Result<Demand, QuantityError> {
     for container in &pod.spec.containers {
         lasting.push(asked(container, resource)?);
     }
-    let overhead = match pod.spec.overhead.get(resource) {
-        Some(text) => quantity::units(text)?,
-        None => 0,
-    };
+    let overhead = units(pod.spec.overhead.get(resource))?;
     let mut claims = match sum(&peak) > sum(&lasting) {
         false => lasting,
         true => peak,
     };
     claims.retain(|units| *units > 0);
-    Ok(Demand {
+    Some(Demand {
         units: sum(&claims).saturating_add(overhead),
         claims,
     })
@@ -55,11 +52,14 @@ fn sum(units: &[u64]) -> u64 {
 }
 
 /// The API server copies limits of extended resources to requests.
-fn asked(container: &Container, resource: &str) -> Result<u64, QuantityError> {
+fn asked(container: &Container, resource: &str) -> Option<u64> {
     let resources = &container.resources;
     let text = resources.requests.get(resource);
-    text.or_else(|| resources.limits.get(resource))
-        .map_or(Ok(0), |text| quantity::units(text))
+    units(text.or_else(|| resources.limits.get(resource)))
+}
+
+fn units(text: Option<&String>) -> Option<u64> {
+    text.map_or(Some(0), |text| quantity::units(text))
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
         json!({"restartPolicy": policy, "resources": {"requests": {"v.com/gpu": units}, "limits": null}})
     }
 
-    fn of(init: &[(&str, bool)], containers: &[&str]) -> Result<Demand, QuantityError> {
+    fn of(init: &[(&str, bool)], containers: &[&str]) -> Option<Demand> {
         let init: Vec<Value> = init
             .iter()
             .map(|(units, sidecar)| container(units, *sidecar))
@@ -131,15 +131,9 @@ mod tests {
 
     #[test]
     fn quantities_that_no_device_has_are_errors() {
-        assert_eq!(of(&[], &["-1"]), Err(QuantityError::Negative));
-        assert_eq!(
-            of(&[("1500m", false)], &["1"]),
-            Err(QuantityError::Fractional)
-        );
-        assert_eq!(
-            of(&[], &["10000000000G"]).map(|d| d.units),
-            Err(QuantityError::TooLarge)
-        );
+        assert_eq!(of(&[], &["-1"]), None);
+        assert_eq!(of(&[("1500m", false)], &["1"]), None);
+        assert_eq!(of(&[], &["10000000000G"]), None);
     }
 
     #[test]
@@ -147,6 +141,6 @@ mod tests {
         let pod = json!({"metadata": null, "spec": {"containers": null, "initContainers": null,
             "overhead": null, "new": 1}, "status": null});
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        assert_eq!(demand(&pod, "v.com/gpu"), Ok(Demand::default()));
+        assert_eq!(demand(&pod, "v.com/gpu"), Some(Demand::default()));
     }
 }

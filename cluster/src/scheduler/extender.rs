@@ -9,7 +9,7 @@ use http_server::{Answer, Limits, Method, Site, StatusCode, json, text};
 use super::config::Config;
 use super::metrics::Metrics;
 use super::view::{Asks, View};
-use super::wire::{Arguments, Refused, filter_answer, prioritize_answer};
+use super::wire::{Arguments, HostPriority, Refused, filter_answer};
 
 /// The longest body of a request, in bytes: 5,000 nodes as whole objects.
 pub const MAX_BODY: usize = 32 << 20;
@@ -31,7 +31,6 @@ pub struct Extender {
 }
 
 impl Extender {
-    /// An extender without nodes and pods.
     pub fn new(config: Config) -> Arc<Self> {
         let config = Arc::new(config);
         Arc::new(Self {
@@ -96,15 +95,11 @@ impl Extender {
 
     /// Which nodes have room for a pod. Changes nothing.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
-        let Arguments {
-            spelling,
-            pod,
-            mut nodes,
-        } = Arguments::read(body)?;
+        let Arguments { pod, mut nodes } = Arguments::read(body)?;
         let mut refused = Refused::new();
         let view = self.view();
         // A pod that cannot be counted is the kubelet's to refuse.
-        if let (Ok(asks), true) = (Asks::of(&pod, &self.config), view.is_complete()) {
+        if let (Some(asks), true) = (Asks::of(&pod, &self.config), view.is_complete()) {
             for name in nodes.names() {
                 if let Some(reason) = view.refusal(&asks, name) {
                     refused.insert(name.to_owned(), reason);
@@ -114,25 +109,21 @@ impl Extender {
         drop(view);
         self.metrics.refused_nodes.inc_by(refused.len() as u64);
         nodes.retain(|name| !refused.contains_key(name));
-        filter_answer(spelling, &nodes, refused)
+        filter_answer(&nodes, &refused)
     }
 
     /// The score of each node for a pod.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
-        let Arguments {
-            spelling,
-            pod,
-            nodes,
-        } = Arguments::read(body)?;
+        let Arguments { pod, nodes } = Arguments::read(body)?;
         let asks = Asks::of(&pod, &self.config).unwrap_or_default();
         let view = self.view();
         let known = view.is_complete() && !asks.is_empty();
-        let score = |name| {
-            let score = if known { view.score(&asks, name) } else { 0 };
-            (name, score)
+        let priority = |host| HostPriority {
+            host,
+            score: if known { view.score(&asks, host) } else { 0 },
         };
-        let scores: Vec<(&str, u8)> = nodes.names().into_iter().map(score).collect();
+        let priorities: Vec<_> = nodes.names().into_iter().map(priority).collect();
         drop(view);
-        prioritize_answer(spelling, &scores)
+        serde_json::to_vec(&priorities)
     }
 }

@@ -1,18 +1,18 @@
 //! The parts of pods and nodes that the extender reads. Everything else in them is
 //! ignored, so that newer versions of the API server work too.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::ClusterResourceScope;
 use serde::{Deserialize, Deserializer};
 
 /// Resource names and quantities.
 pub type Amounts = BTreeMap<String, String>;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Resource, Deserialize)]
+#[resource(inherit = v1::Pod)]
 #[serde(default)]
 pub struct Pod {
     #[serde(deserialize_with = "identity")]
@@ -64,7 +64,8 @@ pub struct PodStatus {
     pub phase: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Resource, Deserialize)]
+#[resource(inherit = v1::Node)]
 #[serde(default)]
 pub struct Node {
     #[serde(deserialize_with = "identity")]
@@ -116,40 +117,3 @@ impl Pod {
         matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
     }
 }
-
-macro_rules! core_resource {
-    ($type:ty, $kind:literal, $plural:literal) => {
-        impl Resource for $type {
-            type DynamicType = ();
-            // Both are listed across namespaces, which needs no scope.
-            type Scope = ClusterResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $kind.into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                "".into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-core_resource!(Pod, "Pod", "pods");
-core_resource!(Node, "Node", "nodes");

@@ -67,7 +67,6 @@ struct Run {
 }
 
 impl Cli {
-    /// Runs the command of the command line.
     pub fn run(self) -> anyhow::Result<()> {
         let Command::Run(run) = self.command;
         run.log.start();

@@ -8,13 +8,12 @@ use super::demand::demand;
 use super::objects;
 use super::room::least_devices;
 use super::score::{Load, score};
-use crate::quantity::{self, QuantityError};
+use crate::quantity;
 
 /// A pod's requests for the configured resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asks(Box<[Ask]>);
 
-/// A pod's request for one resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ask {
     /// The resource's index in the configuration.
@@ -35,7 +34,6 @@ pub struct PlacedPod {
 struct Node {
     /// One for each configured resource.
     resources: Box<[NodeResource]>,
-    /// How many pods are on it.
     pods: usize,
     /// A pod may be seen before its node, and after it.
     listed: bool,
@@ -59,7 +57,6 @@ struct Devices {
     units: u64,
 }
 
-/// The known state of the cluster.
 #[derive(Debug)]
 pub struct View {
     config: Arc<Config>,
@@ -70,10 +67,11 @@ pub struct View {
 }
 
 impl Asks {
-    pub fn of(pod: &objects::Pod, config: &Config) -> Result<Self, QuantityError> {
+    /// `None`: a quantity is not one that a device can have.
+    pub fn of(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut asks = Vec::new();
         for (resource, configured) in config.resources.iter().enumerate() {
-            let demand = demand(pod, &configured.name)?;
+            let demand = demand(pod, configured.name.as_str())?;
             if demand.units > 0 {
                 asks.push(Ask {
                     resource,
@@ -82,7 +80,7 @@ impl Asks {
                 });
             }
         }
-        Ok(Self(asks.into()))
+        Some(Self(asks.into()))
     }
 
     /// Whether it requests none of the configured resources.
@@ -178,7 +176,7 @@ impl View {
         for (resource, known) in config.resources.iter().zip(&mut node.resources) {
             // What is no number of devices counts as none.
             let amount = |amounts: &objects::Amounts| {
-                let text = amounts.get(&resource.name);
+                let text = amounts.get(resource.name.as_str());
                 text.map_or(0, |text| quantity::units(text).unwrap_or(0))
             };
             known.allocatable = amount(&object.status.allocatable);

@@ -1,6 +1,6 @@
-//! The messages between kube-scheduler and an extender, in both spellings: today's
-//! types have no JSON tags, so that names are those of Go's fields; before 1.18 they
-//! had tags in lower case.
+//! The messages between kube-scheduler and an extender. Today's types have no JSON tags, so
+//! that names are those of Go's fields; before 1.18 they had tags in lower case, which Go
+//! reads in any case.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,9 @@ const MAX_NODES: usize = 100_000;
 /// The longest pod, in bytes: more than the API server accepts.
 const MAX_POD: usize = 4 << 20;
 
-/// How names are spelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Spelling {
-    /// `NodeNames`.
-    Go,
-    /// `nodenames`.
-    Tagged,
-}
-
 /// The arguments of filter and prioritize.
 #[derive(Debug)]
 pub struct Arguments<'a> {
-    /// The spelling of the request, which the answer uses too.
-    pub spelling: Spelling,
     pub pod: Pod,
     pub nodes: Candidates<'a>,
 }
@@ -46,18 +35,12 @@ pub enum Candidates<'a> {
 
 #[derive(Deserialize)]
 struct ExtenderArgs<'a> {
-    #[serde(rename = "Pod", borrow, default)]
+    #[serde(rename = "Pod", alias = "pod", borrow, default)]
     pod: Option<&'a RawValue>,
-    #[serde(rename = "Nodes", borrow, default)]
+    #[serde(rename = "Nodes", alias = "nodes", borrow, default)]
     nodes: Option<NodeList<'a>>,
-    #[serde(rename = "NodeNames", borrow, default)]
+    #[serde(rename = "NodeNames", alias = "nodenames", borrow, default)]
     names: Option<List<Text<'a>, MAX_NODES>>,
-    #[serde(rename = "pod", borrow, default)]
-    tagged_pod: Option<&'a RawValue>,
-    #[serde(rename = "nodes", borrow, default)]
-    tagged_nodes: Option<NodeList<'a>>,
-    #[serde(rename = "nodenames", borrow, default)]
-    tagged_names: Option<List<Text<'a>, MAX_NODES>>,
 }
 
 #[derive(Deserialize)]
@@ -82,13 +65,7 @@ struct Metadata {
 impl<'a> Arguments<'a> {
     pub fn read(body: &'a [u8]) -> serde_json::Result<Self> {
         let request: ExtenderArgs<'a> = serde_json::from_slice(body)?;
-        let spelling = match &request.pod {
-            None if request.tagged_pod.is_some() => Spelling::Tagged,
-            _ => Spelling::Go,
-        };
-        let names = request.names.or(request.tagged_names);
-        let nodes = request.nodes.or(request.tagged_nodes);
-        let nodes = match (names, nodes) {
+        let nodes = match (request.names, request.nodes) {
             (Some(names), _) => Candidates::Names(names.0),
             (None, Some(list)) => {
                 let items = list.items.unwrap_or_default().0.into_iter();
@@ -100,15 +77,13 @@ impl<'a> Arguments<'a> {
             }
             (None, None) => Candidates::None,
         };
-        let pod = request.pod.or(request.tagged_pod);
-        let pod = pod.map_or("null", RawValue::get);
+        let pod = request.pod.map_or("null", RawValue::get);
         if pod.len() > MAX_POD {
             let reason = format!("the pod is longer than {MAX_POD} bytes");
             return Err(serde_json::Error::custom(reason));
         }
         let pod: Option<Pod> = serde_json::from_str(pod)?;
         Ok(Self {
-            spelling,
             pod: pod.unwrap_or_default(),
             nodes,
         })
@@ -139,35 +114,23 @@ pub type Refused = BTreeMap<String, String>;
 
 /// The answer to filter. kube-scheduler sends only nodes that passed its own filters,
 /// and does not call again when it searches for pods to preempt: preempting a pod would
-/// not help, which the second map reports.
-pub fn filter_answer(
-    spelling: Spelling,
-    passed: &Candidates<'_>,
-    refused: Refused,
-) -> serde_json::Result<Vec<u8>> {
-    let names = match passed {
-        Candidates::Names(names) => Some(&names[..]),
-        _ => None,
+/// not help, which the second map reports. It takes precedence; old versions know only the
+/// first.
+pub fn filter_answer(passed: &Candidates<'_>, refused: &Refused) -> serde_json::Result<Vec<u8>> {
+    let (names, objects) = match passed {
+        Candidates::Names(names) => (Some(&names[..]), None),
+        Candidates::Objects(objects) => (None, Some(objects)),
+        Candidates::None => (None, None),
     };
-    let items = match passed {
-        Candidates::Objects(objects) => Some(objects.iter().map(|(_, raw)| *raw).collect()),
-        _ => None,
-    };
-    let nodes = items.map(|items| Items { items });
-    match spelling {
-        Spelling::Go => serde_json::to_vec(&GoAnswer {
-            nodes,
-            names,
-            preemptable: (),
-            refused,
-            error: "",
+    serde_json::to_vec(&FilterResult {
+        nodes: objects.map(|objects| Items {
+            items: objects.iter().map(|(_, raw)| *raw).collect(),
         }),
-        Spelling::Tagged => serde_json::to_vec(&TaggedAnswer {
-            nodes,
-            names,
-            refused,
-        }),
-    }
+        node_names: names,
+        failed_nodes: refused,
+        failed_and_unresolvable_nodes: refused,
+        error: "",
+    })
 }
 
 #[derive(Serialize)]
@@ -176,50 +139,19 @@ struct Items<'a> {
 }
 
 #[derive(Serialize)]
-struct GoAnswer<'a> {
-    #[serde(rename = "Nodes")]
+#[serde(rename_all = "PascalCase")]
+struct FilterResult<'a> {
     nodes: Option<Items<'a>>,
-    #[serde(rename = "NodeNames")]
-    names: Option<&'a [Text<'a>]>,
-    #[serde(rename = "FailedNodes")]
-    preemptable: (),
-    #[serde(rename = "FailedAndUnresolvableNodes")]
-    refused: Refused,
-    #[serde(rename = "Error")]
+    node_names: Option<&'a [Text<'a>]>,
+    failed_nodes: &'a Refused,
+    failed_and_unresolvable_nodes: &'a Refused,
     error: &'a str,
 }
 
+/// A node's score, in the answer to prioritize.
 #[derive(Serialize)]
-struct TaggedAnswer<'a> {
-    #[serde(rename = "nodes", skip_serializing_if = "Option::is_none")]
-    nodes: Option<Items<'a>>,
-    #[serde(rename = "nodenames", skip_serializing_if = "Option::is_none")]
-    names: Option<&'a [Text<'a>]>,
-    #[serde(rename = "failedNodes", skip_serializing_if = "BTreeMap::is_empty")]
-    refused: Refused,
-}
-
-pub fn prioritize_answer(spelling: Spelling, scores: &[(&str, u8)]) -> serde_json::Result<Vec<u8>> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "PascalCase")]
-    struct Go<'a> {
-        host: &'a str,
-        score: u8,
-    }
-    #[derive(Serialize)]
-    struct Tagged<'a> {
-        host: &'a str,
-        score: u8,
-    }
-    let scores = scores.iter().copied();
-    match spelling {
-        Spelling::Go => {
-            let list: Vec<_> = scores.map(|(host, score)| Go { host, score }).collect();
-            serde_json::to_vec(&list)
-        }
-        Spelling::Tagged => {
-            let list: Vec<_> = scores.map(|(host, score)| Tagged { host, score }).collect();
-            serde_json::to_vec(&list)
-        }
-    }
+#[serde(rename_all = "PascalCase")]
+pub struct HostPriority<'a> {
+    pub host: &'a str,
+    pub score: u8,
 }

@@ -3,17 +3,15 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use json_patch::Patch;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 pub const API_VERSION: &str = "admission.k8s.io/v1";
-
-const KIND: &str = "AdmissionReview";
 
 /// The longest warning, in bytes: the API server may cut longer ones.
 const MAX_WARNING: usize = 120;
 
-/// The API server's request for a review.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionReview<'a> {
@@ -22,7 +20,6 @@ pub struct AdmissionReview<'a> {
     pub request: AdmissionRequest<'a>,
 }
 
-/// A request to admit an object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRequest<'a> {
@@ -44,79 +41,26 @@ pub struct GroupResource {
     pub resource: String,
 }
 
-/// The response to the API server.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Answer {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response {
-    uid: String,
-    allowed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
-    // Both or neither.
-    #[serde(flatten)]
-    patch: Option<EncodedPatch>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Status {
-    code: u16,
-    message: String,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EncodedPatch {
-    patch_type: &'static str,
-    patch: String,
-}
-
-impl Answer {
-    /// The object is admitted, with these changes.
-    pub fn admit(uid: String, patch: &Patch, warnings: Vec<String>) -> serde_json::Result<Self> {
-        let patch = match patch.0.is_empty() {
-            true => None,
-            false => Some(EncodedPatch {
-                patch_type: "JSONPatch",
-                patch: STANDARD.encode(serde_json::to_vec(patch)?),
-            }),
-        };
-        let warnings = warnings.into_iter().map(cut).collect();
-        Ok(Self::of(Response {
-            uid,
-            allowed: true,
-            status: None,
-            patch,
-            warnings,
-        }))
+/// The answer that admits an object, with these changes.
+pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
+    let mut response = json!({"uid": uid, "allowed": true});
+    if !patch.0.is_empty() {
+        response["patchType"] = "JSONPatch".into();
+        response["patch"] = STANDARD.encode(patch.to_string()).into();
     }
-
-    pub fn deny(uid: String, code: u16, message: String) -> Self {
-        Self::of(Response {
-            uid,
-            allowed: false,
-            status: Some(Status { code, message }),
-            patch: None,
-            warnings: Vec::new(),
-        })
+    if !warnings.is_empty() {
+        response["warnings"] = warnings.into_iter().map(cut).collect();
     }
+    answer(response)
+}
 
-    fn of(response: Response) -> Self {
-        Self {
-            api_version: API_VERSION,
-            kind: KIND,
-            response,
-        }
-    }
+pub fn deny(uid: &str, code: u16, message: &str) -> Value {
+    let status = json!({"code": code, "message": message});
+    answer(json!({"uid": uid, "allowed": false, "status": status}))
+}
+
+fn answer(response: Value) -> Value {
+    json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 }
 
 fn cut(mut warning: String) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::{Context, bail, ensure};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation};
 use serde_json::value::RawValue;
@@ -11,7 +12,6 @@ use device_class::name::excerpt;
 
 use super::api::{FUNCTION_VARIABLE, PREFIX, REGION_VARIABLE};
 use super::mappings::{Mapping, Namespace};
-use super::mutate::DenialReason;
 use super::names::{self, Mode};
 use super::pod::{Amounts, Container};
 use crate::json::Text;
@@ -19,7 +19,7 @@ use crate::quantity;
 
 /// The maximum number of units of mapped resources of a container: each may need two
 /// variables.
-pub(super) const MAX_UNITS: u64 = 64;
+const MAX_UNITS: u64 = 64;
 
 /// A container of a pod, and the path to it.
 pub(super) struct Mutated<'a> {
@@ -27,7 +27,6 @@ pub(super) struct Mutated<'a> {
     pub(super) path: PointerBuf,
 }
 
-/// What a container requests.
 struct Asked {
     /// What each friendly name represents, and how many units, ordered by name.
     friendly: BTreeMap<String, (Mapping, u64)>,
@@ -36,24 +35,26 @@ struct Asked {
 
 impl Mutated<'_> {
     /// The operations that map its names; there may be none.
-    pub(super) fn operations(
-        &self,
-        namespace: &Namespace,
-    ) -> Result<Vec<PatchOperation>, DenialReason> {
+    ///
+    /// # Errors
+    /// The container is refused. Some messages are those of the vendor's webhook.
+    pub(super) fn operations(&self, namespace: &Namespace) -> anyhow::Result<Vec<PatchOperation>> {
         let asked = self.asked(namespace)?;
         if asked.friendly.is_empty() {
             // After the first pass the friendly names are gone, and the variables are
             // ours.
             return Ok(Vec::new());
         }
-        if asked.modes.len() > 1 {
-            return Err(DenialReason::MixedModes);
-        }
+        ensure!(
+            asked.modes.len() == 1,
+            "container cannot be scheduled as it requires resources operated in different modes"
+        );
         let units = asked.friendly.values().map(|(_, units)| *units);
         let units = units.fold(0_u64, u64::saturating_add);
-        if units > MAX_UNITS {
-            return Err(DenialReason::TooMany(units));
-        }
+        ensure!(
+            units <= MAX_UNITS,
+            "{units} units of FPGA resources are requested, but at most {MAX_UNITS} can be mapped"
+        );
         let mut operations = Vec::new();
         for section in ["limits", "requests"] {
             operations.extend(self.resources(section, &asked)?);
@@ -62,7 +63,7 @@ impl Mutated<'_> {
         Ok(operations)
     }
 
-    fn asked(&self, namespace: &Namespace) -> Result<Asked, DenialReason> {
+    fn asked(&self, namespace: &Namespace) -> anyhow::Result<Asked> {
         let sections = ["limits", "requests"].map(|one| self.container.amounts(one));
         let [limits, requests] = sections;
         let keys = sections.into_iter().flatten();
@@ -86,7 +87,11 @@ impl Mutated<'_> {
             // Requests that are missing get the limits' values.
             let Some(units) = limit.filter(|limit| request.is_none_or(|other| other == *limit))
             else {
-                return Err(DenialReason::Overcommitted(excerpt(name)));
+                bail!(
+                    "'limits' and 'requests' for \"{PREFIX}{}\" must be equal as extended resources \
+                     cannot be overcommitted",
+                    excerpt(name)
+                );
             };
             asked.modes.insert(mapping.mode);
             asked.friendly.insert(key.0.to_string(), (mapping, units));
@@ -95,7 +100,7 @@ impl Mutated<'_> {
     }
 
     /// Replaces the names in limits or requests.
-    fn resources(&self, section: &str, asked: &Asked) -> Result<Vec<PatchOperation>, DenialReason> {
+    fn resources(&self, section: &str, asked: &Asked) -> anyhow::Result<Vec<PatchOperation>> {
         let Some(amounts) = self.container.amounts(section) else {
             return Ok(Vec::new());
         };
@@ -129,7 +134,7 @@ impl Mutated<'_> {
 
     /// Adds the variables that name regions and functions, one pair for each unit. They
     /// come after the container's own, whose order is kept.
-    fn variables(&self, asked: &Asked) -> Result<Vec<PatchOperation>, DenialReason> {
+    fn variables(&self, asked: &Asked) -> anyhow::Result<Vec<PatchOperation>> {
         let programs = asked.friendly.values().filter_map(|(mapping, units)| {
             let program = mapping.program.as_ref()?;
             Some((0..*units).map(move |_| program))
@@ -140,7 +145,11 @@ impl Mutated<'_> {
         }
         let present = self.container.env.as_ref();
         if let Some(name) = present.and_then(|present| present.reserved.as_ref()) {
-            return Err(DenialReason::OwnVariable(excerpt(&name.0)));
+            bail!(
+                "variable {} is set, but {REGION_VARIABLE}* and {FUNCTION_VARIABLE}* are set by the \
+                 webhook for the requested resources: remove it",
+                excerpt(&name.0)
+            );
         }
         let add = |last: &[&str], value: Value| {
             let mut path = self.path.clone();
@@ -171,8 +180,11 @@ fn text(name: &str) -> Text<'_> {
 }
 
 /// A quantity, which may be written as a number.
-fn units(name: &str, value: &RawValue) -> Result<u64, DenialReason> {
+fn units(name: &str, value: &RawValue) -> anyhow::Result<u64> {
     let written = serde_json::from_str::<Text<'_>>(value.get());
     let written = written.map_or_else(|_| value.get().to_owned(), |text| text.0.into_owned());
-    quantity::units(&written).map_err(|_| DenialReason::NotWhole(excerpt(name)))
+    quantity::units(&written).with_context(|| {
+        let name = excerpt(name);
+        format!("resource quantity isn't of integral type for \"{PREFIX}{name}\"")
+    })
 }

@@ -60,7 +60,6 @@ struct Run {
 }
 
 impl Cli {
-    /// Runs the command of the command line.
     pub fn run(self) -> anyhow::Result<()> {
         match self.command {
             Command::Crds => Ok(command_line::print(&definitions_yaml()?)?),

@@ -4,8 +4,10 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use device_class::name::excerpt;
 use http_server::{Limits, Method, Site, StatusCode, json, text};
+use json_patch::Patch;
+use serde_json::Value;
 
-use super::admission::{API_VERSION, AdmissionRequest, AdmissionReview, Answer};
+use super::admission::{API_VERSION, AdmissionRequest, AdmissionReview, admit, deny};
 use super::mappings::Mappings;
 use super::metrics::Metrics;
 use super::mutate::mutate;
@@ -63,20 +65,17 @@ impl Reviewer {
             if method != Method::POST {
                 return text(StatusCode::METHOD_NOT_ALLOWED, "use POST\n");
             }
-            let answer = reviewer
-                .review(body)
-                .and_then(|answer| serde_json::to_vec(&answer).map_err(|error| error.to_string()));
-            answer.map_or_else(
-                |reason| {
+            match reviewer.review(body) {
+                Ok(answer) => json(answer.to_string().into()),
+                Err(reason) => {
                     reviewer.count("invalid");
                     text(StatusCode::BAD_REQUEST, format!("{reason}\n"))
-                },
-                json,
-            )
+                }
+            }
         }
     }
 
-    pub fn review(&self, body: &[u8]) -> Result<Answer, String> {
+    pub fn review(&self, body: &[u8]) -> Result<Value, String> {
         let asked: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;
         if asked.api_version != API_VERSION {
@@ -93,14 +92,14 @@ impl Reviewer {
         };
         let Some(pod) = pod.filter(Pod::asks) else {
             self.count("unchanged");
-            return admit(request.uid, &json_patch::Patch::default(), Vec::new());
+            return Ok(admit(&request.uid, &Patch::default(), Vec::new()));
         };
         let mappings = self.mappings();
         if !mappings.are_complete() {
             self.count("denied");
             let message = "the webhook has not listed AcceleratorFunctions and FpgaRegions yet: \
                            it cannot reach the API server, or has no right to list them";
-            return Ok(Answer::deny(request.uid, 503, message.to_owned()));
+            return Ok(deny(&request.uid, 503, message));
         }
         let namespace = mappings.namespace(&request.namespace);
         drop(mappings);
@@ -109,12 +108,12 @@ impl Reviewer {
                 self.count("denied");
                 let message = format!("{denial} (namespace {})", excerpt(&request.namespace));
                 tracing::info!("denied: {message}");
-                Ok(Answer::deny(request.uid, 403, message))
+                Ok(deny(&request.uid, 403, &message))
             }
             Ok(mutation) => {
                 let changed = !mutation.patch.0.is_empty();
                 self.count(if changed { "mapped" } else { "unchanged" });
-                admit(request.uid, &mutation.patch, mutation.warnings)
+                Ok(admit(&request.uid, &mutation.patch, mutation.warnings))
             }
         }
     }
@@ -123,10 +122,6 @@ impl Reviewer {
         let reviews = &self.metrics.reviews;
         reviews.get_or_create(&[("result", result)]).inc();
     }
-}
-
-fn admit(uid: String, patch: &json_patch::Patch, warnings: Vec<String>) -> Result<Answer, String> {
-    Answer::admit(uid, patch, warnings).map_err(|error| error.to_string())
 }
 
 fn is_new_pod(request: &AdmissionRequest<'_>) -> bool {

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use cluster::webhook::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use cluster::webhook::mappings::{Kind, Mappings, Namespace, Object};
-use cluster::webhook::mutate::{self, Denial, Mutation};
+use cluster::webhook::mutate::{self, Mutation};
 use serde_json::{Map, Value, json};
 
 pub(crate) const DCP10: &str = "ce48969398f05f33946d560708be108a";
@@ -74,7 +74,7 @@ pub(crate) fn namespace() -> Namespace {
 }
 
 /// The mutation of a pod that is written as JSON.
-pub(crate) fn mutate(pod: &Value, namespace: &Namespace) -> Result<Mutation, Denial> {
+pub(crate) fn mutate(pod: &Value, namespace: &Namespace) -> anyhow::Result<Mutation> {
     let text = pod.to_string();
     mutate::mutate(&serde_json::from_str(&text).unwrap(), namespace)
 }

@@ -51,7 +51,7 @@ fn names(config: &Config) -> Vec<String> {
     config
         .resources
         .iter()
-        .map(|resource| resource.name.clone())
+        .map(|resource| resource.name.to_string())
         .collect()
 }
 
