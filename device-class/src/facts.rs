@@ -71,9 +71,10 @@ impl Facts {
     pub fn absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.facts.iter();
-        let program = programs.find_map(|program| Some(program.command.first()?.to_string()))?;
-        let is_absent =
-            class.settings.facts && is_there(Path::new(&program)) && !is_there(&file(&class.name));
+        let program = programs.find_map(|program| Some(program.program.first()?.to_string()))?;
+        let is_absent = class.settings.uses_facts()
+            && is_there(Path::new(&program))
+            && !is_there(&file(&class.name));
         is_absent.then(|| {
             format!(
                 "there are no facts of {program}: run `boathook facts {}`",
@@ -89,7 +90,7 @@ impl Facts {
         host: &dyn HostView,
         warnings: &mut Vec<String>,
     ) -> Self {
-        if class.spec.facts.is_empty() || !class.settings.facts {
+        if class.spec.facts.is_empty() || !class.settings.uses_facts() {
             return Self::default();
         }
         let path = file(&class.name);

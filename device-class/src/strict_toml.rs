@@ -38,14 +38,32 @@ impl fmt::Display for FileError {
     }
 }
 
-/// A rule that several values of a file break together.
-pub trait BrokenRule: fmt::Display {
+/// A rule that a file breaks although each of its values is right.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct BrokenRule {
+    message: String,
     /// The text to search for in the file to find the line of the error.
-    fn culprit(&self) -> Option<&str>;
-
+    culprit: Option<String>,
     /// The table that it is in: its header, and which of several it is. Elsewhere
     /// the same text may be right.
-    fn table(&self) -> Option<(&str, usize)>;
+    table: Option<(&'static str, usize)>,
+}
+
+impl BrokenRule {
+    pub(crate) fn new<'c>(culprit: impl Into<Option<&'c str>>, message: impl Into<String>) -> Self {
+        BrokenRule {
+            message: message.into(),
+            culprit: culprit.into().map(str::to_owned),
+            table: None,
+        }
+    }
+
+    /// The same of one of several tables.
+    pub(crate) fn in_table(self, header: &'static str, number: usize) -> Self {
+        let table = Some((header, number));
+        BrokenRule { table, ..self }
+    }
 }
 
 impl FileError {
@@ -75,14 +93,14 @@ impl FileError {
     }
 
     /// A broken rule, with the file and the line of its culprit.
-    pub(crate) fn rule(layers: &[Layer<'_>], rule: &dyn BrokenRule) -> Self {
+    pub(crate) fn rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
         let in_table = |text: &str| {
-            let (header, number) = rule.table()?;
+            let (header, number) = rule.table?;
             let (begin, _) = text.match_indices(header).nth(number)?;
-            Some(begin + text[begin..].find(rule.culprit()?)?)
+            Some(begin + text[begin..].find(rule.culprit.as_deref()?)?)
         };
         // Inline tables have no header.
-        let anywhere = |text: &str| text.find(rule.culprit()?);
+        let anywhere = |text: &str| text.find(rule.culprit.as_deref()?);
         let find = |find: &dyn Fn(&str) -> Option<usize>| {
             let mut layers = layers.iter();
             layers.find_map(|layer| Some((layer, find(layer.text)?)))

@@ -136,8 +136,9 @@ fn run(
         Err(error) if error.is_absent() => return Ok(None),
         Err(error) => return Err(format!("cannot be run: {error}")),
     }
-    let ended = program_output::of(start(path, arguments), program.timeout, MAX_OUTPUT);
-    let seconds = program.timeout.as_secs();
+    let timeout = program.timeout.get();
+    let ended = program_output::of(start(path, arguments), timeout, MAX_OUTPUT);
+    let seconds = timeout.as_secs();
     match ended {
         Err(error) => Err(format!("cannot be run: {error}")),
         Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),

@@ -33,7 +33,7 @@ pub enum Origin {
         text: Text,
         /// Take the first group, or the whole match; without it the trimmed
         /// first line.
-        regex: Option<regex_lite::Regex>,
+        regex: Option<Pattern>,
     },
     /// The last component of where a symbolic link leads.
     Link {
@@ -70,6 +70,29 @@ pub enum Text {
     RealPath(Template),
     /// The first fact with this key.
     Fact(Template),
+}
+
+/// A regular expression.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Pattern(pub(crate) regex_lite::Regex);
+
+impl TryFrom<String> for Pattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let regex = regex_lite::Regex::new(&text);
+        regex
+            .map(Pattern)
+            .map_err(|error| format!("bad regex `{text}`: {error}"))
+    }
+}
+
+/// Whether it is the same text.
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
 }
 
 /// The content by which a path is chosen.
@@ -142,7 +165,7 @@ pub(super) struct RawAttributeSource {
     key: Option<Template>,
     /// The value is the first group of this regular expression, or the whole
     /// match if there is no group. Default: the trimmed first line.
-    regex: Option<String>,
+    regex: Option<Pattern>,
     /// A text composed of attributes that were read before, by template.
     value: Option<Template>,
     /// The first fact with this key, by template, of those that the programs of
@@ -247,13 +270,7 @@ impl RawAttributeSource {
             let link = self.link.take().ok_or(FORMS)?;
             return Ok(Origin::Link { name, link });
         };
-        let regex = match self.regex.take() {
-            None => None,
-            Some(text) => Some(
-                regex_lite::Regex::new(&text)
-                    .map_err(|error| format!("bad regex `{text}`: {error}"))?,
-            ),
-        };
+        let regex = self.regex.take();
         Ok(Origin::Text { name, text, regex })
     }
 }

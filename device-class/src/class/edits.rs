@@ -7,8 +7,7 @@ use serde::Deserialize;
 use super::image_libraries::ImageLibraries;
 use super::path_template::PathTemplate;
 #[cfg(test)]
-use super::short_form::TextOr;
-use super::short_form::short_or_table;
+use super::schema::TextOr;
 use super::{Directory, File, Library, LibraryNames, Node};
 use crate::name::CapabilityName;
 use crate::template::Template;
@@ -34,11 +33,11 @@ pub struct Edits {
     /// template.
     pub library_version: Option<Template>,
     /// Control nodes, such as `/dev/vendorctl`.
-    #[serde(default, deserialize_with = "short_or_table")]
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Node>>"))]
     pub nodes: Vec<Node>,
     /// Shared libraries, by soname.
-    #[serde(default, deserialize_with = "short_or_table")]
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Library>>"))]
     pub libraries: Vec<Library>,
     /// Additional libraries, by patterns for the names in the host's
@@ -51,15 +50,15 @@ pub struct Edits {
     #[serde(default)]
     pub image_libraries: Vec<ImageLibraries>,
     /// Executable files.
-    #[serde(default, deserialize_with = "short_or_table")]
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub binaries: Vec<File>,
     /// Other files.
-    #[serde(default, deserialize_with = "short_or_table")]
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub files: Vec<File>,
     /// Whole directories.
-    #[serde(default, deserialize_with = "short_or_table")]
+    #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
     /// Lists on the host with further files and directories: an absolute path

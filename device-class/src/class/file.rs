@@ -9,7 +9,11 @@ use crate::pattern::PathPattern;
 ///
 /// A single file. Short form: its path.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    rename = "text or table",
+    expecting = "a text or a table"
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "file"))]
 pub struct File {
@@ -47,7 +51,11 @@ pub enum FileKind {
 ///
 /// A whole directory. Short form: its path.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    rename = "text or table",
+    expecting = "a text or a table"
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "directory"))]
 pub struct Directory {

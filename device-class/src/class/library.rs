@@ -10,7 +10,11 @@ use crate::template::{Attributes, Template};
 /// A shared library. Short form: its soname. It is located by the ld.so.cache
 /// of the host or of the driver's root.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    rename = "text or table",
+    expecting = "a text or a table"
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library"))]
 pub struct Library {

@@ -23,7 +23,6 @@ mod request;
 mod schema;
 mod settings;
 mod sharing;
-mod short_form;
 mod validate;
 
 use crate::inserted;
@@ -33,7 +32,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 pub use allocate::{Allocate, Preference};
-pub use attribute::{AttributeSource, Expected, Origin, Text};
+pub use attribute::{AttributeSource, Expected, Origin, Pattern, Text};
 pub use claims::{Claimed, Claims};
 pub use condition::{Condition, Expectation};
 pub use edits::{Edits, ListedKind, Mask, TextFile};
@@ -53,14 +52,12 @@ pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
 pub use schema::JSON_SCHEMA;
-pub use settings::{DeviceFilter, PodPattern, Server, Settings};
+pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
-pub(crate) use short_form::short_or_table;
-pub use validate::ClassRuleError;
 
 use crate::name::{CapabilityName, ClassName, EnvName, ResourceName};
 use crate::pattern::PathPattern;
-use crate::strict_toml::{self, FileError, Layer};
+use crate::strict_toml::{self, BrokenRule, FileError, Layer};
 use crate::template::Template;
 
 /// One class of devices as a host has it: the whole class file with what config.toml
@@ -71,7 +68,7 @@ pub struct DeviceClass {
     pub name: ClassName,
     /// The content of the file, with the values that config.toml replaces.
     pub spec: ClassSpec,
-    pub settings: Settings,
+    pub settings: ClassConfig,
 }
 
 /// # Boathook device class
@@ -203,8 +200,8 @@ pub struct Source {
     #[serde(default)]
     pub require: Vec<Condition>,
     /// Nodes of this source's devices only.
-    #[serde(default, deserialize_with = "short_form::short_or_table")]
-    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
     /// Contents of masked directories that are visible with this source's
     /// devices only.
@@ -262,17 +259,17 @@ pub struct DeviceSpec {
     #[serde(default)]
     pub health: Vec<HealthCheck>,
     /// The device nodes: paths or tables.
-    #[serde(default, deserialize_with = "short_form::short_or_table")]
-    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Node>>"))]
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
     pub nodes: Vec<Node>,
     /// Files and sockets that a container gets with the device: paths or
     /// tables.
-    #[serde(default, deserialize_with = "short_form::short_or_table")]
-    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<File>>"))]
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<File>>"))]
     pub files: Vec<File>,
     /// Directories that a container gets with the device: paths or tables.
-    #[serde(default, deserialize_with = "short_form::short_or_table")]
-    #[cfg_attr(test, schemars(with = "Vec<short_form::TextOr<Directory>>"))]
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
     /// Files and directories of masked directories that a container with the
     /// device sees, by template.
@@ -345,7 +342,7 @@ impl DeviceClass {
     pub(crate) fn of_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
         validate::check(&spec).map_err(|error| FileError::rule(layers, &error))?;
-        let settings = Settings::default();
+        let settings = ClassConfig::default();
         Ok(DeviceClass {
             name,
             spec,
@@ -354,7 +351,7 @@ impl DeviceClass {
     }
 
     /// Checks the rules that concern several values.
-    pub(crate) fn check(&self) -> Result<(), ClassRuleError> {
+    pub(crate) fn check(&self) -> Result<(), BrokenRule> {
         validate::check(&self.spec)?;
         validate::check_filters(&self.spec, &self.settings)
     }

@@ -16,7 +16,11 @@ pub const DRIVERS: &str = "/proc/devices";
 /// A device node. Short form: its path. It keeps the host's owner and mode
 /// unless `mode` or `gid` is set.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    rename = "text or table",
+    expecting = "a text or a table"
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "node"))]
 pub struct Node {

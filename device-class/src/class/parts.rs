@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 use super::attribute::AttributeSource;
 use super::condition::Condition;
@@ -15,30 +15,6 @@ use crate::template::Template;
 
 /// The most counters of a device, its slots among them (Kubernetes, resource.k8s.io/v1).
 pub(crate) const MAX_COUNTERS: usize = 32;
-
-/// The time after which a program is killed. The kubelet waits 45 s for an answer.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A sort of parts that a device can have.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, try_from = "RawParts")]
-pub struct Parts {
-    pub each: Option<Template>,
-    pub profile: Template,
-    pub require: Vec<Condition>,
-    pub placements: Template,
-    pub slots: Template,
-    /// What it takes of the counters, and what the whole has of them.
-    pub takes: BTreeMap<String, Template>,
-    pub has: BTreeMap<String, Template>,
-    /// What is read for all placements, and then for each.
-    pub attributes: [Vec<AttributeSource>; 2],
-    pub found: FoundPart,
-    pub together: bool,
-    pub make: Vec<PartStep>,
-    pub remove: Vec<PartStep>,
-    pub timeout: Duration,
-}
 
 /// One step by which a part is made or removed.
 #[derive(Debug, Clone, Deserialize)]
@@ -88,53 +64,54 @@ pub struct FoundPart {
 /// it, and removes it when its room is needed for another claim. A device whose parts no table
 /// describes is not divided. Its programs run as root, without a shell, with an empty
 /// environment.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, remote = "Self")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "parts"))]
-pub(super) struct RawParts {
+pub struct Parts {
     /// The key of a fact, by template over the attributes of the whole. Each of its values is
     /// such a sort of its own, which has it as the attribute `each`.
-    each: Option<Template>,
+    pub each: Option<Template>,
     /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`,
     /// `_`. It and the next five by template over the attributes of the whole, and those of
     /// this table that do not depend on `placement`.
-    profile: Template,
+    pub profile: Template,
     /// Conditions on the attributes of the whole: which devices can have such parts.
     #[serde(default)]
-    require: Vec<Condition>,
+    pub require: Vec<Condition>,
     /// Where in the device such a part can be: the numbers of its first slots, with commas
     /// between them, or the first and last, such as `0-7`. At most one part is at a slot.
-    placements: Template,
+    pub placements: Template,
     /// How many slots it takes, from its placement on. Default 1.
-    slots: Option<Template>,
+    pub slots: Option<Template>,
     /// What else it takes of the device: a number for counters of `[counters]`. If the class
     /// has none, a device has what `has` says, or as much as the part that takes most.
     #[serde(default)]
-    takes: BTreeMap<String, Template>,
+    pub takes: BTreeMap<String, Template>,
     /// How much the whole has of a counter, in a class without `[counters]`.
     #[serde(default)]
-    has: BTreeMap<String, Template>,
+    pub has: BTreeMap<String, Template>,
     /// Further attributes for the templates of this table, which know those of the whole,
     /// `each`, `profile` and `placement`.
     #[serde(default)]
     attributes: Vec<AttributeSource>,
     /// Which of the devices with `part_of` it is when it has been made.
-    found: FoundPart,
+    pub found: FoundPart,
     /// The parts of this table are made all at once, by the steps of any of them, and removed
     /// at once. Other tables of the same devices exclude it, and must have this key as well.
     #[serde(default)]
-    together: bool,
+    pub together: bool,
     /// The steps that make it, one after another: programs, each with absolute path and
     /// arguments, by template; or tables with `file` and `write`. One with an empty argument
     /// or text is left out.
-    make: Vec<PartStep>,
+    pub make: Vec<PartStep>,
     /// The steps that remove it, also if it was made by half. Each is done, whatever became
     /// of the one before.
-    remove: Vec<PartStep>,
+    pub remove: Vec<PartStep>,
     /// The time after which a program is killed with all processes of its group, and a write
     /// is not waited for, in seconds. Default 30.
-    timeout: Option<Timeout>,
+    #[serde(default = "default_timeout")]
+    pub timeout: Timeout,
 }
 
 /// Why a part is not what it should be.
@@ -203,7 +180,49 @@ impl Parts {
     /// Those for all placements.
     pub(super) fn common_templates(&self) -> impl Iterator<Item = &Template> {
         let takes = self.takes.values().chain(self.has.values());
-        takes.chain([&self.profile, &self.placements, &self.slots])
+        let takes = takes.chain(&self.slots);
+        takes.chain([&self.profile, &self.placements])
+    }
+
+    /// The attributes that are read for all placements, and those that are read for each.
+    pub(crate) fn attributes(&self) -> (&[AttributeSource], &[AttributeSource]) {
+        let placement = AttributeName::of_part().into_iter().next_back();
+        let is_of_place = |source: &AttributeSource| {
+            source.templates().any(|template| {
+                let mut names = template.attributes();
+                names.any(|name| Some(name) == placement.as_ref())
+            })
+        };
+        let first = self.attributes.iter().position(is_of_place);
+        self.attributes
+            .split_at(first.unwrap_or(self.attributes.len()))
+    }
+
+    /// Checks what depends on no device; the rest is checked when there is one.
+    fn check(&self) -> Result<(), String> {
+        if is_fixed(&self.profile) {
+            profile(&self.profile.to_string())?;
+        }
+        if is_fixed(&self.placements) && self.slots.as_ref().is_none_or(is_fixed) {
+            let slots = self
+                .slots
+                .as_ref()
+                .map_or("1".to_owned(), Template::to_string);
+            places(&self.placements.to_string(), &slots)?;
+        }
+        let amounts = self.takes.iter().chain(&self.has);
+        for (name, amount) in amounts.filter(|(_, amount)| is_fixed(amount)) {
+            number(name, &amount.to_string())?;
+        }
+        for (key, steps) in [("make", &self.make), ("remove", &self.remove)] {
+            if steps.is_empty() || !steps.iter().all(PartStep::is_fit) {
+                return Err(format!(
+                    "`{key}` is a list of programs, each a list that begins with an absolute \
+                     path, or of tables with a `file` below /sys"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The programs that make and remove it.
@@ -228,62 +247,21 @@ impl PartStep {
     }
 }
 
+/// The kubelet waits 45 s for an answer.
+fn default_timeout() -> Timeout {
+    Timeout::of_seconds(30)
+}
+
 /// Whether a template is a text as it is.
 pub(super) fn is_fixed(template: &Template) -> bool {
     template.attributes().next().is_none()
 }
 
-impl TryFrom<RawParts> for Parts {
-    type Error = String;
-
-    fn try_from(raw: RawParts) -> Result<Self, String> {
-        let slots = match raw.slots {
-            Some(slots) => slots,
-            None => Template::try_from("1".to_owned()).map_err(|error| error.to_string())?,
-        };
-        // What depends on no device is checked here, the rest when there is one.
-        if is_fixed(&raw.profile) {
-            profile(&raw.profile.to_string())?;
-        }
-        if is_fixed(&raw.placements) && is_fixed(&slots) {
-            places(&raw.placements.to_string(), &slots.to_string())?;
-        }
-        let amounts = raw.takes.iter().chain(&raw.has);
-        for (name, amount) in amounts.filter(|(_, amount)| is_fixed(amount)) {
-            number(name, &amount.to_string())?;
-        }
-        for (key, steps) in [("make", &raw.make), ("remove", &raw.remove)] {
-            if steps.is_empty() || !steps.iter().all(PartStep::is_fit) {
-                return Err(format!(
-                    "`{key}` is a list of programs, each a list that begins with an absolute \
-                     path, or of tables with a `file` below /sys"
-                ));
-            }
-        }
-        let placement = AttributeName::of_part().into_iter().next_back();
-        let is_of_place = |source: &AttributeSource| {
-            source.templates().any(|template| {
-                let mut names = template.attributes();
-                names.any(|name| Some(name) == placement.as_ref())
-            })
-        };
-        let mut common = raw.attributes;
-        let first = common.iter().position(is_of_place);
-        let of_place = common.split_off(first.unwrap_or(common.len()));
-        Ok(Parts {
-            each: raw.each,
-            profile: raw.profile,
-            require: raw.require,
-            placements: raw.placements,
-            slots,
-            takes: raw.takes,
-            has: raw.has,
-            attributes: [common, of_place],
-            found: raw.found,
-            together: raw.together,
-            make: raw.make,
-            remove: raw.remove,
-            timeout: raw.timeout.map_or(TIMEOUT, Timeout::get),
-        })
+impl<'de> Deserialize<'de> for Parts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The derived function, by `remote`.
+        let parts = Self::deserialize(deserializer)?;
+        parts.check().map_err(D::Error::custom)?;
+        Ok(parts)
     }
 }

@@ -45,6 +45,10 @@ impl Timeout {
     pub fn get(self) -> Duration {
         self.0
     }
+
+    pub(super) const fn of_seconds(seconds: u64) -> Self {
+        Timeout(Duration::from_secs(seconds))
+    }
 }
 
 impl TryFrom<i64> for Timeout {

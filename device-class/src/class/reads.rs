@@ -31,8 +31,9 @@ impl ClassSpec {
         }
         for parts in &self.parts {
             paths.conditions(&parts.require);
-            let attributes = parts.attributes.iter();
-            attributes.for_each(|of| paths.attributes(of));
+            let (common, of_place) = parts.attributes();
+            paths.attributes(common);
+            paths.attributes(of_place);
         }
         paths.all(&self.device.numa);
         if let Some(Ends::Files { for_each, .. }) = self.device.links.as_ref().map(|l| &l.ends) {

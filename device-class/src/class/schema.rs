@@ -5,6 +5,16 @@
 /// boathook-device-class schema` regenerates the file.
 pub const JSON_SCHEMA: &str = include_str!("../../schema.json");
 
+/// An element of a list of tables that have a short form.
+#[cfg(test)]
+#[derive(schemars::JsonSchema)]
+#[schemars(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) enum TextOr<T> {
+    Text(String),
+    Table(T),
+}
+
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
@@ -17,10 +27,8 @@ mod tests {
 
     use super::super::attribute::RawAttributeSource;
     use super::super::condition::RawCondition;
-    use super::super::facts::RawFacts;
     use super::super::health::RawHealthCheck;
     use super::super::links::RawLinks;
-    use super::super::parts::RawParts;
     use crate::class::*;
     use crate::device::Access;
     use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName};
@@ -61,10 +69,9 @@ mod tests {
         WordName => String,
         AttributeSource => RawAttributeSource,
         Condition => RawCondition,
-        FactsProgram => RawFacts,
+        Pattern => String,
         HealthCheck => RawHealthCheck,
         Links => RawLinks,
-        Parts => RawParts,
         Version => One,
         ReplicaCount => Count,
         Timeout => Seconds,

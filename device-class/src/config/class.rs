@@ -1,118 +1,14 @@
 //! `[class.NAME]`: what differs on this host from a class file.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::Path;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-
 use super::Config;
-use crate::class::{
-    ClassSpec, Condition, DeviceClass, DeviceFilter, Directory, Node, NodeMode, PathTemplate,
-    PodPattern, Preference, ReplicaCount, Server, Settings, short_or_table,
-};
+use crate::class::{ClassConfig, ClassSpec, Condition, DeviceClass, Node, PathTemplate, Replicas};
 use crate::load::ClassSource;
-use crate::name::{AttributeName, CapabilityName, EnvName};
+use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::similar;
 use crate::strict_toml::FileError;
-use crate::template::Template;
-
-/// `[class.NAME]`: what differs on this host from the class file.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClassConfig {
-    /// Where the class's driver has its files, such as
-    /// `/run/vendor/driver` for a driver that runs in a container.
-    pub driver_root: Option<PathTemplate>,
-    /// Where the class's device nodes are, if not in /dev: a directory with a `dev`
-    /// in it. Containers get them under /dev.
-    pub dev_root: Option<PathTemplate>,
-    /// Directories with libraries that the loader's cache does not have, before those
-    /// of the class.
-    pub library_directories: Vec<PathTemplate>,
-    /// Whether the class is offered on this host.
-    pub enabled: Option<bool>,
-    /// Whether containers that run follow its devices, instead of what the class says.
-    pub follow: Option<bool>,
-    /// Whether programs in these containers are told, instead of what the class says.
-    pub announce: Option<bool>,
-    /// Whether the class's programs are run for facts, and these used. Default `true`.
-    pub facts: Option<bool>,
-    /// Whether what images require of the host is checked. Default `true`.
-    pub requirements: Option<bool>,
-    /// Which program offers the class on this host.
-    pub serve: Server,
-    /// Whether it runs the programs of the class's health checks.
-    pub health_programs: bool,
-    /// By attribute: further values for its `map`, which go before the class's.
-    pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
-    /// Further directories of the host that every container with the class gets,
-    /// such as the one in which a daemon of the driver has its sockets.
-    #[serde(deserialize_with = "short_or_table")]
-    pub directories: Vec<Directory>,
-    /// The mode of the class's nodes in containers, instead of the class's or the host's.
-    pub node_mode: Option<NodeMode>,
-    pub node_gid: Option<u32>,
-    /// How many containers may have a device at once, instead of the class file's number:
-    /// for all devices, or by resource.
-    pub replicas: Option<Replicas>,
-    /// The maximum number of shares of one container.
-    pub max_per_container: Option<ReplicaCount>,
-    /// Which devices the plugin recommends for one container.
-    pub placement: Option<Preference>,
-    /// Further variables of devices, or other values of the class's.
-    pub env: BTreeMap<EnvName, Template>,
-    /// The capabilities of a container that sets none, instead of the class's.
-    pub default_capabilities: Option<Vec<CapabilityName>>,
-    /// The resource, instead of the class's.
-    pub resource: Option<Template>,
-    /// The devices that there are, as far as this host's users are concerned.
-    pub only: Option<Vec<DeviceFilter>>,
-    /// The devices that there are not.
-    pub except: Vec<DeviceFilter>,
-    /// Capabilities that no container gets: a request that names one is refused.
-    pub forbid: BTreeSet<CapabilityName>,
-    /// Pods that get what they request of this class.
-    pub trusted_pods: Vec<PodPattern>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replicas {
-    /// Of each device.
-    All(ReplicaCount),
-    /// Of each device of these resources; others are not shared.
-    ByResource(BTreeMap<String, ReplicaCount>),
-}
-
-impl<'de> Deserialize<'de> for Replicas {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ReplicasVisitor)
-    }
-}
-
-/// Unlike an untagged enum, it says what is wrong with a number.
-struct ReplicasVisitor;
-
-impl<'de> Visitor<'de> for ReplicasVisitor {
-    type Value = Replicas;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of replicas, or a table of them by resource")
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Replicas, E> {
-        let count = ReplicaCount::try_from(number).map_err(E::custom)?;
-        Ok(Replicas::All(count))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Replicas, A::Error> {
-        let map = BTreeMap::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Replicas::ByResource(map))
-    }
-}
 
 impl Config {
     /// Reads a class, as this host has it.
@@ -133,7 +29,7 @@ impl Config {
             )
         };
         config.change(&mut class.spec).map_err(failed)?;
-        class.settings = config.settings();
+        class.settings = config.clone();
         let checked = class.check();
         checked.map_err(|error| failed(error.to_string()))?;
         config.take_out_forbidden(&mut class.spec).map_err(failed)?;
@@ -142,24 +38,6 @@ impl Config {
 }
 
 impl ClassConfig {
-    fn settings(&self) -> Settings {
-        Settings {
-            serve: self.serve,
-            facts: self.facts.unwrap_or(true),
-            health_programs: self.health_programs,
-            directories: self.directories.clone(),
-            only: self.only.clone(),
-            replicas: match &self.replicas {
-                Some(Replicas::ByResource(replicas)) => replicas.clone(),
-                _ => BTreeMap::new(),
-            },
-            except: self.except.clone(),
-            max_per_container: self.max_per_container.map(ReplicaCount::get),
-            forbidden: self.forbid.clone(),
-            trusted_pods: self.trusted_pods.clone(),
-        }
-    }
-
     fn change(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let sources = spec
             .discover

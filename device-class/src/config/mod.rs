@@ -16,7 +16,7 @@ use crate::name::ClassName;
 use crate::strict_toml::{self, FileError};
 use crate::{ownership, similar};
 
-pub use class::ClassConfig;
+pub use crate::class::ClassConfig;
 
 /// Where the configuration is unless an option names another file.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";

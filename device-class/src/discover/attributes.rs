@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{MAX_DEVICES, search};
-use crate::class::{AttributeSource, Expected, Origin, Text};
+use crate::class::{AttributeSource, Expected, Origin, Pattern, Text};
 use crate::facts::Facts;
 use crate::formula::{self, FormulaError};
 use crate::host::{HostView, MAX_ATTRIBUTE};
@@ -126,7 +126,7 @@ fn read_one(
             let (path, text) = read_text(text, base, known, facts, host)?;
             let value = match regex {
                 None => text.lines().next().unwrap_or_default().trim(),
-                Some(regex) => regex
+                Some(Pattern(regex)) => regex
                     .captures(&text)
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())

@@ -90,7 +90,7 @@ pub(super) fn from_candidate(
     };
     let id = spec.id.fill(attributes)?;
     let resource = class.spec.resource.fill(attributes)?;
-    let replicas = match class.settings.replicas.get(&resource) {
+    let replicas = match class.settings.replicas_of(&resource) {
         Some(count) => Some(count.get()),
         None => sharing::replicas(class.spec.sharing.as_ref(), attributes)?,
     };

@@ -36,7 +36,7 @@ pub fn fact_commands(
         (None, None) => vec![Attributes::new()],
     };
     let command = |known: Attributes| {
-        let texts = program.command.iter().map(|text| text.fill(&known));
+        let texts = program.program.iter().map(|text| text.fill(&known));
         // Of a fact with fewer words than the program needs, nothing can be asked.
         Some((texts.collect::<Result<_, _>>().ok()?, known))
     };

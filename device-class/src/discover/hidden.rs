@@ -1,11 +1,11 @@
 //! The devices that config.toml hides.
 
 use super::Device;
-use crate::class::{DeviceFilter, Settings};
+use crate::class::{ClassConfig, DeviceFilter};
 use crate::name::{canonical, excerpt};
 
 /// Whether the device does not exist as far as this host's users are concerned.
-pub(super) fn is_hidden(device: &Device, settings: &Settings) -> bool {
+pub(super) fn is_hidden(device: &Device, settings: &ClassConfig) -> bool {
     let fits = |filter: &DeviceFilter| fits(filter, device);
     let is_only = |only: &Vec<DeviceFilter>| only.iter().any(fits);
     !settings.only.as_ref().is_none_or(is_only) || settings.except.iter().any(fits)
@@ -13,7 +13,7 @@ pub(super) fn is_hidden(device: &Device, settings: &Settings) -> bool {
 
 /// The names in `only` and `except` that no device of this host has, as warnings. Where
 /// there are no devices of the class, nothing is known of them.
-pub(super) fn without_device(settings: &Settings, devices: &[Device]) -> Vec<String> {
+pub(super) fn without_device(settings: &ClassConfig, devices: &[Device]) -> Vec<String> {
     let only = settings
         .only
         .iter()

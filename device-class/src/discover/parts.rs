@@ -193,7 +193,7 @@ fn of_sort<'a>(
     facts: &Facts,
     host: &dyn HostView,
 ) -> Result<Vec<PossiblePart>, Whole> {
-    let [common, of_place] = &spec.attributes;
+    let (common, of_place) = spec.attributes();
     let known = attributes::read(common, None, known, facts, host)?;
     let profile = spec.profile.fill(&known)?;
     class::profile(&profile).map_err(Whole::Part)?;
@@ -204,7 +204,9 @@ fn of_sort<'a>(
     let amounts: BTreeMap<_, _> = spec.takes.iter().map(read).collect::<Result<_, Whole>>()?;
     let has_here: Vec<_> = spec.has.iter().map(read).collect::<Result<_, Whole>>()?;
     has.extend(has_here);
-    let (placements, slots) = (spec.placements.fill(&known)?, spec.slots.fill(&known)?);
+    let placements = spec.placements.fill(&known)?;
+    let slots = spec.slots.as_ref().map(|slots| slots.fill(&known));
+    let slots = slots.unwrap_or_else(|| Ok("1".to_owned()))?;
     let places = class::places(&placements, &slots).map_err(Whole::Part)?;
     let part = |slots: Range<u16>| {
         let mut known = known.clone();
@@ -226,7 +228,7 @@ fn of_sort<'a>(
             together: spec.together,
             make: steps(&spec.make, &known)?,
             remove: steps(&spec.remove, &known)?,
-            timeout: spec.timeout,
+            timeout: spec.timeout.get(),
         })
     };
     places.into_iter().map(part).collect()

@@ -45,6 +45,10 @@ impl From<toml::de::Error> for Error {
     }
 }
 
+/// The serde name of structs that have a short form: a text, which is the value of their first
+/// key.
+const TEXT_OR_TABLE: &str = "text or table";
+
 pub(super) struct Value<'de> {
     at: usize,
     value: DeValue<'de>,
@@ -63,6 +67,19 @@ impl<'de> Value<'de> {
             at: value.span().start,
             value: value.into_inner(),
         }
+    }
+
+    /// A table with this key, if the value is a text, which is that of the key.
+    fn with_main_key(self, main: &'static str) -> Self {
+        let Value { at, value } = self;
+        let value = match value {
+            DeValue::String(_) => {
+                let key = Spanned::new(at..at, DeString::from(main));
+                DeValue::Table(DeTable::from_iter([(key, Spanned::new(at..at, value))]))
+            }
+            other => other,
+        };
+        Value { at, value }
     }
 
     /// The error of a value that is of another kind than its type wants.
@@ -139,11 +156,15 @@ impl<'de> Deserializer<'de> for Value<'de> {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
-        _: &'static [&'static str],
+        name: &'static str,
+        keys: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.deserialize_map(visitor)
+        let table = match keys {
+            [main, ..] if name == TEXT_OR_TABLE => self.with_main_key(main),
+            _ => self,
+        };
+        table.deserialize_map(visitor)
     }
 
     /// By its name: none has more.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The format in `{name:format}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Plain,
     /// `03`: with zeros before it, up to this width.

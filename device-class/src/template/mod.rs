@@ -19,14 +19,14 @@ pub type Attributes = BTreeMap<AttributeName, String>;
 /// characters, `{name:016x}` a number in hexadecimal, `{name:lower}` in lower
 /// case, `{name:label}` as part of a resource's name, `{name:base64}`
 /// hexadecimal bytes as base64 for URLs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Template {
     text: String,
     parts: Vec<Part>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Text(String),
     Attribute { name: AttributeName, format: Format },

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use device_class::DeviceClass;
-use device_class::class::Preference;
+use device_class::class::{Preference, ReplicaCount};
 use device_class::config::Config;
 use device_class::discover::{self, Inventory, NodeForm, Presence};
 use device_class::host::{RealHost, RecordedHost};
@@ -174,7 +174,8 @@ fn variables_and_the_choice_of_devices_are_as_configured() {
                   env = { NVIDIA_VISIBLE_DEVICES = '{slot}' }";
     let class = adapted("nvidia-gpu", config).unwrap();
     assert_eq!(class.spec.allocate.placement, Preference::Spread);
-    assert_eq!(class.settings.max_per_container, Some(1));
+    let most = class.settings.max_per_container.map(ReplicaCount::get);
+    assert_eq!(most, Some(1));
     let capabilities = class.spec.request.default_capabilities.iter();
     let capabilities: Vec<_> = capabilities.map(|name| name.as_str()).collect();
     assert_eq!(capabilities, ["compute"]);

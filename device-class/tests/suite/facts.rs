@@ -23,7 +23,7 @@ fn read(path: &str) -> String {
 /// The program of a class with these arguments.
 fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
     let is_it = |one: &&FactsProgram| {
-        let command = one.command[1..].iter().map(ToString::to_string);
+        let command = one.program[1..].iter().map(ToString::to_string);
         let command: Vec<String> = command.collect();
         command.join(" ").starts_with(arguments)
     };

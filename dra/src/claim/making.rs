@@ -89,7 +89,7 @@ impl Workshop {
     fn look_again(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let spec = &class.class;
         if !spec.spec.facts.is_empty()
-            && spec.settings.facts
+            && spec.settings.uses_facts()
             && let Ok(host) = RealHost::open(&self.root)
         {
             let start = |program: &Path, arguments: &[String]| {

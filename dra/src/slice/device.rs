@@ -125,7 +125,7 @@ fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
             default: Some(quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {
                 min: quantity(1),
-                max: Some(quantity(most.map_or(count, |most| most.min(count)))),
+                max: Some(quantity(most.map_or(count, |most| most.get().min(count)))),
                 step: (count > 1).then(|| quantity(1)),
             }),
             valid_values: None,

@@ -43,7 +43,7 @@ pub(super) fn run(
             continue;
         }
         let class = config.class(&source)?;
-        if class.spec.facts.is_empty() || !class.settings.facts {
+        if class.spec.facts.is_empty() || !class.settings.uses_facts() {
             continue;
         }
         if root != Path::new("/") {

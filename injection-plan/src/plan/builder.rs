@@ -110,7 +110,7 @@ impl PlanBuilder {
         told.extend(warnings.map(|warning| format!("{class}: {warning}")));
         let hidden = inventory.hidden.iter().map(DeviceId::as_str);
         self.left_out(&class, "hidden", hidden);
-        let forbidden = spec.settings.forbidden.iter().map(|name| name.as_str());
+        let forbidden = spec.settings.forbid.iter().map(|name| name.as_str());
         self.left_out(&class, "forbidden", forbidden);
         self.note_capabilities(spec, request);
         self.note_health(request, inventory, &devices);

@@ -117,7 +117,7 @@ pub(super) fn capabilities(
         let defaults = class.spec.request.default_capabilities.iter();
         return Ok((inserted(defaults.cloned()), Vec::new()));
     }
-    let forbidden = class.settings.forbidden.iter();
+    let forbidden = class.settings.forbid.iter();
     let mut forbidden =
         forbidden.filter(|name| unknown.contains_key(&name.as_str().to_ascii_lowercase()));
     if let Some(capability) = forbidden.next() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device_class::DeviceClass;
-use device_class::class::Preference;
+use device_class::class::{Preference, ReplicaCount};
 use device_class::discover::{Connections, Health};
 use device_class::name::{ClassName, DeviceId, EnvName, ResourceName};
 use kubelet_api::deviceplugin::{Device, ListAndWatchResponse, NumaNode, TopologyInfo};
@@ -49,7 +49,7 @@ impl Terms {
             request_env: class.spec.request.env.clone(),
             count_env: sharing.and_then(|sharing| sharing.count_env.clone()),
             call_count_env: sharing.and_then(|sharing| sharing.call_count_env.clone()),
-            max_per_container: class.settings.max_per_container,
+            max_per_container: class.settings.max_per_container.map(ReplicaCount::get),
             one_device: sharing.is_some_and(|sharing| sharing.one_device),
             by_cdi,
             count_only: false,

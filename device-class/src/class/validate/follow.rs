@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::ClassRuleError;
 use crate::class::{ClassSpec, Origin, Source, Text};
 use crate::name::AttributeName;
+use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
 /// Files of sysfs with a number that the kernel gives a device anew: its device number
@@ -13,15 +13,19 @@ use crate::template::Template;
 const NUMBERS: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses messages of what is not followed.
-pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     match spec.announce && !spec.follow {
-        true => Err(ClassRuleError::AnnounceAlone("announce")),
+        true => Err(BrokenRule::new(
+            "announce",
+            "`announce = true` needs `follow = true`: containers are told of devices that they \
+             follow",
+        )),
         false => Ok(()),
     }
 }
 
 /// Refuses an id with a number by which the kernel names the device's node.
-pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), ClassRuleError> {
+pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
     if !spec.follow {
         return Ok(());
     }
@@ -30,12 +34,18 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), ClassRul
     let of_nodes: BTreeSet<_> = nodes
         .flat_map(|node| numbers.in_template(node.path.template()))
         .collect();
-    let id = &spec.device.id;
-    match numbers.in_template(id).find(|name| of_nodes.contains(name)) {
-        Some(name) => Err(ClassRuleError::Followed {
-            template: id.to_string(),
-            name: name.clone(),
-        }),
+    let template = &spec.device.id;
+    let mut of_id = numbers.in_template(template);
+    let id = template.to_string();
+    match of_id.find(|name| of_nodes.contains(name)) {
+        Some(name) => Err(BrokenRule::new(
+            id.as_str(),
+            format!(
+                "with `follow = true` the id `{id}` may not have `{name}`, a number that changes \
+                 when a device is unplugged and comes back; use what is read of the device, such \
+                 as its serial number or its place on the bus"
+            ),
+        )),
         None => Ok(()),
     }
 }

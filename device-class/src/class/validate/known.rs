@@ -3,35 +3,39 @@
 use crate::inserted;
 use std::collections::BTreeSet;
 
-use super::ClassRuleError;
 use crate::class::attribute::AttributeSource;
 use crate::class::condition::Condition;
 use crate::class::{ClassSpec, Directory, Edits, File, Mask, Node, PathTemplate};
 use crate::name::AttributeName;
 use crate::pattern::PathPattern;
+use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
 /// The attributes that are set by a point of the file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known(pub(super) BTreeSet<AttributeName>);
+pub(super) struct Known {
+    pub(super) names: BTreeSet<AttributeName>,
+    /// Whether it is for `[[edits]]`, where the attributes of devices are not known.
+    pub(super) is_of_edits: bool,
+}
 
 impl Known {
-    pub(super) fn read(&mut self, sources: &[AttributeSource]) -> Result<(), ClassRuleError> {
+    pub(super) fn read(&mut self, sources: &[AttributeSource]) -> Result<(), BrokenRule> {
         for source in sources {
             for template in source.templates() {
                 self.serve(template)?;
             }
-            self.0.extend(source.names().cloned());
+            self.names.extend(source.names().cloned());
         }
         Ok(())
     }
 
     /// What is prepared may also use the attribute that a pair gives.
-    pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), ClassRuleError> {
+    pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), BrokenRule> {
         let mut known = self.clone();
         if let Some(pairs) = &spec.request.pairs {
             known.serve(&pairs.select)?;
-            known.0.insert(pairs.attribute.clone());
+            known.names.insert(pairs.attribute.clone());
         }
         let Some(prepare) = &spec.prepare else {
             return Ok(());
@@ -43,7 +47,7 @@ impl Known {
         Known::default().serve(prepare.program.template())
     }
 
-    pub(super) fn check_edits(&self, edits: &Edits) -> Result<(), ClassRuleError> {
+    pub(super) fn check_edits(&self, edits: &Edits) -> Result<(), BrokenRule> {
         self.check_nodes(&edits.nodes)?;
         for library in &edits.libraries {
             self.serve(library.soname.template())?;
@@ -58,7 +62,7 @@ impl Known {
         }
         if let Some(list) = &edits.files_listed_in {
             let mut known = self.clone();
-            known.0.insert(AttributeName::list());
+            known.names.insert(AttributeName::list());
             known.serve(list.template())?;
         }
         for mask in &edits.masks {
@@ -73,14 +77,14 @@ impl Known {
         edits.library_version.iter().try_for_each(|v| self.serve(v))
     }
 
-    pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), ClassRuleError> {
+    pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), BrokenRule> {
         conditions.iter().try_for_each(|condition| match condition {
             Condition::Value { value, .. } => self.serve(value),
             Condition::Exists(_) | Condition::Absent(_) => Ok(()),
         })
     }
 
-    pub(super) fn check_files(&self, files: &[File]) -> Result<(), ClassRuleError> {
+    pub(super) fn check_files(&self, files: &[File]) -> Result<(), BrokenRule> {
         files.iter().try_for_each(|file| {
             let paths = [Some(&file.path), file.container_path.as_ref()];
             let paths = paths.into_iter().chain(file.fallbacks.iter().map(Some));
@@ -88,10 +92,7 @@ impl Known {
         })
     }
 
-    pub(super) fn check_directories(
-        &self,
-        directories: &[Directory],
-    ) -> Result<(), ClassRuleError> {
+    pub(super) fn check_directories(&self, directories: &[Directory]) -> Result<(), BrokenRule> {
         directories.iter().try_for_each(|directory| {
             let paths = [Some(&directory.path), directory.container_path.as_ref()];
             self.check_paths(paths, &None)
@@ -102,14 +103,16 @@ impl Known {
         &self,
         path: &PathTemplate,
         masks: &[&Mask],
-    ) -> Result<(), ClassRuleError> {
+    ) -> Result<(), BrokenRule> {
         if !masks.iter().any(|mask| path.is_under(&mask.path)) {
-            return Err(ClassRuleError::Unmasked(path.template().to_string()));
+            let path = path.template().to_string();
+            let message = format!("`{path}` is not in a directory of `masks`");
+            return Err(BrokenRule::new(path.as_str(), message));
         }
         self.serve(path.template())
     }
 
-    pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), ClassRuleError> {
+    pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), BrokenRule> {
         nodes.iter().try_for_each(|node| {
             let paths = [Some(&node.path), node.container_path.as_ref()];
             let others = node.prefer.iter().chain(&node.links);
@@ -118,7 +121,12 @@ impl Known {
             let known = self.with(&node.for_each);
             let minor = node.make.as_ref().map(|make| &make.minor);
             if let (Some(minor), None) = (minor, &node.driver) {
-                return Err(ClassRuleError::MakeWithoutDriver(minor.to_string()));
+                let minor = minor.to_string();
+                let message = format!(
+                    "a node with `make = {{ minor = \"{minor}\" }}` needs `driver`, its driver's \
+                     name in /proc/devices"
+                );
+                return Err(BrokenRule::new(minor.as_str(), message));
             }
             let mut templates = node.driver.iter().chain(minor);
             templates.try_for_each(|template| known.serve(template))
@@ -128,36 +136,47 @@ impl Known {
     /// These, and what a pattern captures.
     fn with(&self, for_each: &Option<PathPattern>) -> Self {
         let captures = for_each.iter().flat_map(PathPattern::captures);
-        Known(inserted(self.0.iter().chain(captures).cloned()))
+        Known {
+            names: inserted(self.names.iter().chain(captures).cloned()),
+            is_of_edits: self.is_of_edits,
+        }
     }
 
     pub(super) fn check_paths<'a>(
         &self,
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
         for_each: &Option<PathPattern>,
-    ) -> Result<(), ClassRuleError> {
+    ) -> Result<(), BrokenRule> {
         let known = self.with(for_each);
         let mut paths = paths.into_iter().flatten();
         paths.try_for_each(|path| known.serve(path.template()))
     }
 
-    pub(super) fn serve(&self, template: &Template) -> Result<(), ClassRuleError> {
-        match template.attributes().find(|name| !self.0.contains(*name)) {
+    pub(super) fn serve(&self, template: &Template) -> Result<(), BrokenRule> {
+        match template
+            .attributes()
+            .find(|name| !self.names.contains(*name))
+        {
             None => Ok(()),
             Some(name) => Err(self.lacks(name, &template.to_string())),
         }
     }
 
     /// The error that something uses an attribute which is not among these.
-    pub(super) fn lacks(&self, name: &AttributeName, template: &str) -> ClassRuleError {
-        let known: Vec<&str> = self.0.iter().map(AttributeName::as_str).collect();
-        ClassRuleError::UnknownAttribute {
-            template: template.to_owned(),
-            name: name.clone(),
-            known: match known.is_empty() {
-                true => "none".into(),
-                false => known.join(", "),
-            },
-        }
+    pub(super) fn lacks(&self, name: &AttributeName, template: &str) -> BrokenRule {
+        let known: Vec<&str> = self.names.iter().map(AttributeName::as_str).collect();
+        let known = match known.is_empty() {
+            true => "none".into(),
+            false => known.join(", "),
+        };
+        let rule = match self.is_of_edits {
+            true => format!(
+                "[[edits]] are given once per container and use the host's attributes only \
+                 ({known}), so put what belongs to one device into [device]"
+            ),
+            false => format!("known attributes are {known}"),
+        };
+        let message = format!("`{template}` uses the attribute `{name}`; {rule}");
+        BrokenRule::new(template, message)
     }
 }

@@ -1,12 +1,9 @@
 //! The rules that no single value can show.
 
-mod error;
 mod follow;
 mod known;
 mod parts;
 mod sharing;
-
-pub use error::ClassRuleError;
 
 use crate::inserted;
 use follow::{check_announcement, check_id};
@@ -14,18 +11,20 @@ use known::Known;
 use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
-use super::{ClassSpec, DeviceFilter, Ends, Mask, Settings, Source};
+use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source};
 use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
+use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
 /// Checks the values of a class file together.
-pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
     check_count_resource(spec)?;
     check_announcement(spec)?;
     if spec.discover.is_empty() {
-        return Err(ClassRuleError::NoSource);
+        let message = "there is no [[discover]] table, so no device can ever be found";
+        return Err(BrokenRule::new(None, message));
     }
     parts::check(spec)?;
     let mut host = Known::default();
@@ -39,25 +38,31 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     }
     let directories = spec.library_directories.iter();
     host.check_paths(directories.map(Some), &None)?;
+    let host = Known {
+        is_of_edits: true,
+        ..host
+    };
     for (number, edits) in spec.edits.iter().enumerate() {
         let checked = host.check_edits(edits);
-        checked.map_err(|error| error.of_edits().in_table("[[edits]]", number))?;
+        checked.map_err(|error| error.in_table("[[edits]]", number))?;
     }
     Ok(())
 }
 
 /// Attributes in `only` and `except` that no device of the class has are mistakes.
-pub(super) fn check_filters(spec: &ClassSpec, settings: &Settings) -> Result<(), ClassRuleError> {
+pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
     let mut known = Known::default();
     known.read(&spec.attributes)?;
     let host = known.clone();
     for source in &spec.discover {
-        known.0.append(&mut known_after(source, host.clone())?.0);
+        known
+            .names
+            .append(&mut known_after(source, host.clone())?.names);
     }
     let filters = settings.only.iter().flatten().chain(&settings.except);
     for filter in filters {
         if let DeviceFilter::Attributes(wanted) = filter
-            && let Some(name) = wanted.keys().find(|name| !known.0.contains(*name))
+            && let Some(name) = wanted.keys().find(|name| !known.names.contains(*name))
         {
             return Err(known.lacks(name, "only or except"));
         }
@@ -66,7 +71,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &Settings) -> Result<(),
 }
 
 /// Checks the resource as the kubelet does. An attribute in it is taken to be right.
-fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
+fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
     let harmless = inserted(resource.attributes().map(harmless));
     match resource.fill(&harmless) {
@@ -76,11 +81,8 @@ fn check_resource(resource: &Template) -> Result<(), ClassRuleError> {
 }
 
 /// Checks a name that was written as `resource`.
-fn check_resource_name(resource: &str, name: String) -> Result<(), ClassRuleError> {
-    let wrong = |reason: String| {
-        let resource = resource.to_owned();
-        Err(ClassRuleError::Resource { resource, reason })
-    };
+fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
+    let wrong = |reason: String| Err(BrokenRule::new(resource, reason));
     let text = excerpt(resource);
     let name = match ResourceName::try_from(name) {
         Ok(name) => name,
@@ -106,17 +108,17 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), ClassRuleErro
 }
 
 /// A count is a resource of its own.
-fn check_count_resource(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let sharing = spec.sharing.as_ref();
     let Some(count) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
         return Ok(());
     };
     let count = count.to_string();
     match spec.may_offer(&count) {
-        true => Err(ClassRuleError::Resource {
-            reason: format!("count_resource `{count}` is the name of the devices' resource"),
-            resource: count,
-        }),
+        true => Err(BrokenRule::new(
+            count.as_str(),
+            format!("count_resource `{count}` is the name of the devices' resource"),
+        )),
         // The same on all hosts: braces are in no name.
         false => check_resource_name(&count, count.clone()),
     }
@@ -133,64 +135,86 @@ fn is_reserved(variable: &EnvName) -> bool {
     RESERVED.contains(&name) || ["LD_", "LC_", "KUBERNETES_"].iter().any(reserved)
 }
 
-fn check_request(spec: &ClassSpec) -> Result<(), ClassRuleError> {
+fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let request = &spec.request;
     let others = [&request.capabilities_env, &request.lists_env];
     let others = others.into_iter().flatten();
     let mut variables = [&request.env].into_iter().chain(others);
     if let Some(reserved) = variables.find(|name| is_reserved(name)) {
-        return Err(ClassRuleError::ReservedVariable(reserved.to_string()));
+        let message = format!(
+            "`{reserved}` is a variable that containers have for another purpose; choose a name \
+             such as MYCHIP_VISIBLE_DEVICES"
+        );
+        return Err(BrokenRule::new(reserved.as_str(), message));
     }
     let (chosen, exceptions) = (spec.capabilities(), spec.exceptions());
     let used = chosen.union(&exceptions).next();
     if let (None, Some(name)) = (&request.capabilities_env, used) {
-        return Err(ClassRuleError::CapabilityWithoutEnv(name.to_string()));
+        let message =
+            format!("`{name}` is a capability, but [request] has no capabilities_env to choose it");
+        return Err(BrokenRule::new(name.as_str(), message));
     }
     let unknown = |name: &&CapabilityName| !chosen.contains(*name);
     if let Some(name) = request.default_capabilities.iter().find(unknown) {
-        return Err(ClassRuleError::UnknownCapability(name.to_string()));
+        let message = format!("the default capability `{name}` has no [[edits]] of its own");
+        return Err(BrokenRule::new(name.as_str(), message));
     }
     let has_lists = spec.edits.iter().any(|e| e.files_listed_in.is_some());
     let named_by = match &request.lists_env {
         Some(_) => Some("lists_env"),
         None => (!request.default_lists.is_empty()).then_some("default_lists"),
     };
-    match (has_lists, named_by) {
-        (true, None) => return Err(ClassRuleError::Lists("files_listed_in")),
-        (false, Some(key)) => return Err(ClassRuleError::Lists(key)),
-        _ => {}
+    let alone = match (has_lists, named_by) {
+        (true, None) => Some("files_listed_in"),
+        (false, key) => key,
+        (true, Some(_)) => None,
+    };
+    if alone.is_some() {
+        let message =
+            "`files_listed_in` of [[edits]] goes with `lists_env` or `default_lists` of [request]";
+        return Err(BrokenRule::new(alone, message));
     }
     let implied = request.implies.values().flatten();
     let mut names = request.implies.keys().chain(implied);
     match names.find(|name| unknown(name) && !exceptions.contains(*name)) {
-        Some(name) => Err(ClassRuleError::UnknownImplied(name.to_string())),
+        Some(name) => Err(BrokenRule::new(
+            name.as_str(),
+            format!(
+                "`implies` in [request] names `{name}`, which is not a capability of the class"
+            ),
+        )),
         None => Ok(()),
     }
 }
 
-fn known_after(source: &Source, mut known: Known) -> Result<Known, ClassRuleError> {
+fn known_after(source: &Source, mut known: Known) -> Result<Known, BrokenRule> {
     match (&source.path, source.count) {
-        (Some(path), None) => known.0.extend(path.captures().cloned()),
+        (Some(path), None) => known.names.extend(path.captures().cloned()),
         (None, Some(_)) => known
-            .0
+            .names
             .extend(AttributeName::try_from("index".to_owned()).ok()),
-        _ => return Err(ClassRuleError::PathOrCount),
+        _ => {
+            let message = "a [[discover]] table has either `path` or `count`";
+            return Err(BrokenRule::new("[[discover]]", message));
+        }
     }
     known.read(&source.attributes)?;
     known.check_conditions(&source.require)?;
     Ok(known)
 }
 
-fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), ClassRuleError> {
+fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), BrokenRule> {
     let device = &spec.device;
     if let Some(numa) = &device.numa {
         let text = numa.to_string();
         if !text.starts_with(['/', '{']) {
-            return Err(ClassRuleError::Numa(text));
+            let message = format!("numa `{text}` is not the path of a device's directory in /sys");
+            return Err(BrokenRule::new(text.as_str(), message));
         }
     }
     if let (Some(index), Some(_)) = (&device.index, &device.order) {
-        return Err(ClassRuleError::IndexAndOrder(index.to_string()));
+        let message = "[device] has either `index` or `order`, not both";
+        return Err(BrokenRule::new(&*index.to_string(), message));
     }
     let sharing = spec.sharing.as_ref();
     sharing.map_or(Ok(()), check_sharing)?;

@@ -2,18 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::ClassRuleError;
 use super::known::Known;
 use crate::class::parts::is_fixed;
 use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
+use crate::strict_toml::BrokenRule;
 
 /// The rules that concern no attributes.
-pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
-    let wrong = |text: &str, reason: &str| {
-        let (text, reason) = (text.to_owned(), reason.to_owned());
-        Err(ClassRuleError::Parts { text, reason })
-    };
+pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
+    let wrong = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
     // A class that extends another one cannot remove its [counters].
     if spec.parts.is_empty() {
         return Ok(());
@@ -40,7 +37,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), ClassRuleError> {
     }
     let mut labels = BTreeSet::new();
     for (number, parts) in spec.parts.iter().enumerate() {
-        let in_table = |error: ClassRuleError| error.in_table("[[parts]]", number);
+        let in_table = |error: BrokenRule| error.in_table("[[parts]]", number);
         let profile = parts.profile.to_string();
         // Names of devices in slices have no other characters.
         if is_fixed(&parts.profile) && !labels.insert(profile.replace(['.', '+', '_'], "-")) {
@@ -65,7 +62,7 @@ pub(super) fn check_source(
     spec: &ClassSpec,
     source: &Source,
     known: &Known,
-) -> Result<(), ClassRuleError> {
+) -> Result<(), BrokenRule> {
     if source.part_of.is_some() {
         let mut parts = spec.parts.iter().enumerate();
         return parts.try_for_each(|(number, parts)| {
@@ -82,20 +79,20 @@ pub(super) fn check_source(
             let mut known = known.clone();
             if let Some(each) = &parts.each {
                 known.serve(each)?;
-                known.0.insert(AttributeName::each());
+                known.names.insert(AttributeName::each());
             }
             known.check_conditions(&parts.require)?;
-            let [common, of_place] = &parts.attributes;
+            let (common, of_place) = parts.attributes();
             known.read(common)?;
             let mut templates = parts.common_templates();
             templates.try_for_each(|template| known.serve(template))?;
-            known.0.extend(AttributeName::of_part());
+            known.names.extend(AttributeName::of_part());
             known.read(of_place)?;
             parts
                 .templates()
                 .try_for_each(|template| known.serve(template))
         };
-        check().map_err(|error: ClassRuleError| error.in_table("[[parts]]", number))?;
+        check().map_err(|error: BrokenRule| error.in_table("[[parts]]", number))?;
     }
     Ok(())
 }

@@ -1,15 +1,22 @@
 //! Rules for shared devices.
 
-use super::ClassRuleError;
 use crate::class::Sharing;
+use crate::strict_toml::BrokenRule;
 
-pub(super) fn check_sharing(sharing: &Sharing) -> Result<(), ClassRuleError> {
+pub(super) fn check_sharing(sharing: &Sharing) -> Result<(), BrokenRule> {
     if let (true, Some(by)) = (sharing.combine, &sharing.combine_by) {
-        return Err(ClassRuleError::CombineTwice(by.to_string()));
+        let message = "[sharing] has either `combine` or `combine_by`, not both";
+        return Err(BrokenRule::new(&*by.to_string(), message));
     }
     match (sharing.replicas, &sharing.replicas_from) {
-        (Some(_), Some(from)) => Err(ClassRuleError::ReplicasTwice(from.to_string())),
-        (None, None) if sharing.one_device => Err(ClassRuleError::NoReplicas("one_device")),
+        (Some(_), Some(from)) => Err(BrokenRule::new(
+            &*from.to_string(),
+            "[sharing] has either `replicas` or `replicas_from`, not both",
+        )),
+        (None, None) if sharing.one_device => Err(BrokenRule::new(
+            "one_device",
+            "[sharing] has `one_device`, but neither `replicas` nor `replicas_from`",
+        )),
         _ => Ok(()),
     }
 }

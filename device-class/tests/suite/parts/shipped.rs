@@ -28,7 +28,7 @@ fn divisible(
     let mut facts = Vec::new();
     for (argument, output) in outputs {
         let is_it =
-            |one: &&FactsProgram| one.command.iter().any(|text| text.to_string() == *argument);
+            |one: &&FactsProgram| one.program.iter().any(|text| text.to_string() == *argument);
         let program = class.spec.facts.iter().find(is_it).unwrap();
         facts.extend(program.facts(&read(output), &known));
     }
