@@ -29,7 +29,7 @@ pub enum DeviceKind {
 /// What may be done with a device; never nothing.
 ///
 /// The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Access(u8);
 
@@ -44,6 +44,17 @@ pub struct DeviceRule {
     #[serde(flatten)]
     pub number: DeviceNumber,
     pub access: Access,
+}
+
+impl DeviceKind {
+    /// Reads what its `Display` writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "b" => Some(DeviceKind::Block),
+            "c" => Some(DeviceKind::Character),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for DeviceKind {
@@ -140,12 +151,6 @@ impl fmt::Display for Access {
     }
 }
 
-impl fmt::Debug for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Access({self})")
-    }
-}
-
 impl Serialize for Access {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -156,11 +161,7 @@ impl DeviceRule {
     /// Reads what [`Self`]'s `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
-        let kind = match fields.next()? {
-            "b" => DeviceKind::Block,
-            "c" => DeviceKind::Character,
-            _ => return None,
-        };
+        let kind = DeviceKind::parse(fields.next()?)?;
         let (major, minor) = fields.next()?.split_once(':')?;
         let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);
         let access = Access::parse(fields.next()?).ok()?;

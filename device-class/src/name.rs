@@ -85,7 +85,20 @@ pub fn excerpt(text: &str) -> String {
     shown
 }
 
+/// A type of names; with the word for it, its longest and the characters that it may have.
 macro_rules! name {
+    ($(#[$doc:meta])* $type:ident($what:expr, $max:expr, $allowed:expr, $fits:expr)) => {
+        name! { $(#[$doc])* $type }
+
+        impl TryFrom<String> for $type {
+            type Error = NameError;
+
+            fn try_from(name: String) -> Result<Self, NameError> {
+                check($what, &name, $max, $allowed, $fits)?;
+                Ok($type(name))
+            }
+        }
+    };
     ($(#[$doc:meta])* $type:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,8 +127,8 @@ macro_rules! name {
 
 name! {
     /// The name of a class: its file's name without `.toml`. It is part of
-    /// annotation keys and log lines.
-    ClassName
+    /// annotation keys, whose name part has 63 characters at most in Kubernetes, and log lines.
+    ClassName("class name", 63, "a-z A-Z 0-9 - _ .", is_label)
 }
 
 name! {
@@ -129,27 +142,32 @@ name! {
     /// The id of a device, for the kubelet and in requests. At most
     /// [`DeviceId::MAX`] characters, none of which is special in a shell, a
     /// path or a comma-separated list.
-    DeviceId
+    DeviceId("device id", DeviceId::MAX, "a-z A-Z 0-9 - _ . :", DeviceId::fits)
 }
 
 name! {
     /// The name of an environment variable.
-    EnvName
+    EnvName("environment variable", 128, "a-z A-Z 0-9 _", is_word)
 }
 
 name! {
     /// The name of an attribute of a device, as templates write it: `{name}`.
-    AttributeName
+    AttributeName("attribute name", 63, "a-z A-Z 0-9 _", is_word)
 }
 
 name! {
     /// The name of a capability: a subset of a class's files and nodes.
-    CapabilityName
+    CapabilityName("capability", 63, "a-z A-Z 0-9 - _ .", is_label)
 }
 
 name! {
     /// The name of a list of files on the host.
-    ListName
+    ListName("list of files", 63, "a-z A-Z 0-9 - _ .", is_label)
+}
+
+name! {
+    /// A name that a requirement may use.
+    WordName("name in requirements", 63, "a-z A-Z 0-9", |c| c.is_ascii_alphanumeric())
 }
 
 fn is_word(c: char) -> bool {
@@ -158,16 +176,6 @@ fn is_word(c: char) -> bool {
 
 fn is_label(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
-}
-
-impl TryFrom<String> for ClassName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        // 63: the longest name part of a Kubernetes annotation key.
-        check("class name", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
-        Ok(ClassName(name))
-    }
 }
 
 /// For command lines.
@@ -200,33 +208,6 @@ impl TryFrom<String> for ResourceName {
     }
 }
 
-impl TryFrom<String> for EnvName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        check("environment variable", &name, 128, "a-z A-Z 0-9 _", is_word)?;
-        Ok(EnvName(name))
-    }
-}
-
-impl TryFrom<String> for AttributeName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        check("attribute name", &name, 63, "a-z A-Z 0-9 _", is_word)?;
-        Ok(AttributeName(name))
-    }
-}
-
-impl TryFrom<String> for CapabilityName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        check("capability", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
-        Ok(CapabilityName(name))
-    }
-}
-
 impl AttributeName {
     /// The name of a list in templates of `files_listed_in`.
     pub(crate) fn list() -> Self {
@@ -241,30 +222,6 @@ impl AttributeName {
     /// The names of what `[[parts]]` adds to the attributes of a device.
     pub(crate) fn of_part() -> [Self; 2] {
         ["profile", "placement"].map(|name| AttributeName(name.to_owned()))
-    }
-}
-
-impl TryFrom<String> for ListName {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        check("list of files", &name, 63, "a-z A-Z 0-9 - _ .", is_label)?;
-        Ok(ListName(name))
-    }
-}
-
-impl TryFrom<String> for DeviceId {
-    type Error = NameError;
-
-    fn try_from(name: String) -> Result<Self, NameError> {
-        check(
-            "device id",
-            &name,
-            Self::MAX,
-            "a-z A-Z 0-9 - _ . :",
-            Self::fits,
-        )?;
-        Ok(DeviceId(name))
     }
 }
 

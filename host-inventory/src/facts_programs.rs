@@ -36,7 +36,10 @@ impl FactsPrograms {
         host: &dyn HostView,
         now: Instant,
     ) -> bool {
-        if class.spec.facts.is_empty() || !class.settings.uses_facts() || inventory.devices.is_empty() {
+        if class.spec.facts.is_empty()
+            || !class.settings.uses_facts()
+            || inventory.devices.is_empty()
+        {
             return false;
         }
         if let Some(ended) = self.under_way.take_if(|running| running.is_finished()) {

@@ -7,8 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use device_class::class::WordName;
-use device_class::name::excerpt;
+use device_class::name::{WordName, excerpt};
 
 /// What is known of a host and a device, by name. `None`: whatever is required counts as
 /// met, since the container gets no device.

@@ -22,4 +22,4 @@ pub use error::{Error, Result};
 pub use handle::{FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity};
 pub use path::{Name, split_leaf};
 pub use root::{Resolver, RootDir};
-pub use walk::{LastLink, Resolved, Step, Walk, Waypoint, path_below};
+pub use walk::{LastLink, MAX_LINKS, Resolved, Step, Walk, Waypoint, path_below};

@@ -27,7 +27,7 @@ use crate::{Error, FileKind, Handle, Result};
 
 /// How many symbolic links are followed in one resolution, as in the kernel
 /// (path_resolution(7)).
-const MAX_LINKS: usize = 40;
+pub const MAX_LINKS: usize = 40;
 
 /// What is done with a symbolic link at the very end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

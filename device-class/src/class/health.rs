@@ -8,7 +8,7 @@ use super::attribute::with_ones;
 use super::condition::Expectation;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
-use crate::template::Template;
+use crate::template::{Template, hexadecimal};
 
 /// One entry of `health`.
 #[derive(Debug, Clone, Deserialize)]
@@ -274,7 +274,8 @@ impl RawHealthCheck {
         if let Some(expected) = self.expectation() {
             Ok(FileRule::Expected(expected))
         } else if let Some(text) = self.not_leading_bytes.take() {
-            let bytes = hexadecimal(&text).map(FileRule::NotBytes);
+            let bytes = hexadecimal(&text).filter(|bytes| !bytes.is_empty());
+            let bytes = bytes.map(FileRule::NotBytes);
             bytes.ok_or("`not_leading_bytes` are bytes in hexadecimal, such as ffffffff")
         } else if let Some(limit) = self.below.take() {
             let recovers_below = self.recovers_below.take().unwrap_or(limit);
@@ -304,16 +305,4 @@ fn seconds(seconds: u32) -> Duration {
 /// Whether a template is a regular expression, with any attributes.
 fn is_regex(template: &Template) -> bool {
     with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
-}
-
-/// One byte or more, in hexadecimal.
-fn hexadecimal(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text
-        .chars()
-        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-        .collect();
-    let digits = digits?;
-    let pairs = digits.chunks_exact(2);
-    let fits = pairs.remainder().is_empty() && !digits.is_empty();
-    fits.then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }

@@ -50,7 +50,7 @@ pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
-pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec, WordName};
+pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;
 pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::name::{AttributeName, CapabilityName, EnvName, ListName, excerpt};
+use crate::name::{AttributeName, CapabilityName, EnvName, ListName, WordName};
 use crate::template::Template;
 
 /// # `[request]`
@@ -129,30 +129,6 @@ impl RequirementSpec {
     pub fn is_one(&self, name: &str) -> bool {
         let begins = |prefix: &EnvName| name.starts_with(prefix.as_str());
         begins(&self.env_prefix) && !self.except_prefixes.iter().any(begins)
-    }
-}
-
-/// A name that a requirement may use.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
-pub struct WordName(String);
-
-impl TryFrom<String> for WordName {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            Ok(WordName(name))
-        } else {
-            let name = excerpt(&name);
-            Err(format!("`{name}` is not a name of letters and digits"))
-        }
-    }
-}
-
-impl WordName {
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 }
 

@@ -31,7 +31,7 @@ mod tests {
     use super::super::links::RawLinks;
     use crate::class::*;
     use crate::device::Access;
-    use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName};
+    use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName, WordName};
     use crate::pattern::PathPattern;
     use crate::template::Template;
 

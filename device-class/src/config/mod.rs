@@ -8,7 +8,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::class::PodPattern;
 use crate::load::ClassSource;
@@ -150,7 +149,10 @@ impl Config {
     /// The file cannot be read, or is not a configuration; or `path` was given
     /// and does not exist.
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
-        load(path)
+        match read(path)? {
+            Some((file, text)) => strict_toml::parse(file, &text),
+            None => Ok(Self::default()),
+        }
     }
 }
 
@@ -192,13 +194,6 @@ fn table(text: &str, header: &str) -> String {
         .chain(rest)
         .map(|line| format!("{line}\n"))
         .collect()
-}
-
-fn load<T: Default + DeserializeOwned>(path: Option<&Path>) -> Result<T, FileError> {
-    match read(path)? {
-        Some((file, text)) => strict_toml::parse(file, &text),
-        None => Ok(T::default()),
-    }
 }
 
 /// None if the default file is absent.

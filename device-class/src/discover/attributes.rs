@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use super::{MAX_DEVICES, search};
 use crate::class::{AttributeSource, Expected, Origin, Pattern, Text};
 use crate::facts::Facts;
-use crate::formula::{self, FormulaError};
+use crate::formula;
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
 use crate::pattern::PathPattern;
-use crate::template::{Attributes, Template};
+use crate::template::{Attributes, Template, TemplateError};
 
 /// The longest value of an attribute, in bytes: ids and paths are made of it.
 const MAX_VALUE: usize = 256;
@@ -20,28 +20,14 @@ const MAX_VALUE: usize = 256;
 pub(super) enum Unread {
     #[error("{} does not exist", .0.display())]
     Absent(PathBuf),
-    #[error("{} cannot be read: {error}", path.display())]
-    Io { path: PathBuf, error: io::Error },
-    #[error("{} has no {wanted}", path.display())]
-    NoValue { path: PathBuf, wanted: String },
-    #[error("{} is not plain text: {}", path.display(), excerpt(value))]
-    NotText { path: PathBuf, value: String },
-    #[error("`{formula}` is `{}`, which {error}", excerpt(filled))]
-    Formula {
-        formula: String,
-        filled: String,
-        error: FormulaError,
-    },
-    #[error("{unread}; {advice}")]
-    Advised { unread: Box<Unread>, advice: String },
-    #[error("`{}` has no {wanted}", excerpt(text))]
-    NoMatchIn { text: String, wanted: String },
-    #[error("there is no fact `{0}`")]
-    NoFact(String),
-    #[error("nothing matches {0}")]
-    NoMatch(String),
-    #[error(transparent)]
-    Template(#[from] crate::template::TemplateError),
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<TemplateError> for Unread {
+    fn from(error: TemplateError) -> Self {
+        Unread::Other(error.to_string())
+    }
 }
 
 /// Adds the values of the sources to what is known, one after the other.
@@ -67,10 +53,7 @@ pub(super) fn read(
             (Err(unread), None) => {
                 return Err(match &source.advice {
                     None => unread,
-                    Some(advice) => Unread::Advised {
-                        unread: Box::new(unread),
-                        advice: advised(advice, &known),
-                    },
+                    Some(advice) => Unread::Other(format!("{unread}; {}", advised(advice, &known))),
                 });
             }
         }
@@ -78,7 +61,7 @@ pub(super) fn read(
     Ok(known)
 }
 
-/// An advice, with the attributes that it names. Other braces stay: a command may have
+/// A text, such as an advice, with the attributes that it names. Other braces stay: a command may have
 /// some.
 pub(super) fn advised(advice: &str, known: &Attributes) -> String {
     known.iter().fold(advice.to_owned(), |text, (name, value)| {
@@ -106,7 +89,8 @@ fn read_one(
                 Some(name) => (name, found.len().to_string()),
                 None => {
                     let first = found.into_iter().next();
-                    let first = first.ok_or_else(|| Unread::NoMatch(path.to_string()))?;
+                    let first =
+                        first.ok_or_else(|| Unread::Other(format!("nothing matches {path}")))?;
                     return Ok(first.attributes);
                 }
             }
@@ -122,43 +106,32 @@ fn read_one(
                 .unwrap_or_default();
             (name, plain(&path, last)?)
         }
-        Origin::Text { name, text, regex } => {
-            let (path, text) = read_text(text, base, known, facts, host)?;
+        Origin::Text {
+            name,
+            text: from,
+            regex,
+        } => {
+            let (path, text) = read_text(from, base, known, facts, host)?;
+            let no_match = |regex| {
+                let of = match from {
+                    Text::Value(_) => format!("`{}`", excerpt(&text)),
+                    _ => path.display().to_string(),
+                };
+                Unread::Other(format!("{of} has no match of `{regex}`"))
+            };
             let value = match regex {
                 None => text.lines().next().unwrap_or_default().trim(),
                 Some(Pattern(regex)) => regex
                     .captures(&text)
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
                     .map(|group| group.as_str())
-                    .ok_or_else(|| no_match(source, &path, &text, regex))?,
+                    .ok_or_else(|| no_match(regex))?,
             };
             (name, plain(&path, value)?)
         }
     };
     let value = source.map.get(&value).cloned().unwrap_or(value);
     Ok([(name.clone(), value)].into())
-}
-
-fn no_match(
-    source: &AttributeSource,
-    path: &Path,
-    text: &str,
-    regex: &regex_lite::Regex,
-) -> Unread {
-    let wanted = format!("match of `{regex}`");
-    match &source.origin {
-        Origin::Text {
-            text: Text::Value(_),
-            ..
-        } => Unread::NoMatchIn {
-            text: text.to_owned(),
-            wanted,
-        },
-        _ => Unread::NoValue {
-            path: path.into(),
-            wanted,
-        },
-    }
 }
 
 /// The text, and for messages where it comes from.
@@ -173,10 +146,9 @@ fn read_text(
         Text::Value(template) => Ok((template.to_string().into(), template.fill(known)?)),
         Text::Formula(template) => {
             let filled = template.fill(known)?;
-            let value = formula::evaluate(&filled).map_err(|error| Unread::Formula {
-                formula: template.to_string(),
-                filled,
-                error,
+            let value = formula::evaluate(&filled).map_err(|error| {
+                let filled = excerpt(&filled);
+                Unread::Other(format!("`{template}` is `{filled}`, which {error}"))
             })?;
             Ok((template.to_string().into(), value.to_string()))
         }
@@ -190,7 +162,7 @@ fn read_text(
         }
         Text::Fact(key) => {
             let key = key.fill(known)?;
-            let unknown = || Unread::NoFact(key.clone());
+            let unknown = || Unread::Other(format!("there is no fact `{key}`"));
             let value = facts.first(&key).ok_or_else(unknown)?;
             Ok((key.clone().into(), value.to_owned()))
         }
@@ -204,13 +176,9 @@ fn read_text(
                 return Ok((path, text));
             };
             let key = key.fill(known)?;
-            let value = keyed_values(&text, &key).next().map(str::to_owned);
-            match value {
-                Some(value) => Ok((path, value)),
-                None => Err(Unread::NoValue {
-                    path,
-                    wanted: format!("line `{key}`"),
-                }),
+            match keyed_values(&text, &key).next() {
+                Some(value) => Ok((path, value.to_owned())),
+                None => Err(lacks(&path, &format!("line `{key}`"))),
             }
         }
     }
@@ -275,7 +243,7 @@ pub(super) fn located(
     template: &Template,
     base: Option<&Path>,
     known: &Attributes,
-) -> Result<PathBuf, crate::template::TemplateError> {
+) -> Result<PathBuf, TemplateError> {
     let path = template.fill(known)?;
     Ok(base.unwrap_or(Path::new("/")).join(path))
 }
@@ -295,17 +263,12 @@ pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item =
 /// A value that is fit for ids and paths: one line of text, of bounded length.
 fn plain(path: &Path, value: &str) -> Result<String, Unread> {
     if value.is_empty() {
-        return Err(Unread::NoValue {
-            path: path.into(),
-            wanted: "value".into(),
-        });
+        return Err(lacks(path, "value"));
     }
     let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
     if value.len() > MAX_VALUE || value.contains(odd) {
-        return Err(Unread::NotText {
-            path: path.into(),
-            value: value.into(),
-        });
+        let (path, value) = (path.display(), excerpt(value));
+        return Err(Unread::Other(format!("{path} is not plain text: {value}")));
     }
     Ok(value.to_owned())
 }
@@ -313,11 +276,12 @@ fn plain(path: &Path, value: &str) -> Result<String, Unread> {
 fn unread(path: &Path, error: io::Error) -> Unread {
     match error.kind() {
         io::ErrorKind::NotFound => Unread::Absent(path.into()),
-        _ => Unread::Io {
-            path: path.into(),
-            error,
-        },
+        _ => Unread::Other(format!("{} cannot be read: {error}", path.display())),
     }
+}
+
+fn lacks(path: &Path, wanted: &str) -> Unread {
+    Unread::Other(format!("{} has no {wanted}", path.display()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! From a candidate to a device.
 
 use crate::inserted;
+use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::driver_root::DriverRoot;
 use super::source::Candidate;
@@ -10,29 +11,32 @@ use super::{
     Device, FoundNode, Health, StateFile, attributes, files, health, links, mask, nodes, paths,
     sharing,
 };
-use crate::class::{DeviceClass, HealthCheck, HealthTest, PathTemplateError, Source};
+use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
 use crate::facts::Facts;
 use crate::host::{HostView, MAX_ATTRIBUTE};
-use crate::name::{DeviceId, NameError, ResourceName};
-use crate::template::{Template, TemplateError};
+use crate::name::{DeviceId, ResourceName};
+use crate::template::Template;
 
-/// Why a candidate is not a device.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DeviceError {
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-    #[error(transparent)]
-    Path(#[from] PathTemplateError),
-    #[error(transparent)]
-    Name(#[from] NameError),
-    #[error("{0}")]
-    SoName(String),
-    #[error("`{0}` is not the minor number of a device")]
-    Minor(String),
-    #[error("`{0}` is not a number of replicas")]
-    Replicas(String),
-    #[error("{}: {error}", path.display())]
-    Io { path: PathBuf, error: io::Error },
+/// Why a candidate is not a device, or what a class gives cannot be looked up, for people.
+#[derive(Debug)]
+pub struct DeviceError(pub(super) String);
+
+impl DeviceError {
+    pub(super) fn io(path: impl AsRef<Path>, error: &io::Error) -> Self {
+        DeviceError(format!("{}: {error}", path.as_ref().display()))
+    }
+}
+
+impl<E: std::error::Error> From<E> for DeviceError {
+    fn from(error: E) -> Self {
+        DeviceError(error.to_string())
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// The device that a candidate is.

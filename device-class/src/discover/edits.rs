@@ -42,7 +42,7 @@ pub(super) fn edits(
     attributes: &Attributes,
     host: &dyn HostView,
     driver: DriverRoot<'_>,
-) -> Result<FoundEdits, EditsError> {
+) -> Result<FoundEdits, DeviceError> {
     let Wanted {
         capabilities,
         lists,
@@ -55,7 +55,7 @@ pub(super) fn edits(
     let directories = class.spec.library_directories.iter();
     let directories: Result<Vec<PathBuf>, _> = directories.map(|d| d.fill(attributes)).collect();
     let search = LibrarySearch {
-        directories: directories.map_err(DeviceError::from)?,
+        directories: directories?,
         for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
         driver,
     };
@@ -106,7 +106,7 @@ pub fn control_nodes<'a>(
     wanted: impl Into<Wanted<'a>>,
     attributes: &Attributes,
     host: &dyn HostView,
-) -> Result<Vec<FoundNode>, EditsError> {
+) -> Result<Vec<FoundNode>, DeviceError> {
     let (mut found, wanted) = (Vec::new(), wanted.into());
     for Chosen { edits, .. } in chosen(class, wanted.capabilities) {
         for spec in &edits.nodes {
@@ -141,11 +141,6 @@ fn chosen<'a>(
         fits.then_some(Chosen { edits, is_named })
     })
 }
-
-/// Why the edits of a class cannot be looked up.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct EditsError(#[from] DeviceError);
 
 /// What an image may have instead of the host's libraries; `None` if the host
 /// does not allow it.

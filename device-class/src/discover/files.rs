@@ -69,10 +69,10 @@ pub(super) fn directory(
     let directory = directory_at(&path, optional || spec.optional, driver);
     let mut libraries = Vec::new();
     if spec.libraries && matches!(directory, Presence::Found(_)) {
-        libraries = driver.view.list(&path).map_err(|error| DeviceError::Io {
-            path: path.clone(),
-            error,
-        })?;
+        libraries = driver
+            .view
+            .list(&path)
+            .map_err(|error| DeviceError::io(&path, &error))?;
         libraries.retain(|name| class::SoName::try_from(name.clone()).is_ok());
         libraries.sort_unstable();
     }

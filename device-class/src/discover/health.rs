@@ -184,11 +184,7 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
     match search::any(pattern, &candidate.attributes, host) {
         true => Ok(()),
         false => {
-            let text = pattern.to_string();
-            let known = candidate.attributes.iter();
-            let text = known.fold(text, |text, (name, value)| {
-                text.replace(&format!("{{{name}}}"), value)
-            });
+            let text = attributes::advised(&pattern.to_string(), &candidate.attributes);
             Err(format!("{text} does not exist"))
         }
     }

@@ -1,7 +1,7 @@
 //! Health that one scan cannot show: it requires earlier scans.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::kernel_log::KernelLine;
 use super::{Device, Health, OverTime, Reading};
@@ -124,53 +124,30 @@ fn compare(
             (Remembered::Beat(*number, changed), fault)
         }
         OverTime::Steady { fault, lasting } => {
-            let counts = steady(before, fault, *lasting, now);
-            let fault = match &counts {
-                Remembered::Steady { counts, .. } => counts.clone(),
-                _ => None,
-            };
-            (counts, fault)
+            let (mut counts, mut otherwise) = (fault.clone(), None);
+            // What counted before does until each scan has shown otherwise for long enough. A
+            // fault with other words, such as another number, is the same outcome.
+            if let Some(Remembered::Steady {
+                counts: known,
+                otherwise: since,
+            }) = before
+                && known.is_some() != fault.is_some()
+            {
+                let since = since.unwrap_or(now);
+                if now.saturating_duration_since(since) < *lasting {
+                    (counts, otherwise) = (known, Some(since));
+                }
+            }
+            let fault = counts.clone();
+            (Remembered::Steady { counts, otherwise }, fault)
         }
-    }
-}
-
-/// What counts after a scan: what did before, until each scan has shown
-/// otherwise for long enough.
-fn steady(
-    before: Option<Remembered>,
-    fault: &Option<String>,
-    lasting: Duration,
-    now: Instant,
-) -> Remembered {
-    let Some(Remembered::Steady { counts, otherwise }) = before else {
-        return Remembered::Steady {
-            counts: fault.clone(),
-            otherwise: None,
-        };
-    };
-    // A fault with other words, such as another number, is the same outcome.
-    if counts.is_some() == fault.is_some() {
-        return Remembered::Steady {
-            counts: fault.clone(),
-            otherwise: None,
-        };
-    }
-    let since = otherwise.unwrap_or(now);
-    if now.saturating_duration_since(since) >= lasting {
-        return Remembered::Steady {
-            counts: fault.clone(),
-            otherwise: None,
-        };
-    }
-    Remembered::Steady {
-        counts,
-        otherwise: Some(since),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
     use super::super::look;
     use super::*;

@@ -3,7 +3,7 @@
 use crate::inserted;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::DeviceError;
 use super::driver_root::DriverRoot;
@@ -40,7 +40,7 @@ impl LibrarySearch<'_> {
         let is_known = |library: &FoundLibrary| library.file != Presence::Optional;
         let mut found = Vec::new();
         for spec in &edits.libraries {
-            let soname = spec.soname.fill(attributes).map_err(DeviceError::SoName)?;
+            let soname = spec.soname.fill(attributes).map_err(DeviceError)?;
             let optional = edits.optional || spec.optional;
             found.push(self.find(&soname, &spec.links, version, Programs::Native, optional)?);
             if self.for_32bit {
@@ -67,17 +67,13 @@ impl LibrarySearch<'_> {
         names: &LibraryNames,
         programs: Programs,
     ) -> Result<Vec<SoName>, DeviceError> {
-        let failed = |path: &Path, error| DeviceError::Io {
-            path: path.into(),
-            error,
-        };
         let cached = self.driver.view.library_names(programs);
-        let cached = cached.map_err(|error| failed(Path::new(LD_CACHE), error))?;
+        let cached = cached.map_err(|error| DeviceError::io(LD_CACHE, &error))?;
         let mut all: BTreeSet<String> = inserted(cached);
         if programs == Programs::Native {
             for directory in &self.directories {
                 let listed = self.driver.view.list(directory);
-                all.extend(listed.map_err(|error| failed(directory, error))?);
+                all.extend(listed.map_err(|error| DeviceError::io(directory, &error))?);
             }
         }
         let matching = all.into_iter().filter(|name| names.fit(name));
@@ -96,21 +92,15 @@ impl LibrarySearch<'_> {
     ) -> Result<FoundLibrary, DeviceError> {
         let driver = self.driver;
         let soname = soname.as_str().to_owned();
-        let mut cached =
-            driver
-                .view
-                .libraries(&soname, programs)
-                .map_err(|error| DeviceError::Io {
-                    path: LD_CACHE.into(),
-                    error,
-                })?;
+        let cached = driver.view.libraries(&soname, programs);
+        let mut cached = cached.map_err(|error| DeviceError::io(LD_CACHE, &error))?;
         if cached.is_empty() && programs == Programs::Native {
             for directory in &self.directories {
                 let path = directory.join(&soname);
                 match driver.view.entry(&path) {
                     Ok(Some(Entry::File)) => cached.push(path),
                     Ok(_) => {}
-                    Err(error) => return Err(DeviceError::Io { path, error }),
+                    Err(error) => return Err(DeviceError::io(&path, &error)),
                 }
             }
         }
@@ -172,8 +162,7 @@ fn of_version(
             Ok(None) => continue,
             Err(OwnershipError::Open { error, .. }) if is_loop(&error) => continue,
             Err(OwnershipError::Open { error, .. }) => {
-                let path = path.clone();
-                return Err(DeviceError::Io { path, error });
+                return Err(DeviceError::io(path, &error));
             }
             Err(error) => {
                 untrusted.get_or_insert(error);

@@ -74,8 +74,8 @@ pub(super) fn of(
     match &links.ends {
         Ends::Fact(key) => peers.extend(facts.all(&key.fill(known)?).iter().cloned()),
         Ends::Files { for_each, peer } => {
-            for path in paths::paths(for_each, known, host)? {
-                let of = |key: &str| attributes::line_of(&path, key, host);
+            for found in paths::matches(for_each, known, host)? {
+                let of = |key: &str| attributes::line_of(&found.path, key, host);
                 let kind = links.kind.as_deref().and_then(of);
                 if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
                     continue;

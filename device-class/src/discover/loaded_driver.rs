@@ -48,7 +48,10 @@ impl LoadedDriver {
             major: self.major,
             minor,
         });
-        number.ok_or_else(|| DeviceError::Minor(excerpt(minor)))
+        number.ok_or_else(|| {
+            let minor = excerpt(minor);
+            DeviceError(format!("`{minor}` is not the minor number of a device"))
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
-use super::edits::{self, EditsError, Wanted};
-use super::{FoundEdits, Inventory, devices};
+use super::edits::{self, Wanted};
+use super::{DeviceError, FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
 use crate::name::ClassName;
@@ -37,7 +37,10 @@ pub enum LookUpError {
     },
     /// A template cannot be filled in, or the loader's cache cannot be used.
     #[error("class {class}: {error}")]
-    Edits { class: ClassName, error: EditsError },
+    Edits {
+        class: ClassName,
+        error: DeviceError,
+    },
 }
 
 /// Finds the devices of a class, and what a container gets besides. Nodes are the host's;

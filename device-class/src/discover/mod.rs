@@ -30,7 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
-pub use edits::{EditsError, Wanted, control_nodes};
+pub use device::DeviceError;
+pub use edits::{Wanted, control_nodes};
 pub use fact_commands::fact_commands;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
@@ -44,8 +45,6 @@ pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::Refused;
-
-use device::DeviceError;
 
 use crate::class::{DeviceClass, Source};
 use crate::facts::Facts;

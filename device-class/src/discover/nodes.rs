@@ -8,7 +8,7 @@ use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
 use super::paths::{both, each, present};
 use crate::class;
-use crate::device::Access;
+use crate::device::{Access, DeviceNumber};
 use crate::host::{Entry, HostView};
 use crate::template::Attributes;
 
@@ -44,26 +44,14 @@ fn node(
     let links = spec.links.iter().map(|link| link.fill(attributes));
     let mut links = links.collect::<Result<Vec<PathBuf>, _>>()?;
     links.retain(|link| leads_to(link, &path, host));
-    let found = |optional| {
-        present(
-            &path,
-            optional,
-            "a device node",
-            host,
-            |place| match place.entry {
-                Entry::Device(number) => Some(number),
-                _ => None,
-            },
-        )
-    };
-    let mut number = found(optional || spec.optional);
+    let mut number = number_at(&path, optional || spec.optional, host);
     let mut form = OwnNode::of(spec).map_or(NodeForm::Bound, NodeForm::Own);
     if !matches!(number, Presence::Found(_)) {
         let advice = spec.advice.as_ref();
         let advice = advice.map(|advice| advised(advice, attributes));
         let driver = LoadedDriver::of(spec, attributes, host)?;
         if driver.is_some() {
-            number = found(false);
+            number = number_at(&path, false, host);
         }
         // What is there instead of a node is a fault of the host.
         let is_absent = matches!(host.entry(&path), Ok(None));
@@ -97,21 +85,24 @@ fn node(
 
 /// A node by its path, which the host need not have.
 pub(super) fn optional(path: PathBuf, host: &dyn HostView) -> FoundNode {
-    let number = present(&path, true, "a device node", host, |place| {
-        match place.entry {
-            Entry::Device(number) => Some(number),
-            _ => None,
-        }
-    });
     FoundNode {
+        number: number_at(&path, true, host),
         container: path.clone(),
         host: path,
         links: Vec::new(),
         capability: None,
         access: Access::default(),
         form: NodeForm::Bound,
-        number,
     }
+}
+
+fn number_at(path: &Path, optional: bool, host: &dyn HostView) -> Presence<DeviceNumber> {
+    present(path, optional, "a device node", host, |place| {
+        match place.entry {
+            Entry::Device(number) => Some(number),
+            _ => None,
+        }
+    })
 }
 
 /// Whether the host has this symbolic link, and it leads to the node.

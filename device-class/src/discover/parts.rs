@@ -6,13 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Device, Inventory, attributes, source};
-use crate::class::{
-    self, DeviceClass, MAX_COUNTERS, PartStep, Parts, PathTemplateError, WriteStep,
-};
+use crate::class::{self, DeviceClass, MAX_COUNTERS, PartStep, Parts, WriteStep};
 use crate::facts::Facts;
 use crate::host::HostView;
 use crate::name::{AttributeName, DeviceId, excerpt};
-use crate::template::{Attributes, Template, TemplateError};
+use crate::template::{Attributes, Template};
 
 /// A device that can be divided.
 #[derive(Debug, Clone)]
@@ -64,27 +62,13 @@ impl PossiblePart {
     }
 }
 
-/// Why a device is not divided.
-#[derive(Debug, thiserror::Error)]
-enum Whole {
-    #[error(
-        "its part {0} is none of a profile in [[parts]]: remove it, or describe it in the class"
-    )]
-    OtherPart(DeviceId),
-    #[error("the counter {name} is `{}`, which is not a number", excerpt(value))]
-    Counter { name: String, value: String },
-    #[error("{0}")]
-    Part(String),
-    #[error("{0} slots and counters are more than {MAX_COUNTERS}")]
-    Counters(usize),
-    #[error("[[parts]] with `together` and without are of the same device")]
-    NotTogether,
-    #[error(transparent)]
-    Attribute(#[from] attributes::Unread),
-    #[error(transparent)]
-    Path(#[from] PathTemplateError),
-    #[error(transparent)]
-    Template(#[from] TemplateError),
+/// Why a device is not divided, for people.
+struct Whole(String);
+
+impl<E: std::error::Error> From<E> for Whole {
+    fn from(error: E) -> Self {
+        Whole(error.to_string())
+    }
 }
 
 /// The devices that can be divided, or are; and why others are not, a line each.
@@ -105,7 +89,9 @@ pub fn divisible(
         match one(class, whole, inventory, &facts, host) {
             Ok(one) if one.parts.is_empty() => {}
             Ok(one) => divisible.push(one),
-            Err(reason) => warnings.push(format!("{}: is not divided: {reason}", whole.id)),
+            Err(Whole(reason)) => {
+                warnings.push(format!("{}: is not divided: {reason}", whole.id));
+            }
         }
     }
     (divisible, warnings)
@@ -137,7 +123,13 @@ fn one(
             .any(|part| part.made.as_ref() == Some(&device.id))
     };
     match made.clone().find(|device| !is_known(device)) {
-        Some(other) if !parts.is_empty() => return Err(Whole::OtherPart(other.id.clone())),
+        Some(other) if !parts.is_empty() => {
+            return Err(Whole(format!(
+                "its part {} is none of a profile in [[parts]]: remove it, or describe it in the \
+                 class",
+                other.id
+            )));
+        }
         _ => {}
     }
     let mut counters = BTreeMap::new();
@@ -146,7 +138,11 @@ fn one(
         let name = name.clone();
         match value.parse() {
             Ok(amount) => counters.insert(name, amount),
-            Err(_) => return Err(Whole::Counter { name, value }),
+            Err(_) => {
+                let value = excerpt(&value);
+                let reason = format!("the counter {name} is `{value}`, which is not a number");
+                return Err(Whole(reason));
+            }
         };
     }
     let are_told = !counters.is_empty();
@@ -160,7 +156,10 @@ fn one(
     }
     counters.extend(has);
     if counters.len() > MAX_COUNTERS {
-        return Err(Whole::Counters(counters.len()));
+        return Err(Whole(format!(
+            "{} slots and counters are more than {MAX_COUNTERS}",
+            counters.len()
+        )));
     }
     Ok(Divisible {
         whole: whole.clone(),
@@ -196,9 +195,9 @@ fn of_sort<'a>(
     let (common, of_place) = spec.attributes();
     let known = attributes::read(common, None, known, facts, host)?;
     let profile = spec.profile.fill(&known)?;
-    class::profile(&profile).map_err(Whole::Part)?;
+    class::profile(&profile).map_err(Whole)?;
     let read = |(name, amount): (&String, &Template)| {
-        let amount = class::number(name, &amount.fill(&known)?).map_err(Whole::Part)?;
+        let amount = class::number(name, &amount.fill(&known)?).map_err(Whole)?;
         Ok((name.clone(), amount))
     };
     let amounts: BTreeMap<_, _> = spec.takes.iter().map(read).collect::<Result<_, Whole>>()?;
@@ -207,7 +206,7 @@ fn of_sort<'a>(
     let placements = spec.placements.fill(&known)?;
     let slots = spec.slots.as_ref().map(|slots| slots.fill(&known));
     let slots = slots.unwrap_or_else(|| Ok("1".to_owned()))?;
-    let places = class::places(&placements, &slots).map_err(Whole::Part)?;
+    let places = class::places(&placements, &slots).map_err(Whole)?;
     let part = |slots: Range<u16>| {
         let mut known = known.clone();
         let own = [profile.clone(), slots.start.to_string()];
@@ -268,7 +267,10 @@ fn alone(sorts: &mut [Vec<PossiblePart>]) -> Result<BTreeMap<String, u64>, Whole
         together.any(|it| it),
     ) {
         (0 | 1, ..) | (_, _, false) => return Ok(BTreeMap::new()),
-        (_, false, true) => return Err(Whole::NotTogether),
+        (_, false, true) => {
+            let reason = "[[parts]] with `together` and without are of the same device";
+            return Err(Whole(reason.to_owned()));
+        }
         (_, true, true) => {}
     }
     let largest = (0..sorts.len()).max_by_key(|sort| sorts[*sort].len());

@@ -19,24 +19,18 @@ pub(super) fn each(
     let Some(pattern) = pattern else {
         return Ok(vec![attributes.clone()]);
     };
-    let found = search::matches(pattern, attributes, view, MAX_DEVICES).map_err(|error| {
-        let path = pattern.to_string().into();
-        DeviceError::Io { path, error }
-    })?;
-    Ok(found.into_iter().map(|found| found.attributes).collect())
+    let found = matches(pattern, attributes, view)?.into_iter();
+    Ok(found.map(|found| found.attributes).collect())
 }
 
 /// The paths that match a pattern, in their order.
-pub(super) fn paths(
+pub(super) fn matches(
     pattern: &PathPattern,
     attributes: &Attributes,
     view: &dyn HostView,
-) -> Result<Vec<PathBuf>, DeviceError> {
-    let found = search::matches(pattern, attributes, view, MAX_DEVICES).map_err(|error| {
-        let path = pattern.to_string().into();
-        DeviceError::Io { path, error }
-    })?;
-    Ok(found.into_iter().map(|found| found.path).collect())
+) -> Result<Vec<search::Match>, DeviceError> {
+    let found = search::matches(pattern, attributes, view, MAX_DEVICES);
+    found.map_err(|error| DeviceError::io(pattern.to_string(), &error))
 }
 
 /// The path on the host, and the path in the container.

@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use rooted_path::MAX_LINKS;
+
 use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
 
 /// A [`HostView`] of a recorded host.
@@ -32,14 +34,11 @@ pub struct RecordedHost {
 pub(super) type Libraries = BTreeMap<(String, Programs), Vec<PathBuf>>;
 
 #[derive(Debug, Clone)]
-enum Recorded {
-    Directory,
-    File(Vec<u8>),
-    Device(DeviceNumber),
+pub(super) enum Recorded {
     Link(PathBuf),
-    Socket,
-    /// Something else, such as a pipe.
-    Other,
+    /// A file whose content is known.
+    Content(Vec<u8>),
+    Is(Entry),
 }
 
 /// Why a text is not a recorded host.
@@ -49,9 +48,6 @@ pub struct RecordedHostError {
     line: usize,
     problem: &'static str,
 }
-
-/// As many links as Linux follows in one path (path_resolution(7)).
-const MAX_LINKS: usize = 40;
 
 impl RecordedHost {
     pub fn parse(text: &str) -> Result<Self, RecordedHostError> {
@@ -66,7 +62,7 @@ impl RecordedHost {
                 let path = open_file
                     .as_ref()
                     .ok_or(bad("content without a file before it"))?;
-                if let Some(Recorded::File(bytes)) = host.tree.get_mut(path) {
+                if let Some(Recorded::Content(bytes)) = host.tree.get_mut(path) {
                     bytes
                         .extend_from_slice(content.strip_prefix(' ').unwrap_or(content).as_bytes());
                     bytes.push(b'\n');
@@ -86,16 +82,16 @@ impl RecordedHost {
             let path = PathBuf::from(path);
             open_file = None;
             match (kind, value) {
-                ("dir", None) => host.insert(path, Recorded::Directory),
-                ("socket", None) => host.insert(path, Recorded::Socket),
-                ("other", None) => host.insert(path, Recorded::Other),
+                ("dir", None) => host.insert(path, Recorded::Is(Entry::Directory)),
+                ("socket", None) => host.insert(path, Recorded::Is(Entry::Socket)),
+                ("other", None) => host.insert(path, Recorded::Is(Entry::Other)),
                 ("file", None) => {
                     open_file = Some(path.clone());
-                    host.insert(path, Recorded::File(Vec::new()));
+                    host.insert(path, Recorded::Content(Vec::new()));
                 }
                 ("char" | "block", Some(number)) => {
                     let number = device(kind, number).ok_or(bad("a device is MAJOR:MINOR"))?;
-                    host.insert(path, Recorded::Device(number));
+                    host.insert(path, Recorded::Is(Entry::Device(number)));
                 }
                 ("link", Some(to)) => host.insert(path, Recorded::Link(to.into())),
                 ("lib" | "lib32", Some(to)) => {
@@ -120,7 +116,7 @@ impl RecordedHost {
 
     /// Adds a file with any content.
     pub fn add_file(&mut self, path: impl Into<PathBuf>, content: impl Into<Vec<u8>>) {
-        self.insert(path.into(), Recorded::File(content.into()));
+        self.insert(path.into(), Recorded::Content(content.into()));
     }
 
     /// Takes away what is at `path`, as when a device is unplugged.
@@ -140,7 +136,7 @@ impl RecordedHost {
             self.children.entry(parent.into()).or_default().insert(name);
             self.tree
                 .entry(parent.into())
-                .or_insert(Recorded::Directory);
+                .or_insert(Recorded::Is(Entry::Directory));
             child = parent;
         }
         self.tree.insert(path, entry);
@@ -210,11 +206,9 @@ impl HostView for RecordedHost {
             .tree
             .get(&self.resolve(path)?)
             .map(|entry| match entry {
-                Recorded::Directory => Entry::Directory,
-                Recorded::File(_) => Entry::File,
-                Recorded::Device(number) => Entry::Device(*number),
-                Recorded::Socket => Entry::Socket,
-                Recorded::Link(_) | Recorded::Other => Entry::Other,
+                Recorded::Is(entry) => *entry,
+                Recorded::Content(_) => Entry::File,
+                Recorded::Link(_) => Entry::Other,
             }))
     }
 
@@ -230,7 +224,7 @@ impl HostView for RecordedHost {
 
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         match self.tree.get(&self.resolve(path)?) {
-            Some(Recorded::File(bytes)) => Ok(bytes[..bytes.len().min(limit)].to_vec()),
+            Some(Recorded::Content(bytes)) => Ok(bytes[..bytes.len().min(limit)].to_vec()),
             Some(_) => Err(io::Error::other("not a regular file")),
             None => Err(not_found()),
         }
@@ -267,7 +261,7 @@ impl HostView for RecordedHost {
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>> {
         let root = self.canonical(path)?;
         let mut driver = RecordedHost::default();
-        driver.insert("/".into(), Recorded::Directory);
+        driver.insert("/".into(), Recorded::Is(Entry::Directory));
         for (path, entry) in &self.tree {
             if let Ok(inside) = path.strip_prefix(&root) {
                 driver.insert(Path::new("/").join(inside), entry.clone());

@@ -7,12 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::recorded::Libraries;
+use rooted_path::MAX_LINKS;
+
+use super::recorded::{Libraries, Recorded};
 use super::{DeviceKind, Entry, HostView, Place, Programs, View};
 use crate::ownership::OwnershipError;
-
-/// As many links are followed in one path (path_resolution(7)).
-const MAX_LINKS: usize = 40;
 
 /// A [`HostView`] that records all calls and passes them to another one.
 pub struct Recording<'a> {
@@ -24,16 +23,10 @@ pub struct Recording<'a> {
 
 #[derive(Default)]
 struct Seen {
-    tree: BTreeMap<PathBuf, Kind>,
+    tree: BTreeMap<PathBuf, Recorded>,
     /// By the root whose loader's cache names them.
     libraries: BTreeMap<PathBuf, Libraries>,
     passed: BTreeSet<PathBuf>,
-}
-
-enum Kind {
-    Link(PathBuf),
-    Is(Entry),
-    Content(Vec<u8>),
 }
 
 impl<'a> Recording<'a> {
@@ -74,13 +67,14 @@ impl<'a> Recording<'a> {
                 self.seen
                     .borrow_mut()
                     .tree
-                    .insert(place, Kind::Link(target));
+                    .insert(place, Recorded::Link(target));
                 self.note_through(&leads_to, links + 1);
             }
         }
         if let (Ok(place), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path)) {
             let tree = &mut self.seen.borrow_mut().tree;
-            tree.entry(self.recorded(&place)).or_insert(Kind::Is(entry));
+            tree.entry(self.recorded(&place))
+                .or_insert(Recorded::Is(entry));
         }
     }
 }
@@ -110,7 +104,7 @@ impl HostView for Recording<'_> {
         let bytes = self.view.read(path, limit)?;
         if let Ok(place) = self.view.canonical(path) {
             let tree = &mut self.seen.borrow_mut().tree;
-            tree.insert(self.recorded(&place), Kind::Content(bytes.clone()));
+            tree.insert(self.recorded(&place), Recorded::Content(bytes.clone()));
         }
         Ok(bytes)
     }
@@ -169,22 +163,22 @@ impl fmt::Display for Recording<'_> {
         for (path, kind) in seen.tree.iter().filter(|(path, _)| plain(path)) {
             let at = path.display();
             match kind {
-                Kind::Link(target) if plain(target) => {
+                Recorded::Link(target) if plain(target) => {
                     writeln!(f, "link {at} {}", target.display())?;
                 }
-                Kind::Link(_) => {}
-                Kind::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
-                Kind::Is(Entry::File) => writeln!(f, "file {at}")?,
-                Kind::Is(Entry::Socket) => writeln!(f, "socket {at}")?,
-                Kind::Is(Entry::Other) => writeln!(f, "other {at}")?,
-                Kind::Is(Entry::Device(number)) => {
+                Recorded::Link(_) => {}
+                Recorded::Is(Entry::Directory) => writeln!(f, "dir {at}")?,
+                Recorded::Is(Entry::File) => writeln!(f, "file {at}")?,
+                Recorded::Is(Entry::Socket) => writeln!(f, "socket {at}")?,
+                Recorded::Is(Entry::Other) => writeln!(f, "other {at}")?,
+                Recorded::Is(Entry::Device(number)) => {
                     let kind = match number.kind {
                         DeviceKind::Character => "char",
                         DeviceKind::Block => "block",
                     };
                     writeln!(f, "{kind} {at} {}:{}", number.major, number.minor)?;
                 }
-                Kind::Content(bytes) => {
+                Recorded::Content(bytes) => {
                     writeln!(f, "file {at}")?;
                     for line in String::from_utf8_lossy(bytes).lines() {
                         writeln!(f, "| {line}")?;

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use nix::fcntl::{openat, readlinkat};
 use nix::sys::stat::Mode;
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
-use rooted_path::{FileKind, HANDLE_NOFOLLOW, Handle, Resolver, RootDir};
+use rooted_path::{FileKind, HANDLE_NOFOLLOW, Handle, MAX_LINKS, Resolver, RootDir};
 
 use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_mount, is_ours, mode};
 
-/// As many links as Linux follows in one path (path_resolution(7)).
-const MAX_LINKS: usize = 40;
 const OTHERS_WRITE: u32 = 0o002;
 
 /// Finds what containers get in a tree of the host.

@@ -56,13 +56,13 @@ impl Format {
                 let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
                 words.join("-").to_ascii_lowercase().into()
             }
-            Format::Base64 => base64(&bytes(value)?).into(),
+            Format::Base64 => base64(&hexadecimal(value)?).into(),
         })
     }
 }
 
 /// The bytes of hexadecimal digits.
-fn bytes(digits: &str) -> Option<Vec<u8>> {
+pub(crate) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
         return None;
     }

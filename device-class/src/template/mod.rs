@@ -8,6 +8,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use format::Format;
+pub(crate) use format::hexadecimal;
 
 use crate::name::{AttributeName, NameError};
 
