@@ -44,7 +44,8 @@ pub struct ClassSource {
 /// What is known of a file by its directory's index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Indexed {
-    variables: index::Variables,
+    /// With spaces between them.
+    variables: String,
     /// Where the classes are that it extends.
     directories: Arc<[PathBuf]>,
 }
@@ -74,24 +75,20 @@ impl ClassSource {
     }
 
     fn read_alone(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path.into(), &mut Vec::new(), || File::open(path))
+        Self::read_from(path.into(), || File::open(path))
     }
 
     /// Reads one class file from `directory`. One that others than root can
     /// change is read as well, but [`ClassSource::parse`] refuses it.
-    fn read_in(
-        directory: &Directory,
-        name: &OsStr,
-        buffer: &mut Vec<u8>,
-    ) -> Result<Self, FileError> {
+    fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
-        let mut fault = directory.fault.clone();
+        let mut fault = directory.checked.as_ref().err().cloned();
         // Without waiting, in case it was replaced by a pipe.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let unchecked = || Ok(open(&directory.path.join(name), flags, Mode::empty())?.into());
-        let mut source = Self::read_from(path, buffer, || match &directory.checked {
-            None => unchecked(),
-            Some(checked) => checked.file(name).or_else(|error| {
+        let mut source = Self::read_from(path, || match &directory.checked {
+            Err(_) => unchecked(),
+            Ok(checked) => checked.file(name).or_else(|error| {
                 fault = Some(error.of(&directory.path.join(name)));
                 unchecked()
             }),
@@ -100,11 +97,8 @@ impl ClassSource {
         Ok(source)
     }
 
-    /// `buffer` is for the content. With room for it a file takes two calls to
-    /// read, and its text then takes no more memory than it needs.
     fn read_from(
         path: PathBuf,
-        buffer: &mut Vec<u8>,
         open: impl FnOnce() -> io::Result<File>,
     ) -> Result<Self, FileError> {
         let whole = |message: String| FileError::whole(&path, message);
@@ -113,15 +107,15 @@ impl ClassSource {
         let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
         let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
         let unreadable = |error: io::Error| whole(format!("cannot be read: {error}"));
-        buffer.clear();
+        // With room for most files, so that one read gets the text and a second its end.
+        let mut bytes = Vec::with_capacity(16 << 10);
         open()
-            .and_then(|file| file.take(MAX_FILE + 1).read_to_end(buffer))
+            .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
             .map_err(unreadable)?;
-        if buffer.len() as u64 > MAX_FILE {
+        if bytes.len() as u64 > MAX_FILE {
             return Err(whole(format!("is larger than {MAX_FILE} bytes")));
         }
-        let text = str::from_utf8(buffer).map_err(|error| unreadable(io::Error::other(error)))?;
-        let text = text.to_owned();
+        let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
         Ok(ClassSource {
             name,
             path,
@@ -134,7 +128,7 @@ impl ClassSource {
 
     /// A file of which the directory's index has the variables; `None`: it is to be read.
     fn indexed(directory: &Directory, name: &OsStr, directories: &Arc<[PathBuf]>) -> Option<Self> {
-        let (index, checked) = (directory.index.as_ref()?, directory.checked.as_ref()?);
+        let (index, checked) = (directory.index.as_ref()?, directory.checked.as_ref().ok()?);
         let variables = index.variables(checked, name)?;
         let class = name.to_str()?.strip_suffix(".toml")?;
         Some(ClassSource {
@@ -162,7 +156,7 @@ impl ClassSource {
         }
         let directory = self.path.parent().and_then(Directory::open);
         match (directory, self.path.file_name()) {
-            (Some(directory), Some(name)) => Self::read_in(&directory, name, &mut Vec::new()),
+            (Some(directory), Some(name)) => Self::read_in(&directory, name),
             _ => Err(FileError::whole(&self.path, "it is gone")),
         }
     }
@@ -172,7 +166,7 @@ impl ClassSource {
     /// must be parsed.
     pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
         if let Some(indexed) = &self.indexed {
-            return indexed.variables.any(is_set);
+            return indexed.variables.split(' ').any(is_set);
         }
         let bases = self.bases.iter().map(|base| base.text.as_str());
         let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
@@ -238,7 +232,7 @@ pub fn each_source(
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let mut directories: Vec<Directory> = directories.collect();
     for directory in &mut directories {
-        directory.index = directory.checked.as_ref().and_then(Index::read);
+        directory.index = directory.checked.as_ref().ok().and_then(Index::read);
     }
     for directory in &directories {
         let unreadable =
@@ -251,12 +245,11 @@ pub fn each_source(
             }
         }
     }
-    let mut buffer = Vec::with_capacity(16 << 10);
     let sources =
         files.iter().map(
             |(name, directory)| match ClassSource::indexed(directory, name, &paths) {
                 Some(source) => Ok(source),
-                None => ClassSource::read_in(directory, name, &mut buffer),
+                None => ClassSource::read_in(directory, name),
             },
         );
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
@@ -268,25 +261,21 @@ pub fn each_source(
 
 struct Directory<'a> {
     path: &'a Path,
-    /// Absent if there is a `fault`.
-    checked: Option<ownership::Directory>,
-    /// Why its files cannot be used.
-    fault: Option<String>,
+    /// Or why its files cannot be used.
+    checked: Result<ownership::Directory, String>,
     index: Option<Index>,
 }
 
 impl<'a> Directory<'a> {
     /// The directory, or nothing if there is none.
     fn open(path: &'a Path) -> Option<Self> {
-        let (checked, fault) = match ownership::Directory::open(path) {
-            Ok(checked) => (Some(checked), None),
+        let checked = match ownership::Directory::open(path) {
             Err(error) if error.is_absent() => return None,
-            Err(error) => (None, Some(error.to_string())),
+            checked => checked.map_err(|error| error.to_string()),
         };
         Some(Directory {
             path,
             checked,
-            fault,
             index: None,
         })
     }

@@ -142,31 +142,25 @@ fn plan_of(
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
-    let authorities = wanted.iter().map(|wanted| {
-        let ClassRequest {
-            class,
-            request,
-            forced,
-        } = wanted;
-        authority(class, request, *forced, bundle, origin, config)
-    });
+    let authorities = wanted
+        .iter()
+        .map(|it| authority(&it.class, &it.request, it.forced, bundle, origin, config));
     let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
     let found = wanted
         .iter()
-        .map(|wanted| discover::look_up(&wanted.class, wanted.request.wanted(), &host));
+        .map(|it| discover::look_up(&it.class, it.request.wanted(), &host));
     let found = found.collect::<Result<Vec<Found>, _>>()?;
-    let asked: Vec<Asked<'_>> = wanted
-        .iter()
-        .zip(&found)
-        .zip(&authorities)
-        .map(|((wanted, found), authority)| Asked {
-            class: &wanted.class,
-            request: &wanted.request,
-            found,
-            authority,
-        })
-        .collect();
-    Ok(plan::plan(&asked, &bundle.spec_devices)?)
+    let all = wanted.iter().zip(&found).zip(&authorities);
+    let asked = all.map(|((wanted, found), authority)| Asked {
+        class: &wanted.class,
+        request: &wanted.request,
+        found,
+        authority,
+    });
+    Ok(plan::plan(
+        &asked.collect::<Vec<_>>(),
+        &bundle.spec_devices,
+    )?)
 }
 
 fn authority(
@@ -186,7 +180,9 @@ fn authority(
         return Ok(authority);
     }
     match request.source {
-        RequestSource::Attach { .. } => trust::recorded(origin, &class.name, bundle, &config.trust),
+        RequestSource::Attach { .. } => {
+            trust::by_records(origin, &class.name, bundle, &config.trust, false)
+        }
         RequestSource::Cdi { .. } => {
             trust::cdi_authority(origin, &class.name, bundle, &config.trust)
         }

@@ -4,14 +4,12 @@
 //! between versions of the kubelet, is not verified.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::record::{Record, RecordError};
+use crate::record::{self, RecordError};
 
 /// The file's name, in the kubelet's root directory.
 pub const FILE_NAME: &str = "dra_manager_state";
@@ -44,16 +42,8 @@ struct Checkpoint {
 }
 
 impl ClaimRecord {
-    /// Reads the record, once and whole.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
-        let mut bytes = Vec::new();
-        File::open(path)?
-            .take(Record::MAX as u64 + 1)
-            .read_to_end(&mut bytes)?;
-        if bytes.len() > Record::MAX {
-            return Err(RecordError::TooLarge);
-        }
-        Self::parse(&bytes)
+        Self::parse(&record::content(path)?)
     }
 
     /// A record from the file's content.

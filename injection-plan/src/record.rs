@@ -80,16 +80,8 @@ impl Record {
     /// each take about half a megabyte.
     pub const MAX: usize = 16 << 20;
 
-    /// Reads the record, once and whole.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
-        let mut bytes = Vec::new();
-        File::open(path)?
-            .take(Self::MAX as u64 + 1)
-            .read_to_end(&mut bytes)?;
-        if bytes.len() > Self::MAX {
-            return Err(RecordError::TooLarge);
-        }
-        Self::parse(&bytes)
+        Self::parse(&content(path)?)
     }
 
     /// A record from the file's content.
@@ -109,6 +101,18 @@ impl Record {
                 Devices::Plain(ids) => ids.iter().map(|id| &**id).collect(),
             },
         })
+    }
+}
+
+/// The content of a record of the kubelet's, read once and whole.
+pub(crate) fn content(path: &Path) -> Result<Vec<u8>, RecordError> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(Record::MAX as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    match bytes.len() <= Record::MAX {
+        true => Ok(bytes),
+        false => Err(RecordError::TooLarge),
     }
 }
 

@@ -21,7 +21,10 @@ pub(super) fn replicas(
     let text = template.fill(attributes)?;
     match text.parse() {
         Ok(count @ 1..=MAX_REPLICAS) => Ok(Some(count)),
-        _ => Err(DeviceError::Replicas(crate::name::excerpt(&text))),
+        _ => {
+            let text = crate::name::excerpt(&text);
+            Err(DeviceError(format!("`{text}` is not a number of replicas")))
+        }
     }
 }
 
@@ -138,24 +141,17 @@ fn add(whole: &mut Device, part: Device) {
     }
     whole.health = Health::Healthy;
     whole.readings.extend(part.readings);
-    for node in part.nodes {
-        if !whole.nodes.contains(&node) {
-            whole.nodes.push(node);
-        }
-    }
-    for file in part.files {
-        if !whole.files.contains(&file) {
-            whole.files.push(file);
-        }
-    }
-    for directory in part.directories {
-        if !whole.directories.contains(&directory) {
-            whole.directories.push(directory);
-        }
-    }
-    for shown in part.shown {
-        if !whole.shown.contains(&shown) {
-            whole.shown.push(shown);
+    add_new(&mut whole.nodes, part.nodes);
+    add_new(&mut whole.files, part.files);
+    add_new(&mut whole.directories, part.directories);
+    add_new(&mut whole.shown, part.shown);
+}
+
+/// Adds what is not there yet.
+fn add_new<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
+    for one in more {
+        if !all.contains(&one) {
+            all.push(one);
         }
     }
 }

@@ -10,10 +10,8 @@ use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Read;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::MAX_FILE;
 use crate::class;
@@ -75,10 +73,7 @@ pub fn stale(directories: &[PathBuf]) -> Vec<PathBuf> {
         (directory.changed() <= index.changed).then_some((path, directory, index))
     });
     let stale = directories.flat_map(|(path, directory, index)| {
-        let names = index
-            .files
-            .iter()
-            .map(|line| &index.text[line.name.clone()]);
+        let names = index.files.iter().map(|line| &line.name);
         let edited = names.filter(|name| index.variables(&directory, OsStr::new(name)).is_none());
         edited.map(|name| path.join(name)).collect::<Vec<_>>()
     });
@@ -100,48 +95,23 @@ fn read(directory: &ownership::Directory) -> Option<((i64, i64), String)> {
 pub(super) struct Index {
     /// When it was written.
     changed: (i64, i64),
-    text: Arc<str>,
-    /// By name.
     files: Vec<Line>,
 }
 
-/// A line of the index: where its parts are in the text. They are not copied, since every
-/// container pays for every line.
+/// The index of one file.
 struct Line {
-    name: Range<usize>,
+    name: String,
     size: u64,
-    variables: Range<usize>,
-}
-
-/// The variables of a file in the text of an index, with spaces between them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Variables {
-    index: Arc<str>,
-    place: Range<usize>,
-}
-
-impl Variables {
-    pub(super) fn any(&self, holds: impl Fn(&str) -> bool) -> bool {
-        self.index[self.place.clone()].split(' ').any(holds)
-    }
+    /// With spaces between them.
+    variables: String,
 }
 
 impl Index {
     /// The index of this directory, if it has one that only root can change.
     pub(super) fn read(directory: &ownership::Directory) -> Option<Self> {
         let (changed, text) = read(directory)?;
-        let mut files: Vec<Line> = Vec::with_capacity(text.lines().count());
-        let mut start = 0;
-        for whole in text.split_inclusive('\n') {
-            files.extend(line(whole.trim_end_matches('\n'), start));
-            start += whole.len();
-        }
-        files.sort_by(|one, other| text[one.name.clone()].cmp(&text[other.name.clone()]));
-        Some(Index {
-            changed,
-            text: text.into(),
-            files,
-        })
+        let files = text.lines().filter_map(line).collect();
+        Some(Index { changed, files })
     }
 
     /// The variables of a file, if it is as the index says.
@@ -149,31 +119,22 @@ impl Index {
         &self,
         directory: &ownership::Directory,
         name: &OsStr,
-    ) -> Option<Variables> {
-        let text = name.to_str()?;
-        let of = |line: &Line| self.text[line.name.clone()].cmp(text);
-        let line = &self.files[self.files.binary_search_by(of).ok()?];
+    ) -> Option<String> {
+        let line = self.files.iter().find(|line| *line.name == *name)?;
         let found = directory.root_only(name)?;
         let is_known = u64::try_from(found.st_size).ok()? == line.size
             && (found.st_ctime, found.st_ctime_nsec) <= self.changed;
-        is_known.then(|| Variables {
-            index: self.text.clone(),
-            place: line.variables.clone(),
-        })
+        is_known.then(|| line.variables.clone())
     }
 }
 
-/// A line that begins at `start` of the text.
-fn line(text: &str, start: usize) -> Option<Line> {
-    let (name, rest) = text
-        .split_once(' ')
-        .filter(|(name, _)| name.ends_with(".toml"))?;
-    let (size, _) = rest.split_once(' ')?;
-    let variables = start + name.len() + 1 + size.len() + 1;
-    Some(Line {
-        name: start..start + name.len(),
+fn line(text: &str) -> Option<Line> {
+    let (name, rest) = text.split_once(' ')?;
+    let (size, variables) = rest.split_once(' ')?;
+    name.ends_with(".toml").then_some(Line {
+        name: name.to_owned(),
         size: size.parse().ok()?,
-        variables: variables..start + text.len(),
+        variables: variables.to_owned(),
     })
 }
 

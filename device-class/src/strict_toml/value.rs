@@ -125,8 +125,11 @@ impl<'de> Deserializer<'de> for Value<'de> {
     of_kind! {
         deserialize_bool: Boolean => |value, visitor: V| visitor.visit_bool(value);
         deserialize_str: String => |text: DeString<'de>, visitor: V| visitor.visit_str(&text);
-        deserialize_seq: Array => |list, visitor: V| visitor.visit_seq(Items::new(list));
-        deserialize_map: Table => |table, visitor: V| visitor.visit_map(Entries::new(table));
+        deserialize_seq: Array => |list: DeArray<'de>, visitor: V| visitor.visit_seq(Items(list.into_iter()));
+        deserialize_map: Table => |table: DeTable<'de>, visitor: V| {
+            let (entries, value) = (table.into_iter(), None);
+            visitor.visit_map(Entries { entries, value })
+        };
     }
 
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -215,12 +218,6 @@ impl<'de> Deserializer<'de> for Value<'de> {
 /// The values of a list.
 struct Items<'de>(<DeArray<'de> as IntoIterator>::IntoIter);
 
-impl<'de> Items<'de> {
-    fn new(list: DeArray<'de>) -> Self {
-        Items(list.into_iter())
-    }
-}
-
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Error;
 
@@ -237,15 +234,6 @@ impl<'de> SeqAccess<'de> for Items<'de> {
 struct Entries<'de> {
     entries: <DeTable<'de> as IntoIterator>::IntoIter,
     value: Option<Value<'de>>,
-}
-
-impl<'de> Entries<'de> {
-    fn new(table: DeTable<'de>) -> Self {
-        Entries {
-            entries: table.into_iter(),
-            value: None,
-        }
-    }
 }
 
 impl<'de> MapAccess<'de> for Entries<'de> {

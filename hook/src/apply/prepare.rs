@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use device_class::class::MAX_CONTAINER_START;
 use device_class::host::{HostView, MAX_ATTRIBUTE, RealHost};
 use device_class::name::excerpt;
-use device_class::ownership::{self, OwnershipError};
+use device_class::ownership;
 use injection_plan::plan::{Action, InjectionPlan, Preparation};
 use injection_plan::program_output::ProgramOutput;
 use nix::sys::signal::{Signal, killpg};
@@ -31,35 +31,15 @@ const MAX_STDERR: usize = 4096;
 /// Why a device could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
-    /// The program does not exist, or others than root can change it.
-    #[error("{} cannot be run", program.display())]
-    Ownership {
-        program: PathBuf,
-        #[source]
-        error: OwnershipError,
-    },
+    /// The program does not exist, others than root can change it, or it was not started.
     #[error("{} cannot be run", program.display())]
     Run {
         program: PathBuf,
         #[source]
         error: io::Error,
     },
-    #[error("{} took longer than {} seconds and was killed", program.display(), timeout.as_secs())]
-    Timeout { program: PathBuf, timeout: Duration },
-    #[error("{} failed ({status}): {stderr}", program.display())]
-    Failed {
-        program: PathBuf,
-        status: ExitStatus,
-        /// The beginning of its output.
-        stderr: String,
-    },
-    #[error("{} exited 0, but {} is `{found}`, not `{wanted}`", program.display(), file.display())]
-    NotDone {
-        program: PathBuf,
-        file: PathBuf,
-        found: String,
-        wanted: String,
-    },
+    #[error("{} {how}", program.display())]
+    Failed { program: PathBuf, how: String },
 }
 
 /// Prepares the devices of a plan, one after the other, on the host whose root
@@ -79,43 +59,40 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
 
 /// Runs the program for at most `limit`, and verifies the device's state afterwards.
 fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<(), PrepareError> {
-    let program = || preparation.program.clone();
-    let path = ownership::program(root, &preparation.program);
-    let path = path.map_err(|error| PrepareError::Ownership {
-        program: program(),
-        error,
-    })?;
-    let mut command = Command::new(path);
-    command
-        .arg0(&preparation.program)
-        .args(&preparation.arguments);
-    let ended = run_command(command, limit).map_err(|error| PrepareError::Run {
-        program: program(),
-        error,
-    })?;
-    let Some((status, stderr)) = ended else {
-        return Err(PrepareError::Timeout {
-            program: program(),
-            timeout: limit,
-        });
+    let program = &preparation.program;
+    let run = || {
+        let path = ownership::program(root, program).map_err(io::Error::other)?;
+        let mut command = Command::new(path);
+        command.arg0(program).args(&preparation.arguments);
+        run_command(command, limit)
     };
-    if !status.success() {
-        return Err(PrepareError::Failed {
-            program: program(),
-            status,
-            stderr: excerpt(stderr.trim()),
-        });
-    }
-    let found = state(preparation, root).unwrap_or_else(|error| error.to_string());
-    match found.eq_ignore_ascii_case(&preparation.wanted) {
-        true => Ok(()),
-        false => Err(PrepareError::NotDone {
-            program: program(),
-            file: preparation.file.clone(),
-            found: excerpt(&found),
-            wanted: excerpt(&preparation.wanted),
-        }),
-    }
+    let ended = run().map_err(|error| PrepareError::Run {
+        program: program.clone(),
+        error,
+    })?;
+    let found = || state(preparation, root).unwrap_or_else(|error| error.to_string());
+    let how = match ended {
+        None => format!(
+            "took longer than {} seconds and was killed",
+            limit.as_secs()
+        ),
+        Some((status, stderr)) if !status.success() => {
+            format!("failed ({status}): {}", excerpt(stderr.trim()))
+        }
+        Some(_) => match found() {
+            found if found.eq_ignore_ascii_case(&preparation.wanted) => return Ok(()),
+            found => format!(
+                "exited 0, but {} is `{}`, not `{}`",
+                preparation.file.display(),
+                excerpt(&found),
+                excerpt(&preparation.wanted)
+            ),
+        },
+    };
+    Err(PrepareError::Failed {
+        program: program.clone(),
+        how,
+    })
 }
 
 fn state(preparation: &Preparation, root: &Path) -> io::Result<String> {

@@ -89,19 +89,9 @@ pub(crate) fn cdi_authority(
 }
 
 /// Who authorizes devices by the kubelet's records, of allocated devices, and of the claims
-/// that CDI specifications name for the container.
-pub(crate) fn recorded(
-    origin: &Origin,
-    class: &ClassName,
-    bundle: &Bundle,
-    trust: &Trust,
-) -> Result<Authority, TrustError> {
-    by_records(origin, class, bundle, trust, false)
-}
-
-/// `without_record`: claims count if there is no record of any. A kubelet with another root
-/// directory has it elsewhere.
-fn by_records(
+/// that CDI specifications name for the container. `without_record`: claims count if there is
+/// no record of any. A kubelet with another root directory has it elsewhere.
+pub(crate) fn by_records(
     origin: &Origin,
     class: &ClassName,
     bundle: &Bundle,

@@ -44,6 +44,7 @@ use config_file::ConfigFile;
 use entry::HookEntry;
 
 pub(crate) use error::WrapperError;
+pub(crate) use real_runtime::find as real_runtime;
 
 /// The variable with the path of the configuration, if it is not the default.
 /// Trusted, because the process that sets a runtime's environment could also
@@ -65,11 +66,6 @@ pub fn main() -> process::ExitCode {
         log.write(&printable::line(&format!("boathook: {message}")));
     }
     error.exit_code().into()
-}
-
-/// The runtime that this program stands before.
-pub(crate) fn real_runtime(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
-    real_runtime::find(config)
 }
 
 /// The bundle that the runtime which calls this hook was given for a container, by its command
@@ -107,8 +103,8 @@ fn become_runtime(
             log::start(Reader::Engine, config.as_ref().ok(), None);
             // Before config.json is changed.
             let runtime = match &config {
-                Ok(config) => real_runtime::find(&config.runtime),
-                Err(_) => real_runtime::find(&runtime_config(config_path)),
+                Ok(config) => real_runtime(&config.runtime),
+                Err(_) => real_runtime(&runtime_config(config_path)),
             }?;
             let equipped = match config {
                 Ok(config) => equip(container, &config, config_path),
@@ -119,7 +115,7 @@ fn become_runtime(
         }
         Action::Update(_) | Action::Other => {
             log::start(Reader::Engine, None, None);
-            real_runtime::find(&runtime_config(config_path))?
+            real_runtime(&runtime_config(config_path))?
         }
     };
     if let Action::Update(action) = &line.action {

@@ -14,7 +14,7 @@ use crate::container::Identity;
 /// The configured runtime; otherwise the first of [`RUNTIMES`] that is found. The
 /// engine's PATH is searched before the usual directories, because k3s and
 /// others provide their runtime there.
-pub(super) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
+pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let own = program(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
         return match program(path) {

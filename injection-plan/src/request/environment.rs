@@ -6,47 +6,16 @@ use std::collections::BTreeMap;
 /// The variables of a container, each as `NAME=value`. Of a variable that is
 /// set twice, the last value applies, as in the engines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "Vec<String>")]
-pub struct Environment {
-    entries: Vec<String>,
-    names: NameFilter,
-}
-
-/// Excludes most names that are not set, without comparing any: a bit for each length,
-/// first and last byte of the names that are set. A hook that finds no request searches
-/// for the variables of all classes in what may be hundreds of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct NameFilter([u64; 16]);
-
-impl NameFilter {
-    /// The word and the bit in it.
-    fn place(name: &[u8]) -> (usize, u64) {
-        let byte = |byte: Option<&u8>| byte.copied().map_or(0, usize::from);
-        let place = name.len() * 31 + byte(name.first()) * 7 + byte(name.last());
-        (place / 64 % 16, 1 << (place % 64))
-    }
-
-    fn add(&mut self, name: &[u8]) {
-        let (word, bit) = Self::place(name);
-        self.0[word] |= bit;
-    }
-
-    fn may_have(&self, name: &[u8]) -> bool {
-        let (word, bit) = Self::place(name);
-        self.0[word] & bit != 0
-    }
-}
+#[serde(transparent)]
+pub struct Environment(Vec<String>);
 
 impl Environment {
     fn last_first(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().rev().map(String::as_str)
+        self.0.iter().rev().map(String::as_str)
     }
 
     /// The value of the variable `name`, if it is set.
     pub fn get(&self, name: &str) -> Option<&str> {
-        if !self.names.may_have(name.as_bytes()) {
-            return None;
-        }
         let value_of = |entry: &str| {
             // Most entries differ here already.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
@@ -79,14 +48,7 @@ impl Environment {
 
 impl<S: Into<String>> From<Vec<S>> for Environment {
     fn from(entries: Vec<S>) -> Self {
-        let entries: Vec<String> = entries.into_iter().map(Into::into).collect();
-        let mut names = NameFilter::default();
-        for entry in &entries {
-            if let Some(end) = entry.bytes().position(|byte| byte == b'=') {
-                names.add(&entry.as_bytes()[..end]);
-            }
-        }
-        Self { entries, names }
+        Self(entries.into_iter().map(Into::into).collect())
     }
 }
 

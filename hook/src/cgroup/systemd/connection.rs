@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::error::BusError;
 use super::message::{Call, Writer};
-use super::reply::{self, Content, Garbage, Message};
+use super::reply::{self, Content, Message};
 
 /// The timeout for all calls to systemd.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -132,7 +132,7 @@ impl Connection {
         let (start, rest) = message.split_at_mut(fixed.len());
         start.copy_from_slice(&fixed);
         self.read_exact(rest)?;
-        Ok(Message::parse(&message)?)
+        Message::parse(&message)
     }
 
     /// One line of the authentication, which ends with CR LF. Nothing follows
@@ -198,12 +198,6 @@ impl Connection {
 pub(super) struct Results {
     pub(super) signature: String,
     pub(super) body: Vec<u8>,
-}
-
-impl From<Garbage> for BusError {
-    fn from(Garbage: Garbage) -> Self {
-        Self::Garbage
-    }
 }
 
 fn nobody_there(error: &io::Error) -> bool {

@@ -1,8 +1,9 @@
 //! Reads D-Bus messages: replies to calls.
 //!
 //! Nothing that is read is trusted: every length is checked against the
-//! message, and an invalid message is [`Garbage`].
+//! message, and an invalid message is [`BusError::Garbage`].
 
+use super::error::BusError::{self, Garbage};
 use super::message::{BYTE_ORDER, VERSION, field};
 
 /// Length of the fixed part of a message.
@@ -10,10 +11,6 @@ pub(super) const FIXED_LEN: usize = 16;
 /// The longest message that is read. The rules of a unit with a thousand
 /// devices take 50 KiB.
 pub(super) const MAX_LEN: usize = 1024 * 1024;
-
-/// A message, or a part of it, that violates the specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Garbage;
 
 /// The type and contents of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +37,7 @@ pub(super) struct Message {
 }
 
 /// The total length of the message that begins with these bytes.
-pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, Garbage> {
+pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let mut reader = Reader::new(fixed);
     if reader.byte()? != BYTE_ORDER {
         return Err(Garbage);
@@ -65,7 +62,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, Garbage> {
 
 impl Message {
     /// Reads a whole message, of the length that [`length`] returned.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Garbage> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = Reader::new(bytes);
         reader.skip(1)?;
         let kind = reader.byte()?;
@@ -124,7 +121,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0 }
     }
 
-    fn skip(&mut self, count: usize) -> Result<&'a [u8], Garbage> {
+    fn skip(&mut self, count: usize) -> Result<&'a [u8], BusError> {
         let end = self.at.checked_add(count).ok_or(Garbage)?;
         let skipped = self.bytes.get(self.at..end).ok_or(Garbage)?;
         self.at = end;
@@ -135,32 +132,32 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    fn align(&mut self, alignment: usize) -> Result<(), Garbage> {
+    fn align(&mut self, alignment: usize) -> Result<(), BusError> {
         let padding = self.at.next_multiple_of(alignment) - self.at;
         self.skip(padding).map(drop)
     }
 
-    fn byte(&mut self) -> Result<u8, Garbage> {
+    fn byte(&mut self) -> Result<u8, BusError> {
         Ok(self.skip(1)?[0])
     }
 
-    fn u32(&mut self) -> Result<u32, Garbage> {
+    fn u32(&mut self) -> Result<u32, BusError> {
         self.align(4)?;
         let bytes = self.skip(4)?.try_into().map_err(|_| Garbage)?;
         Ok(u32::from_ne_bytes(bytes))
     }
 
-    pub(super) fn string(&mut self) -> Result<&'a str, Garbage> {
+    pub(super) fn string(&mut self) -> Result<&'a str, BusError> {
         let length = self.u32()? as usize;
         self.text(length)
     }
 
-    pub(super) fn signature(&mut self) -> Result<&'a str, Garbage> {
+    pub(super) fn signature(&mut self) -> Result<&'a str, BusError> {
         let length = self.byte()?.into();
         self.text(length)
     }
 
-    fn text(&mut self, length: usize) -> Result<&'a str, Garbage> {
+    fn text(&mut self, length: usize) -> Result<&'a str, BusError> {
         let text = str::from_utf8(self.skip(length)?).map_err(|_| Garbage)?;
         match self.byte()? {
             0 => Ok(text),
@@ -169,7 +166,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The end of an array whose elements have the given alignment.
-    fn array_end(&mut self, alignment: usize) -> Result<usize, Garbage> {
+    fn array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
         let end = self.at.checked_add(length).ok_or(Garbage)?;
@@ -180,7 +177,7 @@ impl<'a> Reader<'a> {
     }
 
     /// An array of pairs of strings, `a(ss)`.
-    pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, Garbage> {
+    pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.array_end(8)?;
         let mut pairs = Vec::new();
         while self.at < end {

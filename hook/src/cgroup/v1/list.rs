@@ -72,16 +72,12 @@ impl DeviceList {
 
 impl fmt::Display for ListEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            DeviceKind::Block => 'b',
-            DeviceKind::Character => 'c',
-        };
         let number = |number: Option<u32>| match number {
             None => "*".to_owned(),
             Some(number) => number.to_string(),
         };
         let (major, minor) = (number(self.major), number(self.minor));
-        write!(f, "{kind} {major}:{minor} {}", self.access)
+        write!(f, "{} {major}:{minor} {}", self.kind, self.access)
     }
 }
 
@@ -89,11 +85,7 @@ impl ListEntry {
     /// Reads `c 10:183 rw` or `b *:* m`.
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
-        let kind = match fields.next()? {
-            "b" => DeviceKind::Block,
-            "c" => DeviceKind::Character,
-            _ => return None,
-        };
+        let kind = DeviceKind::parse(fields.next()?)?;
         let (major, minor) = fields.next()?.split_once(':')?;
         let access = Access::parse(fields.next()?).ok()?;
         if fields.next().is_some() {

@@ -11,6 +11,9 @@ use crate::sys::bpf::Insn;
 /// some hundred instructions.
 const MAX_STEPS: usize = 100_000;
 
+/// What an instruction of 32 bits uses of a value.
+const LOWER: u64 = u32::MAX as u64;
+
 /// The program has an instruction that the evaluator does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotUnderstood;
@@ -114,37 +117,28 @@ fn number(registers: &[Value; Reg::COUNT], operand: Operand) -> Result<u64, NotU
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // Shifts use the lower bits of the amount only, as the wrapping ones do.
+    // What is above the lower half of an operand changes that of a result only in a shift to the
+    // right.
+    let (left, signed, bits) = match width {
+        Width::W64 => (left, left.cast_signed(), u64::BITS),
+        Width::W32 => (left & LOWER, sign_extend(left).cast_signed(), u32::BITS),
+    };
+    // Shifts use the lower bits of the amount only.
+    let amount = right as u32 % bits;
+    let result = match op {
+        AluOp::Add => left.wrapping_add(right),
+        AluOp::Sub => left.wrapping_sub(right),
+        AluOp::Or => left | right,
+        AluOp::And => left & right,
+        AluOp::Lsh => left << amount,
+        AluOp::Rsh => left >> amount,
+        AluOp::Xor => left ^ right,
+        AluOp::Mov => right,
+        AluOp::Arsh => (signed >> amount).cast_unsigned(),
+    };
     match width {
-        Width::W64 => match op {
-            AluOp::Add => left.wrapping_add(right),
-            AluOp::Sub => left.wrapping_sub(right),
-            AluOp::Or => left | right,
-            AluOp::And => left & right,
-            AluOp::Lsh => left.wrapping_shl(right as u32),
-            AluOp::Rsh => left.wrapping_shr(right as u32),
-            AluOp::Xor => left ^ right,
-            AluOp::Mov => right,
-            AluOp::Arsh => left
-                .cast_signed()
-                .wrapping_shr(right as u32)
-                .cast_unsigned(),
-        },
-        Width::W32 => {
-            let (left, right) = (left as u32, right as u32);
-            let result = match op {
-                AluOp::Add => left.wrapping_add(right),
-                AluOp::Sub => left.wrapping_sub(right),
-                AluOp::Or => left | right,
-                AluOp::And => left & right,
-                AluOp::Lsh => left.wrapping_shl(right),
-                AluOp::Rsh => left.wrapping_shr(right),
-                AluOp::Xor => left ^ right,
-                AluOp::Mov => right,
-                AluOp::Arsh => left.cast_signed().wrapping_shr(right).cast_unsigned(),
-            };
-            result.into()
-        }
+        Width::W64 => result,
+        Width::W32 => result & LOWER,
     }
 }
 
