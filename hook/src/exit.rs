@@ -3,10 +3,12 @@
 use std::io::{self, Write};
 use std::process;
 
+use serde::Serialize;
 use serde_json::json;
 
 /// The result of the program. The numbers are part of its interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum ExitCode {
     /// Success, also if nothing was requested.
@@ -49,34 +51,10 @@ pub enum ExitCode {
 impl ExitCode {
     /// Prints a failure as JSON; its message is on stderr already.
     pub(crate) fn print_failure(self, message: &str) {
-        let error = json!({ "message": message, "kind": self.name(), "exit_code": self as u8 });
+        let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });
         // There is nowhere else to report that stdout cannot be written.
         let _ = writeln!(io::stdout().lock(), "{text:#}");
-    }
-
-    /// The name of the failure, for JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::Failure => "failure",
-            Self::Usage => "usage",
-            Self::Config => "config",
-            Self::Spec => "spec",
-            Self::Request => "request",
-            Self::Injection => "injection",
-            Self::Deadline => "deadline",
-            Self::NoContainer => "no-container",
-            Self::NoRequest => "no-request",
-            Self::SimilarVariable => "similar-variable",
-            Self::NoHook => "no-hook",
-            Self::HookMissing => "hook-missing",
-            Self::NoDevice => "no-device",
-            Self::NotGranted => "not-granted",
-            Self::NotInjected => "not-injected",
-            Self::CgroupDenies => "cgroup-denies",
-            Self::UserDenied => "user-denied",
-        }
     }
 }
 
@@ -89,6 +67,7 @@ impl From<ExitCode> for process::ExitCode {
 #[cfg(test)]
 mod tests {
     use super::ExitCode::*;
+    use super::json;
 
     #[test]
     fn the_numbers_stay_what_they_are() {
@@ -109,7 +88,7 @@ mod tests {
             (UserDenied, "user-denied"),
         ];
         for (number, (code, name)) in (10..).zip(of_doctor) {
-            assert_eq!((code as u8, code.name()), (number, name));
+            assert_eq!((code as u8, json!(code)), (number, json!(name)));
         }
     }
 }

@@ -12,14 +12,11 @@ use serde_json::{Value, json};
 use super::output::Style;
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
-use crate::oci::{capped, open_regular};
+use crate::oci::read_json;
 
 /// Where engines read specifications unless they are configured otherwise (the CDI
 /// specification, "CDI JSON Specification").
 const DIRECTORIES: [&str; 2] = ["etc/cdi", "var/run/cdi"];
-
-/// The largest specification that is read, in bytes.
-const MAX: usize = 16 << 20;
 
 /// Prints each name with the file that describes it. A file that is no specification in
 /// JSON is reported.
@@ -79,8 +76,7 @@ fn files(directory: &Path) -> BTreeSet<PathBuf> {
 
 /// The names that a specification gives its devices.
 fn names(file: &Path) -> Option<Vec<String>> {
-    let text = capped(open_regular(file).ok()?, MAX).ok()??;
-    let specification: Value = json_text::parse(&text).ok()?;
+    let specification: Value = read_json(file)?;
     let kind = specification["kind"].as_str()?;
     let devices = specification["devices"].as_array()?.iter();
     let names = devices.filter_map(|device| device["name"].as_str());

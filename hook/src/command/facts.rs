@@ -10,7 +10,7 @@ use device_class::name::ClassName;
 use injection_plan::facts::Reported;
 use serde::Serialize;
 
-use super::{CommandError, known_classes, print_json};
+use super::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::{log, planner};
 
@@ -34,15 +34,9 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     let root = &config.host_root;
     let host = planner::open_host(config)?;
-    let sources = load::each_source(&config.classes)?;
-    known_classes(names, sources.iter().flatten())?;
     let mut lines = Vec::new();
-    for source in sources {
-        let source = source?;
-        if !names.is_empty() && !names.contains(&source.name) {
-            continue;
-        }
-        let class = config.class(&source)?;
+    for source in asked(names, load::each_source(&config.classes)?)? {
+        let class = config.class(&source?)?;
         if class.spec.facts.is_empty() || !class.settings.uses_facts() {
             continue;
         }

@@ -1,8 +1,11 @@
 //! What `check` and `doctor` find: one line each, with what to do about it.
 
-use device_class::config::Config;
-use serde::{Serialize, Serializer};
+use std::io::{self, Write};
 
+use device_class::config::Config;
+use serde::Serialize;
+
+use super::output::Style;
 use crate::exit::ExitCode;
 
 /// How a check came out.
@@ -23,7 +26,7 @@ pub(super) struct Finding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
     /// For `doctor`: what is wrong.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
 }
 
@@ -82,7 +85,7 @@ impl Finding {
     }
 
     /// The rows of the table that it takes.
-    pub(super) fn rows(&self) -> impl Iterator<Item = [String; 3]> {
+    fn rows(&self) -> impl Iterator<Item = [String; 3]> {
         let verdict = match self.verdict {
             Verdict::Ok => "ok",
             Verdict::Note => "note",
@@ -104,6 +107,16 @@ pub(super) fn no_class_file(config: &Config) -> String {
     format!("no class file in {}", directories.join(" or "))
 }
 
-fn by_name<S: Serializer>(fault: &Option<ExitCode>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(fault.map_or("", ExitCode::name))
+/// A failure if there is an error.
+pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
+    let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
+    match findings.iter().any(is_error) {
+        true => ExitCode::Failure,
+        false => ExitCode::Success,
+    }
+}
+
+pub(super) fn print_table(out: &mut impl Write, findings: &[Finding]) -> io::Result<()> {
+    let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
+    Style::of_stdout().table(out, &rows)
 }

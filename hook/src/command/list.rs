@@ -8,14 +8,14 @@ use std::mem;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::facts::Facts;
-use device_class::load::{self, ClassSource};
+use device_class::load;
 use device_class::name::ClassName;
 
 use super::devices::{self, Listed};
 use super::finding::no_class_file;
 use super::holders::Holders;
 use super::output::Style;
-use super::{CommandError, known_classes, print_json};
+use super::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -41,12 +41,7 @@ pub(super) fn run(
     if sources.is_empty() {
         crate::log::warning(&no_class_file(config));
     }
-    known_classes(names, sources.iter().flatten())?;
-    for source in sources {
-        let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
-        if source.as_ref().is_ok_and(|source| !is_asked(source)) {
-            continue;
-        }
+    for source in asked(names, sources)? {
         let class = match source.and_then(|source| config.class(&source)) {
             Ok(class) => class,
             Err(error) => {

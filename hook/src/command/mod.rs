@@ -315,25 +315,29 @@ fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
 /// Refuses a name of which there is no class.
 fn known_classes<'a>(
     names: &[ClassName],
-    sources: impl IntoIterator<Item = &'a ClassSource> + Clone,
+    sources: impl Iterator<Item = &'a ClassSource> + Clone,
 ) -> Result<(), CommandError> {
-    let known = || {
-        sources
-            .clone()
-            .into_iter()
-            .map(|source| source.name.as_str())
+    let known = || sources.clone().map(|source| source.name.as_str());
+    let is_unknown = |name: &&ClassName| !known().any(|known| known == name.as_str());
+    let Some(unknown) = names.iter().find(is_unknown) else {
+        return Ok(());
     };
-    match names
-        .iter()
-        .find(|name| !known().any(|known| known == name.as_str()))
-    {
-        None => Ok(()),
-        Some(unknown) => Err(CommandError::UnknownClass {
-            hint: match similar::nearest(unknown.as_str(), known()) {
-                Some(near) => format!("did you mean {near}?"),
-                None => "`boathook list` shows all classes".to_owned(),
-            },
-            name: unknown.clone(),
-        }),
-    }
+    Err(CommandError::UnknownClass {
+        hint: match similar::nearest(unknown.as_str(), known()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => "`boathook list` shows all classes".to_owned(),
+        },
+        name: unknown.clone(),
+    })
+}
+
+/// The classes of these names, or all, with every file that cannot be read: any may be meant.
+fn asked(
+    names: &[ClassName],
+    mut sources: Vec<Result<ClassSource, FileError>>,
+) -> Result<Vec<Result<ClassSource, FileError>>, CommandError> {
+    known_classes(names, sources.iter().flatten())?;
+    let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
+    sources.retain(|source| source.as_ref().map_or(true, is_asked));
+    Ok(sources)
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use serde::de::DeserializeOwned;
 
 mod bundle;
 pub(crate) mod devices;
@@ -35,4 +36,10 @@ pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>
     let mut bytes = Vec::with_capacity(limit.min(64 << 10));
     from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() <= limit).then_some(bytes))
+}
+
+/// What a regular file has, unless it is another, not JSON or larger than 16 MiB.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let text = capped(open_regular(path).ok()?, 16 << 20).ok()??;
+    json_text::parse(&text).ok()
 }

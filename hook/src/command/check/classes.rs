@@ -16,7 +16,7 @@ use injection_plan::plan::{self, Asked, Authority, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
 use crate::command::finding::{Finding, Verdict};
-use crate::command::{CommandError, known_classes};
+use crate::command::{CommandError, asked};
 use crate::log::chain;
 use crate::planner;
 
@@ -24,7 +24,6 @@ use crate::planner;
 pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
     let sources = load::each_source(&config.classes)?;
-    known_classes(names, sources.iter().flatten())?;
     let mut findings = ignored_files(&config.classes);
     findings.extend(load::stale(&config.classes).iter().map(|path| edited(path)));
     findings.extend(unknown_classes(&sources, config));
@@ -32,11 +31,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
         findings.push(Finding::no_class_file(config, None));
     }
     let mut claims = Claims::default();
-    let is_asked = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
-    for source in sources {
-        if source.as_ref().is_ok_and(|source| !is_asked(source)) {
-            continue;
-        }
+    for source in asked(names, sources)? {
         findings.extend(one(source, config, &host, &mut claims));
     }
     Ok(findings)

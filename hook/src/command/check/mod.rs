@@ -12,8 +12,7 @@ use device_class::config::{Config, DEFAULT_PATH, GIVEN_PATH};
 use device_class::name::ClassName;
 use runtime_config::{Engine, RUNTIMES, program_directories};
 
-use super::finding::{Finding, Verdict};
-use super::output::Style;
+use super::finding::{Finding, Verdict, exit_code, print_table};
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 
@@ -34,14 +33,9 @@ pub(super) fn run(
     if json {
         print_json(&findings)?;
     } else {
-        let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
-        Style::of_stdout().table(&mut io::stdout().lock(), &rows)?;
+        print_table(&mut io::stdout().lock(), &findings)?;
     }
-    let worst = findings.iter().map(|finding| finding.verdict).max();
-    Ok(match worst {
-        Some(Verdict::Error) => ExitCode::Failure,
-        _ => ExitCode::Success,
-    })
+    Ok(exit_code(&findings))
 }
 
 /// Which engines and runtimes the host has.
@@ -98,10 +92,13 @@ fn given_config(config: &Config) -> Option<Finding> {
         return None;
     }
     let finding = |verdict, text: String| Finding::new(verdict, "configuration", text);
-    Some(match Config::load(Some(&path)) {
-        Ok(given) if has_settings_of(&given, config) => {
-            finding(Verdict::Ok, "that of the cluster".into())
-        }
+    // Where the settings are read from is the host's matter.
+    let given = Config::load(Some(&path)).map(|given| Config {
+        host_root: config.host_root.clone(),
+        ..given
+    });
+    Some(match given {
+        Ok(given) if given == *config => finding(Verdict::Ok, "that of the cluster".into()),
         Ok(_) => finding(
             Verdict::Warning,
             format!(
@@ -114,15 +111,6 @@ fn given_config(config: &Config) -> Option<Finding> {
         )),
         Err(error) => finding(Verdict::Warning, crate::log::chain(&error)),
     })
-}
-
-/// Whether both have the same settings. Where they are read from is the host's matter.
-fn has_settings_of(given: &Config, config: &Config) -> bool {
-    let given = Config {
-        host_root: config.host_root.clone(),
-        ..given.clone()
-    };
-    given == *config
 }
 
 #[cfg(test)]

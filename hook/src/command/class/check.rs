@@ -12,7 +12,7 @@ use device_class::{DeviceClass, HostView, ownership};
 use serde_json::json;
 
 use crate::command::devices::{self, Listed};
-use crate::command::finding::{Finding, Verdict};
+use crate::command::finding::{Finding, Verdict, exit_code, print_table};
 use crate::command::output::Style;
 use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
@@ -69,11 +69,7 @@ pub(super) fn run(
     } else {
         print(file, &class, &devices, &found.edits, &findings)?;
     }
-    let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
-    Ok(match findings.iter().any(is_error) {
-        true => ExitCode::Failure,
-        false => ExitCode::Success,
-    })
+    Ok(exit_code(&findings))
 }
 
 fn look_up(class: &DeviceClass, host: &dyn HostView) -> Result<Found, PlannerError> {
@@ -189,8 +185,7 @@ fn print(
     }
     if !findings.is_empty() {
         writeln!(out)?;
-        let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
-        style.table(&mut out, &rows)?;
+        print_table(&mut out, findings)?;
     }
     Ok(())
 }

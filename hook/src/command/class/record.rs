@@ -7,11 +7,11 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::discover;
 use device_class::host::Recording;
-use device_class::load::{self, ClassSource};
+use device_class::load;
 use device_class::name::ClassName;
 use serde_json::json;
 
-use crate::command::{CommandError, known_classes, print_json};
+use crate::command::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
@@ -25,11 +25,8 @@ pub(super) fn run(
     let host = planner::open_host(config)?;
     let recording = Recording::new(&host);
     let mut found = Vec::new();
-    let sources = load::sources(&config.classes)?;
-    known_classes(names, &sources)?;
-    let is_asked = |source: &&ClassSource| names.is_empty() || names.contains(&source.name);
-    for source in sources.iter().filter(is_asked) {
-        let class = config.class(source)?;
+    for source in asked(names, load::each_source(&config.classes)?)? {
+        let class = config.class(&source?)?;
         match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(has) if has.inventory.devices.is_empty() => {}
             Ok(_) => found.push(class.name.to_string()),

@@ -20,10 +20,12 @@ pub(super) enum Target {
         /// What follows it.
         rest: String,
     },
-    /// All devices on PCI with these ids, as four hexadecimal digits.
-    Pci { vendor: String, device: String },
-    /// All devices on USB with these ids, as four hexadecimal digits.
-    Usb { vendor: String, product: String },
+    /// All devices on `pci` or `usb` with these ids, as four hexadecimal digits.
+    OnBus {
+        bus: &'static str,
+        vendor: String,
+        product: String,
+    },
 }
 
 /// Why there is no class file for a text.
@@ -35,19 +37,20 @@ impl Target {
     /// Reads a path in /dev, `pci:VVVV:DDDD` or `usb:VVVV:PPPP`.
     pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
         let error = || TargetError(text.to_owned());
-        let ids = |ids: &str| {
-            let (vendor, device) = ids.split_once(':')?;
-            let fits = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
-            let ids = (vendor.to_ascii_lowercase(), device.to_ascii_lowercase());
-            (fits(vendor) && fits(device)).then_some(ids)
-        };
-        if let Some(pci) = text.strip_prefix("pci:") {
-            let (vendor, device) = ids(pci).ok_or_else(error)?;
-            return Ok(Target::Pci { vendor, device });
-        }
-        if let Some(usb) = text.strip_prefix("usb:") {
-            let (vendor, product) = ids(usb).ok_or_else(error)?;
-            return Ok(Target::Usb { vendor, product });
+        let fits = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
+        for bus in ["pci", "usb"] {
+            let ids = text.strip_prefix(bus);
+            let Some(ids) = ids.and_then(|rest| rest.strip_prefix(':')) else {
+                continue;
+            };
+            let ids = ids.split_once(':');
+            let ids = ids.filter(|(vendor, product)| fits(vendor) && fits(product));
+            let (vendor, product) = ids.ok_or_else(error)?;
+            return Ok(Target::OnBus {
+                bus,
+                vendor: vendor.to_ascii_lowercase(),
+                product: product.to_ascii_lowercase(),
+            });
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
         let path = Path::new(text);
@@ -136,15 +139,18 @@ impl Target {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
             Target::Node { stem, rest, .. } => format!("{stem}{{index}}{rest}"),
-            Target::Pci { .. } | Target::Usb { .. } => String::new(),
+            Target::OnBus { .. } => String::new(),
         }
     }
 
     /// A name for the class: what is special in the path, or the ids.
     pub(super) fn name(&self) -> String {
         match self {
-            Target::Pci { vendor, device } => format!("pci-{vendor}-{device}"),
-            Target::Usb { vendor, product } => format!("usb-{vendor}-{product}"),
+            Target::OnBus {
+                bus,
+                vendor,
+                product,
+            } => format!("{bus}-{vendor}-{product}"),
             Target::Node { stem, .. } => {
                 let name = stem.strip_prefix("/dev/").unwrap_or(stem);
                 let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
@@ -165,16 +171,19 @@ impl fmt::Display for Target {
         let text = match self {
             Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
             Target::Node { .. } => include_str!("starter/nodes.toml"),
-            Target::Pci { .. } => include_str!("starter/pci.toml"),
-            Target::Usb { .. } => include_str!("starter/usb.toml"),
+            Target::OnBus { bus: "pci", .. } => include_str!("starter/pci.toml"),
+            Target::OnBus { .. } => include_str!("starter/usb.toml"),
         };
         let text = text
             .replace("@NAME@", &name)
             .replace("@VARIABLE@", &variable);
         let text = match self {
             Target::Node { stem, rest, .. } => text.replace("@STEM@", stem).replace("@REST@", rest),
-            Target::Pci { vendor, device } => ids(&text, vendor, device),
-            Target::Usb { vendor, product } => ids(&text, vendor, product),
+            Target::OnBus {
+                vendor, product, ..
+            } => text
+                .replace("@VENDOR@", vendor)
+                .replace("@PRODUCT@", product),
         };
         f.write_str(&text)
     }
@@ -192,11 +201,6 @@ fn numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         (&path[..start], &path[start..end], &path[end..])
     });
     parts.filter(|(_, _, rest)| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
-}
-
-fn ids(text: &str, vendor: &str, product: &str) -> String {
-    text.replace("@VENDOR@", vendor)
-        .replace("@PRODUCT@", product)
 }
 
 #[cfg(test)]

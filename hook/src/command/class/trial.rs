@@ -16,8 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkdtemp;
 use serde_json::json;
 
-use crate::command::finding::{Finding, Verdict};
-use crate::command::output::Style;
+use crate::command::finding::{Finding, Verdict, exit_code, print_table};
 use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::oci::Bundle;
@@ -76,14 +75,9 @@ pub(super) fn run(
             "class {}: a container with {device}",
             class.name
         )?;
-        let rows: Vec<_> = findings.iter().flat_map(Finding::rows).collect();
-        Style::of_stdout().table(&mut io::stdout().lock(), &rows)?;
+        print_table(&mut io::stdout().lock(), &findings)?;
     }
-    let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
-    Ok(match findings.iter().any(is_error) {
-        true => ExitCode::Failure,
-        false => ExitCode::Success,
-    })
+    Ok(exit_code(&findings))
 }
 
 /// Runs the container; returns its plan and what its process printed.

@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use super::Container;
-use crate::oci::{capped, open_regular};
-
-/// The largest file that is read, in bytes.
-const MAX: usize = 16 << 20;
+use crate::oci::read_json;
 
 /// What leads from a container's config.json to its name.
 #[derive(Deserialize)]
@@ -49,10 +45,10 @@ pub(super) fn names(container: &Container, host_root: &Path) -> Vec<String> {
     };
     // podman's bundle is ID/userdata beside the list of its storage.
     let list = bundle.ancestors().nth(2).unwrap_or(bundle);
-    let list: Vec<OfStorage> = read(&list.join("containers.json")).unwrap_or_default();
+    let list: Vec<OfStorage> = read_json(&list.join("containers.json")).unwrap_or_default();
     let of_podman = list.into_iter().filter(|of| of.id == container.id);
     let mut names: Vec<String> = of_podman.flat_map(|of| of.names).collect();
-    let Some(mut config) = read::<Config>(&bundle.join("config.json")) else {
+    let Some(mut config) = read_json::<Config>(&bundle.join("config.json")) else {
         return names;
     };
     // Docker mounts /etc/hostname from the directory that it keeps for a container.
@@ -60,16 +56,11 @@ pub(super) fn names(container: &Container, host_root: &Path) -> Vec<String> {
         let directory = mount.source.parent()?;
         let directory = directory.strip_prefix("/").ok()?;
         directory.ends_with(&container.id).then_some(())?;
-        read::<OfDocker>(&host_root.join(directory).join("config.v2.json"))
+        read_json::<OfDocker>(&host_root.join(directory).join("config.v2.json"))
     });
     names.extend(of_docker.and_then(|of| of.name.strip_prefix('/').map(str::to_owned)));
     names.extend(config.annotations.remove("nerdctl/name"));
     names
-}
-
-fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
-    json_text::parse(&bytes).ok()
 }
 
 #[cfg(test)]

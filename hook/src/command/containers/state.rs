@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::{Container, entries, matching};
-use crate::oci::{capped, open_regular};
+use crate::oci::read_json;
 
 /// Where runtimes keep it unless an engine configures another place, below /run or a user's
 /// directory there: a directory for each container.
@@ -16,9 +16,6 @@ const PLACES: [&str; 5] = [
     "containerd/runc/*/*",
     "docker/runtime-*/*/*",
 ];
-
-/// The largest state that is read, in bytes.
-const MAX: usize = 4 << 20;
 
 /// What runc (state.json), crun (status) and youki (state.json) write.
 #[derive(Deserialize)]
@@ -50,9 +47,8 @@ pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Contain
 
 fn container(directory: &Path) -> Option<Container> {
     let id = directory.file_name()?.to_str()?.to_owned();
-    let state = ["state.json", "status"]
-        .iter()
-        .find_map(|name| read(&directory.join(name)))?;
+    let mut files = ["state.json", "status"].iter();
+    let state: State = files.find_map(|name| read_json(&directory.join(name)))?;
     let labels = state.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
     let label = labels.iter().find_map(|text| text.strip_prefix("bundle="));
@@ -62,11 +58,6 @@ fn container(directory: &Path) -> Option<Container> {
         started: state.started,
         bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
     })
-}
-
-fn read(path: &Path) -> Option<State> {
-    let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
-    json_text::parse(&bytes).ok()
 }
 
 #[cfg(test)]

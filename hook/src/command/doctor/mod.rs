@@ -18,8 +18,7 @@ use injection_plan::plan::Grant;
 use serde::Serialize;
 
 use super::containers::{self, Container, Unknown};
-use super::finding::{Finding, Verdict};
-use super::output::Style;
+use super::finding::{Finding, Verdict, print_table};
 use super::running_root::RunningRoot;
 use super::{CommandError, log, print_json};
 use crate::cli::Whose;
@@ -65,7 +64,7 @@ pub(super) fn run(
     let mut out = io::stdout().lock();
     if json {
         let report = serde_json::json!({
-            "fault": fault.map(ExitCode::name),
+            "fault": fault,
             "containers": examined,
         });
         print_json(&report)?;
@@ -92,13 +91,7 @@ pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, Com
 }
 
 fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
-    let style = Style::of_stdout();
-    let rows: Vec<_> = examination
-        .findings
-        .iter()
-        .flat_map(Finding::rows)
-        .collect();
-    style.table(out, &rows)?;
+    print_table(out, &examination.findings)?;
     if examination.fault().is_none() {
         writeln!(out, "\nno fault found")?;
     }

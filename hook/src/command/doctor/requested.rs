@@ -22,6 +22,7 @@ use crate::planner::{self, Requested};
 const SUBJECT: &str = "request";
 
 /// The classes of which devices are requested, and what was found about it.
+#[derive(Default)]
 pub(super) struct Requests {
     pub(super) classes: Vec<DeviceClass>,
     /// If nothing is requested: what config.json has nevertheless.
@@ -98,9 +99,8 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
 
 fn nothing(finding: Finding) -> Requests {
     Requests {
-        classes: Vec::new(),
-        unrequested: Unrequested::default(),
         findings: vec![finding],
+        ..Requests::default()
     }
 }
 
