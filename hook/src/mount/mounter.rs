@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::propagation::Propagation;
 use super::source::Form;
-use super::{Error, KernelCalls, Result, Source, SourceRoot, bind};
+use super::{Error, KernelCalls, Result, Source, SourceRoot, bind, detached};
 use crate::container::{ContainerRoot, Owner, Procfs, Target};
 
 /// Makes mounts in a container's mount namespace that was entered.
@@ -47,7 +47,7 @@ impl Mounter {
         let identity = source.identity();
         let (root, attributes, depth) = match source.form {
             Form::Detached(mount) => {
-                return match mount.attach(target) {
+                return match detached::attach(&mount, target) {
                     Err(Error::System {
                         errno: Errno::ENOENT,
                         ..
@@ -55,7 +55,7 @@ impl Mounter {
                         from: source.path,
                         to: target.path(),
                     }),
-                    attached => attached.map(drop),
+                    attached => attached,
                 };
             }
             Form::Again {

@@ -1,10 +1,10 @@
 //! Something of the host, ready to be mounted.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use super::detached::DetachedMount;
-use super::{Attributes, Error, HostFile, KernelCalls, Result};
+use super::{Attributes, Error, HostFile, KernelCalls, Result, detached};
 use crate::container::{FileKind, Identity};
 
 /// Whether the mounts below a directory come along.
@@ -30,7 +30,7 @@ pub struct Source {
 #[derive(Debug)]
 pub(super) enum Form {
     /// The mount itself.
-    Detached(DetachedMount),
+    Detached(OwnedFd),
     /// Where to find the file again, for kernels that cannot do the above.
     Again {
         root: Rc<Path>,
@@ -49,7 +49,7 @@ impl Source {
         calls: KernelCalls,
     ) -> Result<Self> {
         let form = if calls.detached_mounts() {
-            Form::Detached(DetachedMount::clone_of(file, attributes, depth, calls)?)
+            Form::Detached(detached::clone_of(file, attributes, depth, calls)?)
         } else if calls.unseen {
             let path = file.path().to_owned();
             return Err(Error::TooOld { path });

@@ -10,8 +10,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
 use super::attributes::mount_attr;
-use super::detached::DetachedMount;
-use super::{Attributes, Error, Mounter, Result, bind};
+use super::{Attributes, Error, Mounter, Result, bind, detached};
 use crate::container::{Target, WritableDirectory};
 use crate::sys::mount as calls;
 
@@ -38,7 +37,7 @@ pub struct StagedTmpfs {
 
 #[derive(Debug)]
 enum Form {
-    Detached(DetachedMount),
+    Detached(OwnedFd),
     Attached(OwnedFd),
 }
 
@@ -70,7 +69,7 @@ impl Mounter {
             let failed = |errno| Error::system("make a tmpfs for", &path, errno);
             let mount = create(&settings).map_err(failed)?;
             let root = open_root(&mount).map_err(failed)?;
-            (Form::Detached(DetachedMount::new(mount)), root)
+            (Form::Detached(mount), root)
         } else {
             let data = joined(&settings);
             let (propagation, proc) = (&mut self.propagation, &*self.proc);
@@ -120,7 +119,7 @@ impl StagedTmpfs {
         let mount = match self.form {
             Form::Attached(mount) => mount,
             Form::Detached(mount) => {
-                let mount = mount.attach(&self.target)?;
+                detached::attach(&mount, &self.target)?;
                 let id = mounter.propagation.mount_id(&mount)?;
                 mounter.propagation.add_ours(id);
                 mount
@@ -151,13 +150,7 @@ impl Tmpfs {
         if !mounter.calls.mount_setattr {
             return bind::set_read_only(&self.mount, &self.path, &mounter.proc);
         }
-        let attr = calls::mount_attr {
-            attr_set: libc::MOUNT_ATTR_RDONLY,
-            attr_clr: 0,
-            propagation: 0,
-            userns_fd: 0,
-        };
-        calls::set_attributes(&self.mount, false, &attr)
+        calls::set_attributes(&self.mount, false, libc::MOUNT_ATTR_RDONLY, 0)
             .map_err(|errno| Error::system("make read-only", &self.path, errno))
     }
 }

@@ -193,18 +193,14 @@ impl Bundle {
     /// bundle.
     pub fn of(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
-        let directory = Self::directories(state).find(|it| it.join(NAME).exists());
+        let mut directories = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
+        let directory = directories.find(|it| it.join(NAME).exists());
         let mut bundle = Bundle::read(directory.unwrap_or(&state.bundle))?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
         }
         bundle.annotations.extend(state.annotations.clone());
         Ok(bundle)
-    }
-
-    fn directories(state: &State) -> impl Iterator<Item = &Path> {
-        let root = state.root.as_deref().filter(|root| root.is_absolute());
-        iter::once(&*state.bundle).chain(root.and_then(Path::parent))
     }
 
     /// The bundle in a directory that not everyone may write to.

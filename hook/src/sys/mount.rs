@@ -9,9 +9,6 @@ use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
 
-/// The attributes that [`set_attributes`] changes, as `MOUNT_ATTR_*` bits.
-pub(crate) use libc::mount_attr;
-
 /// Copies the mount that `file` is in, with `file` as its root, into a
 /// mount attached nowhere. `recursive` copies the mounts below it too.
 pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedFd> {
@@ -37,9 +34,20 @@ pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Changes attributes and propagation of the mount whose root `mount` is.
-pub(crate) fn set_attributes(mount: impl AsFd, recursive: bool, attr: &mount_attr) -> Result<()> {
-    mount_setattr_raw(mount.as_fd().as_raw_fd(), recursive, attr)
+/// Adds `MOUNT_ATTR_*` bits to the mount whose root `mount` is, and sets its propagation,
+/// unless that is 0.
+pub(crate) fn set_attributes(
+    mount: impl AsFd,
+    recursive: bool,
+    attributes: u64,
+    propagation: u64,
+) -> Result<()> {
+    mount_setattr_raw(
+        mount.as_fd().as_raw_fd(),
+        recursive,
+        attributes,
+        propagation,
+    )
 }
 
 /// Opens a context in which a file system of type `fs_type` can be made.
@@ -92,13 +100,7 @@ pub(crate) fn probe_move_mount() -> Result<()> {
 /// Asks `mount_setattr` for no change, which needs the right to mount but no
 /// descriptor.
 pub(crate) fn probe_mount_setattr() -> Result<()> {
-    let nothing = mount_attr {
-        attr_set: 0,
-        attr_clr: 0,
-        propagation: 0,
-        userns_fd: 0,
-    };
-    mount_setattr_raw(-1, false, &nothing)
+    mount_setattr_raw(-1, false, 0, 0)
 }
 
 /// Asks each of `fsopen`, `fsconfig` and `fsmount` for something it must
@@ -119,7 +121,13 @@ fn move_mount_raw(mount: RawFd, target: RawFd) -> Result<()> {
     done(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
 }
 
-fn mount_setattr_raw(mount: RawFd, recursive: bool, attr: &mount_attr) -> Result<()> {
+fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: u64) -> Result<()> {
+    let attr = libc::mount_attr {
+        attr_set,
+        attr_clr: 0,
+        propagation,
+        userns_fd: 0,
+    };
     let mut flags = libc::AT_EMPTY_PATH;
     if recursive {
         flags |= libc::AT_RECURSIVE;
@@ -132,8 +140,8 @@ fn mount_setattr_raw(mount: RawFd, recursive: bool, attr: &mount_attr) -> Result
             mount,
             c"".as_ptr(),
             flags,
-            ptr::from_ref(attr),
-            size_of::<mount_attr>(),
+            ptr::from_ref(&attr),
+            size_of_val(&attr),
         )
     };
     done(result)
