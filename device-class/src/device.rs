@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What a device node represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct DeviceNumber {
     #[serde(rename = "type")]
@@ -15,7 +14,6 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
-/// The two sorts of device nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum DeviceKind {
     /// A stream of bytes, as most accelerators.
@@ -33,7 +31,6 @@ pub enum DeviceKind {
 #[serde(try_from = "String")]
 pub struct Access(u8);
 
-/// A text is no [`Access`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("access `{0}` is not a combination of the letters r, w and m")]
 pub struct BadAccess(String);
@@ -103,7 +100,6 @@ impl Access {
         Self(self.0 | other.0)
     }
 
-    /// Whether `self` includes all access in `other`.
     pub fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
@@ -168,7 +164,6 @@ impl DeviceRule {
         Some(Self::new(kind, major, minor, access))
     }
 
-    /// A rule that allows `access` to the device.
     pub fn new(kind: DeviceKind, major: u32, minor: u32, access: Access) -> Self {
         let number = DeviceNumber { kind, major, minor };
         Self { number, access }

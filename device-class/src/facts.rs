@@ -36,7 +36,6 @@ const PROGRAM: &str = "boathook program";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts(BTreeMap<String, Vec<String>>);
 
-/// The file of a class, on the host.
 pub fn file(class: &ClassName) -> PathBuf {
     Path::new(DIRECTORY).join(class.as_str())
 }
@@ -130,7 +129,6 @@ impl Facts {
         Self::of(lines.map(|(key, value)| (key.to_owned(), value.to_owned())))
     }
 
-    /// The first value of a key.
     pub fn first(&self, key: &str) -> Option<&str> {
         self.all(key).first().map(String::as_str)
     }

@@ -15,7 +15,6 @@ pub(crate) enum FormulaError {
     Range,
 }
 
-/// The deepest nesting of parentheses.
 const MAX_DEPTH: usize = 16;
 
 /// The value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or

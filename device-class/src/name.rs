@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 pub use canonical::canonical;
 pub use cdi::{CdiName, CdiNameError};
 
-/// Why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     #[error("{what} is empty")]
@@ -28,7 +27,6 @@ pub enum NameError {
         /// The longest that is allowed, in characters.
         max: usize,
     },
-    /// The name has an invalid character.
     #[error("{what} `{name}` may not have the character {character:?}; allowed are {allowed}")]
     Character {
         /// The expected kind of name.
@@ -146,7 +144,6 @@ name! {
 }
 
 name! {
-    /// The name of an environment variable.
     EnvName("environment variable", 128, "a-z A-Z 0-9 _", is_word)
 }
 

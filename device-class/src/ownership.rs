@@ -185,7 +185,6 @@ impl Directory {
     }
 }
 
-/// A file, and its path for messages.
 #[derive(Debug)]
 struct Located {
     handle: Handle,

@@ -24,7 +24,6 @@ pub struct PathPattern {
     components: Vec<Component>,
 }
 
-/// One name in a [`PathPattern`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component(Vec<Token>);
 
@@ -43,10 +42,8 @@ enum Token {
     },
 }
 
-/// Why a text is not a path pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// The pattern is not an absolute path.
     #[error("bad glob `{0}`: it must begin with a slash")]
     Relative(String),
     /// A component such as `..` or `**` is not supported.

@@ -71,7 +71,6 @@ impl FileError {
         &self.path
     }
 
-    /// An error about a file as a whole.
     pub fn whole(path: &Path, message: impl Into<String>) -> Self {
         FileError {
             path: path.into(),

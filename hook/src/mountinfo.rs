@@ -85,7 +85,6 @@ fn unescape(field: &[u8]) -> PathBuf {
     }
 }
 
-/// What is known of one mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
     pub(crate) id: u64,
@@ -141,7 +140,6 @@ pub(crate) mod fuzzing {
 
     use super::*;
 
-    /// Reads a list of mounts.
     pub fn mountinfo(text: &[u8]) {
         let escaped: Vec<u8> = text
             .iter()

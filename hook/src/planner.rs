@@ -22,7 +22,6 @@ use crate::trust::{self, Origin, OriginError, TrustError};
 pub(crate) use requested::Requested;
 pub use requested::UnknownClass;
 
-/// Why a container's request is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
     #[error(transparent)]

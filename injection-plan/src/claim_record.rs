@@ -14,7 +14,6 @@ use crate::record::{self, RecordError};
 /// The file's name, in the kubelet's root directory.
 pub const FILE_NAME: &str = "dra_manager_state";
 
-/// The claims of one node.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClaimRecord {
     #[serde(default, rename = "ClaimInfoStateList", alias = "Entries")]
@@ -46,7 +45,6 @@ impl ClaimRecord {
         Self::parse(&record::content(path)?)
     }
 
-    /// A record from the file's content.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let checkpoint: Checkpoint = json_text::parse(bytes)?;
         Ok(serde_json::from_str(&checkpoint.data)?)

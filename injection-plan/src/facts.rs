@@ -18,7 +18,6 @@ use crate::program_output;
 /// takes about half of it.
 const MAX_OUTPUT: usize = 1 << 20;
 
-/// What the programs of a class have reported.
 #[derive(Debug, Default)]
 pub struct Reported {
     facts: Facts,

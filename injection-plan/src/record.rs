@@ -13,7 +13,6 @@ use serde::Deserialize;
 /// The file's name, in the kubelet's directory for device plugins.
 pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
-/// The record of one node.
 #[derive(Debug, Deserialize)]
 pub struct Record {
     #[serde(rename = "Data")]
@@ -46,7 +45,6 @@ enum Devices {
     Plain(Vec<String>),
 }
 
-/// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     #[error("it cannot be read")]
@@ -84,7 +82,6 @@ impl Record {
         Self::parse(&content(path)?)
     }
 
-    /// A record from the file's content.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         Ok(json_text::parse(bytes)?)
     }

@@ -17,7 +17,6 @@ pub(crate) type Values = BTreeMap<WordName, Option<String>>;
 /// of one.
 const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
-/// Why a requirement is not met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
     #[error("`{}` is not a requirement such as driver>=470", excerpt(.0))]

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-/// The result of an operation below a root.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a path could not be resolved. Paths are those that were asked for, as seen
@@ -54,7 +53,6 @@ impl Error {
     }
 
     /// What the kernel answers in such a case.
-    #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             Self::System { errno, .. } => *errno,

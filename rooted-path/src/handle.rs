@@ -14,7 +14,6 @@ pub const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 /// The same for a single name that may be a symbolic link.
 pub const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
-/// What kind of file something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Regular,
@@ -43,7 +42,6 @@ impl FileKind {
     }
 
     /// Whether this is a device node of either kind.
-    #[must_use]
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }
@@ -64,7 +62,6 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// A file's identity, unique on the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,
@@ -73,8 +70,6 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of the file with this metadata.
-    #[must_use]
     pub fn of(stat: &FileStat) -> Self {
         Self {
             dev: stat.st_dev,
@@ -84,13 +79,11 @@ impl Identity {
     }
 
     /// File system, inode and, of a node, device: for records.
-    #[must_use]
     pub fn numbers(self) -> [u64; 3] {
         [self.dev, self.ino, self.rdev]
     }
 
     /// Whether it is the inode with this number, on whatever file system.
-    #[must_use]
     pub fn is_inode(self, number: u64) -> bool {
         self.ino == number
     }
@@ -114,24 +107,19 @@ impl Handle {
         }
     }
 
-    /// What kind of file it is.
-    #[must_use]
     pub fn kind(&self) -> FileKind {
         FileKind::of(&self.stat)
     }
 
-    #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::of(&self.stat)
     }
 
     /// The metadata as read when the handle was opened.
-    #[must_use]
     pub fn stat(&self) -> &FileStat {
         &self.stat
     }
 
-    #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
     }

@@ -29,20 +29,16 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// The name as it was given.
-    #[must_use]
     pub fn as_os_str(self) -> &'a OsStr {
         self.0
     }
 }
 
-/// One step of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
     /// `.`, or the end after a trailing slash: the current path must be a
     /// directory.
     Current,
-    /// `..`: the parent directory.
     Parent,
     Name(Name<'a>),
 }

@@ -34,8 +34,6 @@ pub struct RootDir {
 }
 
 impl RootDir {
-    /// The directory `fd` as a root.
-    #[must_use]
     pub fn new(fd: OwnedFd, resolver: Resolver) -> Self {
         Self { fd, resolver }
     }
@@ -53,7 +51,6 @@ impl RootDir {
         Handle::new(self.fd, path)
     }
 
-    /// Another handle on the root itself.
     pub fn handle(&self) -> Result<Handle> {
         let root = Path::new("/");
         let fd = openat(&self.fd, ".", HANDLE, Mode::empty())

@@ -46,7 +46,6 @@ pub struct Waypoint {
 
 /// The path of the last of these files, where the root is at `root`; for messages, and
 /// for calls that take no handle.
-#[must_use]
 pub fn path_below(root: &Path, trail: &[Waypoint]) -> PathBuf {
     let names = trail.iter().map(|waypoint| waypoint.name.as_os_str());
     [root.as_os_str()].into_iter().chain(names).collect()
@@ -63,7 +62,6 @@ pub struct Step<'a> {
 
 impl Step<'_> {
     /// The path of the file, where the root is at `root`.
-    #[must_use]
     pub fn path(&self, root: &Path) -> PathBuf {
         path_below(root, self.above).join(&self.found.name)
     }
@@ -158,7 +156,6 @@ impl<'a> Walk<'a> {
         }))
     }
 
-    /// Goes on to the end of the path.
     pub fn finish(mut self) -> Result<Resolved> {
         while self.step()?.is_some() {}
         Ok(Resolved {

@@ -11,7 +11,6 @@ use crate::similar;
 use crate::strict_toml::FileError;
 
 impl Config {
-    /// Reads a class, as this host has it.
     pub fn class(&self, source: &ClassSource) -> Result<DeviceClass, FileError> {
         self.adapted(source.parse()?, &source.path)
     }
@@ -156,7 +155,6 @@ fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     Ok(())
 }
 
-/// All nodes that a class names.
 fn nodes(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
     let of_sources = spec
         .discover

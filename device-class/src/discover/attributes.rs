@@ -15,7 +15,6 @@ use crate::template::{Attributes, Template, TemplateError};
 /// The longest value of an attribute, in bytes: ids and paths are made of it.
 const MAX_VALUE: usize = 256;
 
-/// Why an attribute has no value.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unread {
     #[error("{} does not exist", .0.display())]

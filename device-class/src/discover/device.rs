@@ -39,7 +39,6 @@ impl fmt::Display for DeviceError {
     }
 }
 
-/// The device that a candidate is.
 pub(super) fn from_candidate(
     class: &DeviceClass,
     source: &Source,

@@ -37,7 +37,6 @@ pub(super) fn file(
     })
 }
 
-/// A file of one of the kinds.
 pub(super) fn file_at(
     path: &Path,
     kinds: &[FileKind],

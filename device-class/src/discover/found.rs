@@ -33,7 +33,6 @@ impl<T> Presence<T> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundNode {
-    /// The path on the host.
     pub host: PathBuf,
     pub container: PathBuf,
     /// Links that lead to it, on the host and in the container.
@@ -141,7 +140,6 @@ pub struct FoundDirectory {
     /// Where the class expects it.
     pub path: PathBuf,
     pub container: PathBuf,
-    /// Whether the container may write to it.
     pub writable: bool,
     /// The libraries in it that the container's loader is to find.
     pub libraries: Vec<String>,
@@ -167,12 +165,10 @@ pub struct FoundText {
     pub path: PathBuf,
     /// What it says, with `BITS` for the bits.
     pub text: String,
-    /// The number of a device's bit.
     pub bit: Template,
 }
 
 impl FoundText {
-    /// The bits of a device.
     pub fn bits(&self, device: &Attributes) -> u64 {
         let number = self.bit.fill(device).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
@@ -181,13 +177,11 @@ impl FoundText {
             .unwrap_or(0)
     }
 
-    /// The file's text with these bits.
     pub fn with(&self, bits: u64) -> String {
         self.text.replace("BITS", &format!("{bits:x}"))
     }
 }
 
-/// A file whose text the container gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundCopy {
     /// Where it is, on the host and in the container.
@@ -209,7 +203,6 @@ pub struct FoundShown {
 /// if they are newer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ImageLibraries {
-    /// The directory in the container.
     pub directory: PathBuf,
     /// The library whose file name ends with the version.
     pub library: String,

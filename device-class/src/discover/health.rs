@@ -13,9 +13,7 @@ use crate::pattern::PathPattern;
 /// Whether a device can be given to a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Health {
-    /// Every check of its class holds.
     Healthy,
-    /// A check does not hold.
     Unhealthy { reason: String },
 }
 
@@ -65,7 +63,6 @@ pub enum OverTime {
     Unlogged {
         /// What stands before the number in a line.
         line: String,
-        /// The numbers that mean a fault.
         codes: Vec<u32>,
         /// What an administrator does about one.
         advice: Option<String>,

@@ -12,10 +12,8 @@ use crate::template::{Attributes, TemplateError};
 /// A program that is to be run for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCommand {
-    /// Its path on the host.
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// The time after which it is killed.
     pub timeout: Duration,
     prints: Option<Printed>,
     /// The regular expression whose first group is the value.

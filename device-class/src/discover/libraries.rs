@@ -13,7 +13,6 @@ use crate::host::{Entry, Programs};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// The cache of glibc's loader.
 const LD_CACHE: &str = "/etc/ld.so.cache";
 
 /// Where the libraries of a class are searched.
@@ -26,7 +25,6 @@ pub(super) struct LibrarySearch<'a> {
 }
 
 impl LibrarySearch<'_> {
-    /// The libraries of one table of `[[edits]]`.
     pub(super) fn libraries(
         &self,
         edits: &Edits,

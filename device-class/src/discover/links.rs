@@ -59,7 +59,6 @@ impl Connections {
     }
 }
 
-/// Reads the connections of a device.
 pub(super) fn of(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,

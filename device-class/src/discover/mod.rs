@@ -57,7 +57,6 @@ use crate::template::Attributes;
 /// is taken for a mistake. (What the class names beyond is left out, and reported.)
 pub const MAX_DEVICES: usize = 4096;
 
-/// The devices of one class on one host.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
     /// Sorted by index, as numbers where they are numbers, then by id.
@@ -71,9 +70,7 @@ pub struct Inventory {
     pub warnings: Vec<String>,
     /// What matched and is left out by `require`.
     pub refused: Refused,
-    /// The devices that config.toml hides.
     pub hidden: Vec<DeviceId>,
-    /// The attributes of the host as a whole.
     pub host_attributes: Attributes,
     /// Why nothing of the class can be on this host, if that is so: its driver is
     /// not loaded.
@@ -163,11 +160,9 @@ pub struct Device {
     pub env: BTreeMap<EnvName, String>,
     /// The file that a preparation of the class would change.
     pub state: Option<StateFile>,
-    /// All that was read about it.
     pub attributes: Attributes,
 }
 
-/// A file with the state of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
     pub path: PathBuf,

@@ -12,7 +12,6 @@ use crate::host::HostView;
 use crate::name::{AttributeName, DeviceId, excerpt};
 use crate::template::{Attributes, Template};
 
-/// A device that can be divided.
 #[derive(Debug, Clone)]
 pub struct Divisible {
     pub whole: Device,
@@ -22,7 +21,6 @@ pub struct Divisible {
     pub parts: Vec<PossiblePart>,
 }
 
-/// A part that a device can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PossiblePart {
     pub profile: String,
@@ -33,9 +31,7 @@ pub struct PossiblePart {
     pub made: Option<DeviceId>,
     /// Whether the parts of its sort are made and removed all at once.
     pub together: bool,
-    /// The steps that make it.
     pub make: Vec<Step>,
-    /// Those that remove it.
     pub remove: Vec<Step>,
     /// The time after which one is given up.
     pub timeout: Duration,
@@ -298,7 +294,6 @@ fn alone(sorts: &mut [Vec<PossiblePart>]) -> Result<BTreeMap<String, u64>, Whole
 /// How counters begin that are not the class's.
 const SLOT: &str = "slot-";
 
-/// The counter of a slot.
 fn slot_name(slot: u16) -> String {
     format!("{SLOT}{slot}")
 }

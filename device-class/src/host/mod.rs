@@ -32,7 +32,6 @@ pub trait HostView {
     /// Anything but absence, such as a loop of links.
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
 
-    /// Whether `path` itself is a symbolic link.
     fn is_link(&self, path: &Path) -> bool;
 
     /// The names in a directory, in no order. An absent one has none.
@@ -113,7 +112,6 @@ pub enum Programs {
 /// A place of the host, as [`HostView::place`] finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// What is there.
     pub entry: Entry,
     /// Its path without links.
     pub path: PathBuf,
@@ -121,7 +119,6 @@ pub struct Place {
     pub is_of_others: bool,
 }
 
-/// What is at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     Directory,

@@ -34,7 +34,6 @@ pub struct RealHost {
 }
 
 impl RealHost {
-    /// The host whose root directory is at `root`.
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(root)?;
         let inside = match root == Path::new("/") {

@@ -21,7 +21,6 @@ use rooted_path::MAX_LINKS;
 
 use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
 
-/// A [`HostView`] of a recorded host.
 #[derive(Debug, Clone, Default)]
 pub struct RecordedHost {
     tree: BTreeMap<PathBuf, Recorded>,
@@ -30,18 +29,15 @@ pub struct RecordedHost {
     libraries: BTreeMap<PathBuf, Libraries>,
 }
 
-/// Where a loader finds each name.
 pub(super) type Libraries = BTreeMap<(String, Programs), Vec<PathBuf>>;
 
 #[derive(Debug, Clone)]
 pub(super) enum Recorded {
     Link(PathBuf),
-    /// A file whose content is known.
     Content(Vec<u8>),
     Is(Entry),
 }
 
-/// Why a text is not a recorded host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct RecordedHostError {

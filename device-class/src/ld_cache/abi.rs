@@ -52,7 +52,6 @@ impl From<Abi> for Flags {
 }
 
 impl Flags {
-    /// The known ABI with these flags.
     pub fn abi(self) -> Option<Abi> {
         Abi::ALL.into_iter().find(|abi| self == (*abi).into())
     }

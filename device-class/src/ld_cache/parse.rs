@@ -73,7 +73,6 @@ impl LdCache {
     }
 }
 
-/// Where the header of the new format starts.
 fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
     if file.starts_with(MAGIC) {
         return Ok(0);

@@ -23,7 +23,6 @@ pub(super) fn find(directories: &[PathBuf], name: &ClassName) -> Lookup {
     Some(found).filter(|found| !found.as_ref().is_ok_and(ClassSource::only_masks))
 }
 
-/// Gives each class the files that it extends.
 pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
     let find = |name: &ClassName| {
         let is_base = |source: &&Result<ClassSource, FileError>| match source {
@@ -46,7 +45,6 @@ pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
 }
 
 impl ClassSource {
-    /// Gives the class the files that it extends.
     pub(super) fn extend(&mut self, find: impl Fn(&ClassName) -> Lookup) {
         match self.bases(find) {
             Ok(bases) => self.bases = bases,

@@ -93,7 +93,6 @@ fn read(directory: &ownership::Directory) -> Option<((i64, i64), String)> {
 }
 
 pub(super) struct Index {
-    /// When it was written.
     changed: (i64, i64),
     files: Vec<Line>,
 }

@@ -15,7 +15,6 @@ const MAX_PART: usize = 63;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CdiName(String);
 
-/// A text that is no [`CdiName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not the name of a CDI device: vendor.com/class=name, of letters, digits, `_`, `-`, \

@@ -31,7 +31,6 @@ pub struct Tree {
     directories: RefCell<HashMap<PathBuf, Arc<Located>>>,
 }
 
-/// Something in a [`Tree`].
 #[derive(Debug)]
 pub struct InTree {
     found: Arc<Located>,

@@ -215,7 +215,6 @@ impl<'de> Deserializer<'de> for Value<'de> {
     }
 }
 
-/// The values of a list.
 struct Items<'de>(<DeArray<'de> as IntoIterator>::IntoIter);
 
 impl<'de> SeqAccess<'de> for Items<'de> {
@@ -230,7 +229,6 @@ impl<'de> SeqAccess<'de> for Items<'de> {
     }
 }
 
-/// The keys and values of a table.
 struct Entries<'de> {
     entries: <DeTable<'de> as IntoIterator>::IntoIter,
     value: Option<Value<'de>>,

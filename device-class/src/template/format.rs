@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-/// The format in `{name:format}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Plain,

@@ -54,7 +54,6 @@ pub enum TemplateError {
     /// The text in the braces is not an attribute's name.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The device has no such attribute.
     #[error("`{template}` needs the attribute `{name}`, which this device does not have")]
     Missing {
         template: String,

@@ -12,7 +12,6 @@ use super::{ApplyError, tmpfs};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
-/// What is to be in the directory.
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
     /// By the directory, each in [`INJECTED`].

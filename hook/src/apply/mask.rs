@@ -10,7 +10,6 @@ use super::{ApplyError, tmpfs};
 use crate::container::{ContainerRoot, FileKind, Name, Target};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
-/// A directory that is to be covered.
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
     /// Whether it is made if the container has none.

@@ -37,7 +37,6 @@ pub(crate) use rules::of_plan as rules_of;
 pub(crate) use sources::{Ready, What};
 pub(crate) use targets::attach;
 
-/// Why a plan could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]

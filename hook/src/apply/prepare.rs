@@ -28,7 +28,6 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// So much of a program's stderr is kept for the message.
 const MAX_STDERR: usize = 4096;
 
-/// Why a device could not be prepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
     /// The program does not exist, others than root can change it, or it was not started.

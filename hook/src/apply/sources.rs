@@ -25,11 +25,8 @@ pub(crate) struct Ready<'p> {
     pub(crate) users: &'p [String],
 }
 
-/// What is to be put where.
 pub(crate) enum What<'p> {
-    /// A directory that is covered.
     Mask(Mask<'p>),
-    /// A directory, at its path.
     Directory {
         source: Source,
         path: &'p Path,
@@ -47,7 +44,6 @@ pub(crate) enum What<'p> {
         number: DeviceNumber,
         made: &'p MadeNode,
     },
-    /// A symbolic link, at its path.
     Link {
         path: &'p Path,
         target: &'p Path,
@@ -66,7 +62,6 @@ pub(crate) enum What<'p> {
     Loader(Searched<'p>),
 }
 
-/// Opens and checks every source of a plan.
 pub(super) fn open<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,

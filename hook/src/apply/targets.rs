@@ -11,7 +11,6 @@ use super::sources::{Ready, What, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
-/// Puts everything in its place.
 pub(crate) fn attach(
     ready: Vec<Ready<'_>>,
     root: &ContainerRoot,

@@ -9,7 +9,6 @@ use super::ApplyError;
 use crate::container::{ContainerRoot, Name, Target, WritableDirectory};
 use crate::mount::{Mounter, Source, StagedTmpfs};
 
-/// The mode of the directories that are made.
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// The directory below `top` for a file, made as needed, and the file's name.

@@ -8,7 +8,6 @@ use nix::errno::Errno;
 use super::privilege;
 use super::rule::DeviceRule;
 
-/// A device rule cannot be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CgroupError {
     #[error("cannot read {path}")]

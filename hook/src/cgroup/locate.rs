@@ -18,7 +18,6 @@ const MEMBERSHIP_LIMIT: u64 = 256 * 1024;
 /// Most bytes of mountinfo: some hundred for each of the kernel's 100,000 mounts.
 const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
 
-/// Where the kernel's file systems are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelMounts {
     /// A procfs of the host's PID namespace.
@@ -133,7 +132,6 @@ fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     by_depth.into_values().collect()
 }
 
-/// A line that is a mount of `hierarchy`.
 fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     let line = MountLine::split(line)?;
     let found = match hierarchy {

@@ -11,7 +11,6 @@ use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 pub(crate) struct Report {
     /// The devices that are allowed now.
     pub rules: Vec<DeviceRule>,
-    /// Each unit that restricts devices.
     pub units: Vec<UnitReport>,
     /// One entry per cgroup, and per program if there are several; from the
     /// container's cgroup upwards.
@@ -27,7 +26,6 @@ pub(crate) struct UnitReport {
     pub done: Result<SystemdReport, SystemdError>,
 }
 
-/// What was done at one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LevelReport {
     pub cgroup: PathBuf,
@@ -40,7 +38,6 @@ pub(crate) struct LevelReport {
 pub(crate) enum Outcome {
     /// v2: no program is attached here, or none that applies to the container.
     NoProgram,
-    /// All rules are allowed here already.
     AlreadyAllowed,
     /// v1: rules were added to the list.
     Written {
@@ -48,15 +45,20 @@ pub(crate) enum Outcome {
         rules: usize,
     },
     /// v2: a program was replaced by one that admits the rules and then asks the old one.
-    Rewritten { program: u32 },
+    Rewritten {
+        program: u32,
+    },
     /// v2: a program that cannot be read back was replaced by one generated from the spec.
-    Regenerated { program: u32 },
+    Regenerated {
+        program: u32,
+    },
     /// v2: a program cannot be read back and was left alone, because it is not
     /// the container's own. It may deny what the rules allow.
-    Unreadable { program: u32 },
+    Unreadable {
+        program: u32,
+    },
     /// Nothing was done, because privileges are missing.
     NoPermission {
-        /// The operation that the kernel refused.
         operation: &'static str,
     },
 }

@@ -51,14 +51,12 @@ impl SpecRules {
         Self([spec, RUNTIME_DEFAULTS].concat())
     }
 
-    /// The list with permissions added at its end.
     #[must_use]
     pub(crate) fn and_allow(&self, rules: &[DeviceRule]) -> Self {
         let added = rules.iter().map(SpecRule::from);
         Self(self.0.iter().copied().chain(added).collect())
     }
 
-    /// The list with prohibitions added at its end.
     #[must_use]
     pub(crate) fn and_deny(&self, rules: &[DeviceRule]) -> Self {
         let added = rules.iter().map(|rule| SpecRule {

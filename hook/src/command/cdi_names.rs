@@ -74,7 +74,6 @@ fn files(directory: &Path) -> BTreeSet<PathBuf> {
     inserted(entries.map(|entry| entry.path()).filter(is_one))
 }
 
-/// The names that a specification gives its devices.
 fn names(file: &Path) -> Option<Vec<String>> {
     let specification: Value = read_json(file)?;
     let kind = specification["kind"].as_str()?;

@@ -27,12 +27,10 @@ use crate::trust::Origin;
 /// As many characters of an id as engines print.
 pub(super) const SHORT_ID: usize = 12;
 
-/// A container, as far as it is known.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
     /// Empty for a container that is only thought of.
     pub(super) id: String,
-    /// Its first process.
     pub(super) pid: Option<i32>,
     /// When that was started, as the runtime wrote it: field 22 of /proc/PID/stat.
     #[serde(skip)]

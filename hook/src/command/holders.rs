@@ -34,7 +34,6 @@ const MAX_PODS: usize = 4096;
 /// The name of a class or a resource, and a device.
 type Key = (String, String);
 
-/// A container that has a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
     /// The id under which it was allocated: that of a share, if the device is shared.
@@ -99,7 +98,6 @@ impl Holder {
     }
 }
 
-/// Who holds the devices of a node.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     /// By resource and device.

@@ -37,13 +37,11 @@ impl Owner {
     }
 
     /// The user id on the host.
-    #[must_use]
     pub fn uid(self) -> u32 {
         self.uid
     }
 
     /// The group id on the host.
-    #[must_use]
     pub fn gid(self) -> u32 {
         self.gid
     }

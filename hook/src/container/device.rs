@@ -9,7 +9,6 @@ use nix::unistd::{Gid, Uid, fchownat};
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 /// The device number of `handle`. None if it is not a device node.
-#[must_use]
 pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
@@ -25,7 +24,6 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     })
 }
 
-/// A device node's mode and owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceAccess {
     pub mode: Mode,

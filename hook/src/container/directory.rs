@@ -33,12 +33,10 @@ impl Directory {
     }
 
     /// The path that the directory was opened by, for messages.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of the entry `name`, for messages.
     pub(crate) fn path_of(&self, name: Name<'_>) -> PathBuf {
         self.path.join(name.as_os_str())
     }

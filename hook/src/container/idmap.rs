@@ -1,6 +1,5 @@
 //! User namespace maps: the host ids of a container's ids.
 
-/// One line of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     inside: u32,
@@ -24,7 +23,6 @@ pub enum Reader {
     Outside,
 }
 
-/// Why a map cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdMapError {
     #[error("line {line} is not three numbers")]
@@ -40,7 +38,6 @@ pub enum IdMapError {
 }
 
 impl IdMap {
-    /// Reads the text of a map.
     pub fn parse(text: &str) -> Result<Self, IdMapError> {
         let extents = text
             .lines()

@@ -36,7 +36,6 @@ pub struct ContainerNamespace {
     process: OwnedFd,
     mounts: OwnedFd,
     place: Place,
-    /// The root directory on the host.
     root: Handle,
     facts: RootFacts,
     /// Whether its user namespace is below the host's.
@@ -156,14 +155,12 @@ impl ContainerNamespace {
     }
 
     /// The owner of files that are created in the container.
-    #[must_use]
     pub fn owner(&self) -> Owner {
         self.facts.owner
     }
 
     /// Whether the container is in a user namespace, and this process in none: the engine
     /// keeps it from the host's users, as a rootless one does not.
-    #[must_use]
     pub fn has_own_users(&self) -> bool {
         self.has_own_users
     }

@@ -15,7 +15,6 @@ use super::{
 /// mounted on, because a mount changes nothing below it.
 #[derive(Debug)]
 pub enum Parent {
-    /// It may be written to.
     Writable(WritableDirectory),
     /// It must not be changed.
     LeftAlone(Directory, Refusal),

@@ -29,7 +29,6 @@ use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 pub enum Refusal {
     /// It is on a mount that is not the container's own.
     OtherMount,
-    /// The container's root is the host's.
     HostRoot,
 }
 
@@ -44,7 +43,6 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A directory that the hook may write to.
 #[derive(Clone, Debug)]
 pub struct WritableDirectory {
     directory: Directory,
@@ -82,7 +80,6 @@ impl WritableDirectory {
     }
 
     /// The directory, for reading.
-    #[must_use]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }

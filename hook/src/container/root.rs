@@ -16,7 +16,6 @@ use super::{
     Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
-/// The mode of parent directories that are created.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
 /// A container's root directory. Paths are resolved in it, with every symbolic
@@ -71,14 +70,12 @@ impl ContainerRoot {
     }
 
     /// Who files are created as.
-    #[must_use]
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
     /// Whether a device node that is created here can be opened, which is not
     /// so in a user namespace.
-    #[must_use]
     pub fn can_make_devices(&self) -> bool {
         self.can_make_devices
     }

@@ -25,18 +25,16 @@ pub struct Target {
     before: Before,
 }
 
-/// Whether a target existed before.
 #[derive(Debug)]
 enum Before {
-    /// It was there.
     Existing(Identity),
     /// It was created, on the mount with this id.
-    Nothing { mount: u64 },
+    Nothing {
+        mount: u64,
+    },
 }
 
 impl Target {
-    /// Whether the target was created for this mount.
-    #[must_use]
     pub fn created(&self) -> bool {
         self.mount().is_some()
     }
@@ -52,12 +50,10 @@ impl Target {
 
     /// Whether the target already shows the file `identity`, so that mounting
     /// it would change nothing (a hook may run twice).
-    #[must_use]
     pub fn shows(&self, identity: Identity) -> bool {
         matches!(self.before, Before::Existing(found) if found == identity)
     }
 
-    /// Whether the target is on a tmpfs.
     pub fn is_tmpfs(&self) -> Result<bool> {
         match fstatfs(&self.fd) {
             Ok(found) => Ok(found.filesystem_type() == TMPFS_MAGIC),
@@ -68,8 +64,6 @@ impl Target {
         }
     }
 
-    /// The path of the target, for messages.
-    #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path().join(&self.name)
     }

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibraryDir(PathBuf);
 
-/// Why a path is not a [`LibraryDir`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LibraryDirError {
     /// Loaders resolve a relative path against the working directory.
@@ -42,7 +41,6 @@ impl LibraryDir {
         Ok(Self(path))
     }
 
-    /// The path's bytes, as written to a configuration.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.0.as_os_str().as_bytes()
     }

@@ -9,7 +9,6 @@
 
 use super::LibraryDir;
 
-/// The main configuration.
 pub(crate) const CONF: &str = "/etc/ld.so.conf";
 
 /// Our drop-in file. Its digits sort it before those of packages.
@@ -30,7 +29,6 @@ const COVERING: [&[u8]; 4] = [
     b"ld.so.conf.d/*",
 ];
 
-/// The whole text of [`DROP_IN`].
 pub(crate) fn drop_in(directories: &[LibraryDir]) -> Vec<u8> {
     let mut text = b"# Libraries of the devices that boathook gave to this container.\n".to_vec();
     for directory in directories {

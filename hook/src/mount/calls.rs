@@ -38,7 +38,6 @@ pub struct KernelCalls {
 
 impl KernelCalls {
     /// Tries each call in a way that changes nothing. Once per run is enough.
-    #[must_use]
     pub fn probe() -> Self {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -72,8 +71,6 @@ impl KernelCalls {
         })
     }
 
-    /// How paths are resolved with these calls.
-    #[must_use]
     pub fn resolver(self) -> Resolver {
         if self.openat2 {
             Resolver::Openat2
@@ -85,7 +82,6 @@ impl KernelCalls {
     /// Whether mounts can be made detached and attached by descriptors. It
     /// takes all four calls, or three in a namespace of its own; with fewer,
     /// mount(2) is used for everything.
-    #[must_use]
     pub fn detached_mounts(self) -> bool {
         let can_restrict = self.mount_setattr || self.unseen;
         self.open_tree && self.move_mount && can_restrict && self.fsopen

@@ -63,25 +63,19 @@ pub struct HostFile {
 }
 
 impl HostFile {
-    /// What kind of file it is.
-    #[must_use]
     pub fn kind(&self) -> FileKind {
         self.handle.kind()
     }
 
-    #[must_use]
     pub fn is_dir(&self) -> bool {
         self.kind() == FileKind::Directory
     }
 
-    /// What identifies it among all files.
-    #[must_use]
     pub fn identity(&self) -> Identity {
         self.handle.identity()
     }
 
     /// The path that was requested, in its root.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -25,7 +25,6 @@ pub struct Mounter {
 impl Mounter {
     /// A mounter for the namespace of `root`. `calls` must be the ones that
     /// the sources were made with.
-    #[must_use]
     pub fn new(root: &ContainerRoot, calls: KernelCalls) -> Self {
         Self {
             calls,

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use super::{Attributes, Error, HostFile, KernelCalls, Result, detached};
 use crate::container::{FileKind, Identity};
 
-/// Whether the mounts below a directory come along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The one mount that the source is in (`bind`).
@@ -29,7 +28,6 @@ pub struct Source {
 /// What is carried into the container's namespace.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// The mount itself.
     Detached(OwnedFd),
     /// Where to find the file again, for kernels that cannot do the above.
     Again {
@@ -69,13 +67,10 @@ impl Source {
     }
 
     /// What kind of file it is, and so what kind of target it needs.
-    #[must_use]
     pub fn kind(&self) -> FileKind {
         self.kind
     }
 
-    /// What identifies it among all files.
-    #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
     }

@@ -18,7 +18,6 @@ use crate::sys::mount as calls;
 pub struct TmpfsOptions<'a> {
     /// The most that it holds, in bytes.
     pub size: u64,
-    /// The permission bits of its root directory.
     pub mode: Mode,
     /// The SELinux label of everything in it (`linux.mountLabel` of the OCI
     /// configuration). Without it, a confined container may not read it.
@@ -41,7 +40,6 @@ enum Form {
     Attached(OwnedFd),
 }
 
-/// A tmpfs in its place.
 #[derive(Debug)]
 pub struct Tmpfs {
     mount: OwnedFd,
@@ -107,7 +105,6 @@ impl Mounter {
 
 impl StagedTmpfs {
     /// Its root directory, to make entries in.
-    #[must_use]
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
@@ -135,7 +132,6 @@ impl StagedTmpfs {
 
 impl Tmpfs {
     /// Its root directory.
-    #[must_use]
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }

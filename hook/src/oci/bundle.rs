@@ -27,13 +27,11 @@ pub struct Bundle {
     pub rootfs: PathBuf,
     /// Where the runtime mounts a new tmpfs, which is the container's own.
     pub tmpfs: Vec<PathBuf>,
-    /// The devices that the spec has already.
     pub spec_devices: SpecDevices,
     /// The container's cgroup, as the engine requested it.
     pub cgroups_path: Option<String>,
     /// Whether a process of the container may have CAP_SYS_ADMIN.
     pub is_sys_admin: bool,
-    /// The SELinux label of the container's files.
     pub mount_label: Option<String>,
     /// What CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
@@ -52,7 +50,6 @@ pub struct Attached {
     pub forced: bool,
 }
 
-/// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     #[error("{}, which is in each container's bundle, cannot be read", path.display())]

@@ -27,7 +27,6 @@ pub struct CdiGrant {
 }
 
 impl CdiGrant {
-    /// Reads the value of the option.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = text
             .split_once('=')
@@ -74,7 +73,6 @@ impl Hook {
 }
 
 impl Hooks {
-    /// The hooks of a configuration's text.
     pub(crate) fn in_config(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {

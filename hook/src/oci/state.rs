@@ -19,7 +19,6 @@ pub struct State {
     pub status: String,
     /// The pid of the container's first process on the host.
     pub pid: i32,
-    /// The directory of config.json.
     pub bundle: PathBuf,
     /// The container's root; an extension of crun.
     pub root: Option<PathBuf>,
@@ -27,7 +26,6 @@ pub struct State {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Why a State cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the container's state cannot be read from stdin")]

@@ -35,7 +35,6 @@ const QUERY_EFFECTIVE: u32 = 1;
 /// Zeros that lengthen an attribute past any kernel's `union bpf_attr`.
 type Tail = [u64; 16];
 
-/// Which attached programs to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Those attached at the cgroup itself.
@@ -44,7 +43,6 @@ pub(crate) enum Scope {
     Effective,
 }
 
-/// Programs of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attachments {
     /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0; 0 too for [`Scope::Effective`].
@@ -163,11 +161,9 @@ pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
 pub(crate) struct About {
     /// As its loader named it; may be empty.
     pub(crate) name: String,
-    /// How many maps it uses.
     pub(crate) maps: u32,
 }
 
-/// Facts of an open program.
 pub(crate) fn about(program: BorrowedFd<'_>) -> Result<About, Errno> {
     let info = info(program, &mut [])?;
     let name = info.name.split(|byte| *byte == 0).next();

@@ -58,7 +58,6 @@ static SUBJECT: AtomicPtr<String> = AtomicPtr::new(null_mut());
 static LOG: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
-    /// Notes that this stage has begun.
     pub(crate) fn begin(self) {
         STAGE.store(self as u8, Ordering::Relaxed);
     }
@@ -118,7 +117,6 @@ impl Deadline {
         self.kill.set(end, TimerSetTimeFlags::empty())
     }
 
-    /// Runs `work` without a deadline.
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let left = alarm::cancel();
         let never = Expiration::OneShot(Duration::ZERO.into());

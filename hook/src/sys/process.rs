@@ -30,13 +30,11 @@ pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
     unsafe { sigaction(Signal::SIGXFSZ, &ignore) }
 }
 
-/// Sets what SIGXFSZ does.
 pub(crate) fn restore_file_size_signal(action: &SigAction) {
     // SAFETY: it is what the process was started with, so no handler.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, action) };
 }
 
-/// Closes every descriptor beyond stdin, stdout and stderr.
 pub(crate) fn close_inherited_descriptors() {
     const FIRST: libc::c_uint = 3;
     // SAFETY: called before anything is opened, so no owner of a descriptor
@@ -79,7 +77,6 @@ pub(crate) struct Child {
     /// Also open in what the child has started: its end is no sign of the child's.
     answer: File,
     text: Vec<u8>,
-    /// When it is killed.
     end: Instant,
 }
 
@@ -126,7 +123,6 @@ fn start(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Err
 }
 
 impl Child {
-    /// Waits for its end, and returns its answer.
     pub(crate) fn wait(&mut self) -> Result<Option<String>, Errno> {
         loop {
             if let Some(answer) = self.look()? {

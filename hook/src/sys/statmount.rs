@@ -82,7 +82,6 @@ fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<
     Ok(unsafe { stat.assume_init() })
 }
 
-/// What is known of a mount.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basic {
     /// The unique id of the mount that it is mounted on.

@@ -24,7 +24,6 @@ const NOISE: [&[u8]; 3] = [
     b"\0SUBSYSTEM=bdi\0",
 ];
 
-/// A socket that receives messages.
 pub(crate) struct Uevents(OwnedFd);
 
 impl Uevents {

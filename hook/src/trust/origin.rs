@@ -20,18 +20,15 @@ use crate::oci::Bundle;
 pub(crate) enum Origin {
     /// A user with the right to start containers on the host.
     NoPod,
-    /// A pod's sandbox.
     Sandbox,
     Pod(Pod),
 }
 
-/// A container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pod {
     pub(super) uid: PodUid,
     pub(super) namespace: String,
     pub(super) name: String,
-    /// The container's name in the pod.
     pub(super) container: String,
     /// The device plugin's annotations, if the engine passes them on.
     annotations: BTreeMap<String, String>,
@@ -121,7 +118,6 @@ const POD_NAME: &str = "io.kubernetes.pod.name";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
 impl Origin {
-    /// Where the container of a bundle comes from.
     pub(crate) fn of(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();
         if is_podmans(path) {

@@ -50,7 +50,6 @@ pub(super) struct NewContainer {
     pub(super) bundle: PathBuf,
     /// The file name of its configuration, which is an option of crun.
     pub(super) config: PathBuf,
-    /// The container's id, for messages.
     pub(super) id: String,
 }
 

@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::log;
 
-/// The path and format of the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RuntimeLog {
     pub(super) path: PathBuf,

@@ -19,7 +19,6 @@ const ALL: &str = "all";
 /// has it.
 pub const CLAIM_MARK: char = '@';
 
-/// How devices are described.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
     /// The hook of the thin form. Without one the form is plain: mounts and variables
@@ -29,7 +28,6 @@ pub struct Description<'a> {
     pub host_root: &'a Path,
 }
 
-/// The devices of one class.
 #[derive(Debug, Default)]
 pub struct Described {
     /// Each with its kind.
@@ -38,7 +36,6 @@ pub struct Described {
     pub omissions: Vec<Omission>,
 }
 
-/// Why a device cannot be described.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
     #[error(transparent)]

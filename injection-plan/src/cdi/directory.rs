@@ -17,7 +17,6 @@ use super::{FILE_PREFIX, Generated, Omission, Specification};
 /// have thousands of devices.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Why specifications cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     #[error("cannot {action} {}", path.display())]
@@ -40,10 +39,8 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryE
     }
 }
 
-/// What was done with a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// It was created or replaced.
     Wrote {
         path: PathBuf,
         kind: String,

@@ -11,7 +11,6 @@ use device_class::strict_toml::FileError;
 
 use super::{Described, Description, DescriptionError, Specification, SpecifiedDevice};
 
-/// Makes the specifications of a host's devices.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator<'a> {
     /// The classes whose devices are wanted; none represents all.

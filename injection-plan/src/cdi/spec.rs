@@ -24,13 +24,10 @@ pub struct Specification {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpecifiedDevice {
-    /// Its name within the kind.
     pub name: String,
-    /// What a container gets with it.
     pub container_edits: ContainerEdits,
 }
 
-/// What a container gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerEdits {
@@ -184,7 +181,6 @@ fn variables(plan: &InjectionPlan) -> Vec<String> {
         .collect()
 }
 
-/// The host's path as the engine finds it.
 fn below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
@@ -264,7 +260,6 @@ impl Specification {
     }
 }
 
-/// The name of the file of a kind.
 pub(super) fn file_name(kind: &str) -> String {
     format!("{FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }

@@ -11,7 +11,6 @@ use device_class::name::{ClassName, DeviceId, ResourceName, excerpt};
 
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 
-/// Who authorizes a container's devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
     /// The user who started the container: the request is sufficient.
@@ -227,7 +226,6 @@ impl Recorded {
         }
     }
 
-    /// Whether a device was recorded.
     fn holds(&self, class: &DeviceClass, device: &Device) -> bool {
         let claimed = self.claimed.get(&class.name);
         let mut allocated = self.devices.get(&device.resource).into_iter().flatten();

@@ -36,7 +36,6 @@ pub(super) struct PlannedMask {
     pub(super) users: BTreeSet<User>,
 }
 
-/// A library of the host.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
     /// Further names for it beside the file.

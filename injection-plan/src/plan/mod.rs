@@ -44,10 +44,8 @@ pub const LIBRARIES_32BIT: &str = "lib32";
 /// The directory under [`INJECTED`] for programs and other files.
 pub const FILES: &str = "files";
 
-/// What a container gets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct InjectionPlan {
-    /// The outcome of each request.
     pub grants: Vec<Grant>,
     /// The steps, in the order of their execution.
     pub steps: Vec<InjectionStep>,
@@ -61,7 +59,6 @@ pub struct InjectionPlan {
     pub notes: Vec<String>,
 }
 
-/// The outcome of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     pub class: String,
@@ -76,7 +73,6 @@ pub struct Grant {
     pub follow: bool,
 }
 
-/// One change to the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
     #[serde(flatten)]
@@ -102,7 +98,6 @@ pub enum Action {
         /// cgroup allows it already. Ancestors may not.
         in_spec: bool,
     },
-    /// A device node appears in the container.
     Node {
         /// The host's node, and its path in the container.
         #[serde(flatten)]
@@ -120,7 +115,6 @@ pub enum Action {
         path: PathBuf,
         #[serde(flatten)]
         number: DeviceNumber,
-        /// Its driver, mode and group.
         #[serde(flatten)]
         made: MadeNode,
     },
@@ -132,7 +126,6 @@ pub enum Action {
         path: PathBuf,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         make: bool,
-        /// Files in it, with their text.
         files: BTreeMap<PathBuf, String>,
         /// Files and directories of the host that are visible in it.
         shown: Vec<BindMount>,
@@ -144,7 +137,6 @@ pub enum Action {
     File(BindMount),
     /// A library appears under [`INJECTED`].
     Library {
-        /// The file, and its path in the container.
         #[serde(flatten)]
         mount: BindMount,
         /// Further names for it beside the file.
@@ -174,7 +166,6 @@ pub enum Action {
 pub struct Asked<'a> {
     pub class: &'a DeviceClass,
     pub request: &'a Request,
-    /// What the host has of the class.
     pub found: &'a Found,
     pub authority: &'a Authority,
 }

@@ -7,10 +7,8 @@ use serde::{Serialize, Serializer};
 use device_class::class::FileKind;
 use device_class::discover::FileSource;
 
-/// A bind mount of something of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindMount {
-    /// The path on the host.
     pub source: PathBuf,
     /// The path in the container.
     pub path: PathBuf,

@@ -14,7 +14,6 @@ pub struct SpecDevices {
     pub rules: Vec<SpecRule>,
 }
 
-/// A node that the runtime makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecNode {
     /// The path in the container.
@@ -33,7 +32,6 @@ pub struct SpecRule {
 }
 
 impl SpecDevices {
-    /// Whether the runtime creates this node.
     pub(super) fn has_node(&self, path: &Path, number: DeviceNumber) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| node.path == path && node.number == number)

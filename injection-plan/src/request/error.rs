@@ -6,7 +6,6 @@ use super::MAX_REQUEST;
 use super::variables::MAX_LISTS;
 use crate::requirement::RequirementError;
 
-/// Why a request cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error("{length} bytes is too long; a request may have at most {MAX_REQUEST}")]

@@ -46,7 +46,6 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-/// The container's pairs, by number.
 pub(super) fn pairs<'a>(
     spec: Option<&PairSpec>,
     env: impl Fn(&str) -> Option<&'a str>,

@@ -14,9 +14,7 @@ use super::error::BusError;
 use super::message::{Call, Writer};
 use super::reply::{self, Content, Message};
 
-/// The timeout for all calls to systemd.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest line of the authentication.
 const MAX_LINE: usize = 512;
 /// How many other messages are skipped while waiting for a reply.
 const MAX_STRAYS: usize = 1000;
@@ -193,7 +191,6 @@ impl Connection {
     }
 }
 
-/// The results of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Results {
     pub(super) signature: String,

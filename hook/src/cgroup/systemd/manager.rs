@@ -13,7 +13,6 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 /// One entry of `DeviceAllow=`: a node's path and letters of `rwm`.
 pub(super) type DeviceAllow = (String, String);
 
-/// How a unit restricts devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DevicePolicy {
     /// `auto`, `closed` or `strict`.

@@ -3,7 +3,6 @@
 //! Format: D-Bus Specification, "Message Protocol". Header fields are in the
 //! order in which sd-bus writes them.
 
-/// Values in D-Bus's wire format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writer(Vec<u8>);
 
@@ -30,7 +29,6 @@ impl Writer {
         self.u32(value.into());
     }
 
-    /// A string or an object path.
     pub(super) fn string(&mut self, value: &str) {
         self.u32(value.len() as u32);
         self.0.extend(value.bytes());

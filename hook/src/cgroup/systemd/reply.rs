@@ -6,16 +6,13 @@
 use super::error::BusError::{self, Garbage};
 use super::message::{BYTE_ORDER, VERSION, field};
 
-/// Length of the fixed part of a message.
 pub(super) const FIXED_LEN: usize = 16;
 /// The longest message that is read. The rules of a unit with a thousand
 /// devices take 50 KiB.
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
-/// The type and contents of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// A call succeeded, with these results.
     Return {
         signature: String,
         body: Vec<u8>,
@@ -28,7 +25,6 @@ pub(super) enum Content {
     Other,
 }
 
-/// A message that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     /// Serial of the call that this is a reply to, or 0.

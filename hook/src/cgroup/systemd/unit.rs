@@ -70,7 +70,6 @@ impl Unit {
         &self.name
     }
 
-    /// The D-Bus interface with the unit's device rules.
     pub(super) fn interface(&self) -> &'static str {
         self.interface
     }

@@ -13,7 +13,6 @@ pub(crate) struct SystemdReport {
     pub links: Vec<LinkReport>,
 }
 
-/// What was done with a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitOutcome {
     NoSystemd,
@@ -22,12 +21,10 @@ pub(crate) enum UnitOutcome {
     /// The unit restricts no devices. It is left unchanged: the first entry
     /// would deny all other devices.
     Unrestricted,
-    /// The unit allows the devices already.
     AlreadyAllowed,
     Added {
         entries: usize,
     },
-    /// This user may not change units.
     NoPermission,
 }
 

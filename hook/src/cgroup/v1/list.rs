@@ -10,7 +10,6 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 /// Most bytes of `devices.list`: some ten thousand rules.
 const LIST_LIMIT: u64 = 1024 * 1024;
 
-/// The content of `devices.list`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
     /// `a *:* rwm`: everything, except for exceptions that are not shown.

@@ -21,7 +21,6 @@ const WANTED: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
 
-/// A program that enforces a list of rules.
 pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     // The last matching rule applies, so it is evaluated first.

@@ -25,7 +25,6 @@ enum Value {
     Context,
 }
 
-/// Whether `program` admits `request`.
 pub(super) fn admits(program: &[Insn], request: &AccessRequest) -> Result<bool, NotUnderstood> {
     Ok(result(program, request)? == 1)
 }

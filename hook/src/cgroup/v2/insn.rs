@@ -38,7 +38,6 @@ pub(super) enum Width {
     W64,
 }
 
-/// The second operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
     /// A constant, sign-extended to the operation's width.
@@ -132,7 +131,6 @@ const GOTO: u8 = 0x05;
 const EXIT: u8 = 0x95;
 
 impl Instruction {
-    /// The instruction in the kernel's format.
     pub(super) fn encode(self) -> Insn {
         let zero = Reg(0);
         match self {

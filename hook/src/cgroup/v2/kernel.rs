@@ -21,7 +21,6 @@ pub(crate) fn hides_new_programs() -> bool {
     harden.is_ok_and(|value| value.trim_ascii() == b"2")
 }
 
-/// The kernel's operations on device programs.
 pub(super) trait Kernel {
     type Cgroup;
     type Program;

@@ -11,7 +11,6 @@ const LOG_ROOM: usize = 64 * 1024;
 /// How much of the end of the log is included in a message.
 const LOG_KEPT: usize = 400;
 
-/// The kernel rejected a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadError {
     pub(super) errno: Errno,

@@ -9,12 +9,9 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 pub(super) const CONTEXT_LEN: usize = 12;
 /// Offset of the kind, in the lower half, and the access, in the upper half.
 pub(super) const ACCESS_TYPE: i16 = 0;
-/// Offset of the major number.
 pub(super) const MAJOR: i16 = 4;
-/// Offset of the minor number.
 pub(super) const MINOR: i16 = 8;
 
-/// A process's access to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccessRequest {
     pub(super) kind: DeviceKind,
@@ -37,7 +34,6 @@ impl AccessRequest {
         })
     }
 
-    /// The context that the program gets.
     pub(super) fn context(&self) -> [u8; CONTEXT_LEN] {
         let access_type = u32::from(self.access) << 16 | kind_number(self.kind);
         let mut context = [0; CONTEXT_LEN];

@@ -13,7 +13,6 @@ use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "delivery";
 
-/// Where engines read specifications.
 const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 
 /// The record of an engine that `boathook-init` has configured, below this directory.

@@ -38,7 +38,6 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-/// Which engines and runtimes the host has.
 fn engines(host_root: &Path) -> Vec<Finding> {
     let engines = Engine::ALL
         .iter()

@@ -163,7 +163,6 @@ impl Target {
     }
 }
 
-/// The class file.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();

@@ -165,7 +165,6 @@ fn start(
     Ok((plan, String::from_utf8_lossy(&ran.stdout).into_owned()))
 }
 
-/// The nodes that the container gets.
 fn nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, .. } => Some(mount.path.as_path()),

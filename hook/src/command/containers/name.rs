@@ -38,7 +38,6 @@ struct OfStorage {
     names: Vec<String>,
 }
 
-/// What engines call a container.
 pub(super) fn names(container: &Container, host_root: &Path) -> Vec<String> {
     let Some(bundle) = &container.bundle else {
         return Vec::new();

@@ -29,7 +29,6 @@ use requested::Requests;
 use spec::ContainerSpec;
 use unrequested::Unrequested;
 
-/// What was found about one container.
 #[derive(Serialize)]
 struct Examination {
     #[serde(flatten)]

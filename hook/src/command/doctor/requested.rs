@@ -104,7 +104,6 @@ fn nothing(finding: Finding) -> Requests {
     }
 }
 
-/// A container without a request.
 fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
     let similar = similar_variables(spec, known).map(|(text, fix)| {
         let finding = Finding::fault(ExitCode::SimilarVariable, SUBJECT, text);
@@ -162,7 +161,6 @@ fn variables_of(spec: &ClassSpec) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().map(|name| name.as_str())
 }
 
-/// What the host has of a class.
 fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Finding> {
     let subject = format!("class {}", class.name);
     let found = planner::open_host(config).map_err(|error| chain(&error));

@@ -87,7 +87,6 @@ impl Unrequested {
         self.findings.push(finding);
     }
 
-    /// What there is to report of them.
     pub(super) fn findings(self, spec: &ContainerSpec, root: Option<&RunningRoot>) -> Vec<Finding> {
         const SHOWN: usize = 8;
         let text = "the container sets no variable of any class";
