@@ -23,57 +23,6 @@ fn inventory(class: &str, case: &str, config: &str) -> Inventory {
     discover::devices(&adapted(class, config).unwrap(), &shipped::host(case))
 }
 
-/// Each device as `id=resource`.
-fn named(inventory: &Inventory) -> Vec<String> {
-    let devices = inventory.devices.iter();
-    devices
-        .map(|device| format!("{}={}", device.id, device.resource))
-        .collect()
-}
-
-/// The vendor's plugin: `migStrategy: single` names instances as whole GPUs,
-/// `mixed` by their profile; AMD's names all GPUs amd.com/gpu (`single`, its default), or
-/// by their modes where the driver has some (`mixed`).
-#[test]
-fn resources_have_the_configured_names() {
-    let instance = "MIG-GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
-    let whole = "GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77";
-    let single = "[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'";
-    assert_eq!(
-        named(&inventory("nvidia-gpu", "nvidia-gpu/mig", single)),
-        [
-            format!("{instance}-1-0=nvidia.com/gpu"),
-            format!("{instance}-11-0=nvidia.com/gpu"),
-            format!("{whole}=nvidia.com/gpu"),
-        ]
-    );
-    let by_model = "[class.nvidia-gpu]\nresource = 'nvidia.com/{model:label}'";
-    let found = inventory("nvidia-gpu", "nvidia-gpu/h200", by_model);
-    let mut resources = found.devices.iter().map(|d| d.resource.as_str());
-    assert!(resources.all(|resource| resource == "nvidia.com/nvidia-h200"));
-    let mixed = "[class.amd-gpu]\nresource = 'amd.com/{sort}'";
-    for (case, config, wanted) in [
-        ("mi300x-cpx", "", &["amd.com/gpu"; 4][..]),
-        ("mi300x-cpx", mixed, &["amd.com/cpx_nps4"; 4]),
-        ("mixed", "", &["amd.com/gpu"; 4]),
-        (
-            "mixed",
-            mixed,
-            &[
-                "amd.com/gpu",
-                "amd.com/gpu",
-                "amd.com/spx_nps1",
-                "amd.com/gpu",
-            ],
-        ),
-        ("xgmi", mixed, &["amd.com/gpu"; 4]),
-    ] {
-        let found = inventory("amd-gpu", &format!("amd-gpu/{case}"), config);
-        let resources = found.devices.iter().map(|d| d.resource.as_str());
-        assert_eq!(resources.collect::<Vec<_>>(), wanted, "{case}: {config}");
-    }
-}
-
 /// As with the vendors' plugins, which fail on a node whose devices differ and have one name
 /// (NVIDIA's `internal/rm/device_map.go`, AMD's `internal/pkg/amdgpu`).
 #[test]

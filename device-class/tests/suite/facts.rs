@@ -272,6 +272,8 @@ fn old_facts_and_those_that_are_turned_off_are_not_used() {
         assert_eq!(has(with), is_used, "{uptime}: {devices:?}");
         assert_eq!(has(&without), !is_used, "{uptime}: {devices:?}");
         assert_eq!(warned.len(), warnings, "{uptime}: {warned:?}");
+        let said = "is too old; run `boathook facts nvidia-gpu`";
+        assert!(warned.iter().all(|it| it.contains(said)), "{warned:?}");
     }
     let (absent, warned) = devices(&host.replace("facts/nvidia-gpu", "facts/other"), "");
     assert!(absent.contains(&without) && warned.is_empty(), "{absent:?}");

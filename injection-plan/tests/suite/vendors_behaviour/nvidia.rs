@@ -11,32 +11,6 @@ use injection_plan::request::Request;
 use super::{has, host, nodes, plan, read};
 use crate::planning::{self, shipped_class as class};
 
-/// libnvidia-container, `options.h`: `video` stands for OPT_VIDEO_LIBS and
-/// OPT_COMPUTE_LIBS, `display` for OPT_DISPLAY and OPT_GRAPHICS_LIBS; the nodes of UVM
-/// come with OPT_COMPUTE_LIBS (`nvc_mount.c`), compute's programs with `compute` alone.
-#[test]
-fn capabilities_of_a_gpu_bring_the_libraries_of_others() {
-    let (class, host) = (class("nvidia-gpu"), host("nvidia-gpu/h200"));
-    let with = |capabilities: &str| {
-        let capabilities = format!("NVIDIA_DRIVER_CAPABILITIES={capabilities}");
-        plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0", &capabilities])
-    };
-    let (video, compute) = (with("video"), with("compute"));
-    for wanted in ["libcuda.so.1", "libnvidia-encode.so.1", "/dev/nvidia-uvm "] {
-        assert!(has(&video, wanted), "{wanted}: {video:#?}");
-    }
-    let program = "/usr/bin/nvidia-cuda-mps-control";
-    assert!(
-        has(&compute, program) && !has(&video, program),
-        "{video:#?}"
-    );
-    let display = with("display");
-    for wanted in ["libnvidia-eglcore.so", "nvidia-drm_gbm.so"] {
-        assert!(has(&display, wanted), "{wanted}: {display:#?}");
-    }
-    assert!(!has(&with("utility"), "/dev/nvidia-uvm "));
-}
-
 /// NEEDED entries of the driver's libraries for each other, read in Debian's packages with
 /// `objdump -p`: a capability that brings a library brings those without which it cannot be
 /// loaded. Between the two versions libnvidia-gpucomp was added.
@@ -111,23 +85,6 @@ fn an_index_is_that_of_the_physical_gpu() {
     assert_eq!(of("0000:17:00.0"), of("0"));
 }
 
-/// An image of CUDA lists the branches on which cards of a brand run it with the
-/// libraries of forward compatibility; a card of another brand does not.
-#[test]
-fn a_requirement_on_the_brand_is_that_of_the_card() {
-    let class = class("nvidia-gpu");
-    let env = [
-        "NVIDIA_VISIBLE_DEVICES=0",
-        "NVIDIA_REQUIRE_CUDA=cuda>=99 brand=geforcertx,driver>=580,driver<581",
-    ];
-    let tesla = read("testdata/nvidia-gpu/h200/host.txt");
-    for (model, starts) in [("NVIDIA H200", false), ("NVIDIA GeForce RTX 5090", true)] {
-        let host = RecordedHost::parse(&tesla.replace("NVIDIA H200", model)).unwrap();
-        let plan = plan(&class, &host, &env);
-        assert_eq!(!has(&plan, "refused: "), starts, "{model}: {plan:#?}");
-    }
-}
-
 /// The brands of a virtual machine's GPU (NVML's nvmlBrandType_t), which nvidia-smi prints in
 /// words and images of CUDA in short.
 #[test]
@@ -152,44 +109,6 @@ fn a_requirement_on_the_brand_holds_in_a_virtual_machine() {
                 assert_eq!(!has(&plan, "cannot be met"), starts, "{brand}: {plan:#?}");
             }
         }
-    }
-}
-
-/// The vendor's "CUDA Compatibility" has forward compatibility for cards of data centers.
-#[test]
-fn an_images_newer_libraries_are_used_with_cards_for_data_centers() {
-    let class = class("nvidia-gpu");
-    let text = read("testdata/nvidia-gpu/h200/host.txt");
-    for (model, is_for_data_centers) in [
-        ("NVIDIA H200", true),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", true),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", false),
-        ("NVIDIA GeForce RTX 5090", false),
-    ] {
-        let host = RecordedHost::parse(&text.replace("NVIDIA H200", model)).unwrap();
-        let plan = plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0"]);
-        let of_image = has(&plan, "after the image's /usr/local/cuda/compat");
-        assert_eq!(of_image, is_for_data_centers, "{model}: {plan:#?}");
-    }
-}
-
-/// libnvidia-container makes missing nodes (`--load-kmods`, `nvc_mount.c`): a container
-/// without /dev/nvidia-uvm would start, and CUDA fail in it.
-#[test]
-fn nodes_of_a_loaded_driver_are_made() {
-    let plan = plan(
-        &class("nvidia-gpu"),
-        &host("nvidia-gpu/headless"),
-        &[
-            "NVIDIA_VISIBLE_DEVICES=all",
-            "NVIDIA_DRIVER_CAPABILITIES=compute",
-        ],
-    );
-    for node in ["/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia-uvm "] {
-        let made = plan
-            .iter()
-            .any(|line| line.contains(node) && line.contains("; made with "));
-        assert!(made, "{node}: {plan:#?}");
     }
 }
 
