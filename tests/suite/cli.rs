@@ -50,10 +50,21 @@ fn boathook(host: &HostDirectory, arguments: &[&str], input: &[u8]) -> Captured 
     Captured::run_with_input(&mut command, input).unwrap()
 }
 
+/// The same for a command that has to succeed.
+fn succeeds(host: &HostDirectory, arguments: &[&str]) -> Captured {
+    boathook(host, arguments, b"").success().unwrap()
+}
+
 /// For the arguments: a command that does not write to the machine's /run/boathook, where
 /// it would log before it has read its configuration.
 fn with_private_run() -> Command {
     Command::new(binaries::program("private-run").unwrap())
+}
+
+/// The hook, for a container that is created from `bundle`.
+fn prestart(host: &HostDirectory, bundle: &TempDir) -> Captured {
+    let input = state(bundle.path()).to_string();
+    boathook(host, &["prestart"], input.as_bytes())
 }
 
 /// Fails unless the program ended with `code`, printed nothing to stdout, and one

@@ -4,7 +4,7 @@ use std::fs;
 
 use harness::demo_host::HostDirectory;
 
-use super::{boathook, code};
+use super::succeeds;
 
 /// A class that is not enabled is written if it is named, and updated from then on.
 #[test]
@@ -19,8 +19,7 @@ fn what_was_named_once_stays_until_it_is_disabled() {
     let file = directory.join("boathook-example.com-spare.json");
     let generate = |names: &[&str]| {
         let arguments = [&["cdi", "generate", "--output", &output], names].concat();
-        let ran = boathook(&host, &arguments, b"");
-        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{ran:?}");
+        let ran = succeeds(&host, &arguments);
         ran
     };
     host.add_file("/etc/spare", "").unwrap();

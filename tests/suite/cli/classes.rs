@@ -6,7 +6,7 @@ use std::path::Path;
 
 use harness::demo_host::{DemoHost, HostDirectory};
 
-use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, state};
+use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, prestart, succeeds};
 
 const GOOD: &str = r#"version = 1
 description = "for tests"
@@ -69,8 +69,7 @@ fn a_class_file_with_an_error_is_refused_by_its_line() {
         assert!(listed.stdout.contains("npu-63"), "{}", listed.stdout);
 
         let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
-        let input = state(asking.path()).to_string();
-        let ran = boathook(&host, &["prestart"], input.as_bytes());
+        let ran = prestart(&host, &asking);
         assert_refused(&ran, code::CONFIG, words);
     }
 }
@@ -87,14 +86,7 @@ fn a_broken_class_does_not_affect_containers_that_do_not_request_it() {
         vec![("THING", "all")],
     ] {
         let bundle = bundle(&env);
-        let input = state(bundle.path()).to_string();
-        let ran = boathook(&host, &["prestart"], input.as_bytes());
-        assert_eq!(
-            ran.status.code(),
-            Some(code::SUCCESS),
-            "{env:?}: {}",
-            ran.stderr
-        );
+        prestart(&host, &bundle).success().unwrap();
     }
 }
 
@@ -105,8 +97,7 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
     fs::create_dir(host.classes().join("thing.toml")).unwrap();
     for annotations in [vec![], vec![("devices.boathook.dev/thing", "thing-0")]] {
         let bundle = bundle_of(&of_pod(&annotations));
-        let input = state(bundle.path()).to_string();
-        let ran = boathook(&host, &["prestart"], input.as_bytes());
+        let ran = prestart(&host, &bundle);
         let said = "thing.toml: cannot be read: Is a directory";
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
         let wanted = match annotations.is_empty() {
@@ -126,8 +117,7 @@ fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let prestart = |env: &[(&str, &str)]| {
         let bundle = bundle(env);
-        let input = state(bundle.path()).to_string();
-        boathook(&host, &["prestart"], input.as_bytes())
+        prestart(&host, &bundle)
     };
     let asking = [("THING_VISIBLE_DEVICES", "all")];
     for (path, broken, right) in [(&class, 0o664, 0o644), (&host.classes(), 0o777, 0o755)] {
@@ -160,20 +150,6 @@ fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
     assert_eq!(right.status.code(), Some(code::SUCCESS), "{}", right.stderr);
 }
 
-/// The check of a valid file prints its devices, or that there are none.
-#[test]
-fn a_valid_class_file_lists_what_it_matches() {
-    let host = HostDirectory::new().unwrap();
-    host.add_class("thing", GOOD).unwrap();
-    let cases = [("dummy-npu", "npu-63"), ("thing", "no device")];
-    for (class, expected) in cases {
-        let file = host.classes().join(format!("{class}.toml"));
-        let ran = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
-        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
-        assert!(ran.stdout.contains(expected), "{}", ran.stdout);
-    }
-}
-
 /// `class check` accepts the output of `class new`.
 #[test]
 fn a_first_class_file_can_be_used() {
@@ -184,24 +160,18 @@ fn a_first_class_file_can_be_used() {
         ("pci:10ee:5000", "pci-10ee-5000"),
         ("usb:054c:06c1", "usb-054c-06c1"),
     ] {
-        let ran = boathook(&host, &["class", "new", device], b"");
-        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+        let ran = succeeds(&host, &["class", "new", device]);
         host.add_class(name, &ran.stdout).unwrap();
         let file = host.classes().join(format!("{name}.toml"));
-        let ran = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
-        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+        succeeds(&host, &["class", "check", file.to_str().unwrap()]);
     }
-    let ran = boathook(&host, &["class", "new", "usb:54c:06c1"], b"");
-    assert_refused(&ran, code::USAGE, &["/dev", "pci:", "usb:"]);
-    assert_eq!(ran.stdout, "");
     // A path that may be a slip of the pen is no error, but is said.
     host.add_file("/dev/log0", "not a device").unwrap();
     for (device, said) in [
         ("/dev/nothing7", "/dev/nothing7 is not on this host"),
         ("/dev/log0", "/dev/log0 is a regular file, not a device"),
     ] {
-        let ran = boathook(&host, &["class", "new", device], b"");
-        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+        let ran = succeeds(&host, &["class", "new", device]);
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
         assert!(ran.stdout.starts_with("# Save this as"), "{}", ran.stdout);
     }
@@ -223,8 +193,7 @@ fn a_host_is_recorded_once() {
     host.add_file("/sys/thing7/secret", "hidden\n").unwrap();
     let directory = host.path().join("recorded");
     let arguments = ["class", "record", directory.to_str().unwrap()];
-    let ran = boathook(&host, &arguments, b"");
-    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    let ran = succeeds(&host, &arguments);
     assert!(
         ran.stdout.contains("devices of dummy-npu, thing"),
         "{}",
@@ -248,14 +217,6 @@ fn a_host_is_recorded_once() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
 }
 
-#[test]
-fn the_schema_is_json() {
-    let host = HostDirectory::new().unwrap();
-    let ran = boathook(&host, &["class", "schema"], b"");
-    let schema: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert!(schema["properties"]["discover"].is_object());
-}
-
 /// Two classes that are requested by one variable: neither is guessed.
 #[test]
 fn two_classes_with_one_variable_are_refused() {
@@ -263,8 +224,7 @@ fn two_classes_with_one_variable_are_refused() {
     host.add_class("thing", GOOD).unwrap();
     host.add_class("thing-too", GOOD).unwrap();
     let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
-    let input = state(asking.path()).to_string();
-    let ran = boathook(&host, &["prestart"], input.as_bytes());
+    let ran = prestart(&host, &asking);
     let words = ["thing", "thing-too", "THING_VISIBLE_DEVICES", "disable one"];
     assert_refused(&ran, code::CONFIG, &words);
 }
@@ -284,11 +244,9 @@ fn every_command_uses_the_driver_root() {
     host.add_file(program, "").unwrap();
 
     let file = host.classes().join("thing.toml");
-    let checked = boathook(&host, &["class", "check", file.to_str().unwrap()], b"");
-    assert_eq!(checked.status.code(), Some(code::SUCCESS), "{checked:?}");
+    succeeds(&host, &["class", "check", file.to_str().unwrap()]);
     let recorded = host.path().join("recorded");
-    let ran = boathook(&host, &["class", "record", recorded.to_str().unwrap()], b"");
-    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{ran:?}");
+    succeeds(&host, &["class", "record", recorded.to_str().unwrap()]);
     let recording = fs::read_to_string(recorded.join("host.txt")).unwrap();
     assert!(
         recording.contains(&format!("file {program}\n")),

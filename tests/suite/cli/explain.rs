@@ -3,7 +3,7 @@
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
 
-use super::{assert_refused, boathook, bundle, bundle_of, code};
+use super::{assert_refused, boathook, bundle, bundle_of, code, succeeds};
 use crate::tree::listing;
 
 fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
@@ -12,8 +12,7 @@ fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
     let directory = bundle.path().to_str().unwrap();
     let mut arguments = vec!["explain", "--bundle", directory];
     arguments.extend(json.then_some("--json"));
-    let ran = boathook(host, &arguments, b"");
-    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    let ran = succeeds(host, &arguments);
     let after = (listing(bundle.path()), listing(host.path()));
     assert_eq!(before, after, "explain changed something");
     ran.stdout
@@ -110,8 +109,7 @@ fn a_container_without_the_hook_is_reported() {
             "hooks": hooks,
         }));
         let directory = bundle.path().to_str().unwrap();
-        let ran = boathook(&host, &["explain", "--bundle", directory], b"");
-        assert_eq!(ran.status.code(), Some(code::SUCCESS), "{env}");
+        let ran = succeeds(&host, &["explain", "--bundle", directory]);
         assert_eq!(ran.stderr, expected, "{env} {hooks}");
     }
 }
@@ -125,5 +123,9 @@ fn what_the_hook_would_refuse_is_refused() {
     let ran = boathook(&host, &["explain", "--bundle", directory], b"");
     assert_refused(&ran, code::REQUEST, &["npu-64"]);
     let ran = boathook(&host, &["explain", "--bundle", "/nowhere"], b"");
-    assert_refused(&ran, code::SPEC, &["/nowhere/config.json"]);
+    assert_refused(
+        &ran,
+        code::SPEC,
+        &["/nowhere/config.json", "in each container's bundle"],
+    );
 }

@@ -4,7 +4,6 @@ use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
-use serde_json::Value;
 
 use super::code;
 
@@ -95,50 +94,6 @@ fn every_program_ends_with_the_codes_that_its_help_lists() {
                 .any(|line| line.starts_with(&format!("  {code}  ")));
             assert!(listed, "{program}, {code}: {help}");
         }
-    }
-}
-
-#[test]
-fn every_failure_is_printed_as_json_on_request() {
-    for (program, arguments, kind, code) in [
-        (
-            "boathook",
-            ["list", "--json", "--colour"].as_slice(),
-            "usage",
-            code::USAGE,
-        ),
-        (
-            "boathook-init",
-            &["--json", "install", "--engine=none", "--source=/nowhere"],
-            "failure",
-            code::FAILURE,
-        ),
-        (
-            "boathook-init",
-            &["--json", "install", "--restrat"],
-            "usage",
-            code::USAGE,
-        ),
-        (
-            "boathook-plugin",
-            &["list", "--json", "--config=/nowhere"],
-            "failure",
-            code::FAILURE,
-        ),
-        ("boathook-plugin", &["lst", "--json"], "usage", code::USAGE),
-    ] {
-        let ran = run(program, arguments);
-        assert_eq!(ran.status.code(), Some(code), "{program} {arguments:?}");
-        let document: Value = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{program} {arguments:?}: {error}: {ran:?}"));
-        let error = &document["error"];
-        assert_eq!(error["kind"], kind, "{program}: {document}");
-        assert_eq!(error["exit_code"], code, "{program}: {document}");
-        let message = error["message"].as_str().unwrap();
-        assert!(
-            !message.is_empty() && !message.contains('\n'),
-            "{program}: {message}"
-        );
     }
 }
 

@@ -10,7 +10,7 @@ use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::json;
 
-use super::{boathook, bundle, code, state};
+use super::{boathook, bundle, code, state, succeeds};
 
 const HOSTILE: &str = "c1\nboathook: forged\u{1b}[2J\u{202e}";
 const ESCAPED: &str = "c1\\nboathook: forged\\u{1b}[2J\\u{202e}";
@@ -42,7 +42,7 @@ fn messages_of_the_hook_are_kept_on_the_node() {
     state["id"] = json!(id);
     let ran = boathook(&host, &["prestart"], state.to_string().as_bytes());
     let message = ran.stderr.trim_end().to_owned();
-    let log = boathook(&host, &["log"], b"").success().unwrap().stdout;
+    let log = succeeds(&host, &["log"]).stdout;
     assert_eq!(
         log.lines().filter(|line| line.ends_with(&message)).count(),
         1,
@@ -59,7 +59,7 @@ fn the_level_selects_what_is_reported() {
     let directory = bundle.path().to_str().unwrap();
     let list = |arguments: &[&str]| {
         let all = [arguments, &["explain", "--bundle", directory]].concat();
-        boathook(&host, &all, b"").success().unwrap().stderr
+        succeeds(&host, &all).stderr
     };
     let read = "boathook: info: configuration ";
     assert_eq!(list(&[]), "");

@@ -7,7 +7,7 @@ use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 use serde_json::Value;
 
-use super::{boathook, bundle, code};
+use super::{boathook, bundle, code, succeeds};
 
 const THING: &str = "version = 1\nresource = 'example.com/thing'\n\
     request = { env = 'THINGS' }\ndiscover = [{ path = '/sys/thing{index:number}' }]\n\
@@ -49,8 +49,8 @@ fn every_command_prints_json_also_for_an_error() {
             "/changes/0/wrote",
         ),
         // Errors.
-        (vec!["lst"], "/error/message"),
-        (vec!["doctor"], "/error/message"),
+        (vec!["lst"], "/error/kind"),
+        (vec!["doctor"], "/error/kind"),
         (vec!["list", "other"], "/error/message"),
         (vec!["explain", "--bundle", "/nowhere"], "/error/exit_code"),
         (vec!["class", "check", "/nowhere.toml"], "/error/kind"),
@@ -59,6 +59,8 @@ fn every_command_prints_json_also_for_an_error() {
         let json: Value = serde_json::from_str(&ran.stdout)
             .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {}", ran.stdout));
         assert!(json.pointer(key).is_some(), "{arguments:?}: {json}");
+        let message = json["error"]["message"].as_str().unwrap_or("none");
+        assert!(!message.is_empty() && !message.contains('\n'), "{message}");
         let code = json.pointer("/error/exit_code").and_then(Value::as_i64);
         if let Some(code) = code {
             assert_eq!(
@@ -133,8 +135,7 @@ fn a_class_is_tried_on_a_recorded_host_and_as_the_plugin_sees_it() {
         "thing",
         directory.to_str().unwrap(),
     ];
-    let ran = boathook(&host, &record, b"");
-    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
+    succeeds(&host, &record);
     let file = directory.join("host.txt");
     let recorded = std::fs::read_to_string(&file).unwrap();
     assert!(recorded.contains("file /run/thing7/state"), "{recorded}");
@@ -163,6 +164,5 @@ fn a_class_is_tried_on_a_recorded_host_and_as_the_plugin_sees_it() {
     assert!(ran.stdout.contains(said), "{}", ran.stdout);
     let shipped = other.classes().join("dummy-npu.toml");
     let arguments = ["class", "check", "--as-plugin", shipped.to_str().unwrap()];
-    let ran = boathook(&other, &arguments, b"");
-    assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stdout);
+    succeeds(&other, &arguments);
 }

@@ -1,12 +1,16 @@
-//! The mistakes that people make, by subject. Each gets a message with what is wrong,
-//! where, and what to do about it. docs/troubleshooting.md has those at which nothing is
-//! printed by itself.
-
-mod classes;
-mod commands;
-mod configuration;
-mod containers;
-mod installer;
+//! The mistakes that people make, by subject: each gets a message with what is wrong,
+//! where, and what to do about it. What a class file's parts may be is tried by
+//! device-class, and docs/troubleshooting.md has those at which nothing is printed by
+//! itself.
+//!
+//! `mistakes/*.txt`: `! NAME`, what is done wrong, `$ CODE COMMAND`, and in lines with `+`
+//! what is printed. Done wrong are: the container's variables (`container A=B;C=D`), a
+//! pod's container with a line below `[trust]` (`pod`), a part of [`THING`] (`class A =>
+//! B`), a file of the host or among the class files (`host`, `file PATH => TEXT`), a line of
+//! config.toml (`config`), a mode (`mode FILE => MODE`), what was run `after`, the `user`,
+//! who is not root, or the command itself. The command is `boathook`'s unless its first word
+//! is `boathook-init`; `BUNDLE`, `CLASS`, `CLASSES` and `PROGRAMS` are the container's, the
+//! class file, its directory and that of the programs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -39,45 +43,31 @@ files = ["/etc/thing.conf"]
 capability = "more"
 "#;
 
-/// What is done wrong.
-enum Wrong {
-    /// The container's variables, separated by semicolons.
-    Container(&'static str),
-    /// A pod's container with this in config.toml.
-    Pod(&'static str),
-    /// A part of a correct class file, and its replacement.
-    Class(&'static str, &'static str),
-    /// A file of the host: its path and text.
-    Host(&'static str, &'static str),
-    /// A file among the class files.
-    File(&'static str, &'static str),
-    /// A line of config.toml.
-    Config(&'static str),
-    /// The mode of the class file or of config.toml.
-    Mode(&'static str, u32),
-    /// What was run before.
-    After(&'static [&'static str]),
-    /// The user is not root.
-    User,
-    /// None: the command line is wrong.
-    Command,
-}
+const PORT: &str = r#"version = 1
+follow = true
+resource = "example.com/port"
+request = { env = "PORTS" }
+discover = [{ path = "/sys/thing{index:number}" }]
+device = { id = "port-{index}", nodes = ["/dev/port{index}"] }
+"#;
 
+const SUBJECTS: [&str; 5] = [
+    include_str!("mistakes/containers.txt"),
+    include_str!("mistakes/classes.txt"),
+    include_str!("mistakes/configuration.txt"),
+    include_str!("mistakes/commands.txt"),
+    include_str!("mistakes/installer.txt"),
+];
+
+/// As its lines have it.
 struct Mistake {
     name: &'static str,
-    wrong: Wrong,
-    /// What is run: `boathook`, unless the first word is `boathook-init`. `BUNDLE`, `CLASS`,
-    /// `CLASSES` and `HOST` are the container's, the class file, its directory and the
-    /// host's root.
-    run: &'static [&'static str],
+    /// How, and with what.
+    wrong: (&'static str, String),
+    run: &'static str,
     code: i32,
-    /// What is wrong, where, and what to do.
-    printed: [&'static str; 3],
+    printed: Vec<&'static str>,
 }
-
-const DOCTOR: &[&str] = &["doctor", "--bundle", "BUNDLE"];
-const CHECK: &[&str] = &["check"];
-const CLASS_CHECK: &[&str] = &["class", "check", "CLASS"];
 
 fn container(env: &str) -> Value {
     let env: Vec<&str> = env.split(';').collect();
@@ -113,32 +103,60 @@ fn host() -> HostDirectory {
 }
 
 impl Mistake {
+    fn parse(text: &'static str) -> Self {
+        let mut lines = text.lines();
+        let mut mistake = Mistake {
+            name: lines.next().unwrap(),
+            wrong: ("", String::new()),
+            run: "",
+            code: 0,
+            printed: Vec::new(),
+        };
+        for line in lines.filter(|line| !line.is_empty()) {
+            match line.split_once(' ').unwrap_or((line, "")) {
+                ("+", printed) => mistake.printed.push(printed),
+                ("$", run) => {
+                    let (code, run) = run.split_once(' ').unwrap();
+                    (mistake.code, mistake.run) = (code.parse().unwrap(), run);
+                }
+                (how, with) => mistake.wrong = (how, with.replace("\\n", "\n")),
+            }
+        }
+        mistake
+    }
+
     /// What comes of it; nothing without the right to be another user.
     fn make(&self) -> Option<Captured> {
         let host = host();
         let mut config = container("PATH=/bin");
         let mut before = None;
-        match self.wrong {
-            Wrong::Container(env) => config = container(env),
-            Wrong::Pod(trust) => {
+        let (how, with) = (self.wrong.0, self.wrong.1.as_str());
+        let (of, to) = with.split_once(" =>").unwrap_or((with, ""));
+        let to = to.trim_start_matches(' ');
+        match how {
+            "container" => config = container(with),
+            "pod" => {
                 config = pod();
-                host.write_config(&format!("[trust]\n{trust}\n")).unwrap();
+                host.write_config(&format!("[trust]\n{with}\n")).unwrap();
             }
-            Wrong::Class(right, wrong) => {
-                assert!(THING.contains(right), "{right}");
-                host.add_class("thing", &THING.replace(right, wrong))
-                    .unwrap();
+            "class" => {
+                assert!(THING.contains(of), "{of}");
+                host.add_class("thing", &THING.replace(of, to)).unwrap();
             }
-            Wrong::Host(path, text) => host.add_file(path, text).unwrap(),
-            Wrong::File(name, text) => fs::write(host.classes().join(name), text).unwrap(),
-            Wrong::Config(line) => host.write_config(&format!("{line}\n")).unwrap(),
-            Wrong::Mode(name, mode) => {
-                let file = host.path().join(name);
-                fs::set_permissions(file, Permissions::from_mode(mode)).unwrap();
+            "host" => host.add_file(of, to).unwrap(),
+            "file" => {
+                let text = if to == "PORT" { PORT } else { THING };
+                fs::write(host.classes().join(of), text).unwrap();
             }
-            Wrong::After(command) => before = Some(command),
-            Wrong::User if !nix::unistd::geteuid().is_root() => return None,
-            Wrong::User | Wrong::Command => {}
+            "config" => host.write_config(&format!("{with}\n")).unwrap(),
+            "mode" => {
+                let mode = Permissions::from_mode(u32::from_str_radix(to, 8).unwrap());
+                fs::set_permissions(host.path().join(of), mode).unwrap();
+            }
+            "after" => before = Some(with),
+            "user" if !nix::unistd::geteuid().is_root() => return None,
+            "user" | "" => {}
+            other => panic!("{}: {other}", self.name),
         }
         let bundle = bundle_of(&config);
         if let Some(command) = before {
@@ -149,58 +167,51 @@ impl Mistake {
         Some(Captured::run(&mut command).unwrap())
     }
 
-    fn command(&self, words: &[&str], host: &HostDirectory, bundle: &Path) -> Command {
+    fn command(&self, line: &str, host: &HostDirectory, bundle: &Path) -> Command {
         let class = host.classes().join("thing.toml");
-        let (classes, root) = (host.classes(), host.root());
+        let words: Vec<&str> = line.split(' ').collect();
         let is_init = words[0] == "boathook-init";
         let (name, words) = match is_init {
             true => (words[0], &words[1..]),
-            false => ("boathook", words),
+            false => ("boathook", &words[..]),
         };
         let mut program = binaries::program(name).unwrap();
-        let mut command = match self.wrong {
-            Wrong::User => {
-                // The user may not be able to enter the build's own directory.
-                let copy = host.path().join(name);
-                binaries::copy(&program, &copy).unwrap();
-                program = copy;
-                let mut command = Command::new(&program);
-                command.uid(4242).gid(4242);
-                command
-            }
-            _ => {
-                let mut command = with_private_run();
-                command.arg(&program);
-                command
-            }
+        let mut command = if self.wrong.0 == "user" {
+            // The user may not be able to enter the build's own directory.
+            let copy = host.path().join(name);
+            binaries::copy(&program, &copy).unwrap();
+            program = copy;
+            let mut command = Command::new(&program);
+            command.uid(4242).gid(4242);
+            command
+        } else {
+            let mut command = with_private_run();
+            command.arg(&program);
+            command
         };
         match is_init {
-            true => command.arg("--host-root").arg(&root),
+            true => command.arg("--host-root").arg(host.root()),
             false => command.arg("--config").arg(host.config_file()),
         };
         for word in words {
             match *word {
                 "BUNDLE" => command.arg(bundle),
                 "CLASS" => command.arg(&class),
-                "CLASSES" => command.arg(&classes),
-                "HOST" => command.arg(&root),
+                "CLASSES" => command.arg(host.classes()),
                 "PROGRAMS" => command.arg(binaries::program(name).unwrap().parent().unwrap()),
-                word => command.arg(word.replace("CLASSES/", &format!("{}/", classes.display()))),
+                word => {
+                    let classes = format!("{}/", host.classes().display());
+                    command.arg(word.replace("CLASSES/", &classes))
+                }
             };
         }
         command
     }
 }
 
-fn all() -> impl Iterator<Item = &'static Mistake> {
-    let subjects: [&[Mistake]; 5] = [
-        &containers::MISTAKES,
-        &classes::MISTAKES,
-        &configuration::MISTAKES,
-        &commands::MISTAKES,
-        &installer::MISTAKES,
-    ];
-    subjects.into_iter().flatten()
+fn all() -> impl Iterator<Item = Mistake> {
+    let rows = SUBJECTS.iter().flat_map(|text| text.split("\n! ").skip(1));
+    rows.map(Mistake::parse)
 }
 
 #[test]

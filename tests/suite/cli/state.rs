@@ -3,7 +3,7 @@
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::json;
 
-use super::{assert_refused, boathook, bundle, bundle_of, code, state};
+use super::{assert_refused, boathook, bundle, bundle_of, code, prestart, state};
 
 /// The hook's input is refused before anything else is read.
 #[test]
@@ -50,12 +50,7 @@ fn a_bundle_that_cannot_be_used_is_refused() {
     std::fs::write(not_json.path().join("config.json"), "hello").unwrap();
     let no_root = bundle_of(&json!({"ociVersion": "1.0.2"}));
     for bundle in [&no_config, &not_json, &no_root] {
-        let input = state(bundle.path()).to_string();
         let words = ["the-container", "config.json"];
-        assert_refused(
-            &boathook(&host, &["prestart"], input.as_bytes()),
-            code::SPEC,
-            &words,
-        );
+        assert_refused(&prestart(&host, bundle), code::SPEC, &words);
     }
 }
