@@ -1,15 +1,14 @@
 //! The Helm chart, as Helm renders it.
 
-use std::collections::BTreeSet;
 use std::fs;
 
 use device_class::config::{Config, LogLevel};
 use harness::manifests::{accepted, chart, documents, repository};
-use k8s_openapi::api::core::v1::{PodSpec, Volume, VolumeMount};
 use serde_json::{Value, json};
 
-use crate::manifest::Objects;
-use crate::{references, rendered};
+use crate::manifest::{Objects, mount_at, named, text, words};
+use crate::references;
+use crate::rendered::{self, config_maps};
 
 /// The chart's objects with these values; `None`, and the test is skipped, without
 /// Helm.
@@ -17,18 +16,8 @@ fn render(values: &Value) -> Option<Objects> {
     chart(values).unwrap().map(Objects::of)
 }
 
-fn config_maps(objects: &Objects) -> BTreeSet<String> {
-    let names = objects.config_maps.iter();
-    names.map(|m| m.metadata.name.clone().unwrap()).collect()
-}
-
-fn pod(objects: &Objects) -> &PodSpec {
-    references::pod(&objects.daemon_sets[0])
-}
-
-fn arguments(objects: &Objects) -> Vec<String> {
-    let plugin = &pod(objects).containers[0];
-    plugin.args.clone().unwrap()
+fn arguments(objects: &Objects) -> Vec<&str> {
+    words(&objects.plugin()["args"])
 }
 
 #[test]
@@ -50,25 +39,29 @@ fn the_defaults_are_those_of_the_overlay_for_cdi() {
         return;
     };
     assert_eq!(comparable(&chart), comparable(&plain));
-    let update = |objects: &Objects| objects.daemon_sets[0].spec.update_strategy.clone();
+    let update = |objects: &Objects| objects.only("DaemonSet")["spec"]["updateStrategy"].clone();
     assert_eq!(update(&chart), update(&plain));
 }
 
 /// The pod without what differs knowingly: kustomize gives ConfigMaps names of its own.
-fn comparable(objects: &Objects) -> PodSpec {
-    let mut pod = pod(objects).clone();
-    let volumes = pod.volumes.as_mut().unwrap();
-    volumes.sort_by(|a: &Volume, b: &Volume| a.name.cmp(&b.name));
-    for map in volumes.iter_mut().filter_map(|v| v.config_map.as_mut()) {
-        let names = ["boathook-plugin", "boathook-classes"];
-        let name = names.iter().find(|name| map.name.starts_with(**name));
-        map.name.truncate(name.unwrap().len());
+fn comparable(objects: &Objects) -> Value {
+    let mut pod = objects.pod().clone();
+    let by_name = |value: &Value| value["name"].to_string();
+    let volumes = pod["volumes"].as_array_mut().unwrap();
+    volumes.sort_by_key(by_name);
+    for name in volumes
+        .iter_mut()
+        .filter_map(|volume| volume.pointer_mut("/configMap/name"))
+    {
+        let mut names = ["boathook-plugin", "boathook-classes"].into_iter();
+        *name = names.find(|plain| text(name).starts_with(plain)).into();
     }
-    let containers = pod.init_containers.iter_mut().flatten();
-    for container in containers.chain(&mut pod.containers) {
-        container.image_pull_policy = None;
-        let mounts = container.volume_mounts.as_mut().unwrap();
-        mounts.sort_by(|a: &VolumeMount, b: &VolumeMount| a.name.cmp(&b.name));
+    for containers in ["initContainers", "containers"] {
+        for container in pod[containers].as_array_mut().unwrap() {
+            container.as_object_mut().unwrap().remove("imagePullPolicy");
+            let mounts = container["volumeMounts"].as_array_mut().unwrap();
+            mounts.sort_by_key(by_name);
+        }
     }
     pod
 }
@@ -84,7 +77,7 @@ fn the_configuration_contains_the_values() {
     let Some(objects) = render(&values) else {
         return;
     };
-    let text = &objects.config_maps[0].data.as_ref().unwrap()["config.toml"];
+    let text = text(&objects.of_kind("ConfigMap")[0]["data"]["config.toml"]);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
     fs::write(&file, text).unwrap();
@@ -104,20 +97,16 @@ fn the_configuration_contains_the_values() {
 
 #[test]
 fn own_class_files_are_in_their_config_map() {
-    let text = "version = 1\nresource = \"x.com/chip\"\n";
-    let Some(objects) = render(&json!({"classes": {"own": {"mychip": text}}})) else {
+    let class = "version = 1\nresource = \"x.com/chip\"\n";
+    let Some(objects) = render(&json!({"classes": {"own": {"mychip": class}}})) else {
         return;
     };
     references::check(&objects, &config_maps(&objects));
-    let data = objects.config_maps.iter().flat_map(|map| &map.data);
-    let files: Vec<_> = data
-        .flatten()
-        .map(|(name, text)| (&**name, &**text))
-        .collect();
-    assert_eq!(files[1], ("mychip.toml", text));
+    let classes = &objects.of_kind("ConfigMap")[1]["data"];
+    assert_eq!(classes["mychip.toml"], class);
     let checksum = |objects: &Objects| {
-        let template = &objects.daemon_sets[0].spec.template;
-        template.metadata.as_ref().unwrap().annotations.clone()
+        let template = &objects.only("DaemonSet")["spec"]["template"];
+        template["metadata"]["annotations"].clone()
     };
     let without = render(&json!({})).unwrap();
     assert_ne!(
@@ -143,7 +132,7 @@ fn every_value_has_its_effect() {
     );
     let with = |values: Value| {
         let objects = render(&values).unwrap();
-        references::check_volumes(pod(&objects), &config_maps(&objects));
+        references::check_volumes(objects.pod(), &config_maps(&objects));
         objects
     };
     let digest = format!("sha256:{}", "0".repeat(64));
@@ -155,12 +144,12 @@ fn every_value_has_its_effect() {
         (json!({"digest": digest}), format!("boathook@{digest}")),
     ] {
         let objects = with(json!({"image": image}));
-        for container in references::containers(pod(&objects)) {
-            assert_eq!(container.image.as_ref(), Some(&wanted));
+        for container in references::containers(objects.pod()) {
+            assert_eq!(container["image"], wanted);
         }
     }
     let secrets = with(json!({"image": {"pullSecrets": ["one"]}}));
-    assert!(secrets.service_accounts[0].image_pull_secrets.is_some());
+    assert!(secrets.only("ServiceAccount")["imagePullSecrets"].is_array());
     let options = with(json!({
         "logFormat": "json", "logLevel": "debug", "takeOver": true, "register": "watcher",
         "kubeletDir": "/k",
@@ -176,39 +165,23 @@ fn every_value_has_its_effect() {
             "--probes=[::]:9910"
         ]
     );
-    let mounts = pod(&options).containers[0].volume_mounts.as_ref().unwrap();
-    assert!(
-        mounts
-            .iter()
-            .any(|mount| mount.mount_path == "/k/plugins_registry")
-    );
+    assert!(mount_at(options.plugin(), "/k/plugins_registry").is_some());
     let scheduling = with(json!({
         "nodeSelector": {"a": "b"}, "tolerations": [], "priorityClassName": "mine",
     }));
-    assert_eq!(pod(&scheduling).node_selector.as_ref().unwrap()["a"], "b");
-    assert_eq!(pod(&scheduling).tolerations, None);
-    assert_eq!(
-        pod(&scheduling).priority_class_name.as_deref(),
-        Some("mine")
-    );
-    assert!(scheduling.priority_classes.is_empty());
+    let pod = scheduling.pod();
+    assert_eq!(pod["nodeSelector"]["a"], "b");
+    assert_eq!(pod["tolerations"], Value::Null);
+    assert_eq!(pod["priorityClassName"], "mine");
+    assert!(scheduling.of_kind("PriorityClass").is_empty());
     let restart = with(json!({"engine": "containerd", "restartEngine": true}));
-    let init = &pod(&restart).init_containers.as_ref().unwrap()[0];
-    assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
+    assert_eq!(words(&restart.init()["args"]).last(), Some(&"--restart"));
     let programs = with(json!({"hostPrograms": true}));
-    let context = pod(&programs).containers[0]
-        .security_context
-        .as_ref()
-        .unwrap();
-    assert_eq!(context.privileged, Some(true));
-    assert!(
-        with(json!({"engine": "containerd", "runtimeClass": {"create": false}}))
-            .runtime_classes
-            .is_empty()
-    );
+    assert_eq!(programs.plugin()["securityContext"]["privileged"], true);
+    let without = with(json!({"engine": "containerd", "runtimeClass": {"create": false}}));
+    assert!(without.of_kind("RuntimeClass").is_empty());
     let limits = with(json!({"resources": {"plugin": {"limits": {"memory": "128Mi"}}}}));
-    let resources = pod(&limits).containers[0].resources.as_ref().unwrap();
-    assert_eq!(resources.limits.as_ref().unwrap()["memory"].0, "128Mi");
+    assert_eq!(limits.plugin()["resources"]["limits"]["memory"], "128Mi");
 }
 
 #[test]
@@ -220,9 +193,9 @@ fn devices_are_followed_if_that_is_asked_for() {
     else {
         return;
     };
-    assert_eq!(plain.daemon_sets.len(), 1);
+    plain.only("DaemonSet");
     references::check_follower(&objects, &plain);
-    assert_eq!(uninstalled.daemon_sets.len(), 1);
+    uninstalled.only("DaemonSet");
 }
 
 /// Nothing is written while it is uninstalled. The plugin starts after the engine was asked.
@@ -237,16 +210,12 @@ fn specifications_are_written_unless_a_handler_brings_the_hook() {
             return;
         };
         references::check(&objects, &config_maps(&objects));
-        let mounts = pod(&objects).containers[0].volume_mounts.iter().flatten();
-        let mut directories = mounts.filter(|mount| mount.mount_path == "/var/run/cdi");
-        let is_writable = directories
-            .next()
-            .map(|mount| mount.read_only != Some(true));
+        let directory = mount_at(objects.plugin(), "/var/run/cdi");
+        let is_writable = directory.map(|mount| mount["readOnly"] != true);
         assert_eq!(is_writable, written.then_some(true), "{engine}");
-        let mut init = pod(&objects).init_containers.iter().flatten();
-        let asked = init.any(|container| container.name == "check-engine");
-        assert_eq!(asked, written, "{engine}");
-        let by_handler = arguments(&objects).contains(&"--delivery=handler".to_owned());
+        let asked = named(&objects.pod()["initContainers"], "check-engine");
+        assert_eq!(asked.is_some(), written, "{engine}");
+        let by_handler = arguments(&objects).contains(&"--delivery=handler");
         assert_eq!(by_handler, engine != "cdi");
     }
 }
@@ -260,7 +229,7 @@ fn monitoring_has_a_port_and_a_pod_monitor() {
     assert_eq!(arguments(&objects)[4], "--http=[::]:9000");
     references::check_monitoring(&objects);
     references::check_probes(&objects);
-    assert!(objects.network_policies.is_empty());
+    assert!(objects.of_kind("NetworkPolicy").is_empty());
 }
 
 #[test]
@@ -279,12 +248,11 @@ fn it_uninstalls_with_the_image_that_is_there() {
         return;
     };
     references::check(&objects, &config_maps(&objects));
-    let pod = pod(&objects);
-    let init = &pod.init_containers.as_ref().unwrap()[0];
-    assert_eq!(init.args.as_ref().unwrap()[0], "uninstall");
-    assert_eq!(pod.containers[0].image, init.image);
+    let (init, waiting) = (objects.init(), objects.plugin());
+    assert_eq!(init["args"][0], "uninstall");
+    assert_eq!(waiting["image"], init["image"]);
     assert_eq!(arguments(&objects), ["wait"]);
-    assert!(pod.containers[0].liveness_probe.is_none());
+    assert_eq!(waiting["livenessProbe"], Value::Null);
 }
 
 #[test]

@@ -1,61 +1,109 @@
-//! Manifests as Kubernetes' own types.
+//! Manifests as values that fit Kubernetes' own types.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use harness::manifests::{documents, typed};
+use harness::manifests::{documents, repository, typed};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The objects of one or more files.
-#[derive(Debug, Default)]
-pub(crate) struct Objects {
-    pub(crate) config_maps: Vec<ConfigMap>,
-    pub(crate) daemon_sets: Vec<DaemonSet>,
-    pub(crate) namespaces: Vec<Namespace>,
-    pub(crate) network_policies: Vec<NetworkPolicy>,
-    /// Of a resource that an operator brings: it has no type here.
-    pub(crate) pod_monitors: Vec<Value>,
-    pub(crate) pods: Vec<Pod>,
-    pub(crate) priority_classes: Vec<PriorityClass>,
-    pub(crate) runtime_classes: Vec<RuntimeClass>,
-    pub(crate) service_accounts: Vec<ServiceAccount>,
-}
+pub(crate) struct Objects(Vec<Value>);
 
 impl Objects {
     pub(crate) fn of(documents: Vec<Value>) -> Self {
-        let mut objects = Self::default();
-        for value in documents {
-            let text_of = |key: &str| value[key].as_str().unwrap().to_owned();
-            match (text_of("apiVersion") + "/" + &text_of("kind")).as_str() {
-                "v1/ConfigMap" => objects.config_maps.push(typed(&value).unwrap()),
-                "apps/v1/DaemonSet" => objects.daemon_sets.push(typed(&value).unwrap()),
-                "v1/Namespace" => objects.namespaces.push(typed(&value).unwrap()),
-                "networking.k8s.io/v1/NetworkPolicy" => {
-                    objects.network_policies.push(typed(&value).unwrap())
-                }
-                "monitoring.coreos.com/v1/PodMonitor" => objects.pod_monitors.push(value),
-                "v1/Pod" => objects.pods.push(typed(&value).unwrap()),
-                "node.k8s.io/v1/RuntimeClass" => {
-                    objects.runtime_classes.push(typed(&value).unwrap())
-                }
-                "scheduling.k8s.io/v1/PriorityClass" => {
-                    objects.priority_classes.push(typed(&value).unwrap())
-                }
-                "v1/ServiceAccount" => objects.service_accounts.push(typed(&value).unwrap()),
-                other => panic!("no type for {other}"),
-            }
-        }
-        objects
+        Self(documents.into_iter().map(checked).collect())
     }
 
-    pub(crate) fn read(files: &[PathBuf]) -> Self {
-        let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    /// Those in a directory of the source tree.
+    pub(crate) fn read(directory: &str) -> Self {
+        let files = manifests(&repository(directory)).into_iter();
+        let texts = files.map(|file| fs::read_to_string(file).unwrap());
         Self::of(texts.flat_map(|text| documents(&text).unwrap()).collect())
+    }
+
+    pub(crate) fn of_kind(&self, kind: &str) -> Vec<&Value> {
+        let objects = self.0.iter();
+        objects.filter(|object| object["kind"] == kind).collect()
+    }
+
+    pub(crate) fn only(&self, kind: &str) -> &Value {
+        let of_kind = self.of_kind(kind);
+        assert_eq!(of_kind.len(), 1, "{kind}");
+        of_kind[0]
+    }
+
+    /// The pod of the plugin.
+    pub(crate) fn pod(&self) -> &Value {
+        pod(self.of_kind("DaemonSet")[0])
+    }
+
+    /// The container of the plugin.
+    pub(crate) fn plugin(&self) -> &Value {
+        &self.pod()["containers"][0]
+    }
+
+    /// Its first init container, which installs.
+    pub(crate) fn init(&self) -> &Value {
+        &self.pod()["initContainers"][0]
+    }
+}
+
+pub(crate) fn pod(daemon_set: &Value) -> &Value {
+    &daemon_set["spec"]["template"]["spec"]
+}
+
+/// The items of a list, which need not be there.
+pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> + Clone {
+    value.as_array().into_iter().flatten()
+}
+
+pub(crate) fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
+}
+
+/// A list of words.
+pub(crate) fn words(value: &Value) -> Vec<&str> {
+    list(value).map(text).collect()
+}
+
+pub(crate) fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+pub(crate) fn named<'v>(values: &'v Value, name: &str) -> Option<&'v Value> {
+    list(values).find(|value| value["name"] == name)
+}
+
+/// The mount at a path of a container.
+pub(crate) fn mount_at<'v>(container: &'v Value, path: &str) -> Option<&'v Value> {
+    list(&container["volumeMounts"]).find(|mount| mount["mountPath"] == path)
+}
+
+/// An object, which its type has to know in full.
+fn checked(value: Value) -> Value {
+    fn of<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
+        serde_json::to_value(typed::<T>(value).unwrap()).unwrap()
+    }
+    let kind = format!("{}/{}", text(&value["apiVersion"]), text(&value["kind"]));
+    match kind.as_str() {
+        "v1/ConfigMap" => of::<ConfigMap>(&value),
+        "apps/v1/DaemonSet" => of::<DaemonSet>(&value),
+        "v1/Namespace" => of::<Namespace>(&value),
+        "networking.k8s.io/v1/NetworkPolicy" => of::<NetworkPolicy>(&value),
+        "v1/Pod" => of::<Pod>(&value),
+        "node.k8s.io/v1/RuntimeClass" => of::<RuntimeClass>(&value),
+        "scheduling.k8s.io/v1/PriorityClass" => of::<PriorityClass>(&value),
+        "v1/ServiceAccount" => of::<ServiceAccount>(&value),
+        // Of an operator's resource there is no type here.
+        "monitoring.coreos.com/v1/PodMonitor" => value,
+        other => panic!("no type for {other}"),
     }
 }
 

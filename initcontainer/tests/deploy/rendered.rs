@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use harness::manifests::{documents, kustomized, repository};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::manifest::Objects;
+use crate::manifest::{Objects, list, mount_at, name, named, text, words};
 use crate::references;
 
 /// The objects of a kustomization; `None`, and the test is skipped, without kubectl.
@@ -16,18 +16,17 @@ pub(crate) fn render(directory: &Path) -> Option<Objects> {
     kustomized(directory).unwrap().map(Objects::of)
 }
 
-fn config_maps(objects: &Objects) -> BTreeSet<String> {
-    let names = objects.config_maps.iter();
-    names.map(|m| m.metadata.name.clone().unwrap()).collect()
+/// The names of the ConfigMaps.
+pub(crate) fn config_maps(objects: &Objects) -> BTreeSet<String> {
+    let maps = objects.of_kind("ConfigMap").into_iter();
+    maps.map(|map| name(map).to_owned()).collect()
 }
 
 fn check(objects: &Objects) {
     references::check(objects, &config_maps(objects));
     references::check_configuration(objects);
-    for pod in objects.daemon_sets.iter().map(references::pod) {
-        let tag = format!("boathook:{}", env!("CARGO_PKG_VERSION"));
-        assert_eq!(pod.init_containers.as_ref().unwrap()[0].image, Some(tag));
-    }
+    let tag = format!("boathook:{}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(objects.init()["image"], tag);
 }
 
 fn overlays() -> Vec<PathBuf> {
@@ -45,15 +44,11 @@ fn every_overlay_can_be_turned_around() {
             return;
         };
         check(&objects);
-        let pod = references::pod(&objects.daemon_sets[0]);
-        let init = &pod.init_containers.as_ref().unwrap()[0];
-        assert_eq!(init.args.as_ref().unwrap()[0], "uninstall");
-        let waiting = &pod.containers[0];
-        assert_eq!(waiting.image, init.image, "no other image is pulled");
-        assert_eq!(
-            [&waiting.command, &waiting.args].map(|words| words.as_ref().unwrap().join(" ")),
-            ["/boathook/bin/boathook-init", "wait"]
-        );
+        let (init, waiting) = (objects.init(), objects.plugin());
+        assert_eq!(init["args"][0], "uninstall");
+        assert_eq!(waiting["image"], init["image"], "no other image is pulled");
+        assert_eq!(waiting["command"], json!(["/boathook/bin/boathook-init"]));
+        assert_eq!(waiting["args"], json!(["wait"]));
     }
 }
 
@@ -98,10 +93,8 @@ fn every_component_fits_every_overlay() {
         check(&plain);
         references::check_engine(&plain);
         references::check_probes(&plain);
-        let pod = references::pod(&plain.daemon_sets[0]);
-        let mut init = pod.init_containers.iter().flatten();
-        let asked = init.any(|container| container.name == "check-engine");
-        assert_eq!(asked, name == "cdi", "{name}");
+        let asked = named(&plain.pod()["initContainers"], "check-engine");
+        assert_eq!(asked.is_some(), name == "cdi", "{name}");
         assert!(!offers_test_class(&plain));
         assert!(offers_test_class(&with("dummy-npu").unwrap()));
         runs_programs_of_the_host(&with("host-programs").unwrap());
@@ -121,26 +114,20 @@ fn every_component_fits_every_overlay() {
 }
 
 fn runs_programs_of_the_host(objects: &Objects) {
-    let pod = references::pod(&objects.daemon_sets[0]);
-    references::check_volumes(pod, &config_maps(objects));
+    references::check_volumes(objects.pod(), &config_maps(objects));
     references::check_engine(objects);
-    let plugin = &pod.containers[0];
-    let context = plugin.security_context.as_ref().unwrap();
-    assert_eq!(context.privileged, Some(true));
-    let mounts = plugin.volume_mounts.iter().flatten();
-    let host = mounts.clone().find(|mount| mount.mount_path == "/host");
+    let plugin = objects.plugin();
+    assert_eq!(plugin["securityContext"]["privileged"], true);
     // Nothing is over the host's tree, read-only or not.
-    assert_eq!(host.unwrap().read_only, None);
-    let below = mounts.filter(|mount| mount.mount_path.starts_with("/host/"));
-    assert_eq!(below.count(), 0);
+    assert_eq!(mount_at(plugin, "/host").unwrap()["readOnly"], Value::Null);
+    let mut mounts = list(&plugin["volumeMounts"]);
+    assert!(!mounts.any(|mount| text(&mount["mountPath"]).starts_with("/host/")));
 }
 
 fn is_found_by_the_watcher(objects: &Objects) {
-    let plugin = &references::pod(&objects.daemon_sets[0]).containers[0];
-    let args = plugin.args.as_ref().unwrap();
-    assert!(args.contains(&"--register=watcher".to_owned()));
-    let mut mounts = plugin.volume_mounts.iter().flatten();
-    assert!(mounts.any(|mount| mount.mount_path == "/var/lib/kubelet/plugins_registry"));
+    let plugin = objects.plugin();
+    assert!(words(&plugin["args"]).contains(&"--register=watcher"));
+    assert!(mount_at(plugin, "/var/lib/kubelet/plugins_registry").is_some());
 }
 
 fn is_read_by_the_watchers(objects: &Objects) {
@@ -150,29 +137,20 @@ fn is_read_by_the_watchers(objects: &Objects) {
 }
 
 fn is_on_canaries(objects: &Objects) {
-    let pod = references::pod(&objects.daemon_sets[0]);
-    let selector = pod.node_selector.as_ref().unwrap();
-    assert_eq!(selector["boathook.dev/canary"], "true");
+    assert_eq!(objects.pod()["nodeSelector"]["boathook.dev/canary"], "true");
 }
 
 fn restarts_the_engine(objects: &Objects) {
     references::check_engine(objects);
-    let pod = references::pod(&objects.daemon_sets[0]);
-    let init = &pod.init_containers.as_ref().unwrap()[0];
-    assert_eq!(init.args.as_ref().unwrap().last().unwrap(), "--restart");
-    let mut mounts = init.volume_mounts.iter().flatten();
-    let host = mounts.find(|mount| mount.mount_path == "/host");
-    assert_eq!(host.unwrap().name, "host");
+    let init = objects.init();
+    assert_eq!(words(&init["args"]).last(), Some(&"--restart"));
+    assert_eq!(mount_at(init, "/host").unwrap()["name"], "host");
 }
 
 fn offers_test_class(objects: &Objects) -> bool {
-    let mut maps = objects.config_maps.iter();
-    let map = maps.find(|map| {
-        let name = map.metadata.name.as_deref().unwrap();
-        name.starts_with("boathook-plugin")
-    });
-    let text = &map.unwrap().data.as_ref().unwrap()["config.toml"];
-    text.contains("[class.dummy-npu]\nenabled = true\n")
+    let mut maps = objects.of_kind("ConfigMap").into_iter();
+    let map = maps.find(|map| name(map).starts_with("boathook-plugin"));
+    text(&map.unwrap()["data"]["config.toml"]).contains("[class.dummy-npu]\nenabled = true\n")
 }
 
 #[test]
@@ -184,9 +162,9 @@ fn install_yaml_is_the_overlay_for_cdi() {
     let text = String::from_utf8(script.unwrap().stdout).unwrap();
     let made = Objects::of(documents(&text).unwrap());
     check(&made);
-    assert_eq!(made.daemon_sets, overlay.daemon_sets);
-    assert_eq!(made.config_maps, overlay.config_maps);
-    assert_eq!(made.runtime_classes, overlay.runtime_classes);
+    for kind in ["DaemonSet", "ConfigMap", "RuntimeClass"] {
+        assert_eq!(made.of_kind(kind), overlay.of_kind(kind), "{kind}");
+    }
 }
 
 #[test]
@@ -197,7 +175,6 @@ fn own_class_files_are_merged_into_their_config_map() {
         return;
     };
     check(&objects);
-    let maps = objects.config_maps.iter();
-    let mut data = maps.filter_map(|map| map.data.as_ref());
-    assert!(data.any(|data| data.contains_key("mychip.toml")));
+    let mut maps = objects.of_kind("ConfigMap").into_iter();
+    assert!(maps.any(|map| map["data"]["mychip.toml"].is_string()));
 }

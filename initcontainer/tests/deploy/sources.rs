@@ -7,43 +7,37 @@ use std::path::Path;
 use device_class::config::Config;
 use harness::manifests::{documents, repository};
 use initcontainer::layout::{DEFAULT_CONFIG, ROOT};
+use serde_json::Value;
 
-use crate::manifest::{Objects, manifests};
+use crate::manifest::{Objects, list, manifests, name, text};
 use crate::references;
 
-fn kustomization(dir: &str) -> serde_json::Value {
+fn kustomization(dir: &str) -> Value {
     let text = fs::read_to_string(repository(dir).join("kustomization.yaml")).unwrap();
     documents(&text).unwrap().remove(0)
 }
 
 /// The names of the ConfigMaps that a kustomization generates.
 fn generated(dir: &str) -> BTreeSet<String> {
-    let generators = kustomization(dir)["configMapGenerator"].clone();
-    let names = generators.as_array().unwrap().iter();
-    names
-        .map(|g| g["name"].as_str().unwrap().to_owned())
-        .collect()
+    let kustomization = kustomization(dir);
+    let generators = list(&kustomization["configMapGenerator"]);
+    generators.map(|g| text(&g["name"]).to_owned()).collect()
 }
 
 #[test]
 fn the_base_refers_to_what_there_is() {
-    let objects = Objects::read(&manifests(&repository("deploy/base")));
+    let objects = Objects::read("deploy/base");
     references::check(&objects, &generated("deploy/base"));
-    assert_eq!(objects.namespaces.len(), 1);
-    let namespace = objects.namespaces[0].metadata.name.clone().unwrap();
+    let namespace = name(objects.only("Namespace"));
     assert_eq!(kustomization("deploy/base")["namespace"], namespace);
 }
 
 #[test]
 fn every_resource_of_the_base_is_listed() {
     let base = repository("deploy/base");
-    let listed = kustomization("deploy/base")["resources"].clone();
-    let listed: BTreeSet<_> = listed
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| base.join(r.as_str().unwrap()))
-        .collect();
+    let kustomization = kustomization("deploy/base");
+    let listed = list(&kustomization["resources"]);
+    let listed: BTreeSet<_> = listed.map(|file| base.join(text(file))).collect();
     for file in manifests(&base) {
         assert!(listed.contains(&file), "{}", file.display());
     }
@@ -54,9 +48,8 @@ fn every_resource_of_the_base_is_listed() {
 fn the_image_is_of_this_version() {
     let image = kustomization("deploy/base")["images"][0].clone();
     assert_eq!(image["newTag"], env!("CARGO_PKG_VERSION"));
-    let objects = Objects::read(&manifests(&repository("deploy/base")));
-    for container in references::containers(references::pod(&objects.daemon_sets[0])) {
-        assert_eq!(container.image.as_deref(), image["name"].as_str());
+    for container in references::containers(Objects::read("deploy/base").pod()) {
+        assert_eq!(container["image"], image["name"]);
     }
 }
 
@@ -68,9 +61,8 @@ fn the_image_holds_every_program_that_is_named() {
         .find(|line| line.starts_with("for program in"))
         .unwrap();
     let programs: Vec<_> = line.split([' ', ';']).collect();
-    let objects = Objects::read(&manifests(&repository("deploy/base")));
-    for container in references::containers(references::pod(&objects.daemon_sets[0])) {
-        let command = &container.command.as_ref().unwrap()[0];
+    for container in references::containers(Objects::read("deploy/base").pod()) {
+        let command = text(&container["command"][0]);
         let program = command.strip_prefix("/boathook/bin/").unwrap();
         assert!(programs.contains(&program), "{program}");
     }
@@ -108,21 +100,15 @@ fn the_configurations_are_what_the_programs_read() {
 
 #[test]
 fn the_examples_ask_for_what_a_class_offers() {
-    let objects = Objects::read(&manifests(&repository("deploy/examples")));
-    assert_eq!(objects.pods.len(), 39);
-    for pod in &objects.pods {
-        let name = pod.metadata.name.as_deref().unwrap();
-        let spec = pod.spec.as_ref().unwrap();
-        assert_eq!(spec.runtime_class_name, None, "{name}");
+    let objects = Objects::read("deploy/examples");
+    let pods = objects.of_kind("Pod");
+    assert_eq!(pods.len(), 39);
+    for pod in pods {
+        let (name, spec) = (name(pod), &pod["spec"]);
+        assert_eq!(spec["runtimeClassName"], Value::Null, "{name}");
         let offered = inventories(&repository("device-class/testdata").join(name));
-        let limits = spec.containers[0]
-            .resources
-            .as_ref()
-            .unwrap()
-            .limits
-            .as_ref()
-            .unwrap();
-        for resource in limits.keys() {
+        let limits = &spec["containers"][0]["resources"]["limits"];
+        for resource in limits.as_object().unwrap().keys() {
             assert!(
                 offered.split_whitespace().any(|word| word == resource),
                 "{name}: {resource}"

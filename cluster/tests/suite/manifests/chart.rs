@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use clap::Parser;
 use cluster::scheduler::program::Cli;
 use cluster::webhook::api::definitions;
-use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use super::{check, command, only, rendered};
@@ -161,9 +160,8 @@ fn the_values_of_the_programs_have_their_effect() {
     assert_eq!(account["imagePullSecrets"], json!([{"name": "one"}]));
     // A change of the configuration restarts the pods: it is read when they start.
     let checksum = |objects: &[Value]| {
-        let deployment: Deployment = only(objects, "Deployment");
-        let metadata = deployment.spec.template.metadata.unwrap();
-        metadata.annotations.unwrap()["checksum/config"].clone()
+        let template = &only(objects, "Deployment")["spec"]["template"];
+        template["metadata"]["annotations"]["checksum/config"].clone()
     };
     let plain = chart(
         &json!({"scheduler": {"enabled": true, "allowFrom": ["10.0.0.0/24"]}}),
@@ -171,14 +169,9 @@ fn the_values_of_the_programs_have_their_effect() {
     )
     .unwrap();
     assert_ne!(checksum(&objects), checksum(&plain));
-    let deployment: Deployment = only(&plain, "Deployment");
-    Cli::try_parse_from(command(&deployment, "scheduler")).unwrap();
-    let configuration = plain.iter().find(|object| object["kind"] == "ConfigMap");
-    crate::extender::config(
-        configuration.unwrap()["data"]["scheduler.toml"]
-            .as_str()
-            .unwrap(),
-    );
+    Cli::try_parse_from(command(only(&plain, "Deployment"), "scheduler")).unwrap();
+    let configuration = &only(&plain, "ConfigMap")["data"]["scheduler.toml"];
+    crate::extender::config(configuration.as_str().unwrap());
 }
 
 #[test]

@@ -6,18 +6,13 @@ use clap::Parser;
 use cluster::scheduler::config::Config;
 use cluster::scheduler::program::Cli;
 use harness::manifests::documents;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde_json::{Value, json};
 
-use super::{check, command, deploy, only, rendered, rules};
+use super::{check, command, deploy, list, only, rendered};
 
 /// The file in a rendered ConfigMap.
-fn file(objects: &[Value], name: &str) -> String {
-    let map: ConfigMap = only(objects, "ConfigMap");
-    map.data.unwrap()[name].clone()
+fn file<'v>(objects: &'v [Value], name: &str) -> &'v str {
+    only(objects, "ConfigMap")["data"][name].as_str().unwrap()
 }
 
 /// The objects of the second kube-scheduler, and those of the extender.
@@ -36,13 +31,12 @@ fn the_extender_can_read_nodes_and_pods_and_nothing_else() {
         };
         let (_, objects) = parted(objects);
         check(&objects);
-        let deployment: Deployment = only(&objects, "Deployment");
-        Cli::try_parse_from(command(&deployment, "scheduler")).unwrap();
-        let role: ClusterRole = only(&objects, "ClusterRole");
+        let deployment = only(&objects, "Deployment");
+        Cli::try_parse_from(command(deployment, "scheduler")).unwrap();
         let wanted = json!([{"apiGroups": [""], "resources": ["nodes", "pods"],
             "verbs": ["get", "list", "watch"]}]);
-        assert_eq!(rules(role.rules), wanted);
-        let config = crate::extender::config(&file(&objects, "scheduler.toml"));
+        assert_eq!(only(&objects, "ClusterRole")["rules"], wanted);
+        let config = crate::extender::config(file(&objects, "scheduler.toml"));
         assert_eq!(managed(&scheduler_configuration(path)), names(&config));
     }
 }
@@ -96,14 +90,12 @@ fn scheduler_configuration(path: &str) -> Value {
 
 /// The resources for which the extender is called; kube-scheduler counts them too.
 fn managed(configuration: &Value) -> Vec<String> {
-    let managed = configuration["extenders"][0]["managedResources"]
-        .as_array()
-        .unwrap();
+    let managed = list(&configuration["extenders"][0]["managedResources"]);
     let name = |resource: &Value| {
         assert_eq!(resource["ignoredByScheduler"], false);
         resource["name"].as_str().unwrap().to_owned()
     };
-    managed.iter().map(name).collect()
+    managed.map(name).collect()
 }
 
 #[test]
@@ -118,32 +110,22 @@ fn the_second_scheduler_has_rights_of_its_own_and_alone_asks_the_extender() {
         fs::read_to_string(deploy("scheduler/second-scheduler/kube-scheduler.yaml")).unwrap()
     });
     assert_eq!(configuration["profiles"][0]["schedulerName"], "boathook");
-    let service: Service = only(&extender, "Service");
-    let (name, spec) = (service.metadata.name.unwrap(), service.spec.unwrap());
-    let namespace = service.metadata.namespace.unwrap();
-    let url = format!(
-        "http://{name}.{namespace}.svc:{}",
-        spec.ports.unwrap()[0].port
-    );
+    let service = only(&extender, "Service");
+    let of = |key: &str| service["metadata"][key].as_str().unwrap();
+    let port = &service["spec"]["ports"][0]["port"];
+    let url = format!("http://{}.{}.svc:{port}", of("name"), of("namespace"));
     assert_eq!(configuration["extenders"][0]["urlPrefix"], url);
     // The leader election's lease is the one that it may update.
-    let role: Role = only(&second, "Role");
+    let rules = &only(&second, "Role")["rules"];
     let lock = &configuration["leaderElection"]["resourceName"];
-    assert_eq!(rules(role.rules)[1]["resourceNames"][0], *lock);
-    let accounts = [&second, &extender].map(|objects| {
-        let account: ServiceAccount = only(objects, "ServiceAccount");
-        account.metadata.name.unwrap()
-    });
+    assert_eq!(rules[1]["resourceNames"][0], *lock);
+    let accounts = [&second, &extender];
+    let accounts = accounts.map(|objects| &only(objects, "ServiceAccount")["metadata"]["name"]);
     assert_ne!(accounts[0], accounts[1]);
     for binding in second.iter().filter(|object| object["subjects"].is_array()) {
-        assert_eq!(binding["subjects"][0]["name"], accounts[0], "{binding}");
+        assert_eq!(binding["subjects"][0]["name"], *accounts[0], "{binding}");
     }
-    let deployment: Deployment = only(&second, "Deployment");
-    let policy: NetworkPolicy = only(&extender, "NetworkPolicy");
-    let rules = policy.spec.unwrap().ingress.unwrap();
-    let from = &rules[0].from.as_ref().unwrap()[0];
-    assert_eq!(
-        from.pod_selector.as_ref().unwrap().match_labels,
-        deployment.spec.selector.match_labels
-    );
+    let from = &only(&extender, "NetworkPolicy")["spec"]["ingress"][0]["from"][0];
+    let selector = &only(&second, "Deployment")["spec"]["selector"];
+    assert_eq!(from["podSelector"]["matchLabels"], selector["matchLabels"]);
 }
