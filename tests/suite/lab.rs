@@ -1,6 +1,6 @@
 //! What a test in real containers has at hand.
 
-use harness::bundle::Bundle;
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
 use harness::compile::Libc;
@@ -72,6 +72,11 @@ impl Lab {
     /// Runs a bundle whose command is the probe.
     pub(crate) fn probe(&self, bundle: &Bundle) -> Report {
         Report::parse(&self.run(bundle)).unwrap()
+    }
+
+    /// What the probe sees in such a container.
+    pub(crate) fn look(&self, container: BundleBuilder, questions: &Questions) -> Report {
+        self.probe(&container.args(asking(questions)).build().unwrap())
     }
 
     /// Fails if anything on the machine still belongs to the bundle's container.

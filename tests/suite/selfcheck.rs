@@ -3,7 +3,6 @@
 
 mod containers;
 mod device_rules;
-mod hooks;
 mod leftovers;
 mod loaders;
 mod syscalls;

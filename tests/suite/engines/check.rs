@@ -38,20 +38,11 @@ pub(super) fn check(engine: &dyn Engine, case: Case) -> Result<()> {
 }
 
 fn asking(devices: &str) -> Wanted {
-    Wanted {
-        image: Rootfs::Glibc,
-        devices: Some(devices.to_string()),
-        readonly: false,
-        user: None,
-        user_namespace: false,
-    }
+    Wanted::new(Rootfs::Glibc, Some(devices))
 }
 
 fn of(image: Rootfs) -> Wanted {
-    Wanted {
-        image,
-        ..asking("npu-3")
-    }
+    Wanted::new(image, Some("npu-3"))
 }
 
 /// The container opens these of the host's devices, and has no node of any
@@ -65,11 +56,7 @@ fn gets(engine: &dyn Engine, wanted: &Wanted, devices: &[usize]) -> Result<()> {
 }
 
 fn is_left_alone(engine: &dyn Engine) -> Result<()> {
-    let wanted = Wanted {
-        devices: None,
-        ..asking("")
-    };
-    let report = look(&*engine.start(&wanted)?)?;
+    let report = look(&*engine.start(&Wanted::new(Rootfs::Glibc, None))?)?;
     has(&report, &[])?;
     let kind = report.path(INJECTED)?.kind;
     ensure!(kind == Kind::Missing, "{INJECTED} is {kind:?}");

@@ -294,9 +294,10 @@ impl Engine for DockerLike {
     }
 }
 
-struct Container<'a> {
-    engine: &'a DockerLike,
-    name: String,
+/// A container of a name.
+pub(super) struct Container<'a> {
+    pub(super) engine: &'a DockerLike,
+    pub(super) name: String,
 }
 
 impl Running for Container<'_> {

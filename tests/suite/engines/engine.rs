@@ -21,6 +21,19 @@ pub(crate) struct Wanted {
     pub(crate) user_namespace: bool,
 }
 
+impl Wanted {
+    /// Root's, which can write to its root.
+    pub(crate) fn new(image: Rootfs, devices: Option<&str>) -> Self {
+        Wanted {
+            image,
+            devices: devices.map(str::to_owned),
+            readonly: false,
+            user: None,
+            user_namespace: false,
+        }
+    }
+}
+
 /// The images that an engine must have.
 pub(crate) const IMAGES: [Rootfs; 3] = [Rootfs::Busybox, Rootfs::Glibc, Rootfs::GlibcWithoutCache];
 

@@ -181,13 +181,10 @@ fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
     let plant = "printf %s \"$1\" > /var/tmp/config.json && chown 1000:1000 /var/tmp/config.json";
     let mut local_user = engine.machine.private.command("sh");
     printed(local_user.args(["-c", plant, "sh", &planted.to_string()])).unwrap();
-    for devices in [None, Some("npu-3".to_owned())] {
+    for devices in [None, Some("npu-3")] {
         let wanted = Wanted {
-            image: Rootfs::Glibc,
-            devices: devices.clone(),
-            readonly: false,
-            user: None,
             user_namespace: true,
+            ..Wanted::new(Rootfs::Glibc, devices)
         };
         let running = engine.start(&wanted).unwrap();
         let questions = in_container::questions().command().unwrap();
@@ -202,11 +199,8 @@ fn attach_and_detach(engine: &DockerLike) {
     std::fs::create_dir_all(engine.machine.devices.root().join("run")).unwrap();
     for user_namespace in [false, true] {
         let wanted = Wanted {
-            image: Rootfs::Glibc,
-            devices: None,
-            readonly: false,
-            user: None,
             user_namespace,
+            ..Wanted::new(Rootfs::Glibc, None)
         };
         let running = engine.start(&wanted).unwrap();
         let id = printed(engine.command("ps").args(["-q", "--no-trunc"])).unwrap();

@@ -47,11 +47,8 @@ fn follow(engine: &Cri) {
     fs::write(&file, config + "\n[class.dummy-npu]\nfollow = true\n").unwrap();
     let start = |devices: &str| {
         let wanted = Wanted {
-            image: Rootfs::Busybox,
-            devices: Some(devices.to_owned()),
             readonly: true,
-            user: None,
-            user_namespace: false,
+            ..Wanted::new(Rootfs::Busybox, Some(devices))
         };
         engine.start(&wanted).unwrap()
     };

@@ -146,11 +146,9 @@ fn follow(name: &str, machine: &Machine, engine: &dyn Engine, own_users: OwnUser
     start_follower(machine, FOLLOWED);
     let start = |devices: &str, readonly: bool, user_namespace: bool| {
         let wanted = Wanted {
-            image: Rootfs::Busybox,
-            devices: Some(devices.to_owned()),
             readonly,
-            user: None,
             user_namespace,
+            ..Wanted::new(Rootfs::Busybox, Some(devices))
         };
         engine.start(&wanted).unwrap()
     };

@@ -15,7 +15,7 @@ use harness::probe::{PATH, PAUSE};
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
-use super::docker::DockerLike;
+use super::docker::Container;
 use super::engine::{Running, printed};
 use super::followed::{has, opens};
 use super::machine::Machine;
@@ -41,13 +41,13 @@ fn what_an_update_takes_away_is_given_back() {
         let cgroup = format!("--cgroup-parent={}", machine.parent.path().display());
         let usual = ["--network=none", &cgroup, MAY_MAKE_NODES];
         engine.run_waiting(name, &[&usual, option].concat());
-        Waiting {
+        Container {
             engine: &engine,
             name: name.to_owned(),
         }
     };
     let given = start("given", &["--env=DUMMY_VISIBLE_DEVICES=npu-3"]);
-    let update = |container: &Waiting<'_>, shares: u32| {
+    let update = |container: &Container<'_>, shares: u32| {
         let mut update = engine.command("update");
         printed(update.args([&format!("--cpu-shares={shares}"), &container.name])).unwrap();
     };
@@ -212,27 +212,5 @@ impl Running for OfCrun<'_> {
 impl Drop for OfCrun<'_> {
     fn drop(&mut self) {
         let _ = self.crun(&["delete", "--force", self.bundle.id()]);
-    }
-}
-
-/// A container of a name.
-struct Waiting<'a> {
-    engine: &'a DockerLike,
-    name: String,
-}
-
-impl Running for Waiting<'_> {
-    fn exec(&self, args: &[String]) -> Result<String> {
-        printed(self.engine.command("exec").arg(&self.name).args(args))
-    }
-
-    fn restart(&self) -> Result<()> {
-        printed(self.engine.command("restart").arg(&self.name)).map(drop)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let _ = printed(self.engine.command("rm").args(["--force", &self.name]));
     }
 }

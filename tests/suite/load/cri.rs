@@ -49,13 +49,7 @@ fn mounts(root: &Path) -> Vec<String> {
 }
 
 fn start(engine: &Cri, lease: &Lease) -> Result<Duration> {
-    let wanted = Wanted {
-        image: Rootfs::Glibc,
-        devices: Some(lease.request()),
-        readonly: false,
-        user: None,
-        user_namespace: false,
-    };
+    let wanted = Wanted::new(Rootfs::Glibc, Some(&lease.request()));
     let begin = Instant::now();
     let container = engine.start(&wanted)?;
     let time = begin.elapsed();

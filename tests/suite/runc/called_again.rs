@@ -9,7 +9,7 @@ use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
 use super::{container, node, with_node_of_engine};
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     both_stages_do_no_harm,
@@ -52,11 +52,7 @@ fn what_the_engine_gives_is_not_given_twice(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let asked = Questions::new().path(node(3)).path(node(DemoHost::UNLIKE));
     let container = container(&host, Rootfs::Busybox, "npu-3,npu-7");
-    let bundle = with_node_of_engine(container, &host, 3)
-        .args(asking(&asked))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
+    let report = lab.look(with_node_of_engine(container, &host, 3), &asked);
     for (index, by_the_hook) in [(3, false), (DemoHost::UNLIKE, true)] {
         let seen = report.path(node(index)).unwrap();
         assert_eq!(seen.read, Access::Granted, "{index}");

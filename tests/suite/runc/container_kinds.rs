@@ -6,12 +6,10 @@ use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 
 use super::{container, node};
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
-    every_image_gets_its_devices,
-    a_read_only_container_gets_its_devices,
-    a_user_namespace_gets_its_devices,
+    every_container_gets_its_devices,
     a_shared_root_leaks_nothing_to_the_host
 );
 
@@ -19,54 +17,27 @@ fn about_node_3() -> Questions {
     Questions::new().path(node(3)).path("/usr/lib/boathook/lib")
 }
 
-/// An image without a loader too, and one from scratch.
-fn every_image_gets_its_devices(lab: &Lab) {
+/// Also in an image without a loader, and in one from scratch.
+fn every_container_gets_its_devices(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    for rootfs in [Rootfs::Busybox, Rootfs::Glibc, Rootfs::Empty] {
-        let bundle = container(&host, rootfs, "npu-3")
-            .args(asking(&about_node_3()))
-            .build()
-            .unwrap();
-        let report = lab.probe(&bundle);
-        assert_eq!(
-            report.path(node(3)).unwrap().read,
-            Access::Granted,
-            "{rootfs:?}"
-        );
-        assert_eq!(
-            report.path("/usr/lib/boathook/lib").unwrap().kind,
-            Kind::Directory
-        );
+    let of = |rootfs| container(&host, rootfs, "npu-3");
+    for (kind, container) in [
+        ("busybox", of(Rootfs::Busybox)),
+        ("glibc", of(Rootfs::Glibc)),
+        ("empty", of(Rootfs::Empty)),
+        ("read-only", of(Rootfs::Glibc).readonly()),
+        ("user namespace", of(Rootfs::Glibc).user_namespace()),
+        ("ordinary user", of(Rootfs::Busybox).user(1000, 1000)),
+    ] {
+        let report = lab.look(container, &about_node_3());
+        let is_read_only = report.mount_at("/").unwrap().has("ro");
+        assert_eq!(is_read_only, kind == "read-only", "{kind}");
+        assert_eq!(report.uid == 1000, kind == "ordinary user", "{kind}");
+        let node = report.path(node(3)).unwrap();
+        assert_eq!(node.read, Access::Granted, "{kind}");
+        let directory = report.path("/usr/lib/boathook/lib").unwrap();
+        assert_eq!(directory.kind, Kind::Directory, "{kind}");
     }
-}
-
-fn a_read_only_container_gets_its_devices(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let bundle = container(&host, Rootfs::Glibc, "npu-3")
-        .readonly()
-        .args(asking(&about_node_3()))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
-    assert!(report.mount_at("/").unwrap().has("ro"));
-    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
-    assert_eq!(
-        report.path("/usr/lib/boathook/lib").unwrap().kind,
-        Kind::Directory
-    );
-}
-
-fn a_user_namespace_gets_its_devices(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let bundle = container(&host, Rootfs::Glibc, "npu-3")
-        .user_namespace()
-        .args(asking(&about_node_3()))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
-    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
-    let directory = report.path("/usr/lib/boathook/lib").unwrap();
-    assert_eq!(directory.kind, Kind::Directory);
 }
 
 /// What is mounted in the container does not appear on the host, whatever the

@@ -7,14 +7,13 @@ use harness::demo_host::DemoHost;
 use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 
-use super::{assert_opens, container, node};
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use super::{container, node};
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     the_hosts_own_nodes_open,
     devices_that_were_not_requested_are_refused,
     access_is_as_the_class_configures,
-    an_ordinary_user_has_them_too,
     a_later_exec_has_them_too
 );
 
@@ -23,13 +22,12 @@ fn the_hosts_own_nodes_open(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     for stage in Stage::ALL {
         let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-        let bundle = Bundle::builder(Rootfs::Busybox)
-            .hook(stage, hook)
-            .env(DemoHost::VARIABLE, "npu-3,npu-5")
-            .args(asking(&Questions::new().path(node(3)).path(node(5))))
-            .build()
-            .unwrap();
-        let report = lab.probe(&bundle);
+        let report = lab.look(
+            Bundle::builder(Rootfs::Busybox)
+                .hook(stage, hook)
+                .env(DemoHost::VARIABLE, "npu-3,npu-5"),
+            &Questions::new().path(node(3)).path(node(5)),
+        );
         for index in [3, 5] {
             let seen = report.path(node(index)).unwrap();
             let number = seen.device.unwrap();
@@ -67,11 +65,7 @@ fn devices_that_were_not_requested_are_refused(lab: &Lab) {
         .path(node(2))
         .path(node(DemoHost::UNLIKE))
         .new_node("/dev/made", other.major, other.minor);
-    let bundle = container(&host, Rootfs::Busybox, "npu-3")
-        .args(asking(&questions))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
+    let report = lab.look(container(&host, Rootfs::Busybox, "npu-3"), &questions);
     assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
     for index in [2, DemoHost::UNLIKE] {
         assert_eq!(report.path(node(index)).unwrap().kind, Kind::Missing);
@@ -98,26 +92,14 @@ fn access_is_as_the_class_configures(lab: &Lab) {
         nodes = [{ path = "/dev/dummy-npu0", access = "r" }]
     "#;
     host.add_class("reader", class).unwrap();
-    let bundle = container(&host, Rootfs::Busybox, "void")
-        .env("READER_VISIBLE_DEVICES", "all")
-        .args(asking(&Questions::new().path(node(0))))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
+    let report = lab.look(
+        container(&host, Rootfs::Busybox, "void").env("READER_VISIBLE_DEVICES", "all"),
+        &Questions::new().path(node(0)),
+    );
     let seen = report.path(node(0)).unwrap();
     assert_eq!(seen.read, Access::Granted);
     assert_eq!(seen.write, Access::refused("EPERM"));
     assert_eq!(seen.read_write, Access::refused("EPERM"));
-}
-
-/// The nodes are as open to the container's user as they are on the host.
-fn an_ordinary_user_has_them_too(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    assert_opens(
-        lab,
-        container(&host, Rootfs::Busybox, "npu-3").user(1000, 1000),
-        3,
-    );
 }
 
 /// A process that joins the container later is in the same cgroup.
