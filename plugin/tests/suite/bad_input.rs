@@ -87,38 +87,24 @@ fn a_table_of_no_class_is_reported_once_and_the_others_count() {
 }
 
 #[test]
-fn a_bad_class_is_named_once_and_the_others_are_served() {
-    let typo = NPUS.replace("resource", "resorce");
-    let classes = [("broken", &*typo), ("dummy-npu", NPUS)];
-    let mut node = Node::new(&classes).with_arguments(&pages::SERVE);
-    let _kubelet = node.serve(NPU);
-    let said = "broken.toml:3: unknown key `resorce`, did you mean `resource`?";
-    node.wait_log(said);
-    let address = pages::address(&node);
-    (0..3).for_each(|_| pages::wait_for_scan(&address));
-    assert_eq!(
-        node.log().matches("broken.toml").count(),
-        1,
-        "{}",
-        node.log()
-    );
-}
-
-#[test]
-fn a_class_file_that_can_not_be_read_stops_no_other() {
+fn a_class_file_that_can_not_be_used_is_named_once_and_stops_no_other() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
     std::fs::create_dir(node.path("classes/a.toml")).unwrap();
     std::fs::write(node.path("classes/z.toml"), b"\xff").unwrap();
+    node.write("classes/b.toml", &NPUS.replace("resource", "resorce"));
     let _kubelet = node.serve(NPU);
+    node.wait_log("b.toml:3: unknown key `resorce`, did you mean `resource`?");
     node.wait_log("a.toml: cannot be read: Is a directory");
     node.wait_log("z.toml: cannot be read: ");
     let address = pages::address(&node);
-    let errors = || pages::metric(&address, "boathook_class_errors") == 2;
-    wait_until("both are counted", errors);
+    let errors = || pages::metric(&address, "boathook_class_errors");
+    wait_until("all are counted", || errors() == 3);
     node.remove("classes/z.toml");
-    let error = || pages::metric(&address, "boathook_class_errors") == 1;
-    wait_until("one is counted", error);
-    assert_eq!(node.log().matches("a.toml").count(), 1, "{}", node.log());
+    wait_until("two are counted", || errors() == 2);
+    (0..3).for_each(|_| pages::wait_for_scan(&address));
+    for file in ["a.toml", "b.toml"] {
+        assert_eq!(node.log().matches(file).count(), 1, "{}", node.log());
+    }
 }
 
 #[test]

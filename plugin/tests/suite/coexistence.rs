@@ -2,84 +2,21 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::time::Duration;
 
-use harness::kubelet::Event;
-use kubelet_api::deviceplugin::device_plugin_server::{DevicePlugin, DevicePluginServer};
+use harness::kubelet::{Event, other_plugin};
+use kubelet_api::deviceplugin::RegisterRequest;
 use kubelet_api::deviceplugin::registration_client::RegistrationClient;
-use kubelet_api::deviceplugin::{
-    AllocateRequest, AllocateResponse, Device, DevicePluginOptions, Empty, ListAndWatchResponse,
-    PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
-    PreferredAllocationResponse, RegisterRequest,
-};
-use kubelet_api::{HEALTHY, KUBELET_SOCKET, VERSION};
+use kubelet_api::{KUBELET_SOCKET, VERSION};
 use nix::sys::signal::Signal;
-use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
-use tokio_stream::wrappers::UnixListenerStream;
-use tokio_stream::{Stream, StreamExt};
-use tonic::transport::{Endpoint, Server};
-use tonic::{Request, Response, Status};
+use tonic::transport::Endpoint;
 
 use crate::node::{NPU, NPUS, Node, PATIENCE};
 use crate::pages::{SERVE, address, get, metric};
 
 /// The plugin asks the kubelet again every 10 s.
 const RELEASE: Duration = Duration::from_secs(20);
-
-/// A plugin with one device, `vendor-0`.
-struct Vendor;
-
-#[tonic::async_trait]
-impl DevicePlugin for Vendor {
-    type ListAndWatchStream =
-        Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
-
-    async fn get_device_plugin_options(
-        &self,
-        _: Request<Empty>,
-    ) -> Result<Response<DevicePluginOptions>, Status> {
-        Ok(Response::new(DevicePluginOptions::default()))
-    }
-
-    async fn list_and_watch(
-        &self,
-        _: Request<Empty>,
-    ) -> Result<Response<Self::ListAndWatchStream>, Status> {
-        let device = Device {
-            id: "vendor-0".to_owned(),
-            health: HEALTHY.to_owned(),
-            topology: None,
-        };
-        let list = ListAndWatchResponse {
-            devices: vec![device],
-        };
-        let list = tokio_stream::once(Ok(list)).chain(tokio_stream::pending());
-        Ok(Response::new(Box::pin(list)))
-    }
-
-    async fn get_preferred_allocation(
-        &self,
-        _: Request<PreferredAllocationRequest>,
-    ) -> Result<Response<PreferredAllocationResponse>, Status> {
-        Err(Status::unimplemented("not asked for"))
-    }
-
-    async fn allocate(
-        &self,
-        _: Request<AllocateRequest>,
-    ) -> Result<Response<AllocateResponse>, Status> {
-        Err(Status::unimplemented("not asked for"))
-    }
-
-    async fn pre_start_container(
-        &self,
-        _: Request<PreStartContainerRequest>,
-    ) -> Result<Response<PreStartContainerResponse>, Status> {
-        Err(Status::unimplemented("not asked for"))
-    }
-}
 
 /// The vendor's plugin, registered; dropping it ends it as a killed process ends.
 struct Running {
@@ -89,19 +26,9 @@ struct Running {
 
 impl Running {
     fn register(node: &Node) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
         let directory = node.path("kubelet/device-plugins");
         let socket = directory.join("vendor.sock");
-        let listener = {
-            let _context = runtime.enter();
-            UnixListener::bind(&socket).unwrap()
-        };
-        let server = Server::builder().add_service(DevicePluginServer::new(Vendor));
-        runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+        let runtime = other_plugin::serve(&socket).unwrap();
         let kubelet = directory.join(KUBELET_SOCKET);
         let endpoint = Endpoint::from_shared(format!("unix://{}", kubelet.display())).unwrap();
         let request = RegisterRequest {

@@ -142,26 +142,6 @@ fn a_resource_gets_its_server_with_its_first_device_and_loses_it_with_the_last()
 }
 
 #[test]
-fn a_node_that_comes_or_goes_is_reported_at_once() {
-    let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
-    node.add_card(0, "mark-1", -1);
-    let kubelet = node.serve(MARK_1);
-    // The next rescan is in an hour: only events can tell.
-    for _ in 0..5 {
-        node.add_card(1, "mark-1", -1);
-        assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
-        node.remove("host/dev/card1");
-        let ill = [("card-0", "Healthy", None), ("card-1", "Unhealthy", None)];
-        assert_eq!(brief(&kubelet.wait_devices(PATIENCE, MARK_1).unwrap()), ill);
-        assert_eq!(
-            kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(),
-            1,
-            "gone for good"
-        );
-    }
-}
-
-#[test]
 fn a_driver_may_be_loaded_late_and_again() {
     let text = format!("driver_path = \"/sys/module/cards\"\n{CARDS}");
     let mut node = Node::new(&[("cards", &text)]);

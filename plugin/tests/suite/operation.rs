@@ -111,6 +111,7 @@ fn a_list_is_of_the_classes_that_are_named() {
         let output = node.list(&[name, "--json"]);
         assert_eq!(output.status.code(), Some(1));
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["error"]["kind"], "failure", "{json}");
         json["error"]["message"].as_str().unwrap().to_owned()
     };
     assert_eq!(

@@ -23,6 +23,7 @@ mod endpoint;
 mod event;
 mod life;
 mod manager;
+pub mod other_plugin;
 mod plugin_info;
 mod pod_resources;
 mod registration;
