@@ -20,7 +20,6 @@ pub(crate) const ALL: &[(&str, Case)] = &[
         "shared_propagation_is_refused",
         shared_propagation_is_refused,
     ),
-    ("link_at_the_leaf_is_refused", link_at_the_leaf_is_refused),
     ("read_only_root", read_only_root),
     ("source_replaced_on_the_way", source_replaced_on_the_way),
     ("source_removed_on_the_way", source_removed_on_the_way),
@@ -54,24 +53,6 @@ fn shared_propagation_is_refused(scene: &Scene) -> Result<()> {
     let target = root.mount_point(Path::new("v"), FileKind::Directory)?;
     let refused = mounter.tmpfs(target, &OPTIONS);
     ensure!(matches!(refused, Err(Error::Shared { .. })), "{refused:?}");
-    scene.host_is_untouched()
-}
-
-fn link_at_the_leaf_is_refused(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    symlink(scene.base.join("outside/file"), scene.rootfs("absolute"))?;
-    symlink("../outside/file", scene.rootfs("relative"))?;
-    symlink("../outside/new", scene.rootfs("dangling"))?;
-    let host = scene.host()?;
-    let source = host.source("lib.so", Attributes::FILE)?;
-
-    let (root, _) = scene.enter(&container, &host)?;
-    for link in ["absolute", "relative", "dangling"] {
-        match root.mount_point(Path::new(link), source.kind()) {
-            Err(RootError::LinkAtLeaf { .. }) => {}
-            other => bail!("{link}: {other:?}"),
-        }
-    }
     scene.host_is_untouched()
 }
 

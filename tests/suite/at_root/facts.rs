@@ -214,30 +214,6 @@ fn a_program_and_facts_of_others_are_not_used() {
     );
 }
 
-/// Of an earlier boot, or older than a day.
-#[test]
-fn stale_facts_are_not_used() {
-    let Some(host) = Host::new("stale_facts_are_not_used") else {
-        return;
-    };
-    host.script("echo chip 0: fast; echo chip 1: slow");
-    host.facts();
-    let text = fs::read_to_string(host.path(FILE)).unwrap();
-    let uptime = text.lines().next().unwrap();
-    assert!(uptime.starts_with("boathook uptime\t"), "{text}");
-    fs::write(
-        host.path(FILE),
-        text.replace(uptime, "boathook uptime\t99999999"),
-    )
-    .unwrap();
-    let (resources, noted) = host.resources();
-    assert_eq!(resources, WITHOUT);
-    assert!(
-        noted.contains("is too old; run `boathook facts chips`"),
-        "{noted}"
-    );
-}
-
 /// The plugin offers the devices nevertheless, after the deadline.
 #[test]
 fn a_program_that_hangs_does_not_stop_the_plugin() {
