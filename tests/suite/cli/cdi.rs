@@ -19,8 +19,7 @@ fn what_was_named_once_stays_until_it_is_disabled() {
     let file = directory.join("boathook-example.com-spare.json");
     let generate = |names: &[&str]| {
         let arguments = [&["cdi", "generate", "--output", &output], names].concat();
-        let ran = succeeds(&host, &arguments);
-        ran
+        succeeds(&host, &arguments)
     };
     host.add_file("/etc/spare", "").unwrap();
     generate(&[]);
