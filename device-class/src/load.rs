@@ -115,6 +115,8 @@ impl ClassSource {
         if bytes.len() as u64 > MAX_FILE {
             return Err(whole(format!("is larger than {MAX_FILE} bytes")));
         }
+        // The next file gets the room that is left, and touches no further page.
+        bytes.shrink_to_fit();
         let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
         Ok(ClassSource {
             name,
