@@ -21,7 +21,7 @@ use crate::shipped::{class, root};
 /// The program of a class with this command.
 fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c FactsProgram {
     let is_it = |one: &&FactsProgram| {
-        let words = one.command.iter().map(ToString::to_string);
+        let words = one.program.iter().map(ToString::to_string);
         words.collect::<Vec<_>>().join(" ") == command
     };
     class.spec.facts.iter().find(is_it).unwrap()
