@@ -93,7 +93,7 @@ fn a_device_comes_back(lab: &Lab) {
     }
     assert!(!may_open(&running, &host, 3));
     let report = running.probe(&Questions::new()).unwrap();
-    assert!(report.mount_at(&node(3)).unwrap().has("ro"));
+    assert!(report.mount_at(node(3)).unwrap().has("ro"));
     assert_eq!(mounts_of_host(), before);
 }
 
