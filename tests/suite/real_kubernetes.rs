@@ -8,6 +8,7 @@ mod cases;
 mod claims;
 mod daemons;
 mod engine;
+mod live;
 mod node;
 mod overlay;
 mod pod;
@@ -157,9 +158,9 @@ fn each_case(overlay: Overlay, engine: Engine) {
 type ClusterCase = (&'static str, fn(&Node) -> Result<()>);
 
 /// Cases beside the nodes, on a cluster of their own.
-fn each_of(subject: &str, cases: &[ClusterCase]) {
+fn each_of(subject: &str, engine: Engine, cases: &[ClusterCase]) {
     let release = Release::new();
-    let node = Node::start(&programs(), &release.directory(), Engine::Containerd).unwrap();
+    let node = Node::start(&programs(), &release.directory(), engine).unwrap();
     let mut table = Table::new(subject);
     for (name, case) in cases {
         table.row(name, || case(&node));
@@ -208,6 +209,7 @@ fn the_overlay_of_a_handler_of_cri_o() {
 fn the_extender() {
     each_of(
         "extender",
+        Engine::Containerd,
         &[
             ("five nodes, four of them objects", scheduling::nodes),
             (
@@ -233,6 +235,7 @@ fn the_extender() {
 fn the_webhook() {
     each_of(
         "webhook",
+        Engine::Containerd,
         &[
             ("installation, with create-certificate", admission::install),
             ("a friendly name is mapped", admission::maps),
@@ -257,5 +260,20 @@ fn the_webhook() {
 #[test]
 #[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
 fn the_claims() {
-    each_of("claims", claims::CASES);
+    each_of("claims", Engine::Containerd, claims::CASES);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn devices_of_pods_that_run() {
+    each_of("containerd", Engine::Containerd, live::CASES);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn devices_of_pods_that_run_with_cri_o() {
+    if let Some(reason) = no_cri_o() {
+        return skip::report(module_path!(), reason);
+    }
+    each_of("CRI-O", Engine::CriO, live::CASES);
 }
