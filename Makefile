@@ -1,6 +1,6 @@
 # `make` alone shows what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo bench bench-cluster lint deny msrv
+.PHONY: help build programs install uninstall dist dist-check unit test test-release test-drivers test-gpu test-dist test-arm64 test-kubernetes test-vm attacks failures load fuzz demo bench bench-cluster lint deny msrv
 
 # The harness is the program that runs, so that it finds the others beside it.
 HARNESS := --quiet --package boathook-tests --bin
@@ -71,6 +71,11 @@ test-release: ## Run tests of the command line, of runc and at / on the programs
 	$(MAKE) --no-print-directory build
 	BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) cargo test --package boathook-tests --test suite \
 		--no-fail-fast -- cli:: at_root:: runc::devices runc::libraries runc::requests wrapper::real_runtime
+
+test-gpu: ## Compute on the NVIDIA GPUs of this machine in containers, with the programs of a release (as root)
+	scripts/install-test-packages runc busybox-static
+	$(MAKE) --no-print-directory build
+	BOATHOOK_TESTS_PROGRAMS=$(RELEASE_PROGRAMS) cargo test --package boathook-tests --test suite drivers::gpu -- --ignored --nocapture
 
 test-dist: ## Install the release in target/dist in clean roots and on engines (as root; long; after make dist)
 	scripts/install-test-packages debootstrap rpm qemu-user-static containerd docker.io busybox-static

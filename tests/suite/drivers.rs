@@ -6,6 +6,7 @@
 //! (`make test-drivers`).
 
 mod facts;
+mod gpu;
 mod nvidia;
 mod others;
 

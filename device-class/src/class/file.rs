@@ -25,7 +25,8 @@ pub struct File {
     #[serde(default, rename = "type")]
     pub kind: FileKind,
     /// Alternative paths on the host, by template, tried in this order if
-    /// `path` does not exist. The path in the container stays the same.
+    /// `path` does not exist, or is a script in the place of a program. The
+    /// path in the container stays the same.
     #[serde(default)]
     pub fallbacks: Vec<PathTemplate>,
     /// A pattern: one file for each match. Templates may use its captures.

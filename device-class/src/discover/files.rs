@@ -18,15 +18,16 @@ pub(super) fn file(
     driver: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
     let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
-    let is_there = |path: &Path| matches!(driver.view.place(path), Ok(Some(_)));
-    for fallback in &spec.fallbacks {
-        if is_there(&path) {
-            break;
-        }
-        let fallback = fallback.fill(attributes)?;
-        if is_there(&fallback) {
-            path = fallback;
-        }
+    if !spec.fallbacks.is_empty() {
+        let fallbacks = spec.fallbacks.iter().map(|path| path.fill(attributes));
+        let mut candidates = vec![path];
+        candidates.extend(fallbacks.collect::<Result<Vec<_>, _>>()?);
+        let is_there = |path: &&PathBuf| matches!(driver.view.place(path), Ok(Some(_)));
+        // A script in a program's place calls it by a path that containers do not have.
+        let is_it = |path: &&PathBuf| is_there(path) && !(binary && driver.view.is_script(path));
+        let chosen = candidates.iter().find(is_it);
+        let chosen = chosen.or_else(|| candidates.iter().find(is_there));
+        path = chosen.unwrap_or(&candidates[0]).clone();
     }
     let file = file_at(&path, &[spec.kind], optional || spec.optional, driver);
     Ok(FoundFile {

@@ -40,6 +40,11 @@ pub trait HostView {
     /// The first `limit` bytes of a file.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
+    /// Whether the file is a script, which names its interpreter in the first line.
+    fn is_script(&self, path: &Path) -> bool {
+        self.read(path, 2).is_ok_and(|start| start == b"#!")
+    }
+
     /// What is at `path` for containers, which get only what root put there or gave
     /// away. `None`: nothing.
     ///

@@ -109,6 +109,12 @@ impl HostView for Recording<'_> {
         Ok(bytes)
     }
 
+    /// Of a program no byte is recorded.
+    fn is_script(&self, path: &Path) -> bool {
+        self.note(path);
+        self.view.is_script(path) && self.read(path, 2).is_ok()
+    }
+
     fn check_root_only(&self, path: &Path) -> Result<(), OwnershipError> {
         self.view.check_root_only(path)
     }

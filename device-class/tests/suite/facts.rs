@@ -88,6 +88,8 @@ fn lists_of_instances_architectures_and_links_are_read() {
     assert!(program(&class, "--query-gpu").cannot_tell(unknown));
     let arch = printed(&class, "--query-gpu", "arch.csv");
     assert_eq!(arch.first("0000:ca:00.0 arch"), Some("9.0"));
+    // As printed on a virtual machine with one H200.
+    assert!(program(&class, "nvlink").cannot_tell("\n"));
     let links = printed(&class, "nvlink", "nvlink.txt");
     assert_eq!(links.all(&format!("{GPU} NVLink")), ["0000:ca:00.0"]);
 }

@@ -96,6 +96,12 @@ fn each_hosts_driver_is_found() {
         ),
         ("fedora", "", "/usr/lib64", "/usr/bin"),
         (
+            "driver-directory",
+            "",
+            "/usr/local/nvidia/lib64",
+            "/usr/local/nvidia/bin",
+        ),
+        (
             "driver-container",
             IN_CONTAINER,
             "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
