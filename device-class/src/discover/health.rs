@@ -189,7 +189,13 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
 
 /// The content of a file: what of it is to be judged over time, and what is wrong.
 fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
-    let text = match host.read(path, MAX_ATTRIBUTE) {
+    // Each word of a configuration space is read from the device: all of it takes
+    // milliseconds, in a virtual machine tens of them.
+    let limit = match rule {
+        FileRule::NotBytes(refused) => refused.len(),
+        _ => MAX_ATTRIBUTE,
+    };
+    let text = match host.read(path, limit) {
         Ok(bytes) if matches!(rule, FileRule::NotBytes(refused) if bytes.starts_with(refused)) => {
             let fault = format!(
                 "{} reads as that of a device that no longer answers",

@@ -186,7 +186,14 @@ impl fmt::Display for Recording<'_> {
                 }
                 Recorded::Content(bytes) => {
                     writeln!(f, "file {at}")?;
-                    for line in String::from_utf8_lossy(bytes).lines() {
+                    let text = String::from_utf8_lossy(bytes);
+                    let is_binary = |c: char| c.is_control() && !c.is_ascii_whitespace();
+                    let lines = if text.contains(is_binary) {
+                        "(not text)"
+                    } else {
+                        &text
+                    };
+                    for line in lines.lines() {
                         writeln!(f, "| {line}")?;
                     }
                 }

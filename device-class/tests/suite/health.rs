@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use device_class::discover::KernelLine;
 use device_class::discover::{self, HealthHistory};
-use device_class::host::RecordedHost;
+use device_class::host::{RecordedHost, Recording};
 
 use crate::shipped;
 
@@ -317,4 +317,14 @@ fn an_rdma_card_comes_and_goes_with_its_port() {
     }
     host.remove(Path::new("/dev/infiniband/rdma_cm"));
     assert!(discover::devices(&class, &host).devices.is_empty());
+}
+
+/// Each word of a configuration space is read from the device.
+#[test]
+fn of_a_configuration_space_only_what_is_compared_is_read() {
+    let host = shipped::host("nvidia-gpu/h200-virtual");
+    let recording = Recording::new(&host);
+    let _ = discover::devices(&shipped::class("nvidia-gpu"), &recording);
+    let read = recording.to_string();
+    assert!(read.contains("0000:00:06.0/config\n| (not\n"), "{read}");
 }

@@ -4,6 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use harness::binaries;
 use harness::demo_host::{DemoHost, HostDirectory};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, prestart, succeeds};
@@ -258,4 +259,18 @@ fn every_command_uses_the_driver_root() {
     assert!(explained.contains(program), "{explained}");
     let listed = boathook(&host, &["list", "--all"], b"").stdout;
     assert!(listed.contains("thing-0"), "{listed}");
+}
+
+/// A recording of a real host: it lacks what few containers request.
+#[test]
+fn what_no_container_gets_by_default_may_be_missing() {
+    let host = HostDirectory::new().unwrap();
+    let sources = binaries::source_tree().join("device-class");
+    let recorded = sources.join("testdata/nvidia-gpu/h200-virtual/host.txt");
+    let class = sources.join("classes/nvidia-gpu.toml");
+    let [recorded, class] = [&recorded, &class].map(|path| path.to_str().unwrap());
+    let checked = boathook(&host, &["class", "check", "--host", recorded, class], b"");
+    let note = "note  edits  with a capability that is not given by default: /dev/gdrdrv";
+    assert!(checked.stdout.contains(note), "{checked:?}");
+    assert_eq!(checked.status.code(), Some(code::SUCCESS), "{checked:?}");
 }

@@ -1,5 +1,6 @@
 //! `boathook class check`: whether a class file is right, and what it matches.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -8,6 +9,7 @@ use device_class::config::Config;
 use device_class::discover::{self, Found, FoundEdits, Presence};
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
+use device_class::name::CapabilityName;
 use device_class::{DeviceClass, HostView, ownership};
 use serde_json::json;
 
@@ -38,7 +40,7 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let class = config.class(&ClassSource::read(file, &config.classes)?)?;
-    let found = match recorded {
+    let (found, by_default) = match recorded {
         Some(recorded) => look_up(&class, &read_recorded(recorded)?),
         None => look_up(&class, &planner::open_host(config)?),
     }?;
@@ -47,7 +49,7 @@ pub(super) fn run(
         let text = format!("the hook refuses this file: {error}");
         findings.push(Finding::new(Verdict::Error, "file", text));
     }
-    findings.extend(judge(&class, &found));
+    findings.extend(judge(&class, &found, &by_default));
     if as_plugin {
         findings.extend(outside_the_plugin(&class));
     }
@@ -72,9 +74,13 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-fn look_up(class: &DeviceClass, host: &dyn HostView) -> Result<Found, PlannerError> {
-    let capabilities = class.spec.capabilities();
-    Ok(discover::look_up(class, (&capabilities).into(), host)?)
+/// What the host has with all capabilities, and with those that are given by default.
+fn look_up(class: &DeviceClass, host: &dyn HostView) -> Result<(Found, FoundEdits), PlannerError> {
+    let of = |capabilities: BTreeSet<CapabilityName>| {
+        discover::look_up(class, (&capabilities).into(), host)
+    };
+    let by_default = of(class.spec.request.defaults())?.edits;
+    Ok((of(class.spec.capabilities())?, by_default))
 }
 
 fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
@@ -86,7 +92,7 @@ fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
     RecordedHost::parse(&text).map_err(|error| failed(error.to_string()))
 }
 
-fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
+fn judge(class: &DeviceClass, found: &Found, by_default: &FoundEdits) -> Vec<Finding> {
     let Found { inventory, edits } = found;
     let warning = |text: &String| Finding::new(Verdict::Warning, "discover", text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
@@ -126,8 +132,14 @@ fn judge(class: &DeviceClass, found: &Found) -> Vec<Finding> {
                     host may have one node only";
         findings.push(Finding::new(Verdict::Note, "numa", text));
     }
-    let unfit = edits.unfit();
-    findings.extend(unfit.map(|reason| Finding::unfit("edits", reason)));
+    let finding = |reason| match by_default.unfit().any(|always| always == reason) {
+        true => Finding::unfit("edits", reason),
+        false => {
+            let text = format!("with a capability that is not given by default: {reason}");
+            Finding::new(Verdict::Note, "edits", text)
+        }
+    };
+    findings.extend(edits.unfit().map(finding));
     findings
 }
 
