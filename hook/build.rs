@@ -1,10 +1,10 @@
-//! Links a release without what unwinds the stack: the profile has `panic = "abort"`, so
-//! nothing reads the tables, and they are a ninth of the program.
+//! Links a release of this package and of the plugin without what unwinds the stack: the
+//! profile has `panic = "abort"`, so nothing reads the tables, and they are a ninth of a program.
 
 use std::env;
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../hook/build.rs");
     println!("cargo::rerun-if-changed={SCRIPT}");
     let is = |variable: &str, value: &str| env::var(variable).is_ok_and(|found| found == value);
     // glibc's static start files need the tables, and other profiles unwind.
@@ -17,4 +17,4 @@ fn main() {
     }
 }
 
-const SCRIPT: &str = "without-unwind-tables.ld";
+const SCRIPT: &str = "../hook/without-unwind-tables.ld";
