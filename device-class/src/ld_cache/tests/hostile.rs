@@ -10,14 +10,16 @@ impl Damage {
         Self(rich_cache().to_bytes().unwrap())
     }
 
-    fn u32(mut self, offset: usize, value: u32) -> Self {
-        self.0[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
-        self
+    fn put(offset: usize, value: u32) -> Self {
+        let mut whole = Self::new();
+        whole.0[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+        whole
     }
 
-    fn u8(mut self, offset: usize, value: u8) -> Self {
-        self.0[offset] = value;
-        self
+    fn byte(offset: usize, value: u8) -> Self {
+        let mut whole = Self::new();
+        whole.0[offset] = value;
+        whole
     }
 
     fn cut(mut self, length: usize) -> Self {
@@ -50,105 +52,76 @@ fn damage_is_refused_by_name() {
     let first_section = directory + 8;
     let outside = BadExtension("the directory is outside the file");
     let section_outside = BadExtension("a section is outside the file");
+    let entries = CutOff("table of entries");
+    let string = |offset: u32, max| BadString {
+        offset: offset as usize,
+        max,
+    };
+    let hwcaps = Damage::new().read(first_section + 8);
+    let (put, byte) = (Damage::put, Damage::byte);
     for (name, damage, want) in [
         ("empty", Damage::new().cut(0), NotACache),
-        ("other magic", Damage::new().u8(0, b'G'), NotACache),
-        ("other version", Damage::new().u8(19, b'2'), NotACache),
+        ("other magic", byte(0, b'G'), NotACache),
+        ("other version", byte(19, b'2'), NotACache),
         ("only magic", Damage::new().cut(20), CutOff("header")),
         ("half a header", Damage::new().cut(47), CutOff("header")),
+        ("half the entries", Damage::new().cut(100), entries.clone()),
+        ("count too high", put(COUNT, 1000), entries.clone()),
+        ("count absurd", put(COUNT, u32::MAX), entries),
+        ("big-endian", byte(FLAGS, 3), ForeignByteOrder),
         (
-            "half the entries",
-            Damage::new().cut(100),
-            CutOff("table of entries"),
-        ),
-        (
-            "count too high",
-            Damage::new().u32(COUNT, 1000),
-            CutOff("table of entries"),
-        ),
-        (
-            "count absurd",
-            Damage::new().u32(COUNT, u32::MAX),
-            CutOff("table of entries"),
-        ),
-        ("big-endian", Damage::new().u8(FLAGS, 3), ForeignByteOrder),
-        (
-            "big-endian and unknown bits",
-            Damage::new().u8(FLAGS, 0xff),
+            "big-endian, unknown bits",
+            byte(FLAGS, 0xff),
             ForeignByteOrder,
         ),
-        ("marked invalid", Damage::new().u8(FLAGS, 1), MarkedInvalid),
-        (
-            "soname at the end",
-            Damage::new().u32(SONAME, len),
-            BadString {
-                offset: len as usize,
-                max: MAX_NAME,
-            },
-        ),
+        ("marked invalid", byte(FLAGS, 1), MarkedInvalid),
+        ("soname at the end", put(SONAME, len), string(len, MAX_NAME)),
         (
             "path far outside",
-            Damage::new().u32(PATH, u32::MAX),
-            BadString {
-                offset: u32::MAX as usize,
-                max: MAX_PATH,
-            },
+            put(PATH, u32::MAX),
+            string(u32::MAX, MAX_PATH),
         ),
         // The last byte of the file is the generator's, which has no terminator.
         (
             "unterminated",
-            Damage::new().u32(SONAME, len - 1),
-            BadString {
-                offset: len as usize - 1,
-                max: MAX_NAME,
-            },
+            put(SONAME, len - 1),
+            string(len - 1, MAX_NAME),
         ),
         (
             "extensions outside",
-            Damage::new().u32(EXTENSIONS, 0xffff_fffc),
+            put(EXTENSIONS, 0xffff_fffc),
             outside.clone(),
         ),
         (
             "extensions at the end",
-            Damage::new().u32(EXTENSIONS, len & !3),
+            put(EXTENSIONS, len & !3),
             outside.clone(),
         ),
         (
             "extensions misaligned",
-            Damage::new().u32(EXTENSIONS, directory as u32 + 1),
+            put(EXTENSIONS, directory as u32 + 1),
             BadExtension("the directory is misaligned"),
         ),
         (
             "extensions without magic",
-            Damage::new().u32(EXTENSIONS, 0x30),
+            put(EXTENSIONS, 0x30),
             BadExtension("the directory's magic number is wrong"),
         ),
-        (
-            "too many sections",
-            Damage::new().u32(directory + 4, u32::MAX),
-            outside,
-        ),
+        ("too many sections", put(directory + 4, u32::MAX), outside),
         (
             "section's offset",
-            Damage::new().u32(first_section + 8, u32::MAX),
+            put(first_section + 8, u32::MAX),
             section_outside.clone(),
         ),
         (
             "section's size",
-            Damage::new().u32(first_section + 12, u32::MAX),
+            put(first_section + 12, u32::MAX),
             section_outside,
         ),
         (
             "hwcaps name outside",
-            {
-                let damage = Damage::new();
-                let array = damage.read(first_section + 8);
-                damage.u32(array, len)
-            },
-            BadString {
-                offset: len as usize,
-                max: MAX_NAME,
-            },
+            put(hwcaps, len),
+            string(len, MAX_NAME),
         ),
     ] {
         assert_eq!(LdCache::parse(&damage.0), Err(want), "{name}");
@@ -167,40 +140,19 @@ fn what_the_loader_ignores_is_ignored() {
         generator: None,
         ..rich_cache()
     };
+    let (put, byte) = (Damage::put, Damage::byte);
+    let at = Damage::new().read(hwcaps + 8) as u32;
     for (name, damage, want) in [
-        (
-            "byte order not said",
-            Damage::new().u8(FLAGS, 0),
-            rich_cache(),
-        ),
-        (
-            "unknown flag bits",
-            Damage::new().u8(FLAGS, 0xfe),
-            rich_cache(),
-        ),
-        (
-            "length of strings",
-            Damage::new().u32(24, u32::MAX),
-            rich_cache(),
-        ),
-        (
-            "unknown section",
-            Damage::new().u32(generator, 77),
-            without_generator,
-        ),
+        ("byte order not said", byte(FLAGS, 0), rich_cache()),
+        ("unknown flag bits", byte(FLAGS, 0xfe), rich_cache()),
+        ("length of strings", put(24, u32::MAX), rich_cache()),
+        ("unknown section", put(generator, 77), without_generator),
         (
             "misaligned hwcaps",
-            {
-                let at = Damage::new().read(hwcaps + 8) as u32;
-                Damage::new().u32(hwcaps + 8, at + 1)
-            },
+            put(hwcaps + 8, at + 1),
             without_hwcaps.clone(),
         ),
-        (
-            "odd hwcaps size",
-            Damage::new().u32(hwcaps + 12, 7),
-            without_hwcaps,
-        ),
+        ("odd hwcaps size", put(hwcaps + 12, 7), without_hwcaps),
     ] {
         assert_eq!(LdCache::parse(&damage.0), Ok(want), "{name}");
     }
@@ -242,47 +194,28 @@ fn strings_are_at_most_names_and_paths() {
 }
 
 /// A cache with `count` extension sections of one tag, each of them the whole file.
-fn with_sections(count: u32, tag: u32, size: usize) -> Vec<u8> {
+fn with_sections(count: u32, tag: u32) -> Vec<u8> {
     let mut file = cache([]).to_bytes().unwrap();
     let words = [0xeaa4_2174, count].into_iter();
-    let sections = (0..count).flat_map(|_| [tag, 0, 0, size as u32]);
+    let sections = (0..count).flat_map(|_| [tag, 0, 0, MAX_SIZE as u32]);
     file[EXTENSIONS..][..4].copy_from_slice(&(HEADER_SIZE as u32).to_le_bytes());
     file.extend(words.chain(sections).flat_map(u32::to_le_bytes));
-    file.resize(size, 0);
+    file.resize(MAX_SIZE, 0);
     file
 }
 
 #[test]
 fn a_section_is_read_once_however_often_it_is_listed() {
     use LdCacheError::BadExtension;
-    for (count, tag, size, want) in [
-        (16, 7, MAX_SIZE, Ok(LdCache::default())),
-        (
-            17,
-            7,
-            MAX_SIZE,
-            Err(BadExtension("there are too many sections")),
-        ),
-        (
-            100_000,
-            0,
-            MAX_SIZE,
-            Err(BadExtension("there are too many sections")),
-        ),
-        (
-            16,
-            0,
-            MAX_SIZE,
-            Err(BadExtension("the generator is too long")),
-        ),
-        (
-            16,
-            1,
-            MAX_SIZE,
-            Err(BadExtension("there are too many glibc-hwcaps names")),
-        ),
+    let refused = |reason| Err(BadExtension(reason));
+    for (count, tag, want) in [
+        (16, 7, Ok(LdCache::default())),
+        (17, 7, refused("there are too many sections")),
+        (100_000, 0, refused("there are too many sections")),
+        (16, 0, refused("the generator is too long")),
+        (16, 1, refused("there are too many glibc-hwcaps names")),
     ] {
-        let file = with_sections(count, tag, size);
+        let file = with_sections(count, tag);
         assert_eq!(LdCache::parse(&file), want, "{count} of tag {tag}");
     }
 }
@@ -328,31 +261,18 @@ fn the_new_format_is_found_behind_the_old() {
     use LdCacheError::*;
     let mut absurd = with_old_format(2, 0);
     absurd[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    let rich = || Ok(rich_cache());
+    let alone = with_old_format(2, 0)[..40].to_vec();
+    let half = b"ld.so-1.7.0\0\x02".to_vec();
     for (name, file, want) in [
-        ("no old entries", with_old_format(0, 0), Ok(rich_cache())),
-        ("even number", with_old_format(2, 0), Ok(rich_cache())),
-        (
-            "odd number, aligned to 8",
-            with_old_format(3, 4),
-            Ok(rich_cache()),
-        ),
-        (
-            "odd number, aligned to 4",
-            with_old_format(3, 0),
-            Ok(rich_cache()),
-        ),
+        ("no old entries", with_old_format(0, 0), rich()),
+        ("even number", with_old_format(2, 0), rich()),
+        ("odd number, aligned to 8", with_old_format(3, 4), rich()),
+        ("odd number, aligned to 4", with_old_format(3, 0), rich()),
         ("misplaced", with_old_format(2, 4), Err(OldFormat)),
         ("absurd count", absurd, Err(OldFormat)),
-        (
-            "old format alone",
-            with_old_format(2, 0)[..40].to_vec(),
-            Err(OldFormat),
-        ),
-        (
-            "half an old header",
-            b"ld.so-1.7.0\0\x02".to_vec(),
-            Err(CutOff("old header")),
-        ),
+        ("old format alone", alone, Err(OldFormat)),
+        ("half an old header", half, Err(CutOff("old header"))),
     ] {
         assert_eq!(LdCache::parse(&file), want, "{name}");
     }

@@ -48,27 +48,20 @@ fn cache(entries: impl Into<Vec<Entry>>) -> LdCache {
 
 /// A cache that has everything that a file can have, sorted as ldconfig sorts it.
 fn rich_cache() -> LdCache {
-    let hwcap = |level: u64, index: u64| 1 << 62 | level << 32 | index;
+    let variant = |version: u64, index: u64| {
+        let path = format!("/usr/lib/glibc-hwcaps/x86-64-v{version}/libm.so.6");
+        let hwcap = 1 << 62 | (version - 1) << 32 | index;
+        Entry {
+            hwcap,
+            ..entry(Abi::X86_64, "libm.so.6", &path)
+        }
+    };
     LdCache {
         entries: vec![
             entry(Abi::X86_64, "libz.so.1", "/usr/lib/libz.so.1"),
             entry(Abi::I386, "libz.so.1", "/usr/lib32/libz.so.1"),
-            Entry {
-                hwcap: hwcap(1, 0),
-                ..entry(
-                    Abi::X86_64,
-                    "libm.so.6",
-                    "/usr/lib/glibc-hwcaps/x86-64-v2/libm.so.6",
-                )
-            },
-            Entry {
-                hwcap: hwcap(2, 1),
-                ..entry(
-                    Abi::X86_64,
-                    "libm.so.6",
-                    "/usr/lib/glibc-hwcaps/x86-64-v3/libm.so.6",
-                )
-            },
+            variant(2, 0),
+            variant(3, 1),
             Entry {
                 os_version: 0x0003_0200,
                 ..entry(Abi::X86_64, "libm.so.6", "/lib/libm.so.6")
