@@ -11,7 +11,7 @@ use device_class::config::Config;
 use device_class::discover::{self, Inventory, NodeForm, Presence};
 use device_class::host::{RealHost, RecordedHost};
 
-use crate::shipped;
+use crate::{rows, shipped};
 
 fn adapted(class: &str, config: &str) -> Result<DeviceClass, String> {
     let config: Config = toml::from_str(config).map_err(|error| error.to_string())?;
@@ -246,53 +246,28 @@ fn further_directories_are_mounted_if_they_are_roots() {
     }
 }
 
+/// A class, what config.toml says of it, and what is wrong with that.
+const MISTAKES: &str = r"
+nvidia-gpu | resource = 'nvidia.com/{modell}'
+    | with [class.nvidia-gpu] of config.toml: `nvidia.com/{modell}` uses the attribute `modell`
+nvidia-gpu | except = [{ modell = 'x' }]
+    | with [class.nvidia-gpu] of config.toml: `only or except` uses the attribute
+nvidia-gpu | except = [3] | a device's id, or a table of attributes
+nvidia-gpu | replicas = 0 | 0 replicas is not between 1 and 65535
+nvidia-gpu | replicas = { 'nvidia.com/gpu' = 0 } | 0 replicas is not between 1 and 65535
+nvidia-gpu | env = { NVIDIA_VISIBLE_DEVICES = '{indx}' } | `{indx}` uses the attribute `indx`
+nvidia-gpu | default_capabilities = ['compte'] | compte
+xilinx-fpga | forbid = ['managment']
+    | with [class.xilinx-fpga] of config.toml: `managment` in `forbid` is not a capability
+    of the class; did you mean `management`?
+";
+
 #[test]
 fn a_mistake_is_an_error_that_names_the_table() {
-    for (class, config, wanted) in [
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\nresource = 'nvidia.com/{modell}'",
-            "with [class.nvidia-gpu] of config.toml: `nvidia.com/{modell}` uses the attribute `modell`",
-        ),
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\nexcept = [{ modell = 'x' }]",
-            "with [class.nvidia-gpu] of config.toml: `only or except` uses the attribute",
-        ),
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\nexcept = [3]",
-            "a device's id, or a table of attributes",
-        ),
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\nreplicas = 0",
-            "0 replicas is not between 1 and 65535",
-        ),
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\nreplicas = { 'nvidia.com/gpu' = 0 }",
-            "0 replicas is not between 1 and 65535",
-        ),
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\nenv = { NVIDIA_VISIBLE_DEVICES = '{indx}' }",
-            "`{indx}` uses the attribute `indx`",
-        ),
-        (
-            "nvidia-gpu",
-            "[class.nvidia-gpu]\ndefault_capabilities = ['compte']",
-            "compte",
-        ),
-        (
-            "xilinx-fpga",
-            "[class.xilinx-fpga]\nforbid = ['managment']",
-            "with [class.xilinx-fpga] of config.toml: `managment` in `forbid` is not a capability \
-             of the class; did you mean `management`?",
-        ),
-    ] {
-        let error = adapted(class, config).unwrap_err();
-        assert!(error.contains(wanted), "{config}: {error}");
+    for [class, config, wanted] in rows(MISTAKES) {
+        let config = format!("[class.{class}]\n{config}");
+        let error = adapted(&class, &config).unwrap_err();
+        assert!(error.contains(&wanted), "{config}: {error}");
     }
 }
 

@@ -7,7 +7,7 @@ use device_class::discover::{self, Inventory, MAX_DEVICES};
 use device_class::host::{Entry, Programs, RecordedHost};
 use device_class::{DeviceClass, HostView};
 
-use crate::parse;
+use crate::{parse, rows};
 
 const CHIPS: &str = r#"
 version = 1
@@ -17,6 +17,7 @@ discover = [{
   path = "/sys/chips/chip{index:number}",
   attributes = [{ name = "serial", file = "serial" }],
 }]
+#more
 device = { id = "chip-{serial}", index = "{index}", numa = "/sys/chips/chip{index}" }
 "#;
 
@@ -259,91 +260,39 @@ fn a_glob_that_matches_too_much_is_bounded() {
     );
 }
 
+/// What is replaced in [`CHIPS`], by what, and what is said of it.
+const CONTRADICTIONS: &str = r#"
+index = "{index}" | index = "{index}", order = "{serial}" | either `index` or `order`
+{serial} | {cereal} | uses the attribute `cereal`
+#more | sharing = { replicas = 0 } | 0 replicas is not between 1
+#more | sharing = { replicas = 2, replicas_from = "{index}" } | either `replicas` or
+#more | sharing = { combine = true, one_device = true } | [sharing] has `one_device`, but neither
+#more | edits = [{ unless_capability = "x" }] | no capabilities_env
+#more | edits = [{ libraries = ["libx"] }] | not the name of a shared library
+#more | edits = [{ libraries = ["/opt/x/libx.so.1"] }]
+    | for a path use `directories` with `libraries = true`
+#more | prepare = { program = "/x", timeout = 0, file = "f", equals = "x" }
+    | 0 seconds is not between 1
+#more | prepare = { program = "x", timeout = 1, file = "f", equals = "x" } | not an absolute path
+#more | allocate = { placement = "scattered" } | unknown variant `scattered`
+numa = | unmask = ["/proc/chips/{index}"], numa =
+    | `/proc/chips/{index}` is not in a directory of `masks`
+#more | edits = [{ masks = [{ path = "/proc/a", copies = ["/proc/ab"] }] }]
+    | `/proc/ab` is not in a directory of `masks`
+file = "serial" | file = "serial", link = "x" | an attribute is `name` with one of
+numa = | health = [{ file = "x", below = 5, recovers_below = 9 }], numa = | a health check is
+numa = | health = [{ file = "x", changes_within = 5, steady_for = 9 }], numa =
+    | with neither `recovers_below` nor
+"#;
+
 #[test]
 fn class_files_that_contradict_themselves_are_refused() {
-    for (part, by, words) in [
-        (
-            "index = \"{index}\"",
-            "index = \"{index}\", order = \"{serial}\"",
-            "either `index` or `order`",
-        ),
-        ("{serial}", "{cereal}", "uses the attribute `cereal`"),
-        (
-            "device =",
-            "sharing = { replicas = 0 }\ndevice =",
-            "0 replicas is not between 1",
-        ),
-        (
-            "device =",
-            "sharing = { replicas = 2, replicas_from = \"{index}\" }\ndevice =",
-            "either `replicas` or",
-        ),
-        (
-            "device =",
-            "sharing = { combine = true, one_device = true }\ndevice =",
-            "[sharing] has `one_device`, but neither",
-        ),
-        (
-            "device =",
-            "edits = [{ unless_capability = \"x\" }]\ndevice =",
-            "no capabilities_env",
-        ),
-        (
-            "device =",
-            "edits = [{ libraries = [\"libx\"] }]\ndevice =",
-            "not the name of a shared library",
-        ),
-        (
-            "device =",
-            "edits = [{ libraries = [\"/opt/x/libx.so.1\"] }]\ndevice =",
-            "for a path use `directories` with `libraries = true`",
-        ),
-        (
-            "device =",
-            "prepare = { program = \"/x\", timeout = 0, file = \"f\", equals = \"x\" }\ndevice =",
-            "0 seconds is not between 1",
-        ),
-        (
-            "device =",
-            "prepare = { program = \"x\", timeout = 1, file = \"f\", equals = \"x\" }\ndevice =",
-            "not an absolute path",
-        ),
-        (
-            "device =",
-            "allocate = { placement = \"scattered\" }\ndevice =",
-            "unknown variant `scattered`",
-        ),
-        (
-            "numa =",
-            "unmask = [\"/proc/chips/{index}\"], numa =",
-            "`/proc/chips/{index}` is not in a directory of `masks`",
-        ),
-        (
-            "device =",
-            "edits = [{ masks = [{ path = \"/proc/a\", copies = [\"/proc/ab\"] }] }]\ndevice =",
-            "`/proc/ab` is not in a directory of `masks`",
-        ),
-        (
-            "file = \"serial\"",
-            "file = \"serial\", link = \"x\"",
-            "an attribute is `name` with one of",
-        ),
-        (
-            "numa =",
-            "health = [{ file = \"x\", below = 5, recovers_below = 9 }], numa =",
-            "a health check is",
-        ),
-        (
-            "numa =",
-            "health = [{ file = \"x\", changes_within = 5, steady_for = 9 }], numa =",
-            "with neither `recovers_below` nor",
-        ),
-    ] {
-        let text = CHIPS.replacen(part, by, 1);
+    for [part, by, words] in rows(CONTRADICTIONS) {
+        let text = CHIPS.replacen(&part, &by, 1);
         assert_ne!(text, CHIPS, "{part}");
         let error = parse("chips", &text).unwrap_err();
         assert!(
-            error.starts_with("chips.toml:") && error.contains(words),
+            error.starts_with("chips.toml:") && error.contains(&words),
             "{by}: {error}"
         );
     }

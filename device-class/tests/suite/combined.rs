@@ -43,29 +43,26 @@ fn the_chips_of_a_card_are_one_device_which_is_as_healthy_as_its_last() {
     ];
     let found = discover::devices(&class, &host(&chips));
     let cards = found.devices.iter().map(|card| {
-        let nodes = card
-            .nodes
-            .iter()
-            .map(|node| node.host.display().to_string());
-        let nodes: Vec<String> = nodes.collect();
-        let index = card.index.clone().unwrap();
+        let nodes = card.nodes.iter().map(|node| node.host.to_str().unwrap());
+        let nodes: Vec<&str> = nodes.collect();
+        let index = card.index.as_deref().unwrap();
         (
-            card.id.to_string(),
+            card.id.as_str(),
             index,
             nodes.join(" "),
             card.health.is_healthy(),
         )
     });
-    let card = |id: &str, index: &str, nodes: &str, healthy| {
-        (id.to_owned(), index.to_owned(), nodes.to_owned(), healthy)
-    };
-    assert_eq!(
-        cards.collect::<Vec<_>>(),
-        [
-            card("B7", "0", "/dev/chip0 /dev/chip2", true),
-            card("A3", "1", "/dev/chip1 /dev/chip3 /dev/chip4", false),
-        ]
-    );
+    let wanted = [
+        ("B7", "0", "/dev/chip0 /dev/chip2".to_owned(), true),
+        (
+            "A3",
+            "1",
+            "/dev/chip1 /dev/chip3 /dev/chip4".to_owned(),
+            false,
+        ),
+    ];
+    assert_eq!(cards.collect::<Vec<_>>(), wanted);
     // A chip's own name means its card.
     assert!(found.devices[1].aliases.contains(&"chip-4".to_owned()));
 }

@@ -9,6 +9,7 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::load::{self, ClassSource};
 
+use crate::rows;
 use crate::shipped::{self, root};
 
 const CHIP: &str = r#"
@@ -127,97 +128,45 @@ fn a_variable_is_mentioned_that_the_base_has() {
     }
 }
 
+/// What is written beside [`CHIP`], in which files, and why the class `x` is refused.
+const REFUSED: &str = r#"
+1/x.toml: \nextends = 'chips'
+    | 1/x.toml:2: extends: no class file of the name chips.toml, or an empty one disables it
+2/chip.toml: \n & 2/x.toml: extends = 'chip'
+    | 2/x.toml:1: extends: no class file of the name chip.toml, or an empty one disables it
+1/x.toml: extends = 'x' | 1/x.toml:1: extends: a class cannot extend itself: x -> x
+1/x.toml: extends = 'b' & 1/b.toml: extends = 'x'
+    | 1/b.toml:1: extends: a class cannot extend itself: x -> b -> x
+1/x.toml: extends = 'b' & 1/b.toml: extends = 'c' & 1/c.toml: extends = 'd'
+    & 1/d.toml: extends = 'e' & 1/e.toml: extends = 'chip'
+    | 1/e.toml:1: extends: more than 4 classes, one by way of another:
+    x -> b -> c -> d -> e -> chip
+1/x.toml: extends = 'n/o'
+    | 1/x.toml:1: extends: class name `n/o` may not have the character '/'; allowed are
+    a-z A-Z 0-9 - _ .
+1/x.toml: 'extends' = 'chip'
+    | 1/x.toml: extends: write it at the beginning of a line, before all tables, as
+    extends = "CLASS"
+# Mistakes are those of the file that has them.
+1/x.toml: extends = 'chip'\n[device]\nnods = []
+    | 1/x.toml:3: unknown key `nods`, did you mean `nodes`?
+1/chip.toml: \n\nx = & 1/x.toml: extends = 'chip'\n
+    | 1/chip.toml:3: x: string values must be quoted, expected literal string
+1/x.toml: extends = 'chip'\n[device]\nid = '{serial}'
+    | 1/x.toml:3: `{serial}` uses the attribute `serial`; known attributes are index
+1/x.toml: extends = 'chip'\n[[discover]]\npath = '/dev/x'
+    | 1/chip.toml:11: `chip-{index}` uses the attribute `index`; known attributes are none
+"#;
+
 #[test]
 fn what_cannot_be_extended_is_refused() {
-    for (files, class, wanted) in [
-        (
-            &[("1/x.toml", "\nextends = 'chips'")][..],
-            "x",
-            "1/x.toml:2: extends: no class file of the name chips.toml, or an empty one disables it",
-        ),
-        (
-            &[
-                ("1/chip.toml", CHIP),
-                ("2/chip.toml", ""),
-                ("2/x.toml", "extends = 'chip'"),
-            ],
-            "x",
-            "2/x.toml:1: extends: no class file of the name chip.toml, or an empty one disables it",
-        ),
-        (
-            &[("1/x.toml", "extends = 'x'")],
-            "x",
-            "1/x.toml:1: extends: a class cannot extend itself: x -> x",
-        ),
-        (
-            &[("1/a.toml", "extends = 'b'"), ("1/b.toml", "extends = 'a'")],
-            "a",
-            "1/b.toml:1: extends: a class cannot extend itself: a -> b -> a",
-        ),
-        (
-            &[
-                ("1/a.toml", "extends = 'b'"),
-                ("1/b.toml", "extends = 'c'"),
-                ("1/c.toml", "extends = 'd'"),
-                ("1/d.toml", "extends = 'e'"),
-                ("1/e.toml", "extends = 'chip'"),
-                ("1/chip.toml", CHIP),
-            ],
-            "a",
-            "1/e.toml:1: extends: more than 4 classes, one by way of another: \
-             a -> b -> c -> d -> e -> chip",
-        ),
-        (
-            &[("1/x.toml", "extends = 'n/o'")],
-            "x",
-            "1/x.toml:1: extends: class name `n/o` may not have the character '/'; allowed are \
-             a-z A-Z 0-9 - _ .",
-        ),
-        (
-            &[("1/chip.toml", CHIP), ("1/x.toml", "'extends' = 'chip'")],
-            "x",
-            "1/x.toml: extends: write it at the beginning of a line, before all tables, as \
-             extends = \"CLASS\"",
-        ),
-        // Mistakes are those of the file that has them.
-        (
-            &[
-                ("1/chip.toml", CHIP),
-                ("1/x.toml", "extends = 'chip'\n[device]\nnods = []"),
-            ],
-            "x",
-            "1/x.toml:3: unknown key `nods`, did you mean `nodes`?",
-        ),
-        (
-            &[
-                ("1/chip.toml", "\n\nx = "),
-                ("1/x.toml", "extends = 'chip'\n"),
-            ],
-            "x",
-            "1/chip.toml:3: x: string values must be quoted, expected literal string",
-        ),
-        (
-            &[
-                ("1/chip.toml", CHIP),
-                ("1/x.toml", "extends = 'chip'\n[device]\nid = '{serial}'"),
-            ],
-            "x",
-            "1/x.toml:3: `{serial}` uses the attribute `serial`; known attributes are index",
-        ),
-        (
-            &[
-                ("1/chip.toml", CHIP),
-                (
-                    "1/x.toml",
-                    "extends = 'chip'\n[[discover]]\npath = '/dev/x'",
-                ),
-            ],
-            "x",
-            "1/chip.toml:11: `chip-{index}` uses the attribute `index`; known attributes are none",
-        ),
-    ] {
-        let error = Directories::new(files).class(class).unwrap_err();
-        assert_eq!(error, wanted, "{files:?}");
+    for [files, wanted] in rows(REFUSED) {
+        let own = files
+            .split(" & ")
+            .map(|file| file.split_once(": ").unwrap());
+        let all: Vec<_> = [("1/chip.toml", CHIP)].into_iter().chain(own).collect();
+        let error = Directories::new(&all).class("x").unwrap_err();
+        assert_eq!(error, wanted, "{files}");
     }
 }
 

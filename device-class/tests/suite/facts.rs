@@ -12,6 +12,7 @@ use device_class::facts::Facts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
+use crate::rows;
 use crate::shipped::{class, root};
 
 const GPU: &str = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
@@ -302,6 +303,15 @@ fn an_excluded_gpu_is_none_and_shifts_no_index() {
     assert_eq!(found.devices.len(), 4);
 }
 
+/// What a class file has, and what is wrong with it.
+const MISTAKES: &str = r"
+facts = [{ program = ['smi'], lines = [] }] | begins with the absolute path
+facts = [{ program = ['/smi'], lines = [{ line = '(' }] }] | bad regex `(`
+facts = [{ program = ['/smi'], lines = [{ line = 'x', facts = { a = '{b}' } }] }]
+    | `{b}` uses `b`, which no `line` sets
+attributes = [{ name = 'a', fact = 'b' }] | an attribute with `fact` has a `default`
+";
+
 #[test]
 fn a_mistake_in_a_class_is_named() {
     let class = |facts: &str| {
@@ -313,25 +323,8 @@ fn a_mistake_in_a_class_is_named() {
         let parsed = DeviceClass::parse(name, Path::new("x.toml"), &text);
         parsed.map(|_| ()).unwrap_err().to_string()
     };
-    for (facts, reason) in [
-        (
-            "facts = [{ program = ['smi'], lines = [] }]",
-            "begins with the absolute path",
-        ),
-        (
-            "facts = [{ program = ['/smi'], lines = [{ line = '(' }] }]",
-            "bad regex `(`",
-        ),
-        (
-            "facts = [{ program = ['/smi'], lines = [{ line = 'x', facts = { a = '{b}' } }] }]",
-            "`{b}` uses `b`, which no `line` sets",
-        ),
-        (
-            "attributes = [{ name = 'a', fact = 'b' }]",
-            "an attribute with `fact` has a `default`",
-        ),
-    ] {
-        let found = class(facts);
-        assert!(found.contains(reason), "{facts}: {found}");
+    for [facts, reason] in rows(MISTAKES) {
+        let found = class(&facts);
+        assert!(found.contains(&reason), "{facts}: {found}");
     }
 }

@@ -16,6 +16,7 @@ use device_class::facts::Facts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
+use crate::rows;
 use crate::shipped::{class, root};
 
 /// The program of a class with this command.
@@ -39,66 +40,41 @@ fn told(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, String)>
     program.facts(&output, &Attributes::new())
 }
 
-fn facts(all: &[(&str, &str)]) -> Vec<(String, String)> {
-    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    all.iter().map(owned).collect()
-}
+/// A command, its output, and the keys and values in it.
+const XPUS: &str = "
+xpu-smi -q | q-5.0.21.txt
+    | 0 bdf 0000:01:00.0, 0 uuid GPU-420716f2-9928-5108-a5b2-e6b7cf36b37c
+xpu-smi -q | q-oam.txt
+    | 2 bdf 0000:16:00.0, 2 uuid GPU-b3509946-0bc6-5744-bd7c-a0b87dadef02,
+    3 bdf 0000:1c:00.0, 3 uuid GPU-09d75c76-1b13-5686-a3d2-a9647e48f619
+xpu-smi -m | m-5.0.21.txt | 0000:03:00.0 index 0, 0000:05:00.0 index 1
+xpu_smi | table-4.0.txt
+    | 0 bdf 0000:01:00.0, 0 index 0, 1 bdf 0000:06:00.0, 1 index 1
+";
 
 /// The node of an XPU has another number than the driver, which the toolkit's variable means.
 #[test]
 fn nodes_and_numbers_of_xpu_smi_are_read() {
     let class = class("kunlunxin-xpu");
-    let q = "/usr/local/bin/xpu-smi -q";
-    let m = "/usr/local/bin/xpu-smi -m";
-    let table = "/usr/local/bin/xpu_smi";
-    let tells = |command, file, wanted: &[_]| {
-        let found = told(&class, command, &format!("kunlunxin-xpu/xpu-smi/{file}"));
-        assert_eq!(found, facts(wanted), "{file}");
-    };
-    tells(
-        q,
-        "q-5.0.21.txt",
-        &[
-            ("0 bdf", "0000:01:00.0"),
-            ("0 uuid", "GPU-420716f2-9928-5108-a5b2-e6b7cf36b37c"),
-        ],
-    );
-    tells(
-        q,
-        "q-oam.txt",
-        &[
-            ("2 bdf", "0000:16:00.0"),
-            ("2 uuid", "GPU-b3509946-0bc6-5744-bd7c-a0b87dadef02"),
-            ("3 bdf", "0000:1c:00.0"),
-            ("3 uuid", "GPU-09d75c76-1b13-5686-a3d2-a9647e48f619"),
-        ],
-    );
-    tells(
-        m,
-        "m-5.0.21.txt",
-        &[("0000:03:00.0 index", "0"), ("0000:05:00.0 index", "1")],
-    );
-    tells(
-        table,
-        "table-4.0.txt",
-        &[
-            ("0 bdf", "0000:01:00.0"),
-            ("0 index", "0"),
-            ("1 bdf", "0000:06:00.0"),
-            ("1 index", "1"),
-        ],
-    );
+    let [q, m, table] =
+        ["xpu-smi -q", "xpu-smi -m", "xpu_smi"].map(|command| format!("/usr/local/bin/{command}"));
+    for [command, file, wanted] in rows(XPUS) {
+        let command = format!("/usr/local/bin/{command}");
+        let found = told(&class, &command, &format!("kunlunxin-xpu/xpu-smi/{file}"));
+        let found = found.iter().map(|(key, value)| format!("{key} {value}"));
+        assert_eq!(found.collect::<Vec<_>>().join(", "), wanted, "{file}");
+    }
     // Of two chips with one address it tells no node.
     let old = output("kunlunxin-xpu/xpu-smi/m-4.33.txt");
-    assert!(program(&class, m).cannot_tell(&old));
+    assert!(program(&class, &m).cannot_tell(&old));
     for nothing in [
         "xpu-smi: invalid option -- 'q'\n",
         "Usage: xpu-smi [options]\n",
     ] {
-        assert!(program(&class, q).cannot_tell(nothing), "{nothing}");
+        assert!(program(&class, &q).cannot_tell(nothing), "{nothing}");
     }
     let new = "| XPU-SMI 5.0.21     Driver Version: 5.0.21.47     XPU-RT Version: 10.2 |\n";
-    assert!(program(&class, table).cannot_tell(new));
+    assert!(program(&class, &table).cannot_tell(new));
 }
 
 /// hy-smi counts in an order of its own. The number that follows an address is not the one by
@@ -124,7 +100,10 @@ fn numbers_and_serial_numbers_of_hy_smi_are_read() {
         ("0000:33:00.0 number", "1"),
         ("1 serial", "TCUM640016050701"),
     ];
-    assert_eq!(found, facts(&wanted));
+    assert_eq!(
+        found,
+        wanted.map(|(key, value)| (key.to_owned(), value.to_owned()))
+    );
 }
 
 /// The ids of the vendor's plugin, by which its exporter looks for pods.

@@ -3,156 +3,100 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use device_class::discover::KernelLine;
-use device_class::discover::{self, HealthHistory};
+use device_class::HostView;
+use device_class::discover::{self, HealthHistory, KernelLine};
 use device_class::host::{RecordedHost, Recording};
 
-use crate::shipped;
+use crate::{rows, shipped};
 
-/// One look: seconds since the first, a file and what it says from then on, and
-/// what the device's health is said to be.
-type Look = (u64, &'static str, &'static str, &'static str);
+/// Recorded hosts, which are named by their class, one of their devices and a directory. Then
+/// looks: seconds since the first, a file and what it says from then on, and what the device's
+/// health is said to be.
+const CASES: &str = "
+tenstorrent | 0 | /sys/class/tenstorrent/tenstorrent!0
+0 | tt_heartbeat | 100 | healthy
+50 | tt_heartbeat | 100 | healthy
+61 | tt_heartbeat | 100 | has been 100 for 61 seconds; it should advance
+70 | tt_heartbeat | 101 | healthy
+# The chip was reset, and counts from 0 again.
+80 | tt_heartbeat | 1 | healthy
+90 | tt_heartbeat | 4294967295 | tt_heartbeat is `4294967295`
+95 | tt_heartbeat |  | is not a number
+99 | tt_heartbeat | 2 | healthy
 
-/// A recorded host, which is named by its class, one of its devices, and the looks.
-type Case = (&'static str, &'static str, &'static [Look]);
+coral-edgetpu/pcie | 0 | /sys/class/apex/apex_0
+0 | temp | 50000 | healthy
+10 | temp | 104799 | healthy
+20 | temp | 104800 | temp is 104800, not below 104800
+# Cooler, but not cool.
+30 | temp | 96000 | not yet below 95000
+40 | temp | 94999 | healthy
+50 | status | DEAD | status is `DEAD`
+60 | status | ALIVE | healthy
 
-const HEARTBEAT: &str = "/sys/class/tenstorrent/tenstorrent!0/tt_heartbeat";
-const TEMPERATURE: &str = "/sys/class/apex/apex_0/temp";
-const STATUS: &str = "/sys/class/apex/apex_0/status";
-const FUNCTION: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-port.0/afu_id";
+intel-fpga-af/opae | 0 | /sys/class/fpga/intel-fpga-dev.0/intel-fpga-port.0
+0 | afu_id | d8424dc4a4a3c413f89e433683f9040b | healthy
+10 | afu_id | ffffffffffffffffffffffffffffffff | afu_id is `ffffffff
+20 | afu_id | f7df405cbd7acf7222f144b0b93acd18 | healthy
 
-const INTERFACE: &str = "/sys/class/fpga/intel-fpga-dev.0/intel-fpga-fme.0/pr/interface_id";
+# unhealthyInterfaceID in the vendor's plugin.
+intel-fpga-region/opae intel-fpga-regiondevel/opae | 0 | /sys/class/fpga/intel-fpga-dev.0
+0 | intel-fpga-fme.0/pr/interface_id | ce48969398f05f33946d560708be108a | healthy
+10 | intel-fpga-fme.0/pr/interface_id | ffffffffffffffffffffffffffffffff
+    | interface_id is `ffffffff
+20 | intel-fpga-fme.0/pr/interface_id | ce48969398f05f33946d560708be108a | healthy
 
-const DFL_INTERFACE: &str = "/sys/class/fpga_region/region0/dfl-fme.0/dfl-fme-region.1/\
-                             fpga_region/region1/compat_id";
-const NO_INTERFACE: &str = "ffffffffffffffffffffffffffffffff";
+intel-fpga-region/dfl intel-fpga-regiondevel/dfl | 0
+    | /sys/class/fpga_region/region0/dfl-fme.0/dfl-fme-region.1/fpga_region/region1
+0 | compat_id | ce48969398f05f33946d560708be108a | healthy
+10 | compat_id | ffffffffffffffffffffffffffffffff | compat_id is `ffffffff
+20 | compat_id | ce48969398f05f33946d560708be108a | healthy
 
-const USB_VENDOR: &str = "/sys/bus/usb/devices/2-10/idVendor";
-const USB_PRODUCT: &str = "/sys/bus/usb/devices/2-10/idProduct";
-const USB_NUMBER: &str = "/sys/bus/usb/devices/2-10/devnum";
-const NO_FIRMWARE: &str = "its firmware is not loaded: run `dfu-util";
+# Once its firmware is loaded, it has other ids, and a new number and node.
+coral-edgetpu/usb | 1 | /sys/bus/usb/devices/2-10
+0 | idVendor | 1a6e | its firmware is not loaded: run `dfu-util
+10 | devnum | 15 | its firmware is not loaded: run `dfu-util
+10 | idProduct | 9302 | its firmware is not loaded: run `dfu-util
+10 | idVendor | 18d1 | healthy
+20 | devnum | 16 | /dev/bus/usb/002/016 does not exist
+21 | devnum | 15 | healthy
+";
 
-const CASES: [Case; 8] = [
-    (
-        "tenstorrent",
-        "0",
-        &[
-            (0, HEARTBEAT, "100", "healthy"),
-            (50, HEARTBEAT, "100", "healthy"),
-            (
-                61,
-                HEARTBEAT,
-                "100",
-                "has been 100 for 61 seconds; it should advance",
+/// Looks at a device of a recorded host again and again.
+fn fall_ill_and_recover(of_host: &str, index: &str, directory: &str, looks: &[[String; 4]]) {
+    let name = of_host.split('/').next().unwrap();
+    let (class, mut host) = (shipped::class(name), shipped::host(of_host));
+    let start = Instant::now();
+    let mut memory = HealthHistory::default();
+    for [seconds, file, says, wanted] in looks {
+        // Written where the links of the recording lead.
+        let path = Path::new(directory).join(file);
+        host.add_file(host.canonical(&path).unwrap(), says.as_str());
+        let mut found = discover::devices(&class, &host).devices;
+        let since = Duration::from_secs(seconds.parse().unwrap());
+        memory.judge(&mut found, start + since);
+        let mut found = found.iter();
+        let device = found.find(|device| device.index.as_deref() == Some(index));
+        let health = device.unwrap().health.to_string();
+        let of = format!("{of_host} at {seconds}: {health}");
+        match wanted.as_str() {
+            "healthy" => assert_eq!(health, "healthy", "{of}"),
+            words => assert!(
+                health.starts_with("unhealthy: ") && health.contains(words),
+                "{of}"
             ),
-            (70, HEARTBEAT, "101", "healthy"),
-            // The chip was reset, and counts from 0 again.
-            (80, HEARTBEAT, "1", "healthy"),
-            (90, HEARTBEAT, "4294967295", "tt_heartbeat is `4294967295`"),
-            (95, HEARTBEAT, "", "is not a number"),
-            (99, HEARTBEAT, "2", "healthy"),
-        ],
-    ),
-    (
-        "coral-edgetpu/pcie",
-        "0",
-        &[
-            (0, TEMPERATURE, "50000", "healthy"),
-            (10, TEMPERATURE, "104799", "healthy"),
-            (
-                20,
-                TEMPERATURE,
-                "104800",
-                "temp is 104800, not below 104800",
-            ),
-            // Cooler, but not cool.
-            (30, TEMPERATURE, "96000", "not yet below 95000"),
-            (40, TEMPERATURE, "94999", "healthy"),
-            (50, STATUS, "DEAD", "status is `DEAD`"),
-            (60, STATUS, "ALIVE", "healthy"),
-        ],
-    ),
-    (
-        "intel-fpga-af/opae",
-        "0",
-        &[
-            (0, FUNCTION, "d8424dc4a4a3c413f89e433683f9040b", "healthy"),
-            (
-                10,
-                FUNCTION,
-                "ffffffffffffffffffffffffffffffff",
-                "afu_id is `ffffffff",
-            ),
-            (20, FUNCTION, "f7df405cbd7acf7222f144b0b93acd18", "healthy"),
-        ],
-    ),
-    // unhealthyInterfaceID in the vendor's plugin.
-    ("intel-fpga-region/opae", "0", OPAE_REGION),
-    ("intel-fpga-region/dfl", "0", DFL_REGION),
-    ("intel-fpga-regiondevel/opae", "0", OPAE_REGION),
-    ("intel-fpga-regiondevel/dfl", "0", DFL_REGION),
-    // Once its firmware is loaded, it has other ids, and a new number and node.
-    (
-        "coral-edgetpu/usb",
-        "1",
-        &[
-            (0, USB_VENDOR, "1a6e", NO_FIRMWARE),
-            (10, USB_NUMBER, "15", NO_FIRMWARE),
-            (10, USB_PRODUCT, "9302", NO_FIRMWARE),
-            (10, USB_VENDOR, "18d1", "healthy"),
-            (20, USB_NUMBER, "16", "/dev/bus/usb/002/016 does not exist"),
-            (21, USB_NUMBER, "15", "healthy"),
-        ],
-    ),
-];
-
-const OPAE_REGION: &[Look] = &[
-    (0, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
-    (10, INTERFACE, NO_INTERFACE, "interface_id is `ffffffff"),
-    (20, INTERFACE, "ce48969398f05f33946d560708be108a", "healthy"),
-];
-
-const DFL_REGION: &[Look] = &[
-    (
-        0,
-        DFL_INTERFACE,
-        "ce48969398f05f33946d560708be108a",
-        "healthy",
-    ),
-    (10, DFL_INTERFACE, NO_INTERFACE, "compat_id is `ffffffff"),
-    (
-        20,
-        DFL_INTERFACE,
-        "ce48969398f05f33946d560708be108a",
-        "healthy",
-    ),
-];
+        }
+    }
+}
 
 #[test]
 fn devices_fall_ill_and_recover() {
-    for (of_host, index, looks) in CASES {
-        let name = of_host.split('/').next().unwrap();
-        let (class, mut host) = (shipped::class(name), shipped::host(of_host));
-        let start = Instant::now();
-        let mut memory = HealthHistory::default();
-        for (seconds, path, says, wanted) in looks {
-            // Written where the links of the recording lead.
-            let path = device_class::HostView::canonical(&host, Path::new(path)).unwrap();
-            host.add_file(path, *says);
-            let mut found = discover::devices(&class, &host).devices;
-            memory.judge(&mut found, start + Duration::from_secs(*seconds));
-            let device = found
-                .iter()
-                .find(|device| device.index.as_deref() == Some(index));
-            let health = device.unwrap().health.to_string();
-            let of = format!("{name} at {seconds}: {health}");
-            match *wanted {
-                "healthy" => assert_eq!(health, "healthy", "{of}"),
-                words => assert!(
-                    health.starts_with("unhealthy: ") && health.contains(words),
-                    "{of}"
-                ),
-            }
+    for case in CASES.split("\n\n") {
+        let (head, looks) = case.split_once("\n0 | ").unwrap();
+        let [[hosts, index, directory]] = rows(head).try_into().unwrap();
+        for of_host in hosts.split(' ') {
+            let looks = rows(&format!("0 | {looks}"));
+            fall_ill_and_recover(of_host, &index, &directory, &looks);
         }
     }
 }
@@ -171,7 +115,7 @@ fn devices_that_fall_off_the_bus_are_unhealthy() {
     ] {
         let (class, mut host) = (shipped::class(class), shipped::host(host));
         let config = format!("/sys/bus/pci/devices/{device}/config");
-        let config = device_class::HostView::canonical(&host, Path::new(&config)).unwrap();
+        let config = host.canonical(Path::new(&config)).unwrap();
         let start = Instant::now();
         let mut memory = HealthHistory::default();
         for (seconds, bytes, healthy) in [

@@ -9,7 +9,7 @@ use device_class::discover::{self, Device, HealthCommand, OverTime};
 use device_class::host::RecordedHost;
 
 use crate::shipped::recorded;
-use crate::{parse, shipped};
+use crate::{parse, rows, shipped};
 
 /// The devices of a shipped class, with its programs, on a host.
 fn devices(class: &str, host: &str) -> Vec<Device> {
@@ -226,6 +226,28 @@ fn an_attribute_in_a_regular_expression_stands_for_itself() {
     assert!(fault("xa1=ok\nx.1=sick\n").is_some());
 }
 
+/// Health checks, and what is said of those that are wrong.
+const CHECKS: &str = r"
+program = ['/bin/x', '{index}'] | fine
+program = ['/bin/x'], key = 'State', equals = 'OK', timeout = 5 | fine
+program = ['/bin/x'], regex = '{index}: (.*)', equals = 'OK' | fine
+program = ['/bin/x'], regex = '(.*)' | goes with
+program = ['/bin/x'], regex = '(', equals = 'OK' | goes with
+program = ['/bin/x'], regex = '.', key = 'State', equals = 'OK' | goes with
+program = ['/bin/x'], regex = '{serial}', equals = 'OK' | `{serial}`
+program = ['/bin/x'], key = 'State' | goes with
+program = ['/bin/x'], below = 3 | goes with
+program = ['/bin/x'], equals = 'a', not_equals = 'b' | goes with
+program = ['/bin/x'], file = 'state' | goes with
+program = ['/bin/x'], steady_for = 3 | goes with
+program = [] | begins with the absolute path
+program = ['x'] | begins with the absolute path
+program = ['/bin/{index}'] | begins with the absolute path
+program = ['/bin/x', '{serial}'] | `{serial}`
+program = ['/bin/x'], timeout = 0 | 0 seconds
+file = 'state', equals = 'OK', key = 'State' | go with `program`
+";
+
 #[test]
 fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
     let parsed = |keys: &str| {
@@ -236,54 +258,9 @@ fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
         );
         parse("x", &text).map(|_| ())
     };
-    for (keys, wanted) in [
-        ("program = ['/bin/x', '{index}']", None),
-        (
-            "program = ['/bin/x'], key = 'State', equals = 'OK', timeout = 5",
-            None,
-        ),
-        (
-            "program = ['/bin/x'], regex = '{index}: (.*)', equals = 'OK'",
-            None,
-        ),
-        ("program = ['/bin/x'], regex = '(.*)'", Some("goes with")),
-        (
-            "program = ['/bin/x'], regex = '(', equals = 'OK'",
-            Some("goes with"),
-        ),
-        (
-            "program = ['/bin/x'], regex = '.', key = 'State', equals = 'OK'",
-            Some("goes with"),
-        ),
-        (
-            "program = ['/bin/x'], regex = '{serial}', equals = 'OK'",
-            Some("`{serial}`"),
-        ),
-        ("program = ['/bin/x'], key = 'State'", Some("goes with")),
-        ("program = ['/bin/x'], below = 3", Some("goes with")),
-        (
-            "program = ['/bin/x'], equals = 'a', not_equals = 'b'",
-            Some("goes with"),
-        ),
-        ("program = ['/bin/x'], file = 'state'", Some("goes with")),
-        ("program = ['/bin/x'], steady_for = 3", Some("goes with")),
-        ("program = []", Some("begins with the absolute path")),
-        ("program = ['x']", Some("begins with the absolute path")),
-        (
-            "program = ['/bin/{index}']",
-            Some("begins with the absolute path"),
-        ),
-        ("program = ['/bin/x', '{serial}']", Some("`{serial}`")),
-        ("program = ['/bin/x'], timeout = 0", Some("0 seconds")),
-        (
-            "file = 'state', equals = 'OK', key = 'State'",
-            Some("go with `program`"),
-        ),
-    ] {
-        match (parsed(keys), wanted) {
-            (Ok(()), None) => {}
-            (Err(error), Some(wanted)) => assert!(error.contains(wanted), "{keys}: {error}"),
-            (other, _) => panic!("{keys}: {other:?}"),
-        }
+    for [keys, wanted] in rows(CHECKS) {
+        let error = parsed(&keys).err();
+        assert_eq!(error.is_none(), wanted == "fine", "{keys}: {error:?}");
+        assert!(error.is_none_or(|error| error.contains(&wanted)), "{keys}");
     }
 }

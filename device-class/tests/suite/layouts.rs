@@ -2,14 +2,14 @@
 //! document that its first lines name.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use device_class::config::Config;
 use device_class::discover::{self, Found, Presence};
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
 
-use crate::shipped;
+use crate::{rows, shipped};
 
 /// What the kernel's part of the driver has on each of them.
 const DRIVER: &str = "\
@@ -50,99 +50,60 @@ fn found_in(tree: &str, nodes: &str, config: &str) -> Found {
 }
 
 /// Where the files of these names are found.
-fn sources(found: &Found, named: &str) -> Vec<PathBuf> {
+fn sources(found: &Found, named: &str) -> Vec<String> {
     let libraries = found.edits.libraries.iter();
     let libraries = libraries.filter_map(|library| match &library.file {
-        Presence::Found(path) => Some(path.clone()),
+        Presence::Found(path) => Some(path),
         _ => None,
     });
     let files = found.edits.files.iter();
     let files = files.filter_map(|file| match &file.file {
-        Presence::Found(source) => Some(source.path.clone()),
+        Presence::Found(source) => Some(&source.path),
         _ => None,
     });
-    let sources = libraries.chain(files);
-    let is_named = |path: &PathBuf| {
-        path.file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .starts_with(named)
-    };
-    sources.filter(is_named).collect()
+    let paths = libraries
+        .chain(files)
+        .map(|path| path.display().to_string());
+    let is_named = |path: &String| path.rsplit('/').next().unwrap().starts_with(named);
+    paths.filter(is_named).collect()
 }
+
+/// A layout, and the directories of its libraries and programs.
+const LAYOUTS: &str = "
+nixos | /nix/store/a-nvidia-x11-580.159.03/lib | /nix/store/a-nvidia-x11-580.159.03-bin/bin
+talos | /usr/local/glibc/usr/lib | /usr/local/bin
+cos | /home/kubernetes/bin/nvidia/lib64 | /home/kubernetes/bin/nvidia/bin
+flatcar | /opt/nvidia/580.159.03/4230.2.1/lib64 | /opt/nvidia/580.159.03/4230.2.1/bin
+fedora | /usr/lib64 | /usr/bin
+driver-directory | /usr/local/nvidia/lib64 | /usr/local/nvidia/bin
+driver-container | /run/nvidia/driver/usr/lib/x86_64-linux-gnu | /run/nvidia/driver/usr/bin
+";
 
 #[test]
 fn each_hosts_driver_is_found() {
-    for (layout, config, libraries, programs) in [
-        (
-            "nixos",
-            "",
-            "/nix/store/a-nvidia-x11-580.159.03/lib",
-            "/nix/store/a-nvidia-x11-580.159.03-bin/bin",
-        ),
-        ("talos", "", "/usr/local/glibc/usr/lib", "/usr/local/bin"),
-        (
-            "cos",
-            "",
-            "/home/kubernetes/bin/nvidia/lib64",
-            "/home/kubernetes/bin/nvidia/bin",
-        ),
-        (
-            "flatcar",
-            "",
-            "/opt/nvidia/580.159.03/4230.2.1/lib64",
-            "/opt/nvidia/580.159.03/4230.2.1/bin",
-        ),
-        ("fedora", "", "/usr/lib64", "/usr/bin"),
-        (
-            "driver-directory",
-            "",
-            "/usr/local/nvidia/lib64",
-            "/usr/local/nvidia/bin",
-        ),
-        (
-            "driver-container",
-            IN_CONTAINER,
-            "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
-            "/run/nvidia/driver/usr/bin",
-        ),
-    ] {
-        let nodes = if config.is_empty() { NODES } else { "" };
+    for [layout, libraries, programs] in rows(LAYOUTS) {
+        let layout = layout.as_str();
+        let (nodes, config, dev) = match layout {
+            "driver-container" => ("", IN_CONTAINER, "/run/nvidia/driver/dev"),
+            _ => (NODES, "", "/dev"),
+        };
         let found = found(layout, nodes, config);
-        let cuda = format!("{libraries}/libcuda.so.580.159.03");
-        let cuda_32bit = (layout == "fedora").then(|| "/usr/lib/libcuda.so.580.159.03".into());
-        let expected: Vec<PathBuf> = [PathBuf::from(cuda)]
-            .into_iter()
-            .chain(cuda_32bit)
-            .collect();
-        assert_eq!(sources(&found, "libcuda.so"), expected, "{layout}");
-        let management = format!("{libraries}/libnvidia-ml.so.580.159.03");
-        assert_eq!(
-            sources(&found, "libnvidia-ml.so"),
-            [PathBuf::from(management)],
-            "{layout}"
-        );
-        let program = format!("{programs}/nvidia-smi");
-        assert_eq!(
-            sources(&found, "nvidia-smi"),
-            [PathBuf::from(program)],
-            "{layout}"
-        );
+        let mut expected = vec![format!("{libraries}/libcuda.so.580.159.03")];
+        expected.extend((layout == "fedora").then(|| "/usr/lib/libcuda.so.580.159.03".into()));
+        expected.push(format!("{libraries}/libnvidia-ml.so.580.159.03"));
+        expected.push(format!("{programs}/nvidia-smi"));
+        let names = ["libcuda.so", "libnvidia-ml.so", "nvidia-smi"];
+        let found_files = names.map(|name| sources(&found, name)).concat();
+        assert_eq!(found_files, expected, "{layout}");
         if ["talos", "cos"].contains(&layout) {
             let other = format!("{programs}/nvidia-cuda-mps-control");
-            assert_eq!(sources(&found, "nvidia-cuda"), [PathBuf::from(other)]);
+            assert_eq!(sources(&found, "nvidia-cuda"), [other]);
         }
         let smi = found.edits.files.iter().find(|file| file.binary).unwrap();
         assert_eq!(smi.container, Path::new("/usr/bin/nvidia-smi"), "{layout}");
 
         let device = &found.inventory.devices[0];
         assert!(device.health.is_healthy(), "{layout}: {}", device.health);
-        let dev = if config.is_empty() {
-            "/dev"
-        } else {
-            "/run/nvidia/driver/dev"
-        };
         for node in device.nodes.iter().chain(&found.edits.nodes) {
             assert!(
                 node.host.starts_with(dev),
@@ -159,7 +120,7 @@ fn each_hosts_driver_is_found() {
 #[test]
 fn an_older_driver_of_the_host_is_not_taken() {
     let found = found("driver-container", NODES, "");
-    assert_eq!(sources(&found, "libcuda.so"), Vec::<PathBuf>::new());
+    assert_eq!(sources(&found, "libcuda.so"), [""; 0]);
 }
 
 /// Any other place is named in config.toml, and goes before the class's.
@@ -171,8 +132,7 @@ fn libraries_are_found_in_the_configured_directories() {
          file /home/kubernetes/bin/nvidia/lib64/libcuda.so.1\n";
     let cuda = |config: &str| sources(&found_in(tree, NODES, config), "libcuda.so");
     let config = "[class.nvidia-gpu]\nlibrary_directories = ['/opt/driver/lib']";
-    let configured = PathBuf::from("/opt/driver/lib/libcuda.so.580.159.03");
-    assert_eq!(cuda(config), [configured]);
+    assert_eq!(cuda(config), ["/opt/driver/lib/libcuda.so.580.159.03"]);
     // What is there is of no version, or not of the driver's.
-    assert_eq!(cuda(""), Vec::<PathBuf>::new());
+    assert_eq!(cuda(""), [""; 0]);
 }

@@ -32,3 +32,18 @@ fn parse(name: &str, text: &str) -> Result<DeviceClass, String> {
     let name = name.to_owned().try_into().unwrap();
     DeviceClass::parse(name, Path::new(&file), text).map_err(|error| error.to_string())
 }
+
+/// The rows of a table. Cells stand between ` | `, an indented line continues its row, and
+/// `\n` begins a new line in a cell.
+fn rows<const N: usize>(table: &str) -> Vec<[String; N]> {
+    let table = table.trim().replace("\n    ", " ");
+    let rows = table.lines().filter(|row| !row.starts_with("# "));
+    let cells = rows.map(|row| {
+        let cells = row
+            .split(" | ")
+            .map(|cell| cell.trim().replace("\\n", "\n"));
+        let cells: Vec<String> = cells.collect();
+        cells.try_into().unwrap_or_else(|_| panic!("{row}"))
+    });
+    cells.collect()
+}

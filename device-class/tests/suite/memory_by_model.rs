@@ -6,17 +6,19 @@ use device_class::host::RecordedHost;
 
 use crate::shipped;
 
-/// A host with one GPU of this model.
-fn host(model: &str) -> RecordedHost {
+/// A host with GPUs of these models.
+fn host(models: &[&str]) -> RecordedHost {
     let mut host = RecordedHost::default();
     host.add_file(
         "/proc/driver/nvidia/version",
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Wed May  6 2026\n",
     );
-    host.add_file(
-        "/proc/driver/nvidia/gpus/0000:17:00.0/information",
-        format!("Model: \t{model}\nGPU UUID: \tGPU-1\nDevice Minor: \t0\n"),
-    );
+    for (number, model) in models.iter().enumerate() {
+        host.add_file(
+            format!("/proc/driver/nvidia/gpus/0000:1{number}:00.0/information"),
+            format!("Model: \t{model}\nGPU UUID: \tGPU-{number}\nDevice Minor: \t0\n"),
+        );
+    }
     host
 }
 
@@ -24,7 +26,7 @@ fn host(model: &str) -> RecordedHost {
 fn gigabytes(model: &str, config: &Config) -> Option<u16> {
     let class = shipped::class("gpu-share");
     let class = config.adapted(class, "gpu-share.toml".as_ref()).unwrap();
-    let devices = discover::devices(&class, &host(model)).devices;
+    let devices = discover::devices(&class, &host(&[model])).devices;
     devices.first().and_then(|device| device.replicas)
 }
 
@@ -62,7 +64,7 @@ fn a_gpu_that_is_divided_by_mig_has_no_shares() {
     let instance = "/proc/driver/nvidia/capabilities/gpu0/mig/gi1/access";
     let of_all_gpus = "/proc/driver/nvidia/capabilities/mig/config";
     let gpus = |path: &str| {
-        let mut host = host("NVIDIA A100-SXM4-80GB");
+        let mut host = host(&["NVIDIA A100-SXM4-80GB"]);
         host.add_file(path, "DeviceFileMinor: 30\n");
         discover::devices(&shipped::class("gpu-share"), &host)
             .devices
@@ -76,23 +78,13 @@ fn a_gpu_that_is_divided_by_mig_has_no_shares() {
 /// A model that nobody knows is not left out in silence.
 #[test]
 fn a_model_without_a_known_memory_is_reported() {
-    let mut host = RecordedHost::default();
-    host.add_file(
-        "/proc/driver/nvidia/version",
-        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Wed May  6 2026\n",
-    );
-    for (bus, model) in [("17", "NVIDIA X1"), ("ca", "NVIDIA L4")] {
-        host.add_file(
-            format!("/proc/driver/nvidia/gpus/0000:{bus}:00.0/information"),
-            format!("Model: \t{model}\nGPU UUID: \tGPU-{bus}\nDevice Minor: \t0\n"),
-        );
-    }
+    let host = host(&["NVIDIA X1", "NVIDIA L4"]);
     let found = discover::devices(&shipped::class("gpu-share"), &host);
     assert_eq!(found.devices.len(), 1);
     assert_eq!(
         found.warnings,
         [
-            "/proc/driver/nvidia/gpus/0000:17:00.0: `0 NVIDIA X1` has no match of `^[1-9][0-9]*|([0-9]+) \
+            "/proc/driver/nvidia/gpus/0000:10:00.0: `0 NVIDIA X1` has no match of `^[1-9][0-9]*|([0-9]+) \
           ?GB`; add the memory of this model to [class.gpu-share.map.model] in config.toml"
         ]
     );

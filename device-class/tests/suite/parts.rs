@@ -5,7 +5,7 @@ mod shipped;
 use device_class::discover::{self, Divisible, PossiblePart, Step};
 use device_class::host::RecordedHost;
 
-use crate::parse;
+use crate::{parse, rows};
 
 const DISKS: &str = r#"version = 1
 resource = "x.com/disk"
@@ -40,116 +40,48 @@ remove = [["/bin/rm"]]
 timeout = 5
 "#;
 
+/// What is replaced in [`DISKS`], by what, and what is said of it.
+const MISTAKES: &str = r#"
+"half" | "Half" | the profile `Half` is not of 1 to 32 of a-z 0-9 . + - _
+"half" | "" | the profile `` is not
+"fast" | "half" | disk.toml:25: the profile `half` has the name of another one
+0, 4 |  | `placements`: `` is not a number
+0, 4 | 0, 0 | `placements` names a place twice
+0, 4 | 0, 29 | a part ends at the slot 33; a device has at most 32
+0, 4 | -1 | `placements`: `` is not a number
+0, 4 | 4-0 | `placements`: `4-0` names no place
+0, 4 | 0-99 | a part ends at the slot 33
+0, 4 | 0, {plac} | uses the attribute `plac`
+slots = "4" | slots = "0" | a part takes at least one of the `slots`
+slots = "4" | slot = "4" | unknown key `slot`, did you mean `slots`?
+speed = "3" | sped = "3" | `takes` names `sped`, which is not in [counters]
+speed = "3" | speed = "-3" | `-3` is not a number
+"half" | "{placement}" | uses the attribute `placement`
+"half" | "{each}" | uses the attribute `each`
+[["/bin/rm"]] | [{ file = "/etc/x", write = "0" }] | with a `file` below /sys
+[["/bin/rm"]] | [{ file = "/sys/x", writes = "0" }] | a table with `file` and `write`
+{ speed = "{speed}" } | { Speed = "7" } | the counter `Speed` is not a name
+{ speed = "{speed}" } | { slot-1 = "7" } | or begins with `slot-`
+{ speed = "{speed}" } | { speed = "{sped}" } | uses the attribute `sped`
+"/bin/mk", "{disk}" | "mk", "{disk}" | `make` is a list of programs
+"/bin/mk", "{disk}" | "/bin/{disk}", "" | `make` is a list of programs
+[["/bin/rm"]] | [] | `remove` is a list of programs
+timeout = 5 | timeout = 0 | 0 seconds is not between 1 and 100
+{profile} | {profil} | `{profil}` uses the attribute `profil`; known attributes are
+value = "{number}", equals = "{placement}" | value = "{speed}", equals = "1"
+    | uses the attribute `speed`
+part_of = "{disk}"\n |  | no [[discover]] with `part_of` finds them
+"#;
+
 #[test]
 fn a_mistake_is_named_with_its_line() {
     let error = |text: &str| parse("disk", text).err().unwrap_or("none".to_owned());
     assert_eq!(error(DISKS), "none");
-    for (right, wrong, expected) in [
-        (
-            "\"half\"",
-            "\"Half\"",
-            "the profile `Half` is not of 1 to 32 of a-z 0-9 . + - _",
-        ),
-        ("\"half\"", "\"\"", "the profile `` is not"),
-        (
-            "\"fast\"",
-            "\"half\"",
-            "disk.toml:25: the profile `half` has the name of another one",
-        ),
-        ("0, 4", "", "`placements`: `` is not a number"),
-        ("0, 4", "0, 0", "`placements` names a place twice"),
-        (
-            "0, 4",
-            "0, 29",
-            "a part ends at the slot 33; a device has at most 32",
-        ),
-        ("0, 4", "-1", "`placements`: `` is not a number"),
-        ("0, 4", "4-0", "`placements`: `4-0` names no place"),
-        ("0, 4", "0-99", "a part ends at the slot 33"),
-        ("0, 4", "0, {plac}", "uses the attribute `plac`"),
-        (
-            "slots = \"4\"",
-            "slots = \"0\"",
-            "a part takes at least one of the `slots`",
-        ),
-        (
-            "slots = \"4\"",
-            "slot = \"4\"",
-            "unknown key `slot`, did you mean `slots`?",
-        ),
-        (
-            "speed = \"3\"",
-            "sped = \"3\"",
-            "`takes` names `sped`, which is not in [counters]",
-        ),
-        ("speed = \"3\"", "speed = \"-3\"", "`-3` is not a number"),
-        (
-            "\"half\"",
-            "\"{placement}\"",
-            "uses the attribute `placement`",
-        ),
-        ("\"half\"", "\"{each}\"", "uses the attribute `each`"),
-        (
-            "[[\"/bin/rm\"]]",
-            "[{ file = \"/etc/x\", write = \"0\" }]",
-            "with a `file` below /sys",
-        ),
-        (
-            "[[\"/bin/rm\"]]",
-            "[{ file = \"/sys/x\", writes = \"0\" }]",
-            "a table with `file` and `write`",
-        ),
-        (
-            "{ speed = \"{speed}\" }",
-            "{ Speed = \"7\" }",
-            "the counter `Speed` is not a name",
-        ),
-        (
-            "{ speed = \"{speed}\" }",
-            "{ slot-1 = \"7\" }",
-            "or begins with `slot-`",
-        ),
-        (
-            "{ speed = \"{speed}\" }",
-            "{ speed = \"{sped}\" }",
-            "uses the attribute `sped`",
-        ),
-        (
-            "\"/bin/mk\", \"{disk}\"",
-            "\"mk\", \"{disk}\"",
-            "`make` is a list of programs",
-        ),
-        (
-            "\"/bin/mk\", \"{disk}\"",
-            "\"/bin/{disk}\", \"\"",
-            "`make` is a list of programs",
-        ),
-        ("[[\"/bin/rm\"]]", "[]", "`remove` is a list of programs"),
-        (
-            "timeout = 5",
-            "timeout = 0",
-            "0 seconds is not between 1 and 100",
-        ),
-        (
-            "{profile}",
-            "{profil}",
-            "`{profil}` uses the attribute `profil`; known attributes are",
-        ),
-        (
-            "value = \"{number}\", equals = \"{placement}\"",
-            "value = \"{speed}\", equals = \"1\"",
-            "uses the attribute `speed`",
-        ),
-        (
-            "part_of = \"{disk}\"\n",
-            "",
-            "no [[discover]] with `part_of` finds them",
-        ),
-    ] {
-        let text = DISKS.replacen(right, wrong, 1);
+    for [right, wrong, expected] in rows(MISTAKES) {
+        let text = DISKS.replacen(&right, &wrong, 1);
         assert_ne!(text, DISKS, "{right}");
         let error = error(&text);
-        assert!(error.contains(expected), "{right} -> {wrong}: {error}");
+        assert!(error.contains(&expected), "{right} -> {wrong}: {error}");
         assert!(error.starts_with("disk.toml:"), "{error}");
     }
 }
@@ -178,32 +110,18 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
         panic!("{none:?}")
     };
     assert_eq!(a.whole.id.as_str(), "a");
-    let counters: Vec<_> = a
-        .counters
-        .iter()
-        .map(|(name, n)| (name.as_str(), *n))
-        .collect();
-    let slots = (0..8).map(|slot| format!("slot-{slot}"));
-    let slots: Vec<String> = slots.collect();
-    let slots = slots.iter().map(|slot| (slot.as_str(), 1));
-    assert_eq!(counters, slots.chain([("speed", 7)]).collect::<Vec<_>>());
-    let named = |one: &Divisible| -> Vec<(String, u16, Option<String>)> {
-        let parts = one.parts.iter();
-        let made = |id: &device_class::name::DeviceId| id.as_str().to_owned();
-        parts
-            .map(|part| {
-                (
-                    part.profile.clone(),
-                    part.placement(),
-                    part.made.as_ref().map(made),
-                )
-            })
-            .collect()
+    let slots = (0..8).map(|slot| (format!("slot-{slot}"), 1));
+    let counters = slots.chain([("speed".to_owned(), 7)]).collect();
+    assert_eq!(a.counters, counters);
+    let named = |one: &Divisible| -> Vec<String> {
+        let name = |part: &PossiblePart| {
+            let made = part.made.as_ref().map_or("none", |id| id.as_str());
+            format!("{} at {}: {made}", part.profile, part.placement())
+        };
+        one.parts.iter().map(name).collect()
     };
-    let half =
-        |placement, made: Option<&str>| ("half".to_owned(), placement, made.map(str::to_owned));
-    assert_eq!(named(a), [half(0, None), half(4, None)]);
-    assert_eq!(named(b)[2], ("fast".to_owned(), 7, None));
+    assert_eq!(named(a), ["half at 0: none", "half at 4: none"]);
+    assert_eq!(named(b)[2], "fast at 7: none");
     let part = &a.parts[1];
     let run = |command: &[&str]| Step::Run(command.iter().map(|one| (*one).to_owned()).collect());
     let make = [run(&["/bin/mk", "a", "5"]), run(&["/bin/settle"])];
@@ -213,7 +131,7 @@ fn a_device_and_its_parts_are_the_same_whichever_are_made() {
     assert_eq!(takes, ["slot-4", "slot-5", "slot-6", "slot-7", "speed"]);
     let (divided, warnings) = divisible(&[SPEED, ("/sys/disks/a/p5/x", "")]);
     assert_eq!(warnings, [""; 0]);
-    assert_eq!(named(&divided[0]), [half(0, None), half(4, Some("ap5"))]);
+    assert_eq!(named(&divided[0]), ["half at 0: none", "half at 4: ap5"]);
     assert_eq!(divided[0].counters, a.counters);
 }
 
@@ -299,15 +217,11 @@ fn parts_may_be_those_that_facts_name() {
     // A tool that says nonsense, or nothing.
     for (right, wrong, expected) in [
         (
-            "places\t0,1,2",
-            "places\t0,x",
+            "0,1,2",
+            "0,x",
             "a: is not divided: `placements`: `x` is not a number",
         ),
-        (
-            "places\t0,1,2",
-            "places\t0,40",
-            "a part ends at the slot 41",
-        ),
+        ("0,1,2", "0,40", "a part ends at the slot 41"),
         (
             "small_1.x",
             "Small",

@@ -1,6 +1,6 @@
 //! Class files with a mistake: the message has the line, the key and what is wrong.
 
-use crate::parse;
+use crate::{parse, rows};
 
 const GOOD: &str = r#"version = 1
 resource = "example.com/chip"
@@ -24,114 +24,53 @@ fn error(text: &str) -> String {
     parse("chip", text).err().unwrap_or("none".to_owned())
 }
 
+/// What is replaced in [`GOOD`], by what, and how the message begins.
+const MISTAKES: &str = r#"
+[[discover]] | [discover] | chip.toml:5: [discover]: invalid type: map, expected a sequence
+[device] | [[device]] | chip.toml:7: [[device]]: invalid type: sequence, expected struct DeviceSpec
+replicas = 4 | replicas = "4" | chip.toml:12: replicas: invalid type: string "4", expected i64
+mode = "0660" | mode = 0660 | chip.toml:10: mode: unexpected leading zero
+mode = "0660" | mode = 0o660 | chip.toml:10: mode: invalid type: integer `432`, expected a string
+example.com/chip | chip
+    | chip.toml:2: resource `chip` is not of the form domain/name; write it as vendor.example/chip
+example.com/chip | kubernetes.io/chip
+    | chip.toml:2: resource `kubernetes.io/chip` has a domain that Kubernetes reserves; use your own
+example.com/chip | example.com/my chip
+    | chip.toml:2: name of the resource `my chip` may not have the character ' '; allowed
+    are a-z A-Z 0-9 - _ .; write it as vendor.example/chip
+example.com/chip | -x.com/chip
+    | chip.toml:2: each part of resource `-x.com/chip` has to begin and end with a letter or a digit
+replicas = 4 | replicas = 4\ncount_resource = "kubernetes.io/chips"
+    | chip.toml:13: resource `kubernetes.io/chips` has a domain that Kubernetes reserves
+replicas = 4 | replicas = 4\ncount_resource = "example.com/{index}"
+    | chip.toml:13: name of the resource `{index}` may not have the character '{'
+replicas = 4 | replicas = 4\ncount_resource = "example.com/chip"
+    | chip.toml:2: count_resource `example.com/chip` is the name of the devices' resource
+env = "CHIPS" | env = "PATH"
+    | chip.toml:4: `PATH` is a variable that containers have for another purpose;
+    choose a name such as MYCHIP_VISIBLE_DEVICES
+env = "CHIPS" | env = "LD_PRELOAD" | chip.toml:4: `LD_PRELOAD` is a variable that containers have
+id = "chip-{index}" | id = "chip-{index}"\nnuma = "1"
+    | chip.toml:9: numa `1` is not the path of a device's directory in /sys
+# The same text is right for a device, in line 10.
+nodes = ["/dev/chipctl"] | nodes = ["/dev/chip{index}"]
+    | chip.toml:16: `/dev/chip{index}` uses the attribute `index`; [[edits]] are given once
+    per container and use the host's attributes only (none), so put what
+    belongs to one device into [device]
+nodes = ["/dev/chipctl"] | libraries = ["lib{index}.so.1"]
+    | chip.toml:16: `lib{index}.so.1` uses the attribute `index`; [[edits]] are given
+id = "chip-{index}" | id = "chip-{serial}"
+    | chip.toml:8: `chip-{serial}` uses the attribute `serial`; known attributes are index
+"#;
+
 #[test]
 fn the_message_has_the_line_and_the_key() {
     assert_eq!(error(GOOD), "none");
-    for (right, wrong, expected) in [
-        (
-            "[[discover]]",
-            "[discover]",
-            "chip.toml:5: [discover]: invalid type: map, expected a sequence",
-        ),
-        (
-            "[device]",
-            "[[device]]",
-            "chip.toml:7: [[device]]: invalid type: sequence, expected struct DeviceSpec",
-        ),
-        (
-            "replicas = 4",
-            "replicas = \"4\"",
-            "chip.toml:12: replicas: invalid type: string \"4\", expected i64",
-        ),
-        (
-            "mode = \"0660\"",
-            "mode = 0660",
-            "chip.toml:10: mode: unexpected leading zero",
-        ),
-        (
-            "mode = \"0660\"",
-            "mode = 0o660",
-            "chip.toml:10: mode: invalid type: integer `432`, expected a string",
-        ),
-        (
-            "example.com/chip",
-            "chip",
-            "chip.toml:2: resource `chip` is not of the form domain/name; write \
-             it as vendor.example/chip",
-        ),
-        (
-            "example.com/chip",
-            "kubernetes.io/chip",
-            "chip.toml:2: resource `kubernetes.io/chip` has a domain that Kubernetes reserves; use \
-             your own",
-        ),
-        (
-            "example.com/chip",
-            "example.com/my chip",
-            "chip.toml:2: name of the resource `my chip` may not \
-             have the character ' '; allowed are a-z A-Z 0-9 - _ .; write it as \
-             vendor.example/chip",
-        ),
-        (
-            "example.com/chip",
-            "-x.com/chip",
-            "chip.toml:2: each part of resource `-x.com/chip` has to begin and end with a \
-             letter or a digit",
-        ),
-        (
-            "replicas = 4",
-            "replicas = 4\ncount_resource = \"kubernetes.io/chips\"",
-            "chip.toml:13: resource `kubernetes.io/chips` has a domain that Kubernetes reserves",
-        ),
-        (
-            "replicas = 4",
-            "replicas = 4\ncount_resource = \"example.com/{index}\"",
-            "chip.toml:13: name of the resource `{index}` may not have the character '{'",
-        ),
-        (
-            "replicas = 4",
-            "replicas = 4\ncount_resource = \"example.com/chip\"",
-            "chip.toml:2: count_resource `example.com/chip` is the name of the devices' resource",
-        ),
-        (
-            "env = \"CHIPS\"",
-            "env = \"PATH\"",
-            "chip.toml:4: `PATH` is a variable that containers have for another purpose; choose a \
-             name such as MYCHIP_VISIBLE_DEVICES",
-        ),
-        (
-            "env = \"CHIPS\"",
-            "env = \"LD_PRELOAD\"",
-            "chip.toml:4: `LD_PRELOAD` is a variable that containers have",
-        ),
-        (
-            "id = \"chip-{index}\"",
-            "id = \"chip-{index}\"\nnuma = \"1\"",
-            "chip.toml:9: numa `1` is not the path of a device's directory in /sys",
-        ),
-        // The same text is right for a device, in line 10.
-        (
-            "nodes = [\"/dev/chipctl\"]",
-            "nodes = [\"/dev/chip{index}\"]",
-            "chip.toml:16: `/dev/chip{index}` uses the attribute `index`; [[edits]] are given \
-             once per container and use the host's attributes only (none), so put what belongs \
-             to one device into [device]",
-        ),
-        (
-            "nodes = [\"/dev/chipctl\"]",
-            "libraries = [\"lib{index}.so.1\"]",
-            "chip.toml:16: `lib{index}.so.1` uses the attribute `index`; [[edits]] are given",
-        ),
-        (
-            "id = \"chip-{index}\"",
-            "id = \"chip-{serial}\"",
-            "chip.toml:8: `chip-{serial}` uses the attribute `serial`; known attributes are index",
-        ),
-    ] {
-        assert_eq!(GOOD.matches(right).count(), 1, "{right}");
-        let found = error(&GOOD.replace(right, wrong));
+    for [right, wrong, expected] in rows(MISTAKES) {
+        assert_eq!(GOOD.matches(&right).count(), 1, "{right}");
+        let found = error(&GOOD.replace(&right, &wrong));
         assert!(
-            found.starts_with(expected),
+            found.starts_with(&expected),
             "{wrong}\n  {found}\n  {expected}"
         );
     }
