@@ -155,62 +155,22 @@ mod tests {
     use crate::host::RecordedHost;
     use crate::name::ClassName;
 
-    /// One scan: seconds since the first, the contents of two files, and whether the
-    /// device is healthy.
-    type Look = (u64, &'static str, &'static str, bool);
-
-    /// Scans a chip with these checks again and again.
-    fn assert_judged(checks: &str, files: [&str; 2], looks: &[Look]) {
+    /// A chip with these health checks.
+    fn chip(checks: &str) -> DeviceClass {
         let text = format!(
             "version = 1\nresource = 'example.com/chip'\nrequest = {{ env = 'CHIPS' }}\n\
              discover = [{{ path = '/sys/chip{{index:number}}' }}]\n\
-             [device]\nid = 'chip-{{index}}'\nhealth = {checks}\n"
+             [device]\nid = 'chip-{{index}}'\nhealth = [{checks}]\n"
         );
         let name = ClassName::try_from("chip".to_owned()).unwrap();
-        let class = DeviceClass::parse(name, Path::new("chip.toml"), &text).unwrap();
-        let start = Instant::now();
-        let mut memory = HealthHistory::default();
-        for (seconds, first, second, healthy) in looks {
-            let mut host = RecordedHost::default();
-            for (file, says) in files.iter().zip([first, second]) {
-                host.add_file(format!("/sys/chip0/{file}"), *says);
-            }
-            let mut found = look(&class, &host).devices;
-            memory.judge(&mut found, start + Duration::from_secs(*seconds));
-            let health = &found[0].health;
-            assert_eq!(health.is_healthy(), *healthy, "at {seconds}: {health}");
-        }
-    }
-
-    #[test]
-    fn a_device_recovers_and_a_heart_beats() {
-        let checks = r#"[
-            { file = "heat", below = 100, recovers_below = 80 },
-            { file = "beat", changes_within = 30 },
-        ]"#;
-        let looks: &[Look] = &[
-            (0, "99", "1", true),
-            (10, "100", "2", false),
-            (20, "90", "3", false),
-            (30, "79", "4", true),
-            (40, "90", "5", true),
-            (70, "90", "5", true),
-            (71, "90", "5", false),
-            (72, "90", "6", true),
-            (73, "90", "", false),
-            (74, "90", "6", true),
-        ];
-        assert_judged(checks, ["heat", "beat"], looks);
+        DeviceClass::parse(name, Path::new("chip.toml"), &text).unwrap()
     }
 
     #[test]
     fn a_fault_in_the_kernels_log_lasts_until_the_device_is_repaired_or_replaced() {
-        let text = "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
-             discover = [{ path = '/sys/chip{index:number}' }]\n\
-             [device]\nid = 'chip-{index}'\n\
-             health = [{ kernel_log = 'drv: chip {index}: Err ', codes = [48, 79], advice = 'reset it' }]\n";
-        let name = ClassName::try_from("chip".to_owned()).unwrap();
-        let class = DeviceClass::parse(name, Path::new("chip.toml"), text).unwrap();
+        let class = chip(
+            "{ kernel_log = 'drv: chip {index}: Err ', codes = [48, 79], advice = 'reset it' }",
+        );
         let mut memory = HealthHistory::default();
         let mut healthy = |chips: &[&str], lines: &[&str]| -> Vec<bool> {
             let mut host = RecordedHost::default();
@@ -257,11 +217,12 @@ mod tests {
 
     #[test]
     fn a_device_that_flickers_stays_what_it_was() {
-        let checks = r#"[
-            { file = "link", equals = "up", steady_for = 10 },
-            { file = "power", equals = "on" },
-        ]"#;
-        let looks: &[Look] = &[
+        let checks = "{ file = 'link', equals = 'up', steady_for = 10 }, \
+                      { file = 'power', equals = 'on' }";
+        let (class, start) = (chip(checks), Instant::now());
+        let mut memory = HealthHistory::default();
+        // Seconds since the first scan, what two files say, and whether the device is healthy.
+        for (seconds, link, power, healthy) in [
             // What is seen first counts at once.
             (0, "down", "on", false),
             (1, "up", "on", false),
@@ -280,7 +241,14 @@ mod tests {
             (46, "down", "off", false),
             (47, "down", "on", true),
             (56, "down", "on", false),
-        ];
-        assert_judged(checks, ["link", "power"], looks);
+        ] {
+            let mut host = RecordedHost::default();
+            host.add_file("/sys/chip0/link", link);
+            host.add_file("/sys/chip0/power", power);
+            let mut found = look(&class, &host).devices;
+            memory.judge(&mut found, start + Duration::from_secs(seconds));
+            let health = &found[0].health;
+            assert_eq!(health.is_healthy(), healthy, "at {seconds}: {health}");
+        }
     }
 }

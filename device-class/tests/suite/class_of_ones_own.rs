@@ -4,7 +4,7 @@
 use device_class::discover::{self, Health, Inventory};
 use device_class::host::RecordedHost;
 
-use crate::parse;
+use crate::{parse, rows};
 
 fn found(keys: &str, host: &str) -> Inventory {
     let text = format!(
@@ -52,27 +52,18 @@ fn paths_are_counted() {
     );
 }
 
+/// Conditions, and why a card does not fit.
+const CONDITIONS: &str = "
+value = '{vendor}', equals = '0x1BAD' | {vendor} is `0x1bad`, not `0x1BAD`
+value = '{vendor}', one_of = ['0x1', '0x2'] | {vendor} is `0x1bad`, not `0x1` or `0x2`
+value = '{vendor}', none_of = ['0x1bad'] | {vendor} is `0x1bad`
+exists = '/dev/no{index}' | nothing matches /dev/no{index}
+absent = '/dev/card*' | something matches /dev/card*
+";
+
 #[test]
 fn what_require_refuses_is_named_with_its_value() {
-    for (condition, reason) in [
-        (
-            "value = '{vendor}', equals = '0x1BAD'",
-            "{vendor} is `0x1bad`, not `0x1BAD`",
-        ),
-        (
-            "value = '{vendor}', one_of = ['0x1', '0x2']",
-            "{vendor} is `0x1bad`, not `0x1` or `0x2`",
-        ),
-        (
-            "value = '{vendor}', none_of = ['0x1bad']",
-            "{vendor} is `0x1bad`",
-        ),
-        (
-            "exists = '/dev/no{index}'",
-            "nothing matches /dev/no{index}",
-        ),
-        ("absent = '/dev/card*'", "something matches /dev/card*"),
-    ] {
+    for [condition, reason] in rows(CONDITIONS) {
         let class = format!(
             "[[discover]]\npath = '/sys/card{{index:number}}'\n\
              attributes = [{{ name = 'vendor', file = 'vendor' }}]\n\

@@ -13,13 +13,9 @@ use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
 use crate::rows;
-use crate::shipped::{class, root};
+use crate::shipped::{class, read};
 
 const GPU: &str = "GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10";
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join(path)).unwrap()
-}
 
 /// The program of a class with these arguments.
 fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
@@ -32,13 +28,13 @@ fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
 }
 
 fn printed(class: &DeviceClass, arguments: &str, file: &str) -> Facts {
-    let output = read(&format!("testdata/nvidia-gpu/nvidia-smi/{file}"));
+    let output = read(&format!("nvidia-gpu/nvidia-smi/{file}"));
     Facts::of(program(class, arguments).facts(&output, &Attributes::new()))
 }
 
 /// The facts of another class in a recorded output: keys and values.
 fn told(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
-    program(class, arguments).facts(&read(&format!("testdata/{file}")), &Attributes::new())
+    program(class, arguments).facts(&read(file), &Attributes::new())
 }
 
 #[test]
@@ -145,8 +141,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
             &format!("ascend-npu/npu-smi/{file}"),
         ));
         assert!(
-            !facts.is_empty()
-                && !parts.cannot_tell(&read(&format!("testdata/ascend-npu/npu-smi/{file}")))
+            !facts.is_empty() && !parts.cannot_tell(&read(&format!("ascend-npu/npu-smi/{file}")))
         );
         assert_eq!(facts.first("117 template"), template, "{file}");
     }
@@ -158,7 +153,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
 /// for the first part, still counts.
 #[test]
 fn parts_of_an_npu_are_named_by_their_template() {
-    let host = read("testdata/ascend-npu/910b/host.txt")
+    let host = read("ascend-npu/910b/host.txt")
         + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/ascend-npu\n\
            | boathook uptime\t4900\n| 116 template\tvir05_1c_8g\n\
            | 117 template\tvir10_3c_16g_nm\n| card 0 model\t910B4\n";
@@ -176,7 +171,7 @@ fn serial_numbers_of_hl_smi_are_read() {
     let facts = Facts::of(output.clone());
     assert_eq!(facts.first("version"), Some("1.17.0-28a11ca"));
     assert_eq!(facts.first("0000:19:00.0 module"), Some("2"));
-    let mut host = read("testdata/gaudi/host.txt")
+    let mut host = read("gaudi/host.txt")
         + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/gaudi\n\
            | boathook uptime\t4900\n";
     for (key, value) in output {
@@ -205,7 +200,7 @@ fn serial_numbers_of_hl_smi_are_read() {
 /// is to be said.
 #[test]
 fn facts_that_nobody_has_asked_for_are_missed() {
-    let host = read("testdata/nvidia-gpu/mig-facts/host.txt");
+    let host = read("nvidia-gpu/mig-facts/host.txt");
     let absent = host.replace("facts/nvidia-gpu", "facts/other");
     let noted = |host: &str, config: &str| {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
@@ -256,7 +251,7 @@ fn devices(host: &str, config: &str) -> (Vec<String>, Vec<String>) {
 
 #[test]
 fn old_facts_and_those_that_are_turned_off_are_not_used() {
-    let host = read("testdata/nvidia-gpu/mig-facts/host.txt");
+    let host = read("nvidia-gpu/mig-facts/host.txt");
     let with = "nvidia.com/mig-1g.18gb.me MIG-5d0bd4f8-74b1-5a33-9b0d-3e6a8f1c2d40";
     let without = format!("nvidia.com/mig MIG-{GPU}-11-0");
     let off = "[class.nvidia-gpu]\nfacts = false\n";
@@ -285,7 +280,7 @@ fn old_facts_and_those_that_are_turned_off_are_not_used() {
 /// NVML's count of GPUs leaves out those that the driver excludes.
 #[test]
 fn an_excluded_gpu_is_none_and_shifts_no_index() {
-    let host = read("testdata/nvidia-gpu/mig-facts/host.txt");
+    let host = read("nvidia-gpu/mig-facts/host.txt");
     let class = class("nvidia-gpu");
     let found = discover::devices(&class, &RecordedHost::parse(&host).unwrap());
     let last = found.devices.last().unwrap();

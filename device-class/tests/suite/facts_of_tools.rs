@@ -17,7 +17,7 @@ use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
 use crate::rows;
-use crate::shipped::{class, root};
+use crate::shipped::{class, read};
 
 /// The program of a class with this command.
 fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c FactsProgram {
@@ -28,14 +28,10 @@ fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c FactsProgram {
     class.spec.facts.iter().find(is_it).unwrap()
 }
 
-fn output(file: &str) -> String {
-    std::fs::read_to_string(root().join("testdata").join(file)).unwrap()
-}
-
 /// What a class reads of an output: keys and values.
 fn told(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, String)> {
     let program = program(class, command);
-    let output = output(file);
+    let output = read(file);
     assert!(!program.cannot_tell(&output), "{command}: {file}");
     program.facts(&output, &Attributes::new())
 }
@@ -65,7 +61,7 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
         assert_eq!(found.collect::<Vec<_>>().join(", "), wanted, "{file}");
     }
     // Of two chips with one address it tells no node.
-    let old = output("kunlunxin-xpu/xpu-smi/m-4.33.txt");
+    let old = read("kunlunxin-xpu/xpu-smi/m-4.33.txt");
     assert!(program(&class, &m).cannot_tell(&old));
     for nothing in [
         "xpu-smi: invalid option -- 'q'\n",
@@ -118,7 +114,7 @@ fn uuids_of_mx_smi_are_ids() {
     let uuid = "GPU-e702f06b-bbd6-bc06-5196-90a5554a24ba";
     assert_eq!(found[0], ("0000:08:00.0 uuid".to_owned(), uuid.to_owned()));
     assert_eq!(found.len(), 2, "{found:?}");
-    let mut host = output("metax-gpu/host.txt").replace("0000:0f:00.0", "0000:08:00.0")
+    let mut host = read("metax-gpu/host.txt").replace("0000:0f:00.0", "0000:08:00.0")
         + "file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/metax-gpu\n\
            | boathook uptime\t4900\n";
     for (key, value) in found {

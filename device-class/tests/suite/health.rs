@@ -15,7 +15,7 @@ use crate::{rows, shipped};
 const CASES: &str = "
 tenstorrent | 0 | /sys/class/tenstorrent/tenstorrent!0
 0 | tt_heartbeat | 100 | healthy
-50 | tt_heartbeat | 100 | healthy
+60 | tt_heartbeat | 100 | healthy
 61 | tt_heartbeat | 100 | has been 100 for 61 seconds; it should advance
 70 | tt_heartbeat | 101 | healthy
 # The chip was reset, and counts from 0 again.
@@ -31,6 +31,7 @@ coral-edgetpu/pcie | 0 | /sys/class/apex/apex_0
 # Cooler, but not cool.
 30 | temp | 96000 | not yet below 95000
 40 | temp | 94999 | healthy
+45 | temp | 96000 | healthy
 50 | status | DEAD | status is `DEAD`
 60 | status | ALIVE | healthy
 

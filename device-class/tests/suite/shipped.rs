@@ -20,9 +20,13 @@ pub(crate) fn class(name: &str) -> DeviceClass {
     source(name).parse().unwrap()
 }
 
+pub(crate) fn read(testdata: &str) -> String {
+    std::fs::read_to_string(root().join("testdata").join(testdata)).unwrap()
+}
+
 /// The text of a recording.
 pub(crate) fn recorded(host: &str) -> String {
-    std::fs::read_to_string(root().join(format!("testdata/{host}/host.txt"))).unwrap()
+    read(&format!("{host}/host.txt"))
 }
 
 pub(crate) fn host(recorded_host: &str) -> RecordedHost {

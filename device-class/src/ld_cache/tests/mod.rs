@@ -91,13 +91,6 @@ fn host_cache() -> Option<LdCache> {
 }
 
 #[test]
-fn a_cache_survives_its_file() {
-    for cache in [LdCache::default(), rich_cache()] {
-        assert_eq!(LdCache::parse(&cache.to_bytes().unwrap()), Ok(cache));
-    }
-}
-
-#[test]
 fn the_hosts_cache_survives_and_is_sorted_as_we_sort() {
     let Some(cache) = host_cache() else { return };
     assert_eq!(

@@ -7,11 +7,7 @@ use device_class::facts::Facts;
 use device_class::host::RecordedHost;
 use device_class::template::Attributes;
 
-use crate::shipped::{class, root};
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(root().join("testdata").join(path)).unwrap()
-}
+use crate::shipped::{class, read};
 
 /// A recorded host, with the facts of these outputs for a path of these attributes.
 fn divisible(
