@@ -10,7 +10,10 @@ use super::*;
 /// A class with a resource by template, names of three sorts and capabilities.
 const CLASS: &str = r#"version = 1
 resource = "vendor.com/{sort}"
-request = { env = "VISIBLE", capabilities_env = "CAPS", default_capabilities = ["base"] }
+[request]
+env = "VISIBLE"
+capabilities_env = "CAPS"
+default_capabilities = ["base"]
 [[discover]]
 count = 4
 attributes = [
@@ -77,6 +80,8 @@ fn asked(class: &DeviceClass, devices: &[Device], value: &str) -> String {
 fn a_request_means_what_it_means_in_the_vendors_stack() {
     let class = class(CLASS);
     let devices = devices(&class);
+    let no_fourth = "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3; \
+                     `boathook list npu` shows their names";
     for (value, wanted) in [
         ("", "nothing"),
         (" , ,", "nothing"),
@@ -113,49 +118,28 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
             "vendor.org/npu=0",
             "`vendor.org/npu=0` is of the kind vendor.org/npu, which is not a resource of the class",
         ),
-        (
-            "vendor.com/npu=",
-            "`` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
-        (
-            "4",
-            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3; `boathook list npu` shows their names",
-        ),
-        (
-            "2-4294967295",
-            "class npu has no device `4` on this host; there are 4, from NPU-AbC0 to NPU-AbC3; `boathook list npu` shows their names",
-        ),
+        ("4", no_fourth),
+        ("2-4294967295", no_fourth),
         ("3-0", "`3-0` ends before it begins; write 0-3"),
-        (
-            "0-",
-            "`0-` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
-        (
-            "0-1-2",
-            "`0-1-2` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
-        (
-            "0-99999999999",
-            "`0-99999999999` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
-        (
-            "a b",
-            "`a b` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
-        (
-            "a\0b",
-            "`a\\0b` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
-        (
-            "a\nb\x1b[2J",
-            "`a\\nb\\u{1b}[2J` is neither a device nor a range such as 0-3; separate several with commas",
-        ),
         (
             &"npu-1,".repeat(20_000),
             "120000 bytes is too long; a request may have at most 65536",
         ),
     ] {
         assert_eq!(asked(&class, &devices, value), wanted, "{value:.40}");
+    }
+    for (value, named) in [
+        ("vendor.com/npu=", ""),
+        ("0-", "0-"),
+        ("0-1-2", "0-1-2"),
+        ("0-99999999999", "0-99999999999"),
+        ("a b", "a b"),
+        ("a\0b", "a\\0b"),
+        ("a\nb\x1b[2J", "a\\nb\\u{1b}[2J"),
+    ] {
+        let wanted = "is neither a device nor a range such as 0-3; separate several with commas";
+        let wanted = format!("`{named}` {wanted}");
+        assert_eq!(asked(&class, &devices, value), wanted, "{value:?}");
     }
 }
 
@@ -232,32 +216,12 @@ fn requirements_are_switched_off_by_true_alone() {
         "[request.requirements]\nenv_prefix = 'REQUIRE_'\ndisable_env = 'DISABLE'\n\
          values = {}\n[[discover]]",
     );
-    // The inline table of CLASS cannot be extended.
-    let text = text.replace(
-        "request = { env = \"VISIBLE\", capabilities_env = \"CAPS\", default_capabilities = [\"base\"] }",
-        "[request]\nenv = 'VISIBLE'\ncapabilities_env = 'CAPS'\ndefault_capabilities = ['base']",
-    );
     let class = class(&text);
-    for (switch, is_off) in [
-        ("1", true),
-        ("t", true),
-        ("T", true),
-        ("true", true),
-        ("TRUE", true),
-        ("True", true),
-        ("0", false),
-        ("f", false),
-        ("F", false),
-        ("false", false),
-        ("FALSE", false),
-        ("False", false),
-        ("", false),
-        ("no", false),
-        ("yes", false),
-        ("tRUE", false),
-        (" true", false),
-        ("2", false),
-    ] {
+    let off = ["1", "t", "T", "true", "TRUE", "True"];
+    let on = ["0", "f", "F", "false", "FALSE", "False"];
+    let neither = ["", "no", "yes", "tRUE", " true", "2"];
+    for switch in [off, on, neither].concat() {
+        let is_off = off.contains(&switch);
         let env = [("VISIBLE", "0"), ("REQUIRE_X", "x>=1"), ("DISABLE", switch)];
         let request = request(&class, &env).unwrap().unwrap();
         assert_eq!(request.requirements.is_empty(), is_off, "{switch:?}");

@@ -55,6 +55,13 @@ fn names(generated: &Generated) -> Vec<String> {
     names.collect()
 }
 
+/// What is left out, and whether that is an error.
+fn omitted(generated: &Generated) -> Vec<(bool, String)> {
+    let omissions = generated.omissions.iter();
+    let omitted = omissions.map(|one| (one.is_error(), one.to_string()));
+    omitted.collect()
+}
+
 /// What the hook is told of each device.
 fn grants(generated: &Generated) -> BTreeMap<String, String> {
     let specifications = generated.specifications.iter();
@@ -69,41 +76,31 @@ fn grants(generated: &Generated) -> BTreeMap<String, String> {
     grants.collect()
 }
 
+/// Also if it is named alone: otherwise a file would have the names of whichever class was
+/// named last.
 #[test]
 fn of_two_classes_with_one_resource_the_second_is_refused() {
     let host = "char /dev/a0 10:1\nchar /dev/b0 10:2\n";
-    let both = vec![class("a", "x.com/npu"), class("b", "x.com/npu")];
-    let both = generated(both, host);
-    assert_eq!(
-        names(&both),
-        ["x.com/npu=a-0", "x.com/npu=0", "x.com/npu=all"]
-    );
-    let [omission] = &*both.omissions else {
-        panic!("{:?}", both.omissions);
+    let of_first = ["x.com/npu=a-0", "x.com/npu=0", "x.com/npu=all"];
+    let refused = [(true, "b-0 is left out".to_owned())];
+    let only = |only: &[&str], host: &str| {
+        let only = only
+            .iter()
+            .map(|class| (*class).to_owned().try_into().unwrap());
+        let both = vec![class("a", "x.com/npu"), class("b", "x.com/npu")];
+        generated_only(&only.collect::<Vec<_>>(), both, host)
     };
-    assert!(omission.is_error());
-    assert_eq!(omission.to_string(), "b-0 is left out");
-    let apart = vec![class("a", "x.com/npu"), class("b", "x.com/b")];
-    assert_eq!(names(&generated(apart, host)).len(), 6);
-}
-
-/// Otherwise a file would have the names of whichever class was named last.
-#[test]
-fn of_two_classes_with_one_resource_the_second_is_refused_if_named_alone() {
-    let host = "char /dev/a0 10:1\nchar /dev/b0 10:2\n";
-    let only = |class: &str| [ClassName::try_from(class.to_owned()).unwrap()];
-    let both = || vec![class("a", "x.com/npu"), class("b", "x.com/npu")];
-    let first = generated_only(&only("a"), both(), host);
-    assert_eq!(
-        names(&first),
-        ["x.com/npu=a-0", "x.com/npu=0", "x.com/npu=all"]
-    );
-    let second = generated_only(&only("b"), both(), host);
-    assert_eq!(names(&second), [] as [&str; 0]);
+    let both = only(&[], host);
+    assert_eq!(names(&both), of_first);
+    assert_eq!(omitted(&both), refused);
+    assert_eq!(names(&only(&["a"], host)), of_first);
+    let second = only(&["b"], host);
+    assert_eq!(names(&second), [""; 0]);
     assert!(second.omissions.iter().any(Omission::is_error));
     // Without devices of the first class there is nothing to mix up.
-    let alone = generated_only(&only("b"), both(), "char /dev/b0 10:2\n");
-    assert_eq!(names(&alone).len(), 3);
+    assert_eq!(names(&only(&["b"], "char /dev/b0 10:2\n")).len(), 3);
+    let apart = vec![class("a", "x.com/npu"), class("b", "x.com/b")];
+    assert_eq!(names(&generated(apart, host)).len(), 6);
 }
 
 /// A container that has it must be able to start again.
@@ -117,12 +114,11 @@ fn an_unhealthy_device_has_its_name_and_is_not_among_all() {
     let wanted = ["hot-0", "0", "hot-1", "1", "all"].map(|name| format!("x.com/npu={name}"));
     assert_eq!(names(&generated), wanted);
     assert_eq!(grants(&generated)["x.com/npu=all"], "hot=hot-1");
-    let [omission] = &*generated.omissions else {
+    let [(false, omission)] = &omitted(&generated)[..] else {
         panic!("{:?}", generated.omissions);
     };
     let wanted = "x.com/npu=all is without hot-0: unhealthy: ";
-    assert!(omission.to_string().starts_with(wanted), "{omission}");
-    assert!(!omission.is_error());
+    assert!(omission.starts_with(wanted), "{omission}");
 }
 
 /// The hook would refuse it, and the engine could not read its node.
@@ -135,11 +131,7 @@ fn a_device_whose_node_is_missing_is_left_out_alone() {
     let generated = generated(vec![parsed("a", text)], host);
     let wanted = ["a-1", "1", "all"].map(|name| format!("x.com/npu={name}"));
     assert_eq!(names(&generated), wanted);
-    let [omission] = &*generated.omissions else {
-        panic!("{:?}", generated.omissions);
-    };
-    assert_eq!(omission.to_string(), "a-0 is left out");
-    assert!(!omission.is_error());
+    assert_eq!(omitted(&generated), [(false, "a-0 is left out".to_owned())]);
 }
 
 /// Otherwise `--device x.com/half=all` would give the whole devices as well.
@@ -161,17 +153,11 @@ fn all_of_a_kind_are_not_those_of_the_classs_other_kinds() {
 fn a_host_without_devices_and_a_class_that_cannot_be_used_are_omissions() {
     let broken = Err(FileError::whole("c.toml".as_ref(), "broken"));
     let nothing = generated(vec![class("a", "x.com/npu"), broken], "");
-    assert_eq!(names(&nothing), [] as [&str; 0]);
-    let omissions = nothing.omissions.iter();
-    let omissions: Vec<_> = omissions
-        .map(|one| (one.is_error(), one.to_string()))
-        .collect();
-    let nothing = "no class has a usable device on this host; see `boathook list`";
+    assert_eq!(names(&nothing), [""; 0]);
+    let found = "no class has a usable device on this host; see `boathook list`";
+    let wanted = [(true, "class left out"), (false, found)];
     assert_eq!(
-        omissions,
-        [
-            (true, "class left out".to_owned()),
-            (false, nothing.to_owned())
-        ]
+        omitted(&nothing),
+        wanted.map(|(is_error, text)| (is_error, text.to_owned()))
     );
 }

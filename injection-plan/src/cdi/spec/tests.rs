@@ -50,6 +50,13 @@ fn plan() -> InjectionPlan {
             libraries_32bit: Vec::new(),
         },
     ];
+    InjectionPlan {
+        env: [("CHIP".to_owned(), "0".to_owned())].into(),
+        ..plan_of(actions)
+    }
+}
+
+fn plan_of<const N: usize>(actions: [Action; N]) -> InjectionPlan {
     let step = |action| InjectionStep {
         action,
         why: "chip".into(),
@@ -57,7 +64,6 @@ fn plan() -> InjectionPlan {
     };
     InjectionPlan {
         steps: actions.map(step).to_vec(),
-        env: [("CHIP".to_owned(), "0".to_owned())].into(),
         ..InjectionPlan::default()
     }
 }
@@ -66,23 +72,25 @@ fn json(edits: &ContainerEdits) -> serde_json::Value {
     serde_json::to_value(edits).unwrap()
 }
 
-/// In a user namespace a runtime would mount the host's `/dev/chip` in place of
-/// `/dev/chip0`.
-#[test]
-fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_device() {
+fn thin(plan: &InjectionPlan) -> serde_json::Value {
     let hook = ThinHook {
         program: Path::new("/opt/bin/boathook"),
         timeout: 30,
     };
+    json(&ContainerEdits::thin(plan, Path::new("/"), hook, "chip=0"))
+}
+
+/// In a user namespace a runtime would mount the host's `/dev/chip` in place of
+/// `/dev/chip0`.
+#[test]
+fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_device() {
     let mut plan = plan();
-    let elsewhere = json(&ContainerEdits::thin(&plan, Path::new("/"), hook, "chip=0"));
-    assert_eq!(elsewhere.get("deviceNodes"), None);
+    assert_eq!(thin(&plan).get("deviceNodes"), None);
     for step in &mut plan.steps {
         if let Action::Node { mount, .. } = &mut step.action {
             mount.path.clone_from(&mount.source);
         }
     }
-    let edits = ContainerEdits::thin(&plan, Path::new("/"), hook, "chip=0");
     let wanted = serde_json::json!({
         "env": ["CHIP=0"],
         "deviceNodes": [{
@@ -98,7 +106,7 @@ fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_d
             "timeout": 30,
         }],
     });
-    assert_eq!(json(&edits), wanted);
+    assert_eq!(thin(&plan), wanted);
 }
 
 #[test]
@@ -159,15 +167,7 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
             advice: None,
         },
     };
-    let why = "chip".into();
-    let plan = InjectionPlan {
-        steps: vec![InjectionStep {
-            action,
-            why,
-            users: Vec::new(),
-        }],
-        ..InjectionPlan::default()
-    };
+    let plan = plan_of([action]);
     let (plain, lacking) = ContainerEdits::plain(&plan, Path::new("/"));
     let node = serde_json::json!({
         "path": "/dev/late", "type": "c", "major": 511, "minor": 0,
@@ -175,12 +175,7 @@ fn a_node_that_the_host_lacks_has_its_number_in_the_plain_form_alone() {
     });
     assert_eq!(json(&plain)["deviceNodes"], serde_json::json!([node]));
     assert!(lacking.is_empty());
-    let hook = ThinHook {
-        program: Path::new("/opt/bin/boathook"),
-        timeout: 30,
-    };
-    let thin = json(&ContainerEdits::thin(&plan, Path::new("/"), hook, "chip=0"));
-    assert_eq!(thin.get("deviceNodes"), None);
+    assert_eq!(thin(&plan).get("deviceNodes"), None);
 }
 
 #[test]
