@@ -82,7 +82,7 @@ fn device_node(scene: &Scene) -> Result<()> {
             meta.file_type().is_char_device() && meta.rdev() == 0x103,
             "{path}"
         );
-        scene.mount_at(path)?.expect(&["ro", "nosuid", "noexec"])?;
+        scene.expect(path, &["ro", "nosuid", "noexec"])?;
         // It works as a device, and not as a file.
         fs::OpenOptions::new()
             .write(true)
@@ -106,7 +106,7 @@ fn library(scene: &Scene) -> Result<()> {
         let target = root.mount_point(Path::new(path), source.kind())?;
         mounter.attach(source, &target)?;
         ensure!(fs::read_to_string(scene.rootfs(real))? == "a library");
-        scene.mount_at(real)?.expect(&["ro", "nosuid", "nodev"])?;
+        scene.expect(real, &["ro", "nosuid", "nodev"])?;
         let error = fs::write(scene.rootfs(real), "changed").err();
         let errno = error.and_then(|error| error.raw_os_error());
         ensure!(errno == Some(libc::EROFS), "{errno:?}");
@@ -138,8 +138,8 @@ fn restrictions_are_only_added(scene: &Scene) -> Result<()> {
         let options = scene.mount_at(path)?.options;
         ensure!(options.contains(&"noatime".to_owned()), "{options:?}");
     }
-    scene.mount_at("ro")?.expect(&["ro", "nosuid", "noexec"])?;
-    scene.mount_at("bare")?.expect(&["nosuid", "noexec"])?;
+    scene.expect("ro", &["ro", "nosuid", "noexec"])?;
+    scene.expect("bare", &["nosuid", "noexec"])?;
     scene.host_is_untouched()
 }
 
@@ -165,20 +165,16 @@ fn directory_with_mounts_below(scene: &Scene) -> Result<()> {
         let target = root.mount_point(Path::new(path), source.kind())?;
         mounter.attach(source, &target)?;
     }
-    scene
-        .mount_at("single")?
-        .expect(&["ro", "nosuid", "nodev"])?;
+    scene.expect("single", &["ro", "nosuid", "nodev"])?;
     ensure!(!scene.rootfs("single/lower/file").exists());
-    scene.mount_at("flat")?.expect(&["ro", "nosuid", "nodev"])?;
-    scene.mount_at("free/lower")?.expect(&[])?;
+    scene.expect("flat", &["ro", "nosuid", "nodev"])?;
+    scene.expect("free/lower", &[])?;
 
     let target = root.mount_point(Path::new("whole"), FileKind::Directory)?;
     let attached = mounter.attach(whole, &target);
     if scene.calls.detached() {
         attached?;
-        scene
-            .mount_at("whole/lower")?
-            .expect(&["ro", "nosuid", "nodev"])?;
+        scene.expect("whole/lower", &["ro", "nosuid", "nodev"])?;
         return Ok(());
     }
     // An older kernel would leave what is below writable.
@@ -211,9 +207,8 @@ fn tmpfs_of_libraries(scene: &Scene) -> Result<()> {
     mounter.attach(late, &after)?;
     tmpfs.set_read_only(&mounter)?;
 
-    let mounted = scene.mount_at("usr/lib/v")?;
-    mounted.expect(&["ro", "nosuid", "nodev"])?;
-    ensure!(mounted.fs_type == "tmpfs");
+    scene.expect("usr/lib/v", &["ro", "nosuid", "nodev"])?;
+    ensure!(scene.mount_at("usr/lib/v")?.fs_type == "tmpfs");
     let meta = fs::metadata(scene.rootfs("usr/lib/v"))?;
     ensure!((meta.mode() & 0o7777, meta.uid(), meta.gid()) == (0o755, 0, 0));
     for library in [
@@ -226,9 +221,7 @@ fn tmpfs_of_libraries(scene: &Scene) -> Result<()> {
             "{library}"
         );
     }
-    scene
-        .mount_at("usr/lib/v/libv.so.1")?
-        .expect(&["ro", "nosuid", "nodev"])?;
+    scene.expect("usr/lib/v/libv.so.1", &["ro", "nosuid", "nodev"])?;
     let error = fs::write(scene.rootfs("usr/lib/v/more"), "").err();
     let errno = error.and_then(|error| error.raw_os_error());
     ensure!(errno == Some(libc::EROFS), "{errno:?}");

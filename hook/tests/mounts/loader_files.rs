@@ -122,9 +122,7 @@ fn a_file_that_is_mounted_on(scene: &Scene) -> Result<()> {
 }
 
 fn a_read_only_file_system(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::ReadOnly)?;
-    let host = scene.host()?;
-    let (root, _) = scene.enter(&container, &host)?;
+    let (root, _container) = scene.entered(Kind::ReadOnly)?;
     for path in ["etc/new", "etc/new/below", "usr/lib/existing.so"] {
         let added = add_line(&root, path);
         ensure!(

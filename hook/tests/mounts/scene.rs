@@ -128,6 +128,13 @@ impl Scene {
         Ok((root, mounter))
     }
 
+    /// Enters a container in which nothing of the host is mounted.
+    pub(crate) fn entered(&self, kind: Kind) -> Result<(ContainerRoot, Container)> {
+        let container = self.container(kind)?;
+        let (root, _) = self.enter(&container, &self.host()?)?;
+        Ok((root, container))
+    }
+
     /// The mounts that this process sees at a path of the container, the last
     /// one on top.
     pub(crate) fn mounts_at(&self, path: &str) -> Result<Vec<Mount>> {
@@ -145,6 +152,17 @@ impl Scene {
             [mount] => Ok(mount.clone()),
             other => bail!("there are {} mounts at {path}", other.len()),
         }
+    }
+
+    /// Whether the one mount there has exactly these restrictions, and spreads nowhere.
+    pub(crate) fn expect(&self, path: &str, restrictions: &[&str]) -> Result<()> {
+        let mount = self.mount_at(path)?;
+        for option in ["ro", "nosuid", "nodev", "noexec"] {
+            let has = mount.options.iter().any(|have| have == option);
+            ensure!(has == restrictions.contains(&option), "{option}: {mount:?}");
+        }
+        ensure!(mount.tags.is_empty(), "not private: {mount:?}");
+        Ok(())
     }
 
     /// Checks that the host is as it was: nothing was made or mounted outside
@@ -190,18 +208,6 @@ impl Host {
     ) -> Result<Source> {
         let file = self.root.file(Path::new(path))?;
         Ok(Source::new(&file, attributes, depth, self.calls)?)
-    }
-}
-
-impl Mount {
-    /// Whether the mount has exactly these restrictions, and spreads nowhere.
-    pub(crate) fn expect(&self, restrictions: &[&str]) -> Result<()> {
-        for option in ["ro", "nosuid", "nodev", "noexec"] {
-            let has = self.options.iter().any(|have| have == option);
-            ensure!(has == restrictions.contains(&option), "{option}: {self:?}");
-        }
-        ensure!(self.tags.is_empty(), "not private: {self:?}");
-        Ok(())
     }
 }
 

@@ -118,15 +118,9 @@ fn inject(scene: &Scene, kind: Kind, at: &str, id: u32) -> Result<()> {
     for made in ["a", "a/b", "a/link", "a/file", "a/v", "a/v/libv.so"] {
         owned(&scene.rootfs(&at(made)), id)?;
     }
-    scene
-        .mount_at(&at("a/lib.so"))?
-        .expect(&["ro", "nosuid", "nodev"])?;
-    scene
-        .mount_at("dev/null0")?
-        .expect(&["ro", "nosuid", "noexec"])?;
-    scene
-        .mount_at(&at("a/v"))?
-        .expect(&["ro", "nosuid", "nodev"])?;
+    scene.expect(&at("a/lib.so"), &["ro", "nosuid", "nodev"])?;
+    scene.expect("dev/null0", &["ro", "nosuid", "noexec"])?;
+    scene.expect(&at("a/v"), &["ro", "nosuid", "nodev"])?;
     ensure!(fs::read_to_string(scene.rootfs(&at("a/v/libv.so")))? == "a library");
     fs::write(scene.rootfs("dev/null0"), "x")?;
 

@@ -160,9 +160,7 @@ fn nothing_is_created_in_a_volume(scene: &Scene) -> Result<()> {
 
 /// A tmpfs is no sign of a directory of the container's own.
 fn nothing_is_created_in_a_tmpfs_of_the_host(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let (root, _) = scene.enter(&container, &host)?;
+    let (root, _container) = scene.entered(Kind::Plain)?;
     new_tmpfs(&scene.rootfs("srv"))?;
     refuses_everything(&root, "srv/new")?;
     // A new tmpfs, but not on the container's root file system itself.
@@ -223,9 +221,7 @@ fn a_host_directory_as_dev(scene: &Scene) -> Result<()> {
 
 /// What config.json has the runtime make is written to.
 fn the_containers_own_tmpfs(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let (root, _) = scene.enter(&container, &host)?;
+    let (root, _container) = scene.entered(Kind::Plain)?;
     new_tmpfs(&scene.rootfs("run"))?;
     symlink("/run", scene.rootfs("var-run"))?;
     for path in ["dev/a/new", "run/new", "var-run/b/new"] {
@@ -242,9 +238,7 @@ fn the_containers_own_tmpfs(scene: &Scene) -> Result<()> {
 /// Another mount is on top of the one that config.json has: an image can have a
 /// link that leads a volume there.
 fn a_volume_in_the_place_of_a_tmpfs(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let (root, _) = scene.enter(&container, &host)?;
+    let (root, _container) = scene.entered(Kind::Plain)?;
     for tmpfs in ["dev", "run"] {
         let volume = scene.base.join("outside/deep");
         // The volume is a tmpfs too: only its place tells it apart.
@@ -262,9 +256,7 @@ fn a_volume_in_the_place_of_a_tmpfs(scene: &Scene) -> Result<()> {
 /// The volume was mounted first. The tmpfs is on top, but not on the root file
 /// system: refused, as it cannot be determined from the case before.
 fn a_volume_below_a_tmpfs(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let (root, _) = scene.enter(&container, &host)?;
+    let (root, _container) = scene.entered(Kind::Plain)?;
     bind(&scene.base.join("outside"), scene, "run")?;
     new_tmpfs(&scene.rootfs("run"))?;
     refuses_everything(&root, "run/new")?;
@@ -272,9 +264,7 @@ fn a_volume_below_a_tmpfs(scene: &Scene) -> Result<()> {
 }
 
 fn a_link_in_the_place_of_a_tmpfs(scene: &Scene) -> Result<()> {
-    let container = scene.container(Kind::Plain)?;
-    let host = scene.host()?;
-    let (root, _) = scene.enter(&container, &host)?;
+    let (root, _container) = scene.entered(Kind::Plain)?;
     new_tmpfs(&scene.rootfs("srv"))?;
     symlink("srv", scene.rootfs("run"))?;
     refuses_everything(&root, "run/new")?;

@@ -39,6 +39,13 @@ fn name(name: &str) -> Name<'_> {
     Name::new(name).unwrap()
 }
 
+fn occupied_by(error: Error) -> FileKind {
+    match error {
+        Error::Occupied { found, .. } => found,
+        other => panic!("{other}"),
+    }
+}
+
 #[test]
 fn directories_are_made_inside_the_root() {
     in_each_root(|root, path| {
@@ -93,28 +100,20 @@ fn a_file_in_the_way_of_a_directory_is_an_error() {
 #[test]
 fn mount_points_are_made_where_nothing_is() {
     in_each_root(|root, path| {
-        let target = root
-            .mount_point(Path::new("/opt/v/file"), FileKind::Regular)
-            .unwrap();
+        let made = |path: &str, kind| root.mount_point(Path::new(path), kind).unwrap();
+        let target = made("/opt/v/file", FileKind::Regular);
         assert!(target.created());
         assert_eq!(target.path(), PathBuf::from("/opt/v/file"));
         let meta = fs::metadata(path.join("opt/v/file")).unwrap();
         assert!(meta.is_file());
         assert_eq!(meta.mode() & 0o777, 0o444);
 
-        let target = root
-            .mount_point(Path::new("/opt/v/dir"), FileKind::Directory)
-            .unwrap();
-        assert!(target.created());
+        assert!(made("/opt/v/dir", FileKind::Directory).created());
         assert!(path.join("opt/v/dir").is_dir());
 
         // The second time they are found.
-        for (path, kind) in [
-            ("/opt/v/file", FileKind::Regular),
-            ("/opt/v/dir", FileKind::Directory),
-        ] {
-            assert!(!root.mount_point(Path::new(path), kind).unwrap().created());
-        }
+        assert!(!made("/opt/v/file", FileKind::Regular).created());
+        assert!(!made("/opt/v/dir", FileKind::Directory).created());
     });
 }
 
@@ -188,24 +187,10 @@ fn links_are_made_once() {
         );
 
         let error = root.symlink(link, Path::new("libx.so.2")).unwrap_err();
-        assert!(matches!(
-            error,
-            Error::Occupied {
-                found: FileKind::Symlink,
-                ..
-            }
-        ));
+        assert_eq!(occupied_by(error), FileKind::Symlink);
         fs::write(path.join("usr/lib/vendor/file"), "").unwrap();
-        let error = root
-            .symlink(Path::new("/lib/vendor/file"), target)
-            .unwrap_err();
-        assert!(matches!(
-            error,
-            Error::Occupied {
-                found: FileKind::Regular,
-                ..
-            }
-        ));
+        let error = root.symlink(Path::new("/lib/vendor/file"), target);
+        assert_eq!(occupied_by(error.unwrap_err()), FileKind::Regular);
 
         let error = root.symlink(Path::new("out/link"), target).unwrap_err();
         assert!(matches!(error, Error::Dangling { .. }));
@@ -243,37 +228,27 @@ fn a_file_is_replaced_whole() {
     in_each_root(|root, path| {
         let replace =
             |path: &str, text: &str| root.file(Path::new(path))?.replace(text.as_bytes(), FILE);
+        let text = |file: &str| fs::read_to_string(path.join(file)).unwrap();
+        let mode = |file: &str| fs::metadata(path.join(file)).unwrap().mode() & 0o7777;
         fs::create_dir(path.join("etc")).unwrap();
 
         replace("/etc/new", "first").unwrap();
-        assert_eq!(fs::read_to_string(path.join("etc/new")).unwrap(), "first");
-        assert_eq!(
-            fs::metadata(path.join("etc/new")).unwrap().mode() & 0o7777,
-            0o644
-        );
+        assert_eq!(text("etc/new"), "first");
+        assert_eq!(mode("etc/new"), 0o644);
 
         // The mode stays; the file that somebody has open does not change.
         fs::set_permissions(path.join("etc/new"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(path.join("etc/new"), path.join("etc/other-name")).unwrap();
         replace("/etc/new", "second").unwrap();
-        assert_eq!(fs::read_to_string(path.join("etc/new")).unwrap(), "second");
-        assert_eq!(
-            fs::metadata(path.join("etc/new")).unwrap().mode() & 0o7777,
-            0o600
-        );
-        assert_eq!(
-            fs::read_to_string(path.join("etc/other-name")).unwrap(),
-            "first"
-        );
+        assert_eq!(text("etc/new"), "second");
+        assert_eq!(mode("etc/new"), 0o600);
+        assert_eq!(text("etc/other-name"), "first");
 
         // Behind a link, the file is replaced and the link stays.
         symlink("../usr/lib/cache", path.join("etc/link")).unwrap();
         fs::write(path.join("usr/lib/cache"), "old").unwrap();
         replace("/etc/link", "third").unwrap();
-        assert_eq!(
-            fs::read_to_string(path.join("usr/lib/cache")).unwrap(),
-            "third"
-        );
+        assert_eq!(text("usr/lib/cache"), "third");
         assert!(path.join("etc/link").is_symlink());
 
         for (bad, text) in [
@@ -284,18 +259,11 @@ fn a_file_is_replaced_whole() {
             let error = replace(bad, "").unwrap_err().to_string();
             assert!(error.contains(text), "{bad}: {error}");
         }
-        let left = ["etc", "usr", "usr/lib", "."]
-            .into_iter()
-            .flat_map(|directory| {
-                fs::read_dir(path.join(directory))
-                    .unwrap()
-                    .map(|entry| entry.unwrap().file_name())
-            });
-        for entry in left {
-            assert!(
-                !entry.to_string_lossy().starts_with(".boathook"),
-                "{entry:?} is left"
-            );
+        for directory in ["etc", "usr", "usr/lib", "."] {
+            for entry in fs::read_dir(path.join(directory)).unwrap() {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                assert!(!name.starts_with(".boathook"), "{name} is left");
+            }
         }
     });
 }
@@ -310,22 +278,13 @@ fn a_directory_makes_entries_by_name() {
         directory.symlink(name("link"), Path::new("file")).unwrap();
         assert!(path.join("run/v/file").is_file());
         assert!(path.join("run/v/sub").is_dir());
-        assert_eq!(
-            directory
-                .directory()
-                .open(name("link"))
-                .unwrap()
-                .unwrap()
-                .kind(),
-            FileKind::Symlink
-        );
-        assert!(directory.directory().open(name("none")).unwrap().is_none());
+        let opened = |path| directory.directory().open(name(path)).unwrap();
+        assert_eq!(opened("link").unwrap().kind(), FileKind::Symlink);
+        assert!(opened("none").is_none());
 
-        let error = directory
-            .write_new(name("file"), b"", FILE)
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, "/run/v/file exists already: it is a regular file");
+        let error = directory.write_new(name("file"), b"", FILE).unwrap_err();
+        let wanted = "/run/v/file exists already: it is a regular file";
+        assert_eq!(error.to_string(), wanted);
         assert!(directory.create_dir(name("link"), DIRECTORY).is_err());
     });
 }
@@ -359,13 +318,7 @@ fn device_nodes_are_made_once() {
         );
         assert_eq!(meta.rdev(), 0x103);
         let error = make(DeviceNumber { minor: 5, ..null }).unwrap_err();
-        assert!(matches!(
-            error,
-            Error::Occupied {
-                found: FileKind::CharDevice,
-                ..
-            }
-        ));
+        assert_eq!(occupied_by(error), FileKind::CharDevice);
         // A device may cover a device, and nothing else may.
         let device = Path::new("/dev/x");
         assert!(root.mount_point(device, FileKind::BlockDevice).is_ok());
@@ -379,13 +332,10 @@ fn a_target_reports_what_it_shows() {
     in_each_root(|root, path| {
         fs::write(path.join("usr/file"), "").unwrap();
         let there = root.resolve(Path::new("usr/file")).unwrap().unwrap();
-        let target = root
-            .mount_point(Path::new("usr/file"), FileKind::Regular)
-            .unwrap();
-        assert!(target.shows(there.identity()));
-        let other = root
-            .mount_point(Path::new("usr/other"), FileKind::Regular)
-            .unwrap();
-        assert!(!other.shows(there.identity()));
+        for (path, is_shown) in [("usr/file", true), ("usr/other", false)] {
+            let target = root.mount_point(Path::new(path), FileKind::Regular);
+            let shows = target.unwrap().shows(there.identity());
+            assert_eq!(shows, is_shown, "{path}");
+        }
     });
 }
