@@ -178,33 +178,25 @@ mod tests {
 
     #[test]
     fn finds_the_directory() {
-        use Hierarchy::*;
-        for (membership, mountinfo, hierarchy, expected) in [
-            (
-                "5:devices:/a/b\n",
-                V1_MOUNT,
-                V1Devices,
-                Some("/sys/fs/cgroup/devices/a/b"),
-            ),
+        for (membership, mountinfo, expected) in [
+            ("5:devices:/a/b\n", V1_MOUNT, "/sys/fs/cgroup/devices/a/b"),
             (
                 "5:devices:/docker/x/y\n",
                 V1_SUBTREE,
-                V1Devices,
-                Some("/sys/fs/cgroup/devices/y"),
+                "/sys/fs/cgroup/devices/y",
             ),
-            (
-                "0::/a/b.scope\n",
-                V2_MOUNT,
-                Unified,
-                Some("/sys/fs/cgroup/a/b.scope"),
-            ),
-            ("0::/\n", V2_MOUNT, Unified, Some("/sys/fs/cgroup")),
+            ("0::/a/b.scope\n", V2_MOUNT, "/sys/fs/cgroup/a/b.scope"),
+            ("0::/\n", V2_MOUNT, "/sys/fs/cgroup"),
             // A hybrid host without the v1 controller.
-            ("5:cpu:/a\n0::/a\n", V1_MOUNT, V1Devices, None),
+            ("5:cpu:/a\n0::/a\n", V1_MOUNT, "none"),
         ] {
+            let hierarchy = match mountinfo {
+                V2_MOUNT => Hierarchy::Unified,
+                _ => Hierarchy::V1Devices,
+            };
             let found = locate(membership.as_bytes(), mountinfo.as_bytes(), hierarchy).unwrap();
-            let dir = found.map(|found| found.dir);
-            assert_eq!(dir.as_deref(), expected.map(Path::new), "{membership}");
+            let dir = found.map_or("none".into(), |found| found.dir);
+            assert_eq!(dir, Path::new(expected), "{membership}");
         }
     }
 
@@ -254,40 +246,26 @@ mod tests {
 90 80 0:33 /docker/a\\040b /mnt/a\\134b\\040c rw master:3 propagate_from:2 - cgroup cgroup rw,freezer,devices
 ";
 
-    fn found(content: &str, hierarchy: Hierarchy) -> Vec<(String, String)> {
-        let text = |path: PathBuf| path.into_os_string().into_string().unwrap();
-        mounts(content.as_bytes(), hierarchy)
-            .into_iter()
-            .map(|mount| (text(mount.root), text(mount.point)))
-            .collect()
-    }
-
-    fn pair(root: &str, point: &str) -> (String, String) {
-        (root.to_owned(), point.to_owned())
+    /// Roots and mount points.
+    fn found(content: &str, hierarchy: Hierarchy) -> Vec<String> {
+        let found = mounts(content.as_bytes(), hierarchy).into_iter();
+        let text = |it: CgroupMount| format!("{} at {}", it.root.display(), it.point.display());
+        found.map(text).collect()
     }
 
     #[test]
     fn finds_the_mounts_of_each_hierarchy() {
-        assert_eq!(
-            found(HYBRID, Hierarchy::V1Devices),
-            [
-                pair("/", "/sys/fs/cgroup/devices"),
-                pair("/docker/a b", "/mnt/a\\b c"),
-            ]
-        );
-        assert_eq!(
-            found(HYBRID, Hierarchy::Unified),
-            [pair("/", "/sys/fs/cgroup/unified")]
-        );
+        let v1 = ["/ at /sys/fs/cgroup/devices", "/docker/a b at /mnt/a\\b c"];
+        assert_eq!(found(HYBRID, Hierarchy::V1Devices), v1);
+        let unified = ["/ at /sys/fs/cgroup/unified"];
+        assert_eq!(found(HYBRID, Hierarchy::Unified), unified);
     }
 
     #[test]
     fn prefers_the_latest_of_equal_mounts() {
         let twice = "1 0 0:1 / /first rw - cgroup2 none rw\n2 0 0:1 / /second rw - cgroup2 none rw";
-        assert_eq!(
-            found(twice, Hierarchy::Unified),
-            [pair("/", "/second"), pair("/", "/first")]
-        );
+        let found = found(twice, Hierarchy::Unified);
+        assert_eq!(found, ["/ at /second", "/ at /first"]);
     }
 
     #[test]
@@ -299,7 +277,7 @@ mod tests {
             "1 2 3 / /x rw - cgroup2",
             "- - - - - -",
         ] {
-            assert_eq!(found(line, Hierarchy::Unified), [], "{line:?}");
+            assert_eq!(found(line, Hierarchy::Unified), [""; 0], "{line:?}");
         }
     }
 

@@ -97,50 +97,40 @@ impl fmt::Display for Unit {
 mod tests {
     use super::*;
 
+    /// Cgroups and their units.
+    const UNITS: &str = r"
+/system.slice/docker-0123.scope -> docker-0123.scope
+/kubepods.slice/kubepods-pod1.slice/cri-containerd-0123.scope -> cri-containerd-0123.scope
+/machine.slice/libpod-1.scope/container -> libpod-1.scope
+/system.slice/crun-1.scope/a.scope -> crun-1.scope
+/user.slice/user-0.slice/user@0.service/app.slice/x.scope -> user@0.service
+/kubepods.slice/kubepods-pod1.slice -> kubepods-pod1.slice
+/kubepods.slice/by-hand/x.scope -> kubepods.slice
+/system.slice/_cpu.service -> cpu.service
+/system.slice/system-getty.slice/getty@tty1.service -> getty@tty1.service
+/system.slice/dev-disk\x2d1.swap -> dev-disk\x2d1.swap
+/init.scope -> init.scope
+";
+
     #[test]
     fn finds_the_unit_of_a_cgroup() {
-        let long = format!("/{}.scope", "x".repeat(250));
-        for (path, unit) in [
-            ("/system.slice/docker-0123.scope", Some("docker-0123.scope")),
-            (
-                "/kubepods.slice/kubepods-pod1.slice/cri-containerd-0123.scope",
-                Some("cri-containerd-0123.scope"),
-            ),
-            (
-                "/machine.slice/libpod-1.scope/container",
-                Some("libpod-1.scope"),
-            ),
-            ("/system.slice/crun-1.scope/a.scope", Some("crun-1.scope")),
-            (
-                "/user.slice/user-0.slice/user@0.service/app.slice/x.scope",
-                Some("user@0.service"),
-            ),
-            (
-                "/kubepods.slice/kubepods-pod1.slice",
-                Some("kubepods-pod1.slice"),
-            ),
-            ("/kubepods.slice/by-hand/x.scope", Some("kubepods.slice")),
-            ("/system.slice/_cpu.service", Some("cpu.service")),
-            (
-                "/system.slice/system-getty.slice/getty@tty1.service",
-                Some("getty@tty1.service"),
-            ),
-            (
-                r"/system.slice/dev-disk\x2d1.swap",
-                Some(r"dev-disk\x2d1.swap"),
-            ),
-            ("/docker/0123", None),
-            ("/docker/0123.scope", None),
-            ("/init.scope", Some("init.scope")),
-            ("/.scope", None),
-            ("/a b.scope", None),
-            ("/../x.scope", None),
-            ("/", None),
-            ("", None),
-            (&long, None),
-        ] {
+        for line in UNITS.trim().lines() {
+            let (path, unit) = line.split_once(" -> ").unwrap();
             let found = Unit::of(Path::new(path));
-            assert_eq!(found.as_ref().map(Unit::name), unit, "{path}");
+            assert_eq!(found.as_ref().map(Unit::name), Some(unit), "{path}");
+        }
+        let long = format!("/{}.scope", "x".repeat(250));
+        for path in [
+            "/docker/0123",
+            "/docker/0123.scope",
+            "/.scope",
+            "/a b.scope",
+            "/../x.scope",
+            "/",
+            "",
+            &long,
+        ] {
+            assert_eq!(Unit::of(Path::new(path)), None, "{path}");
         }
     }
 

@@ -68,29 +68,24 @@ mod tests {
 
     use super::*;
 
+    /// What engines write, and where.
+    const FILES: &str = r#"
+run/moby/0a1b/config.json {"mounts":[{"source":"proc"},{"source":"/data/containers/0a1b/hostname"}]}
+data/containers/0a1b/config.v2.json {"Name":"/zha"}
+srv/storage/containers.json [{"id":"0c","names":["frigate"]},{"id":"0d"}]
+srv/storage/0c/userdata/config.json {}
+run/nerdctl/0e/config.json {"annotations":{"nerdctl/name":"mine"}}
+run/moby/0f/config.json {
+"#;
+
     #[test]
     fn a_container_has_the_name_that_its_engine_keeps() {
         let host = tempfile::tempdir().unwrap();
-        for (path, text) in [
-            (
-                "run/moby/0a1b/config.json",
-                r#"{"mounts":[{"source":"proc"},{"source":"/srv/docker/containers/0a1b/hostname"}]}"#,
-            ),
-            (
-                "srv/docker/containers/0a1b/config.v2.json",
-                r#"{"Name":"/zha"}"#,
-            ),
-            (
-                "srv/storage/containers.json",
-                r#"[{"id":"0c","names":["frigate"]},{"id":"0d"}]"#,
-            ),
-            ("srv/storage/0c/userdata/config.json", "{}"),
-            (
-                "run/nerdctl/0e/config.json",
-                r#"{"annotations":{"nerdctl/name":"mine"}}"#,
-            ),
-            ("run/moby/0f/config.json", "{"),
-        ] {
+        for (path, text) in FILES
+            .trim()
+            .lines()
+            .map(|line| line.split_once(' ').unwrap())
+        {
             let path = host.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();

@@ -66,35 +66,30 @@ mod tests {
 
     use super::*;
 
+    /// Directories below /run, and what their files have.
+    const STATES: &str = r#"
+runc/a {"id":"a","init_process_pid":7,"config":{"labels":["x=y","bundle=/b/a"]}}
+crun/c {"pid":8,"bundle":"/b/c","cgroup-path":"/x"}
+docker/runtime-boathook/moby/d {"init_process_pid":9,"config":{"labels":["bundle=/b/d"]}}
+youki/y {"pid":null,"bundle":"/b/y"}
+user/$USER/docker/runtime-runc/moby/u {"init_process_pid":5,"config":{"labels":["bundle=/b/u"]}}
+user/$OTHER/runc/other {"init_process_pid":5,"config":{"labels":["bundle=/b/o"]}}
+runc/broken {
+"#;
+
     #[test]
     fn the_state_of_each_runtime_is_understood() {
         let host = tempfile::tempdir().unwrap();
         let user = crate::process::user().unwrap();
-        for (path, text) in [
-            (
-                "runc/a/state.json",
-                r#"{"id":"a","init_process_pid":7,"config":{"labels":["x=y","bundle=/b/a"]}}"#,
-            ),
-            (
-                "crun/c/status",
-                r#"{"pid":8,"bundle":"/b/c","cgroup-path":"/x"}"#,
-            ),
-            (
-                "docker/runtime-boathook/moby/d/state.json",
-                r#"{"init_process_pid":9,"config":{"labels":["bundle=/b/d"]}}"#,
-            ),
-            ("youki/y/state.json", r#"{"pid":null,"bundle":"/b/y"}"#),
-            (
-                &format!("user/{user}/docker/runtime-runc/moby/u/state.json"),
-                r#"{"init_process_pid":5,"config":{"labels":["bundle=/b/u"]}}"#,
-            ),
-            (
-                &format!("user/{}/runc/other/state.json", user + 1),
-                r#"{"init_process_pid":5,"config":{"labels":["bundle=/b/o"]}}"#,
-            ),
-            ("runc/broken/state.json", "{"),
-        ] {
-            let file = host.path().join("run").join(path);
+        let written = STATES.trim().replace("$OTHER", &(user + 1).to_string());
+        let written = written.replace("$USER", &user.to_string());
+        for (path, text) in written.lines().map(|line| line.split_once(' ').unwrap()) {
+            let name = if path == "crun/c" {
+                "status"
+            } else {
+                "state.json"
+            };
+            let file = host.path().join("run").join(path).join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }

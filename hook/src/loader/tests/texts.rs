@@ -12,55 +12,34 @@ fn show(bytes: Option<Vec<u8>>) -> Option<String> {
 
 #[test]
 fn loaders_are_known_by_their_interpreters_names() {
-    let musl = |arch: &str| Loader::Musl { arch: arch.into() };
     for (names, want) in [
-        (&[][..], vec![]),
-        (&["ld-linux-x86-64.so.2", "libc.so.6"], vec![Loader::Glibc]),
-        (&["ld-linux-aarch64.so.1"], vec![Loader::Glibc]),
+        ("", ""),
+        ("ld-linux-x86-64.so.2, libc.so.6", "glibc"),
+        ("ld-linux-aarch64.so.1", "glibc"),
+        ("ld-linux.so.2, ld-linux-x86-64.so.2", "glibc"),
+        ("ld-linux-armhf.so.3", "glibc"),
+        ("ld64.so.2", "glibc"),
+        ("ld-musl-x86_64.so.1, libc.musl-x86_64.so.1", "x86_64"),
+        ("ld-musl-mips-sf.so.1", "mips-sf"),
         (
-            &["ld-linux.so.2", "ld-linux-x86-64.so.2"],
-            vec![Loader::Glibc],
+            "ld-musl-x86_64.so.1, ld-musl-aarch64.so.1, ld-linux-x86-64.so.2",
+            "glibc, aarch64, x86_64",
         ),
-        (&["ld-linux-armhf.so.3"], vec![Loader::Glibc]),
-        (&["ld64.so.2"], vec![Loader::Glibc]),
-        (
-            &["ld-musl-x86_64.so.1", "libc.musl-x86_64.so.1"],
-            vec![musl("x86_64")],
-        ),
-        (&["ld-musl-mips-sf.so.1"], vec![musl("mips-sf")]),
-        (
-            &[
-                "ld-musl-x86_64.so.1",
-                "ld-musl-aarch64.so.1",
-                "ld-linux-x86-64.so.2",
-            ],
-            vec![Loader::Glibc, musl("aarch64"), musl("x86_64")],
-        ),
-        (
-            &["ld-linux-x86-64.so.2", "ld-linux-x86-64.so.2"],
-            vec![Loader::Glibc],
-        ),
+        ("ld-linux-x86-64.so.2, ld-linux-x86-64.so.2", "glibc"),
         // Not interpreters, or not names that may become part of a path.
-        (
-            &[
-                "ld-linux-x86-64.so",
-                "ld-linux-x86-64.so.2.bak",
-                "ld-linux-x86-64.so.",
-            ],
-            vec![],
-        ),
-        (&["ld-linuxx.so.2", "xld-linux.so.2", "ld-2.31.so"], vec![]),
-        (
-            &[
-                "ld-musl-.so.1",
-                "ld-musl-../x.so.1",
-                "ld-musl-a b.so.1",
-                "ld-musl-x86_64",
-            ],
-            vec![],
-        ),
+        ("ld-linux-x86-64.so, ld-linux-x86-64.so.2.bak", ""),
+        ("ld-linux-x86-64.so., ld-linuxx.so.2", ""),
+        ("xld-linux.so.2, ld-2.31.so", ""),
+        ("ld-musl-.so.1, ld-musl-../x.so.1", ""),
+        ("ld-musl-a b.so.1, ld-musl-x86_64", ""),
     ] {
-        assert_eq!(loaders(names), want, "{names:?}");
+        let names: Vec<&str> = names.split(", ").filter(|name| !name.is_empty()).collect();
+        let found = loaders(&names).into_iter().map(|loader| match loader {
+            Loader::Glibc => "glibc".to_owned(),
+            Loader::Musl { arch } => arch,
+        });
+        let found: Vec<String> = found.collect();
+        assert_eq!(found.join(", "), want, "{names:?}");
     }
 }
 
@@ -164,36 +143,30 @@ fn what_was_written_needs_no_more() {
 
 #[test]
 fn musls_path_has_our_directory_first_and_once() {
-    for (existing, want) in [
-        // What is built in must be repeated.
-        (
-            None,
-            Some("/opt/boathook/lib\n/lib\n/usr/local/lib\n/usr/lib\n"),
-        ),
-        (
-            Some("/lib:/usr/lib\n"),
-            Some("/opt/boathook/lib\n/lib:/usr/lib\n"),
-        ),
-        (
-            Some("/lib\n/usr/lib"),
-            Some("/opt/boathook/lib\n/lib\n/usr/lib"),
-        ),
-        (Some(""), Some("/opt/boathook/lib\n")),
-        (Some("/opt/boathook/lib\n/lib\n"), None),
-        (Some("/lib:/opt/boathook/lib:/usr/lib"), None),
-        (Some("/lib\n/opt/boathook/lib"), None),
-        (
-            Some("/opt/boathook/lib64\n"),
-            Some("/opt/boathook/lib\n/opt/boathook/lib64\n"),
-        ),
+    let of = |existing: Option<&str>| {
+        let existing = existing.map(str::as_bytes);
+        show(musl::path(existing, &[directory(OURS)]))
+    };
+    // What is built in must be repeated.
+    let absent = "/opt/boathook/lib\n/lib\n/usr/local/lib\n/usr/lib\n";
+    assert_eq!(of(None).as_deref(), Some(absent));
+    for preceded in [
+        "/lib:/usr/lib\n",
+        "/lib\n/usr/lib",
+        "",
+        "/opt/boathook/lib64\n",
         // Behind a NUL nothing is read.
-        (
-            Some("/lib\0\n/opt/boathook/lib\n"),
-            Some("/opt/boathook/lib\n/lib\0\n/opt/boathook/lib\n"),
-        ),
+        "/lib\0\n/opt/boathook/lib\n",
     ] {
-        let text = musl::path(existing.map(str::as_bytes), &[directory(OURS)]);
-        assert_eq!(show(text).as_deref(), want, "{existing:?}");
+        let want = format!("/opt/boathook/lib\n{preceded}");
+        assert_eq!(of(Some(preceded)), Some(want));
+    }
+    for unchanged in [
+        "/opt/boathook/lib\n/lib\n",
+        "/lib:/opt/boathook/lib:/usr/lib",
+        "/lib\n/opt/boathook/lib",
+    ] {
+        assert_eq!(of(Some(unchanged)), None, "{unchanged:?}");
     }
 }
 

@@ -127,41 +127,21 @@ fn greets_a_bus() {
 
 #[test]
 fn sets_what_is_missing_and_only_where_there_is_a_list() {
-    let added = |entries| UnitOutcome::Added { entries };
-    let strict = || text_property("strict");
+    use UnitOutcome::{Added, AlreadyAllowed, Unrestricted};
     for (policy, list, calls, outcome) in [
+        ("auto", &[][..], 3, Unrestricted),
+        ("auto", &[("/dev/fuse", "rw")], 5, Added { entries: 1 }),
+        ("closed", &[], 5, Added { entries: 1 }),
+        ("strict", &[("/dev/char/1:3", "rwm")], 3, AlreadyAllowed),
+        ("strict", &[("/dev/char/1:3", "m")], 5, Added { entries: 1 }),
         (
-            text_property("auto"),
-            list_property(&[]),
-            3,
-            UnitOutcome::Unrestricted,
-        ),
-        (
-            text_property("auto"),
-            list_property(&[("/dev/fuse", "rw")]),
+            "strict",
+            &[("char-*", "m"), ("/dev/block/1:3", "rw")],
             5,
-            added(1),
-        ),
-        (text_property("closed"), list_property(&[]), 5, added(1)),
-        (
-            strict(),
-            list_property(&[("/dev/char/1:3", "rwm")]),
-            3,
-            UnitOutcome::AlreadyAllowed,
-        ),
-        (
-            strict(),
-            list_property(&[("/dev/char/1:3", "m")]),
-            5,
-            added(1),
-        ),
-        (
-            strict(),
-            list_property(&[("char-*", "m"), ("/dev/block/1:3", "rw")]),
-            5,
-            added(1),
+            Added { entries: 1 },
         ),
     ] {
+        let (policy, list) = (text_property(policy), list_property(list));
         let answers = vec![policy, list, text_property("252"), done(), done()];
         let (result, made) = allow_null(answers);
         assert_eq!(result.unwrap(), outcome);
@@ -221,19 +201,11 @@ fn no_systemd_is_no_failure() {
 
 #[test]
 fn some_refusals_are_answers() {
+    use UnitOutcome::{NoPermission, NoSystemd, UnknownUnit};
     for (name, outcome) in [
-        (
-            "org.freedesktop.systemd1.NoSuchUnit",
-            UnitOutcome::UnknownUnit,
-        ),
-        (
-            "org.freedesktop.DBus.Error.AccessDenied",
-            UnitOutcome::NoPermission,
-        ),
-        (
-            "org.freedesktop.DBus.Error.ServiceUnknown",
-            UnitOutcome::NoSystemd,
-        ),
+        ("org.freedesktop.systemd1.NoSuchUnit", UnknownUnit),
+        ("org.freedesktop.DBus.Error.AccessDenied", NoPermission),
+        ("org.freedesktop.DBus.Error.ServiceUnknown", NoSystemd),
     ] {
         let (result, _) = allow_null(vec![Answer::Error(name, "no")]);
         assert_eq!(result.unwrap(), outcome);
@@ -277,39 +249,19 @@ fn bad_answers_are_errors() {
     huge_fields[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
     let mut cut = reply(2, 1, None, "v", Writer::default());
     cut.truncate(20);
+    let other_type = vec![list_property(&[]), list_property(&[]), text_property("252")];
+    let no_result = vec![done(), done(), done()];
+    let closed = "systemd closed the connection";
+    let malformed = "malformed reply from systemd";
     for (what, answers, expected) in [
-        ("the end", vec![], "systemd closed the connection"),
-        (
-            "the end within a message",
-            garbage(&cut),
-            "systemd closed the connection",
-        ),
-        (
-            "no message",
-            garbage(&[b'x'; 64]),
-            "malformed reply from systemd",
-        ),
-        ("zeros", garbage(&[0; 64]), "malformed reply from systemd"),
-        (
-            "a message that is too long",
-            garbage(&too_long),
-            "malformed reply from systemd",
-        ),
-        (
-            "fields that are too long",
-            garbage(&huge_fields),
-            "malformed reply from systemd",
-        ),
-        (
-            "another type",
-            vec![list_property(&[]), list_property(&[]), text_property("252")],
-            "malformed reply from systemd",
-        ),
-        (
-            "no result",
-            vec![done(), done(), done()],
-            "malformed reply from systemd",
-        ),
+        ("the end", vec![], closed),
+        ("the end within a message", garbage(&cut), closed),
+        ("no message", garbage(&[b'x'; 64]), malformed),
+        ("zeros", garbage(&[0; 64]), malformed),
+        ("a message that is too long", garbage(&too_long), malformed),
+        ("fields that are too long", garbage(&huge_fields), malformed),
+        ("another type", other_type, malformed),
+        ("no result", no_result, malformed),
         ("silence", vec![Answer::Silence], "systemd does not answer"),
     ] {
         let (result, _) = allow_null(answers);

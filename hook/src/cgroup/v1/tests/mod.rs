@@ -3,6 +3,7 @@
 mod kernel;
 
 use super::*;
+use crate::cgroup::rule::misc;
 
 /// The list of a container of runc.
 const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
@@ -31,14 +32,7 @@ fn writes_only_what_is_missing() {
     let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
     std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
 
-    let report = allow(
-        &cgroup,
-        &[
-            crate::cgroup::rule::misc(183, "r"),
-            crate::cgroup::rule::misc(229, "rw"),
-        ],
-    )
-    .unwrap();
+    let report = allow(&cgroup, &[misc(183, "r"), misc(229, "rw")]).unwrap();
 
     assert_eq!(outcome(report), Outcome::Written { rules: 1 });
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
@@ -49,7 +43,7 @@ fn writes_only_what_is_missing() {
 fn writes_nothing_if_all_is_there() {
     // There is no devices.allow that could be opened.
     let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
-    let report = allow(&cgroup, &[crate::cgroup::rule::misc(183, "r")]).unwrap();
+    let report = allow(&cgroup, &[misc(183, "r")]).unwrap();
     assert_eq!(outcome(report), Outcome::AlreadyAllowed);
 }
 
@@ -71,9 +65,7 @@ fn names_the_ancestor_that_denies() {
     let pod = cgroup.dir.parent().unwrap().to_owned();
     let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-    let Refusal::Error(error) =
-        explain(&cgroup, &crate::cgroup::rule::misc(183, "rw"), refused).unwrap()
-    else {
+    let Refusal::Error(error) = explain(&cgroup, &misc(183, "rw"), refused).unwrap() else {
         panic!("not an error");
     };
 
@@ -98,7 +90,7 @@ fn tells_missing_privileges_from_other_failures() {
         (libc::EINVAL, false),
     ] {
         let error = io::Error::from_raw_os_error(errno);
-        let refusal = explain(&cgroup, &crate::cgroup::rule::misc(183, "r"), error).unwrap();
+        let refusal = explain(&cgroup, &misc(183, "r"), error).unwrap();
         assert_eq!(
             matches!(refusal, Refusal::Privilege),
             privilege,

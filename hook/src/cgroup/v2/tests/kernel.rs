@@ -82,10 +82,14 @@ fn attach(dir: &Path, code: &[Insn], flags: u32) {
     Running.attach(&cgroup, &program, flags, None).unwrap();
 }
 
-/// What any container may use, as a program of the named shape.
+/// What any container may use, as a program of the named shape; or one that admits anything
+/// or nothing.
 fn usual(shape: &str) -> Vec<Insn> {
-    let shape = SHAPES.iter().find(|it| it.name == shape).unwrap();
-    (shape.program)(SpecRules::of_container(&[]).rules())
+    match SHAPES.iter().find(|it| it.name == shape) {
+        Some(shape) => (shape.program)(SpecRules::of_container(&[]).rules()),
+        None if shape == "anything" => allow_everything(),
+        None => deny_everything(),
+    }
 }
 
 fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
@@ -103,8 +107,8 @@ fn is_rewritten(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Rewritten { .. })
 }
 
-/// Allows hwrng where `setup` has it denied, and checks that this is all it does.
-fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
+/// Allows hwrng where these programs deny it, and checks that this is all it does.
+fn check(of_slice: &[(&str, u32)], of_leaf: &[(&str, u32)], rewritten: [usize; 2]) {
     let Some(cgroup2) = Cgroup2::mounted() else {
         return;
     };
@@ -112,7 +116,11 @@ fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
     let leaf = TestCgroup::new(&slice.dir).unwrap();
     let mut prober = Prober::in_cgroup(&leaf.dir);
     assert!(prober.may_open("r", HWRNG), "denied before any program");
-    setup(&slice.dir, &leaf.dir);
+    for (dir, programs) in [(&slice.dir, of_slice), (&leaf.dir, of_leaf)] {
+        for (name, flags) in programs {
+            attach(dir, &usual(name), *flags);
+        }
+    }
     assert!(!prober.may_open("r", HWRNG), "admitted by the old programs");
     let cgroup = cgroup2.device_cgroup(&prober);
     let spec = SpecRules::of_container(&[]);
@@ -145,41 +153,25 @@ fn check(setup: impl FnOnce(&Path, &Path), rewritten: [usize; 2]) {
 }
 
 #[test]
-fn one_program_at_the_leaf() {
-    check(|_, leaf| attach(leaf, &usual("runc"), ALLOW_MULTI), [1, 0]);
-}
-
-#[test]
-fn two_programs_at_the_leaf() {
-    check(
-        |_, leaf| {
-            attach(leaf, &usual("runc"), ALLOW_MULTI);
-            attach(leaf, &usual("systemd"), ALLOW_MULTI);
-        },
-        [2, 0],
-    );
-}
-
-#[test]
-fn a_slice_that_denies() {
-    check(
-        |slice, leaf| {
-            attach(slice, &usual("crun"), ALLOW_MULTI);
-            attach(leaf, &usual("16-bit loads"), ALLOW_MULTI);
-        },
-        [1, 1],
-    );
-}
-
-#[test]
-fn a_slice_that_denies_above_a_leaf_that_does_not() {
-    check(
-        |slice, leaf| {
-            attach(slice, &usual("bare exit"), ALLOW_MULTI);
-            attach(leaf, &allow_everything(), ALLOW_MULTI);
-        },
-        [0, 1],
-    );
+fn what_denies_is_rewritten_at_the_leaf_and_its_slice() {
+    const MULTI: u32 = ALLOW_MULTI;
+    const OVERRIDE: u32 = 1;
+    type Programs = &'static [(&'static str, u32)];
+    let cases: [(Programs, Programs, [usize; 2]); 7] = [
+        (&[], &[("runc", MULTI)], [1, 0]),
+        (&[], &[("runc", MULTI), ("systemd", MULTI)], [2, 0]),
+        (&[("crun", MULTI)], &[("16-bit loads", MULTI)], [1, 1]),
+        (&[("bare exit", MULTI)], &[("anything", MULTI)], [0, 1]),
+        // Single programs.
+        (&[], &[("32-bit jumps", 0)], [1, 0]),
+        (&[], &[("32-bit jumps", OVERRIDE)], [1, 0]),
+        // An overridden slice.
+        (&[("nothing", OVERRIDE)], &[("runc", MULTI)], [1, 0]),
+    ];
+    for (of_slice, of_leaf, rewritten) in cases {
+        println!("{of_leaf:?} below {of_slice:?}");
+        check(of_slice, of_leaf, rewritten);
+    }
 }
 
 /// A container in a container: the inner one is refused, and the outer one can
@@ -211,28 +203,6 @@ fn an_enclosing_container_is_never_widened() {
     cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
     assert!(prober.may_open("r", HWRNG));
     assert!(!prober.may_open("r", FUSE));
-}
-
-#[test]
-fn single_programs() {
-    for flags in [0, 1] {
-        check(
-            |_, leaf| attach(leaf, &usual("32-bit jumps"), flags),
-            [1, 0],
-        );
-    }
-}
-
-#[test]
-fn an_overridden_slice() {
-    const ALLOW_OVERRIDE: u32 = 1;
-    check(
-        |slice, leaf| {
-            attach(slice, &deny_everything(), ALLOW_OVERRIDE);
-            attach(leaf, &usual("runc"), ALLOW_MULTI);
-        },
-        [1, 0],
-    );
 }
 
 #[test]

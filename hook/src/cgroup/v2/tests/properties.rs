@@ -238,14 +238,10 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
         src: Reg::R1,
         offset: word * 4,
     });
-    let ops = vec![
-        AluOp::Add,
-        AluOp::Sub,
-        AluOp::Or,
-        AluOp::And,
-        AluOp::Xor,
-        AluOp::Mov,
-    ];
+    let ops = {
+        use AluOp::{Add, And, Mov, Or, Sub, Xor};
+        vec![Add, Sub, Or, And, Xor, Mov]
+    };
     let alu = (width(), prop::sample::select(ops), reg(), operand()).prop_map(
         |(width, op, dst, operand)| Instruction::Alu {
             width,
@@ -264,19 +260,17 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
             operand: Operand::Const(amount),
         },
     );
-    let conditions = vec![
-        Condition::Equal,
-        Condition::Greater,
-        Condition::GreaterOrEqual,
-        Condition::AnyBit,
-        Condition::NotEqual,
-        Condition::SignedGreater,
-        Condition::SignedGreaterOrEqual,
-        Condition::Less,
-        Condition::LessOrEqual,
-        Condition::SignedLess,
-        Condition::SignedLessOrEqual,
-    ];
+    let conditions = {
+        use Condition::*;
+        let signed = [
+            SignedGreater,
+            SignedGreaterOrEqual,
+            SignedLess,
+            SignedLessOrEqual,
+        ];
+        let unsigned = [Greater, GreaterOrEqual, Less, LessOrEqual];
+        [&[Equal, NotEqual, AnyBit][..], &signed, &unsigned].concat()
+    };
     let jump = (
         width(),
         prop::sample::select(conditions),

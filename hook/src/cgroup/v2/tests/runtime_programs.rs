@@ -16,31 +16,17 @@ pub(super) struct Shape {
 }
 
 pub(super) const SHAPES: &[Shape] = &[
-    Shape {
-        name: "runc",
-        program: runc,
-    },
-    Shape {
-        name: "crun",
-        program: crun,
-    },
-    Shape {
-        name: "systemd",
-        program: systemd,
-    },
-    Shape {
-        name: "16-bit loads",
-        program: narrow_loads,
-    },
-    Shape {
-        name: "bare exit",
-        program: bare_exit,
-    },
-    Shape {
-        name: "32-bit jumps",
-        program: short_jumps,
-    },
+    shape("runc", runc),
+    shape("crun", crun),
+    shape("systemd", systemd),
+    shape("16-bit loads", narrow_loads),
+    shape("bare exit", bare_exit),
+    shape("32-bit jumps", short_jumps),
 ];
+
+const fn shape(name: &'static str, program: fn(&[SpecRule]) -> Vec<Insn>) -> Shape {
+    Shape { name, program }
+}
 
 /// What all shapes make of their rules: one of them must cover all of the request.
 pub(super) fn covers(rules: &[SpecRule], request: &AccessRequest) -> bool {
@@ -113,23 +99,12 @@ fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
     } else {
         (2, 0)
     };
-    let load = |size, dst, offset| Instruction::Load {
-        size,
-        dst,
-        src: Reg::R1,
-        offset,
-    };
     let mut program = vec![
-        load(Size::Half, Reg::R2, kind),
-        load(Size::Half, Reg::R3, access),
-        load(Size::Word, Reg::R4, 4),
+        load(Size::Half, Reg::R2, Reg::R1, kind),
+        load(Size::Half, Reg::R3, Reg::R1, access),
+        load(Size::Word, Reg::R4, Reg::R1, 4),
         mov64(Reg::R0, Register(Reg::R1)),
-        Instruction::Load {
-            size: Size::Word,
-            dst: Reg::R5,
-            src: Reg::R0,
-            offset: 8,
-        },
+        load(Size::Word, Reg::R5, Reg::R0, 8),
     ];
     for rule in rules {
         let tests = [number_tests(rule), kind_test(rule), access_test(rule)].concat();
@@ -152,13 +127,7 @@ fn bare_exit(rules: &[SpecRule]) -> Vec<Insn> {
 
 /// Access is tested for bits that must not be there, all with 32-bit jumps.
 fn short_jumps(rules: &[SpecRule]) -> Vec<Insn> {
-    let jump32 = |condition, dst, constant| Instruction::Jump {
-        width: W32,
-        condition,
-        dst,
-        operand: Const(constant),
-        offset: 0,
-    };
+    let jump32 = |condition, dst, constant| jump(W32, condition, dst, Const(constant));
     let mut program = load_words();
     for rule in rules {
         let mut tests = vec![jump32(
@@ -179,12 +148,7 @@ fn short_jumps(rules: &[SpecRule]) -> Vec<Insn> {
         );
     }
     program.extend([
-        Instruction::Alu {
-            width: W64,
-            op: AluOp::And,
-            dst: Reg::R2,
-            operand: Const(0),
-        },
+        alu(W64, AluOp::And, Reg::R2, Const(0)),
         mov64(Reg::R0, Register(Reg::R2)),
         Instruction::Exit,
     ]);
@@ -197,20 +161,23 @@ fn encode(program: Vec<Instruction>) -> Vec<Insn> {
 
 /// Kind in R2, access in R3, major in R4, minor in R5.
 fn load_words() -> Vec<Instruction> {
-    let load = |dst, offset| Instruction::Load {
-        size: Size::Word,
-        dst,
-        src: Reg::R1,
-        offset,
-    };
     vec![
-        load(Reg::R2, 0),
+        load(Size::Word, Reg::R2, Reg::R1, 0),
         alu32(AluOp::And, Reg::R2, Const(0xffff)),
-        load(Reg::R3, 0),
+        load(Size::Word, Reg::R3, Reg::R1, 0),
         alu32(AluOp::Rsh, Reg::R3, Const(16)),
-        load(Reg::R4, 4),
-        load(Reg::R5, 8),
+        load(Size::Word, Reg::R4, Reg::R1, 4),
+        load(Size::Word, Reg::R5, Reg::R1, 8),
     ]
+}
+
+fn load(size: Size, dst: Reg, src: Reg, offset: i16) -> Instruction {
+    Instruction::Load {
+        size,
+        dst,
+        src,
+        offset,
+    }
 }
 
 /// Adds tests, of which those that jump leave the block, and what follows them.
@@ -242,13 +209,7 @@ fn access_test(rule: &SpecRule) -> Vec<Instruction> {
     vec![
         mov32(Reg::R1, Register(Reg::R3)),
         alu32(AluOp::And, Reg::R1, Const(rule.access.bits().into())),
-        Instruction::Jump {
-            width: W64,
-            condition: Condition::NotEqual,
-            dst: Reg::R1,
-            operand: Register(Reg::R3),
-            offset: 0,
-        },
+        jump(W64, Condition::NotEqual, Reg::R1, Register(Reg::R3)),
     ]
 }
 
@@ -259,22 +220,32 @@ fn number_tests(rule: &SpecRule) -> Vec<Instruction> {
 }
 
 fn unless(register: Reg, constant: u32) -> Instruction {
+    let constant = Const(constant as i32);
+    jump(W64, Condition::NotEqual, register, constant)
+}
+
+/// Out of its block, see [`block`].
+fn jump(width: Width, condition: Condition, dst: Reg, operand: Operand) -> Instruction {
     Instruction::Jump {
-        width: W64,
-        condition: Condition::NotEqual,
-        dst: register,
-        operand: Const(constant as i32),
+        width,
+        condition,
+        dst,
+        operand,
         offset: 0,
     }
 }
 
-fn alu32(op: AluOp, dst: Reg, operand: Operand) -> Instruction {
+const fn alu(width: Width, op: AluOp, dst: Reg, operand: Operand) -> Instruction {
     Instruction::Alu {
-        width: W32,
+        width,
         op,
         dst,
         operand,
     }
+}
+
+fn alu32(op: AluOp, dst: Reg, operand: Operand) -> Instruction {
+    alu(W32, op, dst, operand)
 }
 
 fn mov32(dst: Reg, operand: Operand) -> Instruction {
@@ -282,10 +253,5 @@ fn mov32(dst: Reg, operand: Operand) -> Instruction {
 }
 
 const fn mov64(dst: Reg, operand: Operand) -> Instruction {
-    Instruction::Alu {
-        width: W64,
-        op: AluOp::Mov,
-        dst,
-        operand,
-    }
+    alu(W64, AluOp::Mov, dst, operand)
 }
