@@ -171,51 +171,40 @@ impl fmt::Display for Template {
 mod tests {
     use super::*;
 
+    /// Templates, and what they become or why not.
+    const FILLED: &str = "
+/dev/null -> /dev/null
+/dev/npu{index} -> /dev/npu12
+/dev/bus/{bus:03}/{index:03} -> /dev/bus/003/012
+{index}{bus} -> 123
+{uuid} -> error: `{uuid}` needs the attribute `uuid`, which this device does not have
+/dev/{index -> error: `/dev/{index` has a brace without its partner
+/dev/}{ -> error: `/dev/}{` has a brace without its partner
+{a{b}} -> error: `{a{b}}` has a brace without its partner
+{index:base64}{bus:base64} -> error: `{index:base64}{bus:base64}` cannot be filled in: bus is `3`
+{} -> error: attribute name is empty
+";
+
     #[test]
     fn attributes_take_their_places() {
-        let attributes: Attributes = [("bus", "3"), ("index", "12")]
-            .map(|(name, value)| {
-                (
-                    AttributeName::try_from(name.to_owned()).unwrap(),
-                    value.into(),
-                )
-            })
-            .into();
-        for (template, wanted) in [
-            ("/dev/null", Ok("/dev/null")),
-            ("/dev/npu{index}", Ok("/dev/npu12")),
-            ("/dev/bus/{bus:03}/{index:03}", Ok("/dev/bus/003/012")),
-            ("{index}{bus}", Ok("123")),
-            (
-                "{uuid}",
-                Err("`{uuid}` needs the attribute `uuid`, which this device does not have"),
-            ),
-            (
-                "/dev/{index",
-                Err("`/dev/{index` has a brace without its partner"),
-            ),
-            ("/dev/}{", Err("`/dev/}{` has a brace without its partner")),
-            ("{a{b}}", Err("`{a{b}}` has a brace without its partner")),
-            (
-                "{index:wide}",
-                Err(
-                    "`{index:wide}` has an unknown format; there are {x:03}, {x:.3}, {x:016x}, \
-                     {x:lower}, {x:label}, {x:base64}; what captures, such as {x:number}, belongs \
-                     in `for_each` or the path of a source",
-                ),
-            ),
-            (
-                "{index:base64}{bus:base64}",
-                Err("`{index:base64}{bus:base64}` cannot be filled in: bus is `3`"),
-            ),
-            ("{}", Err("attribute name is empty")),
-        ] {
+        let attributes = [("bus", "3"), ("index", "12")];
+        let attributes = attributes.map(|(name, value)| {
+            let name = AttributeName::try_from(name.to_owned());
+            (name.unwrap(), value.to_owned())
+        });
+        let attributes = attributes.into();
+        for line in FILLED.trim().lines() {
+            let (template, wanted) = line.split_once(" -> ").unwrap();
             let filled = Template::try_from(template.to_owned()).and_then(|t| t.fill(&attributes));
-            assert_eq!(
-                filled.as_deref().map_err(ToString::to_string),
-                wanted.map_err(str::to_owned),
-                "{template}"
-            );
+            let filled = filled.unwrap_or_else(|error| format!("error: {error}"));
+            assert_eq!(filled, wanted, "{template}");
         }
+        let unknown = Template::try_from("{index:wide}".to_owned()).unwrap_err();
+        assert_eq!(
+            unknown.to_string(),
+            "`{index:wide}` has an unknown format; there are {x:03}, {x:.3}, {x:016x}, {x:lower}, \
+             {x:label}, {x:base64}; what captures, such as {x:number}, belongs in `for_each` or the \
+             path of a source"
+        );
     }
 }

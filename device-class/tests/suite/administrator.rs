@@ -31,26 +31,16 @@ fn devices_that_differ_do_not_share_a_name() {
                    file /sys/devices/pci0000:80/0000:83:00.0/current_memory_partition\n| NPS4\n";
     let single = "[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'";
     let mixed = "[class.amd-gpu]\nresource = 'amd.com/{sort}'";
+    let gpus = Some("nvidia.com/gpu differ (gpu, mig, mig-1g.18gb)");
+    let modes = Some("amd.com/gpu differ (cpx_nps4, spx_nps1)");
     for (class, case, additional, config, differ) in [
         ("nvidia-gpu", "mig", "", "", None),
-        (
-            "nvidia-gpu",
-            "mig",
-            "",
-            single,
-            Some("nvidia.com/gpu differ (gpu, mig, mig-1g.18gb)"),
-        ),
+        ("nvidia-gpu", "mig", "", single, gpus),
         ("nvidia-gpu", "h200", "", single, None),
         ("amd-gpu", "mi300x-cpx", "", "", None),
         // GPUs without modes, beside one that has some.
         ("amd-gpu", "mixed", "", "", None),
-        (
-            "amd-gpu",
-            "mixed",
-            divided,
-            "",
-            Some("amd.com/gpu differ (cpx_nps4, spx_nps1)"),
-        ),
+        ("amd-gpu", "mixed", divided, "", modes),
         ("amd-gpu", "mixed", divided, mixed, None),
     ] {
         let recording = shipped::recorded(&format!("{class}/{case}")) + additional;

@@ -25,27 +25,15 @@ fn the_worst_files_cost_little() {
     let ours: Vec<_> = (0..500)
         .map(|n| new_entry(&format!("libours{n}.so.1"), "/ours"))
         .collect();
+    let numbered =
+        |length: usize, start: &str| largest(length, |n| format!("{}{n:06}", &start[..length - 6]));
     for (name, worst) in [
-        (
-            "few long names",
-            largest(long, |n| format!("{}{n:06}", &prefix[..long - 6])),
-        ),
-        (
-            "many names",
-            largest(short, |n| format!("{}{n:06}", &prefix[..short - 6])),
-        ),
+        ("few long names", numbered(long, &prefix)),
+        ("many names", numbered(short, &prefix)),
         ("one name", largest(short, |_| prefix[..short].to_owned())),
-        (
-            "numbers",
-            largest(short, |n| format!("{}{n:06}", &digits[..short - 6])),
-        ),
+        ("numbers", numbered(short, &digits)),
         ("one number", largest(short, |_| digits[..short].to_owned())),
-        (
-            "numbers of one digit",
-            largest(short, |n| {
-                format!("{}{n:06}", &"a0".repeat(short)[..short - 6])
-            }),
-        ),
+        ("numbers of one digit", numbered(short, &"a0".repeat(short))),
     ] {
         let file = worst.to_bytes().unwrap();
         assert!(
