@@ -254,22 +254,14 @@ mod tests {
             ("driver!=550.54.15", Err(unmet)),
             ("driver<=550.54.15", Ok("")),
             ("arch>=7.5", Ok("arch")),
-            (
-                "cuda",
-                Err("`cuda` is not a requirement such as driver>=470"),
-            ),
-            (
-                ">=12",
-                Err("`>=12` is not a requirement such as driver>=470"),
-            ),
-            (
-                "cuda>=",
-                Err("`cuda>=` is not a requirement such as driver>=470"),
-            ),
         ] {
             let found = check(text, &host).map(|unknown| unknown.join(","));
             let found = found.map_err(|error| error.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
+        }
+        for text in ["cuda", ">=12", "cuda>="] {
+            let wanted = format!("`{text}` is not a requirement such as driver>=470");
+            assert_eq!(check(text, &host).unwrap_err().to_string(), wanted);
         }
     }
 }

@@ -249,31 +249,21 @@ mod tests {
         }
     }
 
+    /// Nodes; those of each device in the class, and those of the class.
+    const NODES: &str = "
+acme0 acme0_dma1 acme_ctl | acme{index} acme{index}_dma1 | acme_ctl
+acme0_ctl acme0_dma0 acme0_dma1 | acme{index}_ctl acme{index}_dma0 acme{index}_dma1
+acme0_dma0 acme0_dma1 acme0_ctl acme | acme{index}_dma0 acme{index}_dma1 acme{index}_ctl | acme
+# Those of other devices.
+acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{index}_dma0
+";
+
     #[test]
     fn a_device_has_several_nodes() {
-        for (nodes, of_device, of_class) in [
-            (
-                "acme0 acme0_dma1 acme_ctl",
-                "acme{index} acme{index}_dma1",
-                "acme_ctl",
-            ),
-            (
-                "acme0_ctl acme0_dma0 acme0_dma1",
-                "acme{index}_ctl acme{index}_dma0 acme{index}_dma1",
-                "",
-            ),
-            (
-                "acme0_dma0 acme0_dma1 acme0_ctl acme",
-                "acme{index}_dma0 acme{index}_dma1 acme{index}_ctl",
-                "acme",
-            ),
-            // Those of other devices.
-            (
-                "acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl",
-                "acme{index}_ctl acme{index}_dma0",
-                "",
-            ),
-        ] {
+        for row in NODES.trim().lines().filter(|row| !row.starts_with('#')) {
+            let [nodes, lists @ ..] = &row.split(" | ").collect::<Vec<_>>()[..] else {
+                panic!("{row}");
+            };
             let mut paths = nodes.split(' ').map(|name| format!("/dev/{name}"));
             let target = Target::parse(&paths.next().unwrap()).unwrap();
             let text = target.with_nodes(&paths.collect::<Vec<_>>()).unwrap();
@@ -285,9 +275,7 @@ mod tests {
             let written: Vec<String> = written
                 .map(|list| list.replace(['[', ']', '"', ','], "").replace("/dev/", ""))
                 .collect();
-            let lists = [of_device, of_class].map(str::to_owned);
-            let expected = lists.iter().filter(|list| !list.is_empty());
-            assert!(written.iter().eq(expected), "{nodes}: {text}");
+            assert_eq!(written, lists, "{nodes}: {text}");
         }
         let target = Target::parse("/dev/acme0").unwrap();
         assert!(target.with_nodes(&["pci:10ee:5000".to_owned()]).is_err());
