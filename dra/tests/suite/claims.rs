@@ -2,10 +2,9 @@
 
 use std::fs;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node, claim_path, wait};
-use crate::parameters::result;
+use crate::node::{NPUS, Node, allocation, claim_path, refused, result, wait, watched};
 
 const A: [&str; 3] = ["n", "a", "u-1"];
 
@@ -62,64 +61,45 @@ async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
 async fn what_a_claim_cannot_have_is_an_error_of_that_claim_alone() {
     let mut node = Node::new(NPUS, 2).await;
     let driver = node.start().await;
-    let ours = |device: &str| json!({"request": "r", "driver": "boathook.dev", "pool": "worker/npu", "device": device});
-    let results = |results: serde_json::Value| json!({"devices": {"results": results}});
-    let opaque = |requests: serde_json::Value| {
+    let ours = |device: &str| result("r", "npu", device);
+    let mut foreign = ours("npu-0");
+    foreign["driver"] = "other.com".into();
+    let mut elsewhere = ours("npu-0");
+    elsewhere["pool"] = "other/npu".into();
+    let opaque = |requests: Value| {
         json!({"devices": {"results": [ours("npu-1")], "config": [{"source": "FromClaim",
             "requests": requests, "opaque": {"driver": "boathook.dev", "parameters": {"x": 1}}}]}})
     };
-    node.allocate("good", "u-good", &[("r", "npu-0")]);
-    node.claim(
-        "foreign",
-        "u-foreign",
-        results(json!([
-        {"request": "r", "driver": "other.com", "pool": "worker/npu", "device": "npu-0"}])),
-    );
-    node.claim(
-        "elsewhere",
-        "u-elsewhere",
-        results(json!([
-        {"request": "r", "driver": "boathook.dev", "pool": "other/npu", "device": "npu-0"}])),
-    );
-    node.claim("absent", "u-absent", results(json!([ours("npu-7")])));
-    node.claim(
-        "hostile",
-        "u-hostile",
-        results(json!([ours("../../etc/passwd\n")])),
-    );
-    node.claim("parameters", "u-parameters", opaque(json!([])));
-    node.claim("others", "u-others", opaque(json!(["q"])));
-    node.claim("replaced", "u-new", results(json!([ours("npu-1")])));
-    node.claim("unallocated", "u-unallocated", json!(null));
+    for (name, allocated) in [
+        ("good", allocation([ours("npu-0")])),
+        ("foreign", allocation([foreign])),
+        ("elsewhere", allocation([elsewhere])),
+        ("absent", allocation([ours("npu-7")])),
+        ("hostile", allocation([ours("../../etc/passwd\n")])),
+        ("parameters", opaque(json!([]))),
+        ("others", opaque(json!(["q"]))),
+        ("replaced", allocation([ours("npu-1")])),
+        ("unallocated", Value::Null),
+    ] {
+        node.claim(name, &format!("u-{name}"), allocated);
+    }
+    let elsewhere = "pool other/npu is not of a class that this node serves";
+    let absent = "pool worker/npu has no device npu-7 now";
+    let unknown_key = "in `config` of the claim: unknown field `x`";
+    let replaced = "made again with another uid, u-replaced";
     let cases = [
         ("good", "u-good", None),
         ("foreign", "u-foreign", None),
-        (
-            "elsewhere",
-            "u-elsewhere",
-            Some("pool other/npu is not of a class that this node serves"),
-        ),
-        (
-            "absent",
-            "u-absent",
-            Some("pool worker/npu has no device npu-7 now"),
-        ),
+        ("elsewhere", "u-elsewhere", Some(elsewhere)),
+        ("absent", "u-absent", Some(absent)),
         (
             "hostile",
             "u-hostile",
             Some("has no device ../../etc/passwd"),
         ),
-        (
-            "parameters",
-            "u-parameters",
-            Some("in `config` of the claim: unknown field `x`"),
-        ),
+        ("parameters", "u-parameters", Some(unknown_key)),
         ("others", "u-others", None),
-        (
-            "replaced",
-            "u-old",
-            Some("made again with another uid, u-new"),
-        ),
+        ("replaced", "u-old", Some(replaced)),
         ("unallocated", "u-unallocated", Some("nothing is allocated")),
         ("nowhere", "u-nowhere", Some("NotFound")),
         ("uid", "../u", Some("`../u` is not the uid of a claim")),
@@ -157,8 +137,8 @@ async fn two_pods_of_a_claim_have_the_same_devices_until_both_have_ended() {
     let mut answers = Vec::new();
     // The first pod ends before the second.
     for pods in [&["p"][..], &["p", "q"], &["q"]] {
-        let allocation = json!({"devices": {"results": [result("r", "npu-0")]}});
-        node.claim_of(pods, "a", "u-1", allocation);
+        let allocated = allocation([result("r", "npu", "npu-0")]);
+        node.claim_of(pods, "a", "u-1", allocated);
         let devices = driver.prepare_one(A).await.unwrap();
         answers.push((devices, node.specified("u-1")));
     }
@@ -175,19 +155,10 @@ async fn a_device_is_prepared_for_one_claim_at_a_time() {
     node.allocate("a", "u-1", &[("r", "npu-0")]);
     driver.prepare_one(A).await.unwrap();
     node.allocate("b", "u-2", &[("r", "npu-0")]);
-    let error = driver
-        .prepare_one(["n", "b", "u-2"])
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("still prepared for the claim n/a"),
-        "{error}"
-    );
+    let wanted = "still prepared for the claim n/a";
+    refused(driver.prepare_one(["n", "b", "u-2"]), wanted).await;
     // Who only watches the device does not own it.
-    let admin = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/npu",
-        "device": "npu-0", "adminAccess": true});
-    node.claim("admin", "u-3", json!({"devices": {"results": [admin]}}));
+    node.claim("admin", "u-3", allocation([watched("npu-0")]));
     driver.prepare_one(["n", "admin", "u-3"]).await.unwrap();
     // The kubelet forgot the first claim, and it is deleted: nobody will unprepare it.
     node.server.delete(&claim_path("a"));
@@ -275,15 +246,13 @@ async fn a_claim_that_is_prepared_anew_is_not_collected() {
     driver.prepare_one(A).await.unwrap();
     let claims = "kubelet/plugins/boathook.dev/claims";
     let [record, new] = ["json", "tmp"].map(|end| node.path(&format!("{claims}/u-1.{end}")));
-    let allocation = json!({"devices": {"results": [result("r", "npu-0")]}});
-    node.claim_of(&[], "a", "u-1", allocation);
+    node.claim_of(&[], "a", "u-1", allocation([result("r", "npu", "npu-0")]));
     node.server.when_read(&claim_path("a"), move || {
         fs::copy(&record, &new).unwrap();
         fs::rename(&new, &record).unwrap();
     });
     let b = ["n", "b", "u-2"];
-    let error = driver.prepare_one(b).await.unwrap_err().to_string();
-    assert!(error.contains("for the claim n/a"), "{error}");
+    refused(driver.prepare_one(b), "for the claim n/a").await;
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
     // Nobody prepared it again before the next search.
     driver.prepare_one(b).await.unwrap();
@@ -295,8 +264,7 @@ async fn a_claim_that_is_prepared_anew_is_not_collected() {
 async fn many_claims_at_once() {
     let mut node = Node::new(NPUS, 200).await;
     let driver = node.start().await;
-    node.wait_devices("all devices", |devices| devices.len() == 200)
-        .await;
+    node.wait_count(200).await;
     let names: Vec<(String, String)> = (0..200)
         .map(|n| (format!("c-{n}"), format!("u-{n}")))
         .collect();

@@ -5,9 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use serde_json::json;
-
-use crate::node::{NPUS, Node};
+use crate::node::{NPUS, Node, refused, unprepare};
 
 /// LOOP_CTL_ADD and LOOP_CTL_REMOVE (linux/loop.h); util-linux removes only since 2.40.
 const LOOP_CONTROL: &str = "open my $c, '+<', '/dev/loop-control' or die $!; defined ioctl($c, $ARGV[0], int $ARGV[1]) or die $!";
@@ -118,25 +116,14 @@ async fn partitions_of_a_disk_are_made_and_removed() {
         &format!("classes = [{classes:?}]\n[class.disk]\nserve = 'dra'\n"),
     );
     let driver = node.start().await;
-    node.wait_devices("parts", |devices| devices.len() == 7)
-        .await;
-    let claim = |name: &str, part: &str| {
-        let device = format!("{}{part}", disk.name);
-        let result = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/disk",
-            "device": device});
-        node.claim(
-            name,
-            &format!("u-{name}"),
-            json!({"devices": {"results": [result]}}),
-        );
-    };
-    claim("a", "-two-0");
-    claim("b", "-one-3");
-    driver.prepare_one(["n", "a", "u-a"]).await.unwrap();
-    driver.prepare_one(["n", "b", "u-b"]).await.unwrap();
+    node.wait_count(7).await;
+    let parts = ["-two-0", "-one-3", "-two-2", ""];
+    let [two, one, other, whole] = &parts.map(|part| format!("{}{part}", disk.name));
+    node.prepare(&driver, "disk", two).await.unwrap();
+    node.prepare(&driver, "disk", one).await.unwrap();
     assert_eq!(disk.partitions(), ["p1", "p4"]);
     // What a container writes to its part is there on the disk.
-    let edits = &node.specified("u-b")[0]["containerEdits"];
+    let edits = &node.specified(&format!("u-{one}"))[0]["containerEdits"];
     let nodes = edits["deviceNodes"].as_array().unwrap();
     let path = nodes[0]["path"].as_str().unwrap();
     assert_eq!(
@@ -152,36 +139,21 @@ async fn partitions_of_a_disk_are_made_and_removed() {
     written.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"xxxx");
     // The claims end, and somebody still has a part open.
-    driver.unprepare(["n", "a", "u-a"]).await.unwrap();
-    driver.unprepare(["n", "b", "u-b"]).await.unwrap();
-    claim("c", "");
-    let error = driver
-        .prepare_one(["n", "c", "u-c"])
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("-one-3, which no claim has, is in the way"),
-        "{error}"
-    );
+    unprepare(&driver, two).await;
+    unprepare(&driver, one).await;
+    let wanted = "-one-3, which no claim has, is in the way";
+    refused(node.prepare(&driver, "disk", whole), wanted).await;
     drop(part);
-    driver.prepare_one(["n", "c", "u-c"]).await.unwrap();
+    node.prepare(&driver, "disk", whole).await.unwrap();
     assert_eq!(disk.partitions(), [""; 0]);
-    driver.unprepare(["n", "c", "u-c"]).await.unwrap();
+    unprepare(&driver, whole).await;
     // After a restart the driver knows what is there.
-    claim("d", "-two-2");
-    driver.prepare_one(["n", "d", "u-d"]).await.unwrap();
-    let before = fs::metadata(format!("{}p3", disk.node()))
-        .unwrap()
-        .modified()
-        .unwrap();
-    node.kill();
+    node.prepare(&driver, "disk", other).await.unwrap();
+    let third = format!("{}p3", disk.node());
+    let made = || fs::metadata(&third).unwrap().modified().unwrap();
+    let before = made();
     let driver = node.start().await;
-    driver.prepare_one(["n", "d", "u-d"]).await.unwrap();
-    driver.unprepare(["n", "d", "u-d"]).await.unwrap();
-    let after = fs::metadata(format!("{}p3", disk.node()))
-        .unwrap()
-        .modified()
-        .unwrap();
-    assert_eq!((disk.partitions(), after), (vec!["p3".to_owned()], before));
+    node.prepare(&driver, "disk", other).await.unwrap();
+    unprepare(&driver, other).await;
+    assert_eq!((disk.partitions(), made()), (vec!["p3".to_owned()], before));
 }

@@ -64,7 +64,7 @@ async fn a_node_with_sixty_four_devices() {
         (times[times.len() / 2], times[times.len() * 99 / 100])
     };
     let ((median, slow), (_, answer)) = (p99(&mut times), p99(&mut answers));
-    let process = node.process.as_ref().unwrap().id();
+    let process = node.pid();
     let (resident, peak) = (memory(process, "VmRSS:"), memory(process, "VmHWM:"));
     println!("{DEVICES} devices published after {published:.0?}");
     println!(

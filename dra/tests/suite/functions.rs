@@ -4,9 +4,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use harness::kubelet::dra::DraDriver;
 use nix::sys::signal::{Signal, kill};
@@ -14,7 +11,8 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::node::{NPUS, Node, unprepare, wait};
+use crate::kernel::Kernel;
+use crate::node::{NPUS, Node, refused, unprepare, wait};
 use crate::parts::name;
 
 pub(crate) const CLASS: &str = "sriov-vfio-parts";
@@ -28,12 +26,6 @@ struct Orders {
     kills: Option<(usize, u32)>,
     /// Whether functions lack the file for their driver.
     without_override: bool,
-    ends: bool,
-}
-
-struct Kernel {
-    orders: Arc<Mutex<Orders>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 fn read(path: &Path) -> String {
@@ -50,37 +42,6 @@ fn address(number: usize) -> String {
     format!("0000:3b:01.{number}")
 }
 
-impl Kernel {
-    fn start(sys: PathBuf) -> Self {
-        let orders = Arc::new(Mutex::new(Orders::default()));
-        let told = Arc::clone(&orders);
-        let thread = thread::spawn(move || {
-            loop {
-                thread::sleep(Duration::from_millis(3));
-                let mut orders = told.lock().unwrap();
-                if orders.ends {
-                    break;
-                }
-                step(&sys, &mut orders);
-            }
-        });
-        let thread = Some(thread);
-        Kernel { orders, thread }
-    }
-}
-
-impl Drop for Kernel {
-    fn drop(&mut self) {
-        // A thread that panicked has ended, and a panic here would end all tests.
-        if let Ok(mut orders) = self.orders.lock() {
-            orders.ends = true;
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Does what was written. The kernel does it before the write ends, but a thread does not:
 /// so functions are there from the start, and have no driver unless they were asked for.
 fn step(sys: &Path, orders: &mut Orders) {
@@ -88,7 +49,7 @@ fn step(sys: &Path, orders: &mut Orders) {
     let kills = orders.kills;
     let dies_at = |orders: &mut Orders, step: usize| {
         if let Some((_, victim)) = kills.filter(|(at, _)| *at == step) {
-            let _ = kill(Pid::from_raw(victim as i32), Signal::SIGKILL);
+            let _ = kill(Pid::from_raw(victim.cast_signed()), Signal::SIGKILL);
             orders.kills = None;
         }
     };
@@ -128,21 +89,11 @@ fn step(sys: &Path, orders: &mut Orders) {
 pub(crate) async fn node(change: impl Fn(&str) -> String) -> Node {
     let node = Node::new(NPUS, 0).await;
     fs::remove_file(node.path("classes/npu.toml")).unwrap();
-    for (class, text) in [
-        (
-            "pci-function",
-            include_str!("../../../device-class/classes/pci-function.toml"),
-        ),
-        (
-            "sriov-vfio",
-            include_str!("../../../device-class/classes/sriov-vfio.toml"),
-        ),
-        (
-            CLASS,
-            include_str!("../../../device-class/classes/sriov-vfio-parts.toml"),
-        ),
-    ] {
-        node.write(&format!("classes/{class}.toml"), &change(text));
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../device-class");
+    for class in ["pci-function", "sriov-vfio", CLASS] {
+        let file = format!("classes/{class}.toml");
+        let text = fs::read_to_string(shipped.join(&file)).unwrap();
+        node.write(&file, &change(&text));
     }
     node
 }
@@ -212,12 +163,10 @@ fn bound(sys: &Path) -> Vec<usize> {
 async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails() {
     let Some(mut node) = host().await else { return };
     let sys = node.path("host/sys");
-    let kernel = Kernel::start(sys.clone());
+    let below = sys.clone();
+    let kernel = Kernel::start(move |orders| step(&below, orders));
     let mut driver = node.start().await;
-    node.wait_devices("the card and its functions", |devices| {
-        devices.len() == 1 + COUNT
-    })
-    .await;
+    node.wait_count(1 + COUNT).await;
     // The card itself is not for containers.
     let devices_now = node.devices();
     let tainted = devices_now.iter().filter(|one| !one["taints"].is_null());
@@ -249,14 +198,14 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
         free(&driver).await;
     }
     let chosen = devices(&sys).join(address(2)).join("driver_override");
-    kernel.orders.lock().unwrap().without_override = true;
+    kernel.orders().without_override = true;
     wait("no file", || !chosen.exists()).await;
-    let error = node.prepare(&driver, CLASS, VF).await.unwrap_err();
-    assert!(error.contains("virtfn2/driver_override failed"), "{error}");
-    kernel.orders.lock().unwrap().without_override = false;
+    let wanted = "virtfn2/driver_override failed";
+    refused(node.prepare(&driver, CLASS, VF), wanted).await;
+    kernel.orders().without_override = false;
     wait("the file", || chosen.exists()).await;
     for at in 0..4 {
-        kernel.orders.lock().unwrap().kills = Some((at, node.process.as_ref().unwrap().id()));
+        kernel.orders().kills = Some((at, node.pid()));
         let _ = node.prepare(&driver, CLASS, VF).await;
         driver = node.start().await;
         node.prepare(&driver, CLASS, VF).await.unwrap();
@@ -282,11 +231,7 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
     // A function with the host's driver: somebody else's, and nothing is written any more.
     let function = devices(&sys).join(address(3));
     symlink("../../../bus/pci/drivers/ice", function.join("driver")).unwrap();
-    let error = node
-        .prepare(&driver, CLASS, "0000-3b-00-0-vf-1")
-        .await
-        .unwrap_err();
     let wanted = "class sriov-vfio-parts has no 0000-3b-00-0-vf-1 now";
-    assert!(error.contains(wanted), "{error}");
+    refused(node.prepare(&driver, CLASS, "0000-3b-00-0-vf-1"), wanted).await;
     assert_eq!(read(&card.join("sriov_numvfs")), "4");
 }

@@ -63,7 +63,7 @@ async fn killed_at_each_call(
             let specification = cdi.join("boathook.dev-claim-u-1.json");
             let half = cdi.join("boathook.dev-claim-u-1.tmp");
             let locks = ["serialize.lock", "parts-npu.lock"].map(|lock| above.join(lock));
-            let process = node.process.as_ref().unwrap().id().to_string();
+            let process = node.pid().to_string();
             let mut tracer = Command::new(STRACE);
             tracer.args(["-qq", "-f", "-o", "/dev/null", "-e", &trace, "-e", &inject]);
             for path in [&record, &temporary, &specification, &half]
@@ -109,9 +109,8 @@ async fn a_driver_that_is_killed_while_it_publishes_leaves_what_the_next_one_com
         for (before, after) in [(1, 130), (130, 1)] {
             let mut node = Node::new(NPUS, before).await;
             node.start().await;
-            node.wait_devices("the first", |devices| devices.len() == before)
-                .await;
-            let process = Pid::from_raw(node.process.as_ref().unwrap().id() as i32);
+            node.wait_count(before).await;
+            let process = Pid::from_raw(node.pid().cast_signed());
             node.server
                 .when_written(writes, move || kill(process, Signal::SIGKILL).unwrap());
             for number in before..after {
@@ -120,11 +119,7 @@ async fn a_driver_that_is_killed_while_it_publishes_leaves_what_the_next_one_com
             for number in after..before {
                 fs::remove_dir_all(node.path(&device(number))).unwrap();
             }
-            let stat = format!("/proc/{process}/stat");
-            wait("it is killed", || {
-                fs::read_to_string(&stat).unwrap().contains(") Z ")
-            })
-            .await;
+            node.wait_killed().await;
             node.start().await;
             let is_whole = || {
                 let slices = node.slices();
@@ -162,12 +157,7 @@ async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
             node.allocate("a", "u-a", &[("r", "npu-0-half-0")]);
             parts::mode(&node, mode);
             assert!(driver.prepare_one(claim).await.is_err(), "{mode}");
-            let process = node.process.as_ref().unwrap().id();
-            let stat = format!("/proc/{process}/stat");
-            wait("it is killed", || {
-                fs::read_to_string(&stat).unwrap().contains(") Z ")
-            })
-            .await;
+            node.wait_killed().await;
             parts::mode(&node, "well");
             let driver = node.start().await;
             if !ends {

@@ -2,27 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node};
+use crate::node::{NPUS, Node, allocation, refused, result};
 
 #[tokio::test]
 async fn a_claim_may_have_devices_of_two_classes() {
     let mut node = Node::new(NPUS, 2).await;
-    let other = "version = 1\nresource = 'dummy.com/other'\nrequest = { env = 'OTHERS' }\n\
-        discover = [{ count = 2 }]\n[device]\nid = 'other-{index}'\n";
-    node.write("classes/other.toml", other);
-    node.configure("[class.npu]\nserve = 'dra'\n[class.other]\nserve = 'dra'\n");
+    node.add_others();
     let driver = node.start().await;
-    let result = |request: &str, class: &str, device: &str| {
-        json!({"request": request, "driver": "boathook.dev", "pool": format!("worker/{class}"),
-            "device": device})
-    };
     // A request may have devices of both, as by a DeviceClass of one's own.
     let results = [
         result("first", "npu", "npu-1"),
         result("first", "other", "other-0"),
         result("second/large", "other", "other-1"),
     ];
-    node.claim("a", "u-1", json!({"devices": {"results": results}}));
+    node.claim("a", "u-1", allocation(results));
     let devices = driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
     assert_eq!(devices.len(), 3);
     assert!(
@@ -40,14 +33,9 @@ async fn a_claim_may_have_devices_of_two_classes() {
     );
     // One that is gone concerns the whole claim, and leaves nothing of it.
     let results = [result("r", "npu", "npu-0"), result("r", "other", "other-7")];
-    node.claim("b", "u-2", json!({"devices": {"results": results}}));
-    let error = driver.prepare_one(["n", "b", "u-2"]).await.unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("worker/other has no device other-7"),
-        "{error}"
-    );
+    node.claim("b", "u-2", allocation(results));
+    let wanted = "worker/other has no device other-7";
+    refused(driver.prepare_one(["n", "b", "u-2"]), wanted).await;
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
 }
 
@@ -63,8 +51,7 @@ async fn what_a_slice_has_no_room_for_is_left_out() {
     let class = NPUS.replace(memory, &format!("{memory}, {}", attributes.join(", ")));
     let mut node = Node::new(&class, 1).await;
     node.start().await;
-    node.wait_devices("a device", |devices| devices.len() == 1)
-        .await;
+    node.wait_count(1).await;
     let devices = node.devices();
     let attributes = devices[0]["attributes"].as_object().unwrap();
     assert!(attributes.len() <= 32, "{attributes:?}");

@@ -8,6 +8,7 @@ mod claims;
 mod disks;
 mod figures;
 mod functions;
+mod kernel;
 mod killed;
 mod limits;
 mod manifests;

@@ -1,98 +1,52 @@
 //! The manifests of `deploy/components/dra` and of the chart.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::Parser;
 use dra::cli::Cli;
+use harness::manifests::{chart, documents, kustomized, repository, typed};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
-}
-
-fn documents(text: &str) -> Vec<Value> {
-    serde_saphyr::from_multiple(text).unwrap()
-}
-
 /// The objects of the overlay for CDI with components. `None`: there is no kubectl that has
 /// kustomize.
 fn rendered(components: &[&str]) -> Option<Vec<Value>> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let up: PathBuf = directory.path().iter().skip(1).map(|_| "..").collect();
-    let deploy = up
-        .join(repository().strip_prefix("/").unwrap())
-        .join("deploy");
+    let deploy = repository("deploy").canonicalize().unwrap();
+    let deploy = up.join(deploy.strip_prefix("/").unwrap());
     let deploy = deploy.display();
-    let components = components
-        .iter()
-        .map(|name| format!("{deploy}/components/{name}"));
-    let components: Vec<String> = components.collect();
-    let components = components.join(", ");
+    let components = components.iter();
+    let components = components.map(|name| format!("{deploy}/components/{name}"));
+    let components = components.collect::<Vec<_>>().join(", ");
     let text = format!("resources: [{deploy}/overlays/cdi]\ncomponents: [{components}]\n");
     std::fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
-    let kubectl = Command::new("kubectl")
-        .arg("kustomize")
-        .arg(directory.path())
-        .output();
-    let output = match kubectl {
-        Ok(output) => output,
-        Err(error) => {
-            skip::report("rendered manifests", &format!("needs kubectl: {error}"));
-            return None;
-        }
-    };
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Some(documents(&String::from_utf8(output.stdout).unwrap()))
+    kustomized(directory.path()).unwrap()
 }
 
-/// The object of a kind with the driver's name, which has no key that its type lacks.
+/// The object of a kind with the driver's name.
+fn object<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
+    let own = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == "boathook-dra";
+    let object = objects.iter().find(own);
+    object.unwrap_or_else(|| panic!("no {kind}"))
+}
+
+/// As its type, which has to know it in full.
 fn only<T: DeserializeOwned + Serialize>(objects: &[Value], kind: &str) -> T {
-    let mut of_kind = objects
-        .iter()
-        .filter(|one| one["kind"] == kind && one["metadata"]["name"] == "boathook-dra");
-    let object = of_kind.next().unwrap_or_else(|| panic!("no {kind}"));
-    typed(object)
+    typed(object(objects, kind)).unwrap()
 }
 
-fn typed<T: DeserializeOwned + Serialize>(object: &Value) -> T {
-    let typed: T = serde_json::from_value(object.clone()).unwrap();
-    assert_known(object, &serde_json::to_value(&typed).unwrap());
-    typed
-}
-
-fn assert_known(written: &Value, known: &Value) {
-    match (written, known) {
-        (Value::Object(written), Value::Object(known)) => {
-            for (key, value) in written {
-                assert_known(
-                    value,
-                    known
-                        .get(key)
-                        .unwrap_or_else(|| panic!("unknown key {key}")),
-                );
-            }
-        }
-        (Value::Array(written), Value::Array(known)) => {
-            written
-                .iter()
-                .zip(known)
-                .for_each(|(one, other)| assert_known(one, other));
-        }
-        _ => {}
-    }
+fn volumes(pod: &PodSpec) -> Vec<&str> {
+    let volumes = pod.volumes.iter().flatten();
+    volumes.map(|one| one.name.as_str()).collect()
 }
 
 #[test]
@@ -112,21 +66,11 @@ fn the_component_runs_the_driver_with_the_least_rights() {
         .flatten()
         .chain(container.args.iter().flatten());
     Cli::try_parse_from(words).unwrap();
-    let volumes: Vec<&str> = pod
-        .volumes
-        .iter()
-        .flatten()
-        .map(|one| one.name.as_str())
-        .collect();
     for mount in container.volume_mounts.iter().flatten() {
-        assert!(volumes.contains(&mount.name.as_str()), "{}", mount.name);
+        assert!(volumes(&pod).contains(&&*mount.name), "{}", mount.name);
     }
-    let map = pod
-        .volumes
-        .iter()
-        .flatten()
-        .find_map(|one| one.config_map.clone())
-        .unwrap();
+    let mut maps = pod.volumes.iter().flatten();
+    let map = maps.find_map(|one| one.config_map.as_ref()).unwrap();
     let is_map = |one: &Value| one["kind"] == "ConfigMap" && one["metadata"]["name"] == map.name;
     assert!(objects.iter().any(is_map), "{map:?}");
     let rolling = spec.update_strategy.unwrap().rolling_update.unwrap();
@@ -195,44 +139,23 @@ fn with_programs_of_the_host_it_sees_all_of_the_host_and_the_chart_has_the_same(
         .map(|one| (one.name.as_str(), one.mount_path.as_str()))
         .collect();
     let of_host = mounts.iter().filter(|(_, path)| path.starts_with("/host"));
-    assert_eq!(
-        of_host.collect::<Vec<_>>(),
-        [&("host-for-programs", "/host")]
-    );
-    let volumes: Vec<&str> = pod
-        .volumes
-        .iter()
-        .flatten()
-        .map(|one| one.name.as_str())
-        .collect();
+    let of_host: Vec<_> = of_host.collect();
+    assert_eq!(of_host, [&("host-for-programs", "/host")]);
+    let volumes = volumes(&pod);
     assert_eq!(volumes.len(), mounts.len());
     assert!(mounts.iter().all(|(name, _)| volumes.contains(name)));
 }
 
 fn check_chart(programs: bool, components: &[&str]) {
-    let file = tempfile::NamedTempFile::new().unwrap();
     let values = json!({"dra": {"classes": ["dummy-npu"]}, "hostPrograms": programs});
-    std::fs::write(file.path(), values.to_string()).unwrap();
-    let script = repository().join("scripts/helm-template");
-    let output = Command::new(script).arg(file.path()).output().unwrap();
-    if output.status.code() == Some(77) {
-        return skip::report("the Helm chart", "needs helm, or scripts/install-helm");
-    }
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let chart = documents(&String::from_utf8(output.stdout).unwrap());
-    let config = chart
-        .iter()
-        .find(|one| one["metadata"]["name"] == "boathook-plugin")
-        .unwrap();
-    let config = config["data"]["config.toml"].as_str().unwrap();
-    assert!(
-        config.contains("[class.dummy-npu]\nserve = \"dra\""),
-        "{config}"
-    );
+    let Some(chart) = chart(&values).unwrap() else {
+        return;
+    };
+    let mut maps = chart.iter();
+    let is_config = |one: &&Value| one["metadata"]["name"] == "boathook-plugin";
+    let config = &maps.find(is_config).unwrap()["data"]["config.toml"];
+    let table = "[class.dummy-npu]\nserve = \"dra\"";
+    assert!(config.as_str().unwrap().contains(table), "{config}");
     let Some(objects) = rendered(components) else {
         return;
     };
@@ -244,54 +167,29 @@ fn check_chart(programs: bool, components: &[&str]) {
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     ] {
-        let of = |objects: &[Value]| -> Value {
-            let own =
-                |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == "boathook-dra";
-            comparable(
-                objects
-                    .iter()
-                    .find(own)
-                    .unwrap_or_else(|| panic!("no {kind}")),
-            )
-        };
+        let of = |objects| comparable(object(objects, kind));
         assert_eq!(of(&chart), of(&objects), "{kind}");
     }
 }
 
 #[test]
 fn the_example_and_the_printed_class_fit_each_other() {
-    let example = repository().join("deploy/components/dra/example.yaml");
-    let example = documents(&std::fs::read_to_string(example).unwrap());
-    let template: ResourceClaimTemplate = typed(&example[0]);
-    let requests = template
-        .spec
-        .unwrap()
-        .spec
-        .unwrap()
-        .devices
-        .unwrap()
-        .requests
-        .unwrap();
-    let name = requests[0]
-        .exactly
-        .as_ref()
-        .unwrap()
-        .device_class_name
-        .clone();
+    let example = repository("deploy/components/dra/example.yaml");
+    let example = documents(&std::fs::read_to_string(example).unwrap()).unwrap();
+    typed::<ResourceClaimTemplate>(&example[0]).unwrap();
+    let request = &example[0]["spec"]["spec"]["devices"]["requests"][0];
+    let name = request["exactly"]["deviceClassName"].as_str().unwrap();
     let config = tempfile::NamedTempFile::new().unwrap();
-    let classes = repository().join("device-class/classes");
+    let classes = repository("device-class/classes");
     std::fs::write(config.path(), format!("classes = [{classes:?}]\n")).unwrap();
-    let names = [name.clone(), "nvidia-gpu".to_owned()].map(|name| name.try_into().unwrap());
+    let names = [name, "nvidia-gpu"].map(|name| name.to_owned().try_into().unwrap());
     let text = dra::device_class::manifests(&names, Some(config.path()), Path::new("/")).unwrap();
-    let printed = documents(&text);
-    let class: DeviceClass = typed(&printed[0]);
-    assert_eq!(class.metadata.name, Some(name));
-    assert_eq!(
-        class.spec.unwrap().extended_resource_name.as_deref(),
-        Some("dummy.com/npu")
-    );
-    let class: DeviceClass = typed(&printed[1]);
-    assert_eq!(class.spec.unwrap().extended_resource_name, None);
+    let printed = documents(&text).unwrap();
+    let [npu, gpu]: [DeviceClass; 2] = [0, 1].map(|at| typed(&printed[at]).unwrap());
+    assert_eq!(npu.metadata.name.as_deref(), Some(name));
+    let resource = npu.spec.unwrap().extended_resource_name;
+    assert_eq!(resource.as_deref(), Some("dummy.com/npu"));
+    assert_eq!(gpu.spec.unwrap().extended_resource_name, None);
 }
 
 /// Whoever asks for a device of the class does not get a part, and each profile has a class.
@@ -306,7 +204,8 @@ fn parts_have_classes_of_their_own() {
     let name = "npu".to_owned().try_into().unwrap();
     let root = directory.path();
     let text = dra::device_class::manifests(&[name], Some(&config), root).unwrap();
-    let printed: Vec<DeviceClass> = documents(&text).iter().map(typed).collect();
+    let printed = documents(&text).unwrap();
+    let printed: Vec<DeviceClass> = printed.iter().map(|one| typed(one).unwrap()).collect();
     let printed = printed.iter().map(|class| {
         let selectors = class.spec.as_ref().unwrap().selectors.as_ref().unwrap();
         let expression = selectors[0].cel.as_ref().unwrap().expression.as_str();

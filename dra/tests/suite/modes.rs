@@ -5,15 +5,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::Pid;
 
-use crate::node::{NPUS, Node, unprepare, wait};
+use crate::kernel::Kernel;
+use crate::node::{NPUS, Node, refused, unprepare, wait};
 use crate::parts::name;
 
 const CLASS: &str = "amd-gpu-parts";
@@ -43,7 +42,6 @@ struct Orders {
     victim: Option<u32>,
     /// The modes that were written.
     written: Vec<String>,
-    ends: bool,
 }
 
 impl Orders {
@@ -60,7 +58,8 @@ impl Orders {
 fn switch(sys: &Path, mode: &str, fault: Option<Fault>, next: usize, victim: Option<u32>) -> usize {
     let dies_at = |place: usize| {
         if fault == Some(Fault::Killed(place)) {
-            kill(Pid::from_raw(victim.unwrap() as i32), Signal::SIGKILL).unwrap();
+            let victim = Pid::from_raw(victim.unwrap().cast_signed());
+            kill(victim, Signal::SIGKILL).unwrap();
         }
     };
     let (_, count) = MODES.iter().find(|(name, _)| *name == mode).unwrap();
@@ -75,75 +74,37 @@ fn switch(sys: &Path, mode: &str, fault: Option<Fault>, next: usize, victim: Opt
     next
 }
 
-struct Driver {
-    orders: Arc<Mutex<Orders>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Driver {
-    fn start(sys: PathBuf) -> Self {
-        let orders = Arc::new(Mutex::new(Orders::default()));
-        let told = Arc::clone(&orders);
-        let thread = thread::spawn(move || {
-            let file = sys.join(format!(
-                "devices/pci0000:00/{GPU}/current_compute_partition"
-            ));
-            let changed = || fs::metadata(&file).unwrap().modified().unwrap();
-            let (mut is, mut seen) = ("SPX".to_owned(), changed());
-            let mut next = partitions(&sys, &[0], 1);
-            loop {
-                thread::sleep(Duration::from_millis(3));
-                let mut orders = told.lock().unwrap();
-                if orders.ends {
+/// The driver of the GPU.
+fn gpu_driver(sys: PathBuf) -> Kernel<Orders> {
+    let file = sys.join(format!(
+        "devices/pci0000:00/{GPU}/current_compute_partition"
+    ));
+    let changed = |file: &Path| fs::metadata(file).unwrap().modified().unwrap();
+    let (mut is, mut seen) = ("SPX".to_owned(), changed(&file));
+    let mut next = partitions(&sys, &[0], 1);
+    Kernel::start(move |orders: &mut Orders| {
+        if seen == changed(&file) {
+            return;
+        }
+        seen = changed(&file);
+        let now = fs::read_to_string(&file).unwrap().trim().to_owned();
+        if MODES.iter().all(|(mode, _)| *mode != now) {
+            return;
+        }
+        // Between two modes with partitions the GPU is whole, perhaps unseen.
+        let between = (now != "SPX" && is != "SPX").then(|| "SPX".to_owned());
+        for mode in between.into_iter().chain([now]) {
+            match orders.next(&mode) {
+                Some(Fault::Refused) => {
+                    fs::write(&file, format!("{is}\n")).unwrap();
+                    seen = changed(&file);
                     break;
                 }
-                if seen == changed() {
-                    continue;
-                }
-                seen = changed();
-                let now = fs::read_to_string(&file).unwrap().trim().to_owned();
-                if MODES.iter().all(|(mode, _)| *mode != now) {
-                    continue;
-                }
-                // Between two modes with partitions the GPU is whole, perhaps unseen.
-                let between = (now != "SPX" && is != "SPX").then(|| "SPX".to_owned());
-                for mode in between.into_iter().chain([now]) {
-                    match orders.next(&mode) {
-                        Some(Fault::Refused) => {
-                            fs::write(&file, format!("{is}\n")).unwrap();
-                            seen = changed();
-                            break;
-                        }
-                        fault => next = switch(&sys, &mode, fault, next, orders.victim),
-                    }
-                    is = mode;
-                }
+                fault => next = switch(&sys, &mode, fault, next, orders.victim),
             }
-        });
-        let thread = Some(thread);
-        Driver { orders, thread }
-    }
-
-    fn fault(&self, at: usize, fault: Fault, victim: u32) {
-        let mut orders = self.orders.lock().unwrap();
-        (orders.fault, orders.victim) = (Some((at, fault)), Some(victim));
-    }
-
-    fn written(&self) -> Vec<String> {
-        std::mem::take(&mut self.orders.lock().unwrap().written)
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        // A thread that panicked has ended, and a panic here would end all tests.
-        if let Ok(mut orders) = self.orders.lock() {
-            orders.ends = true;
+            is = mode;
         }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+    })
 }
 
 /// Makes these the partitions that KFD lists, under new numbers; returns the next one.
@@ -231,12 +192,10 @@ async fn host() -> Option<Node> {
 #[tokio::test]
 async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
     let Some(mut node) = host().await else { return };
-    let kernel = Driver::start(node.path("host/sys"));
+    let kernel = gpu_driver(node.path("host/sys"));
+    let written = || std::mem::take(&mut kernel.orders().written);
     let driver = node.start().await;
-    node.wait_devices("the GPU and its partitions", |devices| {
-        devices.len() == 1 + 2 + 4 + 8
-    })
-    .await;
+    node.wait_count(1 + 2 + 4 + 8).await;
     let writes = node.server.writes();
     let before = node.devices();
     assert!(before.iter().all(|device| device["taints"].is_null()));
@@ -244,35 +203,25 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
     node.prepare(&driver, CLASS, "0000-05-00-0-cpx-3")
         .await
         .unwrap();
-    assert_eq!(kernel.written(), ["CPX"]);
+    assert_eq!(written(), ["CPX"]);
     // Its render node, and no other one.
     let edits = &node.specified(&format!("u-{CPX}"))[0]["containerEdits"];
     let paths = edits["deviceNodes"].as_array().unwrap().iter();
     let paths: Vec<&str> = paths.map(|one| one["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["/dev/dri/card8", "/dev/dri/renderD135", "/dev/kfd"]);
-    for (device, wanted) in [
-        (
-            DPX,
-            "there is no room for 0000-05-00-0-dpx-1 beside what other claims have",
-        ),
-        (
-            WHOLE,
-            "is still prepared for the claim n/0000-05-00-0-cpx-3",
-        ),
-    ] {
-        let error = node.prepare(&driver, CLASS, device).await.unwrap_err();
-        assert!(error.contains(wanted), "{error}");
+    let wanted = "there is no room for 0000-05-00-0-dpx-1 beside what other claims have";
+    refused(node.prepare(&driver, CLASS, DPX), wanted).await;
+    let wanted = "is still prepared for the claim n/0000-05-00-0-cpx-3";
+    refused(node.prepare(&driver, CLASS, WHOLE), wanted).await;
+    for device in [DPX, WHOLE, CPX, "0000-05-00-0-cpx-3"] {
         unprepare(&driver, device).await;
     }
-    for device in [CPX, "0000-05-00-0-cpx-3"] {
-        unprepare(&driver, device).await;
-    }
-    assert_eq!(kernel.written(), [""; 0]);
+    assert_eq!(written(), [""; 0]);
     node.prepare(&driver, CLASS, DPX).await.unwrap();
     unprepare(&driver, DPX).await;
     node.prepare(&driver, CLASS, WHOLE).await.unwrap();
     unprepare(&driver, WHOLE).await;
-    assert_eq!(kernel.written(), ["SPX", "DPX", "SPX"]);
+    assert_eq!(written(), ["SPX", "DPX", "SPX"]);
     // The scheduler sees nothing of all this.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!((node.server.writes(), node.devices()), (writes, before));
@@ -290,10 +239,9 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
 #[tokio::test]
 async fn the_driver_fails_at_each_step() {
     let Some(mut node) = host().await else { return };
-    let kernel = Driver::start(node.path("host/sys"));
+    let kernel = gpu_driver(node.path("host/sys"));
     let mut driver = node.start().await;
-    node.wait_devices("partitions", |devices| devices.len() == 15)
-        .await;
+    node.wait_count(15).await;
     let faults = [
         Fault::Refused,
         Fault::Half,
@@ -311,10 +259,14 @@ async fn the_driver_fails_at_each_step() {
             let case = format!("{before} to {wanted}: {fault:?} at write {at}");
             node.prepare(&driver, CLASS, before).await.expect(&case);
             unprepare(&driver, before).await;
-            kernel.fault(at, fault, node.process.as_ref().unwrap().id());
+            *kernel.orders() = Orders {
+                fault: Some((at, fault)),
+                victim: Some(node.pid()),
+                written: Vec::new(),
+            };
             let result = node.prepare(&driver, CLASS, wanted).await;
             // The lock is free when the thread has done what was written, and killed.
-            let left = kernel.orders.lock().unwrap().fault.take();
+            let left = kernel.orders().fault.take();
             assert_eq!(left, None, "{case}: {result:?}");
             if matches!(fault, Fault::Killed(_)) {
                 // All may be there before the end: the whole GPU is at once.

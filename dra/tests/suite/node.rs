@@ -1,5 +1,6 @@
 //! A node with the driver.
 
+use std::fmt::{Debug, Display};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ pub(crate) const NPUS: &str = "version = 1\nresource = 'dummy.com/npu'\n\
     discover = [{ path = '/sys/npu/npu{index:number}', attributes = [{ name = 'memory', file = 'memory' }] }]\n\
     [device]\nid = 'NPU.{index}'\nindex = '{index}'\nhealth = [{ file = 'state', equals = 'ok' }]\n\
     env = { NPU_MEMORY = '{memory}' }\n";
+
+/// The kubelet's record.
+pub(crate) const CHECKPOINT: &str = "kubelet/device-plugins/kubelet_internal_checkpoint";
 
 /// The driver's own pod.
 pub(crate) const POD: &str = "boathook-dra-1";
@@ -86,6 +90,7 @@ impl Node {
 
     pub(crate) fn write(&self, path: &str, text: &str) {
         let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
     }
@@ -98,10 +103,17 @@ impl Node {
         );
     }
 
+    /// A second class, which has two devices.
+    pub(crate) fn add_others(&self) {
+        let other = "version = 1\nresource = 'dummy.com/other'\nrequest = { env = 'OTHERS' }\n\
+            discover = [{ count = 2 }]\n[device]\nid = 'other-{index}'\n";
+        self.write("classes/other.toml", other);
+        self.configure("[class.npu]\nserve = 'dra'\n[class.other]\nserve = 'dra'\n");
+    }
+
     /// Makes a device, or changes its state.
     pub(crate) fn device(&self, number: usize, state: &str) {
         let directory = format!("host/sys/npu/npu{number}");
-        fs::create_dir_all(self.path(&directory)).unwrap();
         self.write(&format!("{directory}/memory"), "64\n");
         self.write(&format!("{directory}/state"), state);
     }
@@ -163,6 +175,18 @@ impl Node {
         }
     }
 
+    /// The process of the driver.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
+    }
+
+    /// Waits until somebody has killed the driver.
+    pub(crate) async fn wait_killed(&self) {
+        let stat = format!("/proc/{}/stat", self.pid());
+        let is_dead = || fs::read_to_string(&stat).unwrap().contains(") Z ");
+        wait("it is killed", is_dead).await;
+    }
+
     /// Kills the driver.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
@@ -189,14 +213,16 @@ impl Node {
         wait(what, || wanted(&self.devices())).await;
     }
 
+    /// Waits until so many devices are published.
+    pub(crate) async fn wait_count(&self, count: usize) {
+        let what = format!("{count} devices");
+        self.wait_devices(&what, |all| all.len() == count).await;
+    }
+
     /// Allocates devices to a claim, as the scheduler does: each with its request.
     pub(crate) fn allocate(&self, name: &str, uid: &str, devices: &[(&str, &str)]) {
-        let result = |(request, device): &(&str, &str)| {
-            json!({"request": request, "driver": "boathook.dev", "pool": "worker/npu",
-                "device": device})
-        };
-        let results: Vec<Value> = devices.iter().map(result).collect();
-        self.claim(name, uid, json!({"devices": {"results": results}}));
+        let of_npus = |(request, device): &(&str, &str)| result(request, "npu", device);
+        self.claim(name, uid, allocation(devices.iter().map(of_npus)));
     }
 
     pub(crate) fn claim(&self, name: &str, uid: &str, allocation: Value) {
@@ -221,11 +247,18 @@ impl Node {
         device: &str,
     ) -> Result<(), String> {
         let uid = uid_for(device);
-        let result = json!({"request": "r", "driver": "boathook.dev",
-            "pool": format!("worker/{class}"), "device": device});
-        self.claim(device, &uid, json!({"devices": {"results": [result]}}));
+        self.claim(device, &uid, allocation([result("r", class, device)]));
         let prepared = driver.prepare_one(["n", device, &uid]).await;
         prepared.map(drop).map_err(|error| error.to_string())
+    }
+
+    /// Writes the kubelet's record, by which a container has these devices by the device plugin.
+    pub(crate) fn by_plugin(&self, resource: &str, ids: &[&str]) {
+        let entry = json!({"PodUID": "p", "ContainerName": "c", "ResourceName": resource,
+            "DeviceIDs": {"-1": ids}});
+        let entries: Vec<Value> = ids.first().map(|_| entry).into_iter().collect();
+        let record = json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1});
+        self.write(CHECKPOINT, &record.to_string());
     }
 
     /// The names in a directory.
@@ -259,6 +292,36 @@ pub(crate) fn names(path: &Path) -> Vec<String> {
 
 pub(crate) fn claim_path(name: &str) -> String {
     format!("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/{name}")
+}
+
+/// A device of a class of this node, for a request.
+pub(crate) fn result(request: &str, class: &str, device: &str) -> Value {
+    json!({"request": request, "driver": "boathook.dev", "pool": format!("worker/{class}"),
+        "device": device})
+}
+
+/// A device of the class `npu`, for who only watches it.
+pub(crate) fn watched(device: &str) -> Value {
+    let mut result = result("r", "npu", device);
+    result["adminAccess"] = true.into();
+    result
+}
+
+pub(crate) fn allocation(results: impl IntoIterator<Item = Value>) -> Value {
+    let results: Vec<Value> = results.into_iter().collect();
+    json!({"devices": {"results": results}})
+}
+
+/// A preparation fails, and says this.
+pub(crate) async fn refused<T: Debug, E: Display>(
+    prepared: impl Future<Output = Result<T, E>>,
+    wanted: &str,
+) {
+    let error = match prepared.await {
+        Ok(devices) => panic!("{devices:?} in place of {wanted:?}"),
+        Err(error) => error.to_string(),
+    };
+    assert!(error.contains(wanted), "{error}, not {wanted:?}");
 }
 
 /// The end of a device's name: a uid has 36 characters.

@@ -17,18 +17,14 @@ async fn an_update_leaves_no_gap() {
     node.allocate("a", "u-1", &[("r", "npu-0")]);
     let claim = ["n", "a", "u-1"];
     let devices = old.prepare_one(claim).await.unwrap();
-    node.wait_devices("one device", |devices| devices.len() == 1)
-        .await;
+    node.wait_count(1).await;
     let mut process = node.replaced().unwrap();
     let new = node.registered().await;
     // Either may be called.
     assert_eq!(new.prepare_one(claim).await.unwrap(), devices);
     assert_eq!(old.prepare_one(claim).await.unwrap(), devices);
-    kill(
-        Pid::from_raw(process.id().try_into().unwrap()),
-        Signal::SIGTERM,
-    )
-    .unwrap();
+    let pid = Pid::from_raw(process.id().cast_signed());
+    kill(pid, Signal::SIGTERM).unwrap();
     assert!(process.wait().unwrap().success());
     assert_eq!(node.names("kubelet/plugins_registry").len(), 1);
     assert_eq!(node.slices().len(), 1);
@@ -43,21 +39,14 @@ async fn sockets_that_are_removed_are_made_again() {
     let registry = node.path("kubelet/plugins_registry");
     let socket = node.names("kubelet/plugins_registry").remove(0);
     std::fs::remove_file(registry.join(socket)).unwrap();
-    wait("a socket", || {
-        !node.names("kubelet/plugins_registry").is_empty()
-    })
-    .await;
     node.registered().await;
 }
 
 /// The status of a page.
 fn status(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n"
-    )
-    .ok()?;
+    let head = "HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
+    write!(stream, "GET {path} {head}").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     Some(answer.split(' ').nth(1)?.to_owned())

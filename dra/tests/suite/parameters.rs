@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::node::{NPUS, Node};
+use crate::node::{NPUS, Node, result};
 
 const A: [&str; 3] = ["n", "a", "u-1"];
 
@@ -20,11 +20,7 @@ fn capable() -> String {
     class + &edits.concat()
 }
 
-/// A result of the allocation of one device, and an entry of its `config`.
-pub(crate) fn result(request: &str, device: &str) -> serde_json::Value {
-    json!({"request": request, "driver": "boathook.dev", "pool": "worker/npu", "device": device})
-}
-
+/// An entry of an allocation's `config`.
 fn config(source: &str, requests: &[&str], parameters: &serde_json::Value) -> serde_json::Value {
     json!({"source": source, "requests": requests,
         "opaque": {"driver": "boathook.dev", "parameters": parameters}})
@@ -34,22 +30,13 @@ fn config(source: &str, requests: &[&str], parameters: &serde_json::Value) -> se
 async fn parameters_of_the_claim_count_before_those_of_its_device_class() {
     let mut node = Node::new(&capable(), 3).await;
     let driver = node.start().await;
-    let results = [
-        result("own/sub", "npu-0"),
-        result("class", "npu-1"),
-        result("none", "npu-2"),
-    ];
+    let results = [("own/sub", "npu-0"), ("class", "npu-1"), ("none", "npu-2")];
+    let results = results.map(|(request, device)| result(request, "npu", device));
+    let both = json!({"capabilities": ["run", "trace"]});
+    let one = json!({"capabilities": ["trace"]});
     let config = [
-        config(
-            "FromClass",
-            &["own", "class"],
-            &json!({"capabilities": ["run", "trace"]}),
-        ),
-        config(
-            "FromClaim",
-            &["own/sub", "other"],
-            &json!({"capabilities": ["trace"]}),
-        ),
+        config("FromClass", &["own", "class"], &both),
+        config("FromClaim", &["own/sub", "other"], &one),
     ];
     let allocation = json!({"devices": {"results": results, "config": config}});
     node.claim("a", "u-1", allocation);
@@ -116,13 +103,10 @@ async fn parameters_that_mean_nothing_are_an_error_of_the_claim() {
     .enumerate()
     {
         let config = [config("FromClaim", &[], &parameters)];
-        let results = [result("r", "npu-0")];
+        let results = [result("r", "npu", "npu-0")];
+        let allocation = json!({"devices": {"results": results, "config": config}});
         let (name, uid) = (format!("c-{number}"), format!("u-{number}"));
-        node.claim(
-            &name,
-            &uid,
-            json!({"devices": {"results": results, "config": config}}),
-        );
+        node.claim(&name, &uid, allocation);
         let error = driver.prepare_one(["n", &name, &uid]).await.unwrap_err();
         let error = error.to_string();
         assert!(error.contains(wanted), "{parameters}: {error}");
@@ -142,7 +126,7 @@ async fn parameters_of_any_length_leave_a_record_that_can_be_read() {
     let mut node = Node::new(&(class + listed), 32).await;
     let driver = node.start().await;
     let results: Vec<_> = (0..32)
-        .map(|number| result(&format!("r-{number}"), &format!("npu-{number}")))
+        .map(|number| result(&format!("r-{number}"), "npu", &format!("npu-{number}")))
         .collect();
     let long = vec!["a"; 10 * 1024 / "\"a\",".len() - 10];
     for parameters in [

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use harness::kubelet::dra::DraDriver;
 use serde_json::{Value, json};
 
-use crate::node::Node;
+use crate::node::{Node, allocation, refused, watched};
 
 /// Devices of four slots with 64 of memory, in halves and quarters.
 pub(crate) const PARTS: &str = "version = 1\nresource = 'dummy.com/{sort}'\n\
@@ -78,14 +78,13 @@ pub(crate) async fn node(devices: usize) -> Option<Node> {
         return None;
     }
     let node = Node::new(PARTS, devices).await;
-    fs::create_dir_all(node.path("host/opt")).unwrap();
+    node.write("host/opt/carve", CARVE);
+    mode(&node, "well");
     // By another process, or what is started just then could keep it open.
     let copied = Command::new("/bin/cp")
         .args([busybox, &node.path("host/opt/busybox")])
         .status();
     assert!(copied.unwrap().success());
-    node.write("host/opt/carve", CARVE);
-    mode(&node, "well");
     Some(node)
 }
 
@@ -127,6 +126,12 @@ pub(crate) async fn prepare(
         .to_owned())
 }
 
+/// A claim for one device gets it, under this id.
+pub(crate) async fn given(node: &Node, driver: &DraDriver, name: &str, device: &str, id: &str) {
+    let prepared = prepare(node, driver, name, device).await;
+    assert_eq!(prepared.as_deref(), Ok(id), "{device}");
+}
+
 pub(crate) async fn unprepare(driver: &DraDriver, name: &str) {
     driver
         .unprepare(["n", name, &format!("u-{name}")])
@@ -144,8 +149,7 @@ async fn a_device_and_its_parts_take_of_the_same_counters() {
         return;
     };
     let driver = node.start().await;
-    node.wait_devices("all parts", |devices| devices.len() == 14)
-        .await;
+    node.wait_count(14).await;
     let slices = node.slices();
     let amount = |text: &str| json!({ "value": text });
     let set = |name: &str| {
@@ -158,17 +162,11 @@ async fn a_device_and_its_parts_take_of_the_same_counters() {
     );
     let devices = node.devices();
     let names: Vec<&str> = devices[..7].iter().map(name).collect();
-    let parts = [
-        "half-0",
-        "half-2",
-        "quarter-0",
-        "quarter-1",
-        "quarter-2",
-        "quarter-3",
-    ];
-    let wanted: Vec<String> = parts.iter().map(|part| format!("npu-0-{part}")).collect();
-    assert_eq!(names[0], "npu-0");
-    assert_eq!(names[1..], wanted);
+    assert_eq!(
+        names.join(" "),
+        "npu-0 npu-0-half-0 npu-0-half-2 \
+         npu-0-quarter-0 npu-0-quarter-1 npu-0-quarter-2 npu-0-quarter-3"
+    );
     let takes = &devices[0]["consumesCounters"][0];
     assert_eq!(
         takes["counters"],
@@ -183,9 +181,7 @@ async fn a_device_and_its_parts_take_of_the_same_counters() {
     assert_eq!(devices[2]["attributes"], wanted);
     // Nothing is written when one is made.
     let writes = node.server.writes();
-    prepare(&node, &driver, "a", "npu-0-quarter-1")
-        .await
-        .unwrap();
+    given(&node, &driver, "a", "npu-0-quarter-1", "NPU.0.11").await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!((node.server.writes(), node.devices()), (writes, devices));
     // Its own health counts then, and no other one has its taint.
@@ -243,18 +239,12 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
         return;
     };
     let driver = node.start().await;
-    let quarter = prepare(&node, &driver, "a", "npu-0-quarter-1").await;
-    assert_eq!(quarter.as_deref(), Ok("NPU.0.11"));
+    let quarter = "npu-0-quarter-1";
+    given(&node, &driver, "a", quarter, "NPU.0.11").await;
     assert_eq!(calls(&node), ["make 0 11"]);
-    assert_eq!(
-        prepare(&node, &driver, "a", "npu-0-quarter-1").await,
-        quarter
-    );
+    given(&node, &driver, "a", quarter, "NPU.0.11").await;
     let driver = node.start().await;
-    assert_eq!(
-        prepare(&node, &driver, "a", "npu-0-quarter-1").await,
-        quarter
-    );
+    given(&node, &driver, "a", quarter, "NPU.0.11").await;
     // Others on the same device, though not where it is, nor the whole device.
     prepare(&node, &driver, "b", "npu-0-half-2").await.unwrap();
     for (device, wanted) in [
@@ -269,8 +259,7 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
         ),
         ("npu-0-quarter-1", "still prepared for the claim n/a"),
     ] {
-        let error = prepare(&node, &driver, "c", device).await.unwrap_err();
-        assert!(error.contains(wanted), "{device}: {error}");
+        refused(prepare(&node, &driver, "c", device), wanted).await;
         unprepare(&driver, "c").await;
     }
     assert_eq!(calls(&node), ["make 0 12"]);
@@ -285,27 +274,14 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
         (vec!["part11".into(), "part12".into()], vec![])
     );
     // Its room is needed, or it is used again.
-    assert_eq!(
-        prepare(&node, &driver, "d", "npu-0-half-0")
-            .await
-            .as_deref(),
-        Ok("NPU.0.10")
-    );
+    given(&node, &driver, "d", "npu-0-half-0", "NPU.0.10").await;
     assert_eq!(calls(&node), ["remove 0 11", "make 0 10"]);
     unprepare(&driver, "b").await;
-    assert_eq!(
-        prepare(&node, &driver, "e", "npu-0-half-2")
-            .await
-            .as_deref(),
-        Ok("NPU.0.12")
-    );
+    given(&node, &driver, "e", "npu-0-half-2", "NPU.0.12").await;
     assert_eq!(calls(&node), [""; 0]);
     unprepare(&driver, "d").await;
     unprepare(&driver, "e").await;
-    assert_eq!(
-        prepare(&node, &driver, "f", "npu-0").await.as_deref(),
-        Ok("NPU.0")
-    );
+    given(&node, &driver, "f", "npu-0", "NPU.0").await;
     assert_eq!(
         (calls(&node), made(&node, 0)),
         (vec!["remove 0 10".into(), "remove 0 12".into()], vec![])
@@ -324,12 +300,7 @@ async fn after_a_reboot_a_part_is_made_again() {
     fs::remove_dir_all(node.path("host/sys/npu/npu0/part10")).unwrap();
     fs::remove_dir_all(node.path("cdi")).unwrap();
     let driver = node.start().await;
-    assert_eq!(
-        prepare(&node, &driver, "a", "npu-0-half-0")
-            .await
-            .as_deref(),
-        Ok("NPU.0.10")
-    );
+    given(&node, &driver, "a", "npu-0-half-0", "NPU.0.10").await;
     assert_eq!(made(&node, 0), ["part10"]);
 }
 
@@ -347,12 +318,8 @@ async fn a_claim_may_have_several_parts_and_who_only_looks_has_none_made() {
     let env = &node.specified("u-a")[0]["containerEdits"]["env"];
     assert_eq!(env[0], "DUMMY_VISIBLE_DEVICES=NPU.0.10,NPU.0.13");
     calls(&node);
-    let result = |device: &str| {
-        json!({"request": "all", "driver": "boathook.dev", "pool": "worker/npu",
-            "device": device, "adminAccess": true})
-    };
-    let all = ["npu-0", "npu-0-half-0", "npu-0-half-2"].map(result);
-    node.claim("b", "u-b", json!({"devices": {"results": all}}));
+    let all = ["npu-0", "npu-0-half-0", "npu-0-half-2"];
+    node.claim("b", "u-b", allocation(all.map(watched)));
     // The driver may not have looked since the part was made.
     let watches = async || {
         let devices = driver.prepare_one(["n", "b", "u-b"]).await.unwrap();

@@ -62,8 +62,7 @@ async fn a_claim_makes_functions_of_a_card_and_a_container_uses_one() {
     };
     let mut node = node().await;
     let mut driver = node.start().await;
-    node.wait_devices("a card and two functions", |all| all.len() == 3)
-        .await;
+    node.wait_count(3).await;
     assert_eq!(read("sriov_numvfs"), "0");
 
     let [first, second] = [0, 1].map(|number| format!("{whole}-vf-{number}"));

@@ -3,7 +3,7 @@
 use harness::kubelet::dra::DraDriver;
 use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node};
+use crate::node::{NPUS, Node, allocation, refused, result};
 use crate::parts;
 
 /// The device and its shares in both forms, as the scheduler allocates them.
@@ -15,20 +15,18 @@ fn replicas(node: &Node, more: &str) {
 }
 
 fn claim(node: &Node, name: &str, device: &str, shares: Option<&str>, admin: bool) {
-    let mut result = json!({"request": "r", "driver": "boathook.dev", "pool": "worker/npu",
-        "device": device, "adminAccess": admin});
+    let mut result = result("r", "npu", device);
+    result["adminAccess"] = admin.into();
     if let Some(shares) = shares {
         result["shareID"] = format!("share-of-{name}").into();
         result["consumedCapacity"] = json!({"shares": shares});
     }
-    let allocation = json!({"devices": {"results": [result]}});
-    node.claim(name, &format!("u-{name}"), allocation);
+    node.claim(name, &format!("u-{name}"), allocation([result]));
 }
 
-/// Prepares a claim; the error, if any.
-async fn prepare(driver: &DraDriver, name: &str) -> String {
+async fn prepare(driver: &DraDriver, name: &str) -> Result<(), String> {
     let prepared = driver.prepare_one(["n", name, &format!("u-{name}")]).await;
-    prepared.map_or_else(|error| error.to_string(), |_| String::new())
+    prepared.map(drop).map_err(|error| error.to_string())
 }
 
 #[tokio::test]
@@ -40,37 +38,33 @@ async fn a_device_and_shares_of_it_are_not_prepared_beside_each_other() {
     claim(&node, "again", "npu-0-share-0", WHOLE, false);
     claim(&node, "admin", "npu-0", WHOLE, true);
     let driver = node.start().await;
-    assert_eq!(prepare(&driver, "whole").await, "");
+    prepare(&driver, "whole").await.unwrap();
     replicas(&node, "replicas = 3\n");
     let driver = node.start().await;
     for name in ["share", "named"] {
-        let error = prepare(&driver, name).await;
         let wanted = "device npu-0 of pool worker/npu is still prepared for the claim n/whole";
-        assert!(error.contains(wanted), "{name}: {error}");
+        refused(prepare(&driver, name), wanted).await;
     }
     for name in ["whole", "admin"] {
-        assert_eq!(prepare(&driver, name).await, "", "{name}");
+        prepare(&driver, name).await.unwrap();
     }
     parts::unprepare(&driver, "whole").await;
     for name in ["share", "named", "share", "named"] {
-        assert_eq!(prepare(&driver, name).await, "", "{name}");
+        prepare(&driver, name).await.unwrap();
     }
-    let error = prepare(&driver, "again").await;
-    assert!(
-        error.contains("still prepared for the claim n/named"),
-        "{error}"
-    );
+    let wanted = "still prepared for the claim n/named";
+    refused(prepare(&driver, "again"), wanted).await;
     replicas(&node, "");
     let driver = node.start().await;
-    let error = prepare(&driver, "whole").await;
-    assert!(error.contains("still prepared for the claim n/"), "{error}");
+    let wanted = "still prepared for the claim n/";
+    refused(prepare(&driver, "whole"), wanted).await;
     // What is prepared stays so, for a pod that starts again.
-    assert_eq!(prepare(&driver, "share").await, "");
+    prepare(&driver, "share").await.unwrap();
     // The kubelet forgot both, and they are gone: both are collected.
     for name in ["share", "named"] {
         node.server.delete(&crate::node::claim_path(name));
     }
-    assert_eq!(prepare(&driver, "whole").await, "");
+    prepare(&driver, "whole").await.unwrap();
 }
 
 #[tokio::test]
@@ -86,19 +80,18 @@ async fn shares_are_counted_in_both_forms() {
     claim(&node, "admin", "npu-0", ONE, true);
     let driver = node.start().await;
     for name in ["many", "rest", "named"] {
-        assert_eq!(prepare(&driver, name).await, "", "{name}");
+        prepare(&driver, name).await.unwrap();
     }
     for name in ["more", "other", "odd"] {
-        let error = prepare(&driver, name).await;
         let wanted = "may be shared by 2000, and 2000 shares are prepared for claims (n/many, \
             n/named, n/rest)";
-        assert!(error.contains(wanted), "{name}: {error}");
+        refused(prepare(&driver, name), wanted).await;
     }
     for name in ["many", "admin"] {
-        assert_eq!(prepare(&driver, name).await, "", "{name}");
+        prepare(&driver, name).await.unwrap();
     }
     parts::unprepare(&driver, "named").await;
-    assert_eq!(prepare(&driver, "more").await, "");
+    prepare(&driver, "more").await.unwrap();
     // A record of a version that did not count is that of one share.
     let record = "kubelet/plugins/boathook.dev/claims/u-many.json";
     let text = std::fs::read_to_string(node.path(record)).unwrap();
@@ -106,14 +99,13 @@ async fn shares_are_counted_in_both_forms() {
     let device = old["devices"][0].as_object_mut().unwrap();
     assert_eq!(device.remove("shares"), Some(json!(1000)));
     node.write(record, &old.to_string());
-    assert_eq!(prepare(&driver, "other").await, "");
+    prepare(&driver, "other").await.unwrap();
     // Fewer than were given away: no more are, and what is prepared stays so.
     replicas(&node, "replicas = 2\n");
     let driver = node.start().await;
     claim(&node, "late", "npu-0-share-1", WHOLE, false);
-    let error = prepare(&driver, "late").await;
-    assert!(error.contains("may be shared by 2, and"), "{error}");
-    assert_eq!(prepare(&driver, "rest").await, "");
+    refused(prepare(&driver, "late"), "may be shared by 2, and").await;
+    prepare(&driver, "rest").await.unwrap();
 }
 
 /// A part has another name where the class does not say how parts are made.
@@ -125,34 +117,18 @@ async fn a_part_is_the_same_by_both_of_its_names() {
     let with_parts = parts::PARTS;
     let (without, _) = with_parts.split_once("[[parts]]").unwrap();
     let driver = node.start().await;
-    parts::prepare(&node, &driver, "a", "npu-0-half-0")
-        .await
-        .unwrap();
+    parts::given(&node, &driver, "a", "npu-0-half-0", "NPU.0.10").await;
     node.write("classes/npu.toml", without);
     let driver = node.start().await;
-    let error = parts::prepare(&node, &driver, "b", "npu-0-10")
-        .await
-        .unwrap_err();
-    assert!(
-        error.contains("still prepared for the claim n/a"),
-        "{error}"
-    );
+    let wanted = "still prepared for the claim n/a";
+    refused(parts::prepare(&node, &driver, "b", "npu-0-10"), wanted).await;
     parts::unprepare(&driver, "a").await;
-    parts::prepare(&node, &driver, "b", "npu-0-10")
-        .await
-        .unwrap();
+    parts::given(&node, &driver, "b", "npu-0-10", "NPU.0.10").await;
     node.write("classes/npu.toml", with_parts);
     let driver = node.start().await;
     for device in ["npu-0-half-0", "npu-0"] {
-        let error = parts::prepare(&node, &driver, "c", device)
-            .await
-            .unwrap_err();
-        assert!(
-            error.contains("still prepared for the claim n/b"),
-            "{device}: {error}"
-        );
+        let wanted = "still prepared for the claim n/b";
+        refused(parts::prepare(&node, &driver, "c", device), wanted).await;
     }
-    parts::prepare(&node, &driver, "d", "npu-0-half-2")
-        .await
-        .unwrap();
+    parts::given(&node, &driver, "d", "npu-0-half-2", "NPU.0.12").await;
 }

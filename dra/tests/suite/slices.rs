@@ -5,19 +5,24 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node, POD, SLICES, wait};
+use crate::node::{CHECKPOINT, NPUS, Node, POD, SLICES, wait};
+use crate::parts::name;
 use crate::pod_resources::{PodResources, pods};
 
 fn is_tainted(device: &Value) -> bool {
     device["taints"][0]["key"] == "boathook.dev/unhealthy"
 }
 
+async fn no_taint(node: &Node) {
+    let none = |all: &[Value]| !all.iter().any(is_tainted);
+    node.wait_devices("no taint", none).await;
+}
+
 #[tokio::test]
 async fn a_device_is_published_with_its_attributes() {
     let mut node = Node::new(NPUS, 2).await;
     node.start().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2)
-        .await;
+    node.wait_count(2).await;
     let slices = node.slices();
     assert_eq!(slices.len(), 1);
     let spec = &slices[0]["spec"];
@@ -44,8 +49,7 @@ async fn a_device_is_published_with_its_attributes() {
 async fn an_unhealthy_device_has_a_taint_until_it_recovers() {
     let mut node = Node::new(NPUS, 2).await;
     let driver = node.start().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2)
-        .await;
+    node.wait_count(2).await;
     node.device(1, "hot");
     node.wait_devices("a taint", |all| !is_tainted(&all[0]) && is_tainted(&all[1]))
         .await;
@@ -55,14 +59,10 @@ async fn an_unhealthy_device_has_a_taint_until_it_recovers() {
     let health = driver.health().await.unwrap();
     let message = |at: usize| (health[at].health, health[at].message.as_str());
     assert_eq!(message(0), (1, ""));
-    assert_eq!(
-        (message(1).0, message(1).1.contains("hot")),
-        (2, true),
-        "{health:?}"
-    );
+    let (state, said) = message(1);
+    assert!(state == 2 && said.contains("hot"), "{health:?}");
     node.device(1, "ok");
-    node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
-        .await;
+    no_taint(&node).await;
     assert_eq!(node.slices()[0]["spec"]["pool"]["generation"], 1);
 }
 
@@ -92,24 +92,19 @@ async fn nothing_is_published_before_the_kubelet_has_registered_the_driver() {
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(node.slices(), [] as [Value; 0]);
     node.registered().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2)
-        .await;
+    node.wait_count(2).await;
 }
 
 #[tokio::test]
 async fn deleted_slices_are_published_again() {
     let mut node = Node::new(NPUS, 2).await;
     node.start().await;
-    node.wait_devices("two devices", |devices| devices.len() == 2)
-        .await;
+    node.wait_count(2).await;
     for _ in 0..3 {
-        let name = node.slices()[0]["metadata"]["name"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let slices = node.slices();
+        let name = slices[0]["metadata"]["name"].as_str().unwrap();
         node.server.delete(&format!("{SLICES}/{name}"));
-        node.wait_devices("again", |devices| devices.len() == 2)
-            .await;
+        node.wait_count(2).await;
     }
 }
 
@@ -119,8 +114,7 @@ async fn who_changes_slices_back_and_forth_is_answered_less_and_less_often() {
     let mut node = Node::new(NPUS, 1).await;
     node.start().await;
     let index = |node: &Node| node.devices()[0]["attributes"]["index"]["int"].clone();
-    node.wait_devices("a device", |devices| devices.len() == 1)
-        .await;
+    node.wait_count(1).await;
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(6) {
         if index(&node) == 0 {
@@ -141,8 +135,7 @@ async fn who_changes_slices_back_and_forth_is_answered_less_and_less_often() {
 async fn a_pool_without_devices_is_an_empty_slice() {
     let mut node = Node::new(NPUS, 1).await;
     node.start().await;
-    node.wait_devices("one device", |devices| devices.len() == 1)
-        .await;
+    node.wait_count(1).await;
     fs::remove_dir_all(node.path("host/sys/npu/npu0")).unwrap();
     wait("an empty slice", || {
         node.slices().len() == 1 && node.devices().is_empty()
@@ -154,8 +147,7 @@ async fn a_pool_without_devices_is_an_empty_slice() {
 async fn many_devices_are_several_slices_of_one_generation() {
     let mut node = Node::new(NPUS, 130).await;
     node.start().await;
-    node.wait_devices("all devices", |devices| devices.len() == 130)
-        .await;
+    node.wait_count(130).await;
     let pools = |node: &Node| -> Vec<Value> {
         let slices = node.slices();
         slices
@@ -184,8 +176,7 @@ async fn shares_are_a_capacity_or_where_that_is_dropped_devices() {
     let class = format!("{NPUS}[sharing]\nreplicas = 3\n");
     let mut node = Node::new(&class, 1).await;
     node.start().await;
-    node.wait_devices("one device", |devices| devices.len() == 1)
-        .await;
+    node.wait_count(1).await;
     let device = &node.devices()[0];
     assert_eq!(device["allowMultipleAllocations"], true);
     let policy = json!({"default": "1", "validRange": {"min": "1", "max": "3", "step": "1"}});
@@ -198,23 +189,16 @@ async fn shares_are_a_capacity_or_where_that_is_dropped_devices() {
     node.server
         .drop_fields(&["allowMultipleAllocations", "taints"]);
     let driver = node.start().await;
-    let names = |devices: &[Value]| -> Vec<String> {
-        devices
-            .iter()
-            .map(|one| one["name"].as_str().unwrap().to_owned())
-            .collect()
-    };
     let shares = ["npu-0-share-0", "npu-0-share-1", "npu-0-share-2"];
-    node.wait_devices("three shares", |devices| names(devices) == shares)
-        .await;
+    let are_shares = |all: &[Value]| all.iter().map(name).eq(shares);
+    node.wait_devices("three shares", are_shares).await;
     node.allocate("a", "u-1", &[("r", "npu-0-share-2")]);
     driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
     // Without taints, unhealthy devices are left out.
     node.device(0, "hot");
     node.wait_devices("no device", <[Value]>::is_empty).await;
     node.device(0, "ok");
-    node.wait_devices("all again", |devices| devices.len() == 3)
-        .await;
+    node.wait_count(3).await;
     let writes = node.server.writes();
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(node.server.writes(), writes);
@@ -251,8 +235,7 @@ async fn devices_of_two_classes_on_one_root_have_the_same_attributes() {
         std::os::unix::fs::symlink(target, links.join(address)).unwrap();
     }
     node.start().await;
-    node.wait_devices("three devices", |devices| devices.len() == 3)
-        .await;
+    node.wait_count(3).await;
     let of = |device: &Value| {
         let value = |name: &str, kind: &str| {
             device["attributes"][&format!("resource.kubernetes.io/{name}")][kind].clone()
@@ -277,11 +260,9 @@ async fn devices_of_two_classes_on_one_root_have_the_same_attributes() {
 async fn while_it_is_unknown_what_the_plugin_gave_away_no_device_is_free() {
     let mut node = Node::new(NPUS, 2).await;
     node.options = vec!["--unhealthy=no-execute".to_owned()];
-    fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
-    let record = "kubelet/device-plugins/kubelet_internal_checkpoint";
-    node.write(record, "{");
+    node.write(CHECKPOINT, "{");
     let driver = node.start().await;
-    node.wait_devices("devices", |all| all.len() == 2).await;
+    node.wait_count(2).await;
     for device in node.devices() {
         let taint = &device["taints"][0];
         assert!(
@@ -292,79 +273,59 @@ async fn while_it_is_unknown_what_the_plugin_gave_away_no_device_is_free() {
     // For a pod that uses one it is as healthy as it is.
     let health = driver.health().await.unwrap();
     assert!(health.iter().all(|one| one.health == 1), "{health:?}");
-    fs::remove_file(node.path(record)).unwrap();
-    node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
-        .await;
+    fs::remove_file(node.path(CHECKPOINT)).unwrap();
+    no_taint(&node).await;
 }
 
 /// What a container has by the device plugin is not offered again before it ends.
 #[tokio::test]
 async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     let mut node = Node::new(NPUS, 2).await;
-    fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
-    let record = "kubelet/device-plugins/kubelet_internal_checkpoint";
-    let entries =
-        |entries: Value| json!({"Data": {"PodDeviceEntries": entries}, "Checksum": 1}).to_string();
-    let entry = json!([{"PodUID": "p", "ContainerName": "c", "ResourceName": "dummy.com/npu",
-        "DeviceIDs": {"-1": ["NPU.1"]}}]);
-    node.write(record, &entries(entry.clone()));
+    let (npu, second) = ("dummy.com/npu", &["NPU.1"]);
+    let is_tainted_alone = |all: &[Value]| all.len() == 2 && is_tainted(&all[1]);
+    node.by_plugin(npu, second);
     node.start().await;
-    node.wait_devices("a taint", |all| all.len() == 2 && is_tainted(&all[1]))
-        .await;
-    node.write(record, &entries(json!([])));
-    node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
-        .await;
+    node.wait_devices("a taint", is_tainted_alone).await;
+    node.by_plugin(npu, &[]);
+    no_taint(&node).await;
 
     // What cannot be read is as it was.
-    node.write(record, &entries(entry.clone()));
-    node.wait_devices("a taint", |all| all.len() == 2 && is_tainted(&all[1]))
-        .await;
-    node.write(record, "{");
+    node.by_plugin(npu, second);
+    node.wait_devices("a taint", is_tainted_alone).await;
+    node.write(CHECKPOINT, "{");
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(is_tainted(&node.devices()[1]));
 
     // The record keeps what pods that have ended had. An answer that lacks the driver's own pod,
     // as one of a kubelet that starts, says nothing of it.
-    let is_tainted_alone = |all: &[Value]| all.len() == 2 && is_tainted(&all[1]);
-    node.write(record, &entries(entry));
+    node.by_plugin(npu, second);
     let kubelet = PodResources::start(&node.path("kubelet"));
     let own = node.instance.clone();
     let slice = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podp.slice";
     let own_slice = slice.replace("podp", &format!("pod{}", own.replace('-', "_")));
-    for (pods, cgroups, is_held) in [
+    let own_v1 = format!("pids/kubepods/burstable/pod{own}");
+    for (listed, cgroups, is_held) in [
         (
-            pods(&[("other", &["NPU.0"]), (POD, &[])]),
-            vec![&*own_slice],
+            &[("other", &["NPU.0"][..]), (POD, &[])][..],
+            &[&*own_slice][..],
             false,
         ),
-        (
-            pods(&[("holder", &["NPU.1"]), (POD, &[])]),
-            vec![&own_slice],
-            true,
-        ),
-        (pods(&[(POD, &[])]), vec![&own_slice], false),
-        (pods(&[("other", &["NPU.0"])]), vec![&own_slice], true),
-        (pods(&[(POD, &[])]), vec![&own_slice], false),
-        (pods(&[(POD, &[])]), vec![], true),
+        (&[("holder", &["NPU.1"]), (POD, &[])], &[&own_slice], true),
+        (&[(POD, &[])], &[&own_slice], false),
+        (&[("other", &["NPU.0"])], &[&own_slice], true),
+        (&[(POD, &[])], &[&own_slice], false),
+        (&[(POD, &[])], &[], true),
         // An init container's devices are in no list.
         (
-            pods(&[(POD, &[])]),
-            vec![&own_slice, "devices/kubepods/podother"],
+            &[(POD, &[])],
+            &[&own_slice, "devices/kubepods/podother"],
             false,
         ),
+        (&[("p", &[]), (POD, &[])], &[&own_slice, slice], true),
+        (&[(POD, &[])], &[&own_v1], false),
         (
-            pods(&[("p", &[]), (POD, &[])]),
-            vec![&own_slice, slice],
-            true,
-        ),
-        (
-            pods(&[(POD, &[])]),
-            vec![&format!("pids/kubepods/burstable/pod{own}")],
-            false,
-        ),
-        (
-            pods(&[("p", &[]), (POD, &[])]),
-            vec![&own_slice, "devices/kubepods/podp"],
+            &[("p", &[]), (POD, &[])],
+            &[&own_slice, "devices/kubepods/podp"],
             true,
         ),
     ] {
@@ -373,13 +334,10 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
         for cgroup in cgroups {
             fs::create_dir_all(directory.join(cgroup).join("container")).unwrap();
         }
-        kubelet.lists(pods);
+        kubelet.lists(pods(listed));
         match is_held {
             true => node.wait_devices("a taint", is_tainted_alone).await,
-            false => {
-                node.wait_devices("no taint", |all| !all.iter().any(is_tainted))
-                    .await
-            }
-        };
+            false => no_taint(&node).await,
+        }
     }
 }

@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use serde_json::Value;
 
-use crate::node::{Node, unprepare};
+use crate::node::{Node, refused, unprepare};
 use crate::parts::{calls, mode, name, node};
 
 /// What differs between the tools.
@@ -115,20 +116,12 @@ async fn host(tool: &Tool) -> Option<Node> {
         fs::create_dir_all(node.path("host").join(directory)).unwrap();
     }
     for (file, text) in tool.files {
-        let path = node.path("host").join(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
         node.write(&format!("host/{file}"), text);
     }
     for (path, major, minor) in tool.nodes {
-        let rights = Mode::from_bits_truncate(0o666);
+        let path = node.path("host").join(path);
         let number = makedev(*major, *minor);
-        mknod(
-            &node.path("host").join(path),
-            SFlag::S_IFCHR,
-            rights,
-            number,
-        )
-        .unwrap();
+        mknod(&path, SFlag::S_IFCHR, Mode::S_IRWXU, number).unwrap();
     }
     let program = node.path("host").join(tool.program);
     fs::create_dir_all(program.parent().unwrap()).unwrap();
@@ -153,19 +146,12 @@ async fn fails_at_each_step(tool: &Tool) {
         return;
     };
     let mut driver = node.start().await;
-    let are_all = |devices: &[serde_json::Value]| {
-        devices
-            .iter()
-            .filter(|one| one["attributes"].get("part").is_some())
-            .count()
-            == tool.offered
-    };
+    let is_part = |one: &&Value| one["attributes"].get("part").is_some();
+    let are_all = |all: &[Value]| all.iter().filter(is_part).count() == tool.offered;
     node.wait_devices("all parts", are_all).await;
-    let is_sound = |device: &serde_json::Value| {
-        device["attributes"].get("part").is_none() || device["taints"].is_null()
-    };
     let devices = node.devices();
-    assert!(devices.iter().all(is_sound), "{devices:#?}");
+    let mut parts = devices.iter().filter(is_part);
+    assert!(parts.all(|one| one["taints"].is_null()), "{devices:#?}");
     let name_of = |part: &str| {
         let mut names = devices.iter().map(name);
         names.find(|name| name.ends_with(part)).unwrap()
@@ -176,13 +162,9 @@ async fn fails_at_each_step(tool: &Tool) {
         for (part, steps) in [(small, tool.steps[0]), (large, tool.steps[1])] {
             for step in steps {
                 // Where the other one is, or nothing.
-                if part == small {
-                    node.prepare(&driver, tool.class, large).await.unwrap();
-                    unprepare(&driver, large).await;
-                } else {
-                    node.prepare(&driver, tool.class, small).await.unwrap();
-                    unprepare(&driver, small).await;
-                }
+                let other = if part == small { large } else { small };
+                node.prepare(&driver, tool.class, other).await.unwrap();
+                unprepare(&driver, other).await;
                 mode(&node, &format!("{kind}-{step}"));
                 let result = node.prepare(&driver, tool.class, part).await;
                 mode(&node, "well");
@@ -206,8 +188,8 @@ async fn fails_at_each_step(tool: &Tool) {
         .replace("-1c-8g-1", "-1c-8g-2");
     node.prepare(&driver, tool.class, &other).await.unwrap();
     assert_eq!(made(&node, tool).len(), 2);
-    let error = node.prepare(&driver, tool.class, large).await.unwrap_err();
-    assert!(error.contains("there is no room for"), "{error}");
+    let prepared = node.prepare(&driver, tool.class, large);
+    refused(prepared, "there is no room for").await;
 }
 
 #[tokio::test]

@@ -1,0 +1,44 @@
+//! A thread that stands for a driver of the kernel.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// It looks every few milliseconds what it is told, and what was written to files.
+pub(crate) struct Kernel<O> {
+    orders: Arc<Mutex<O>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<O: Default + Send + 'static> Kernel<O> {
+    pub(crate) fn start(mut step: impl FnMut(&mut O) + Send + 'static) -> Self {
+        let (orders, ends) = (Arc::<Mutex<O>>::default(), Arc::<AtomicBool>::default());
+        let (told, stopped) = (Arc::clone(&orders), Arc::clone(&ends));
+        let thread = Some(thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                step(&mut told.lock().unwrap());
+                thread::sleep(Duration::from_millis(3));
+            }
+        }));
+        Kernel {
+            orders,
+            ends,
+            thread,
+        }
+    }
+
+    /// What it is told. Nothing happens as long as this is held.
+    pub(crate) fn orders(&self) -> MutexGuard<'_, O> {
+        self.orders.lock().unwrap()
+    }
+}
+
+impl<O> Drop for Kernel<O> {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        // One that panicked has ended, and a panic here would end all tests.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
