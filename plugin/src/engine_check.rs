@@ -133,10 +133,8 @@ mod tests {
     #[tokio::test]
     async fn without_an_engine_nothing_is_said_to_be_able() {
         let root = tempfile::tempdir().unwrap();
-        let error = check_engine(root.path(), None)
-            .await
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("/run/containerd/containerd.sock"), "{error}");
+        let error = check_engine(root.path(), None).await.unwrap_err();
+        let socket = "/run/containerd/containerd.sock";
+        assert!(error.to_string().contains(socket), "{error}");
     }
 }

@@ -38,31 +38,18 @@ mod tests {
 
     #[test]
     fn each_device_that_differs_is_reported_once() {
-        let before = resource(vec![
-            device("a"),
-            device("b"),
-            sick("c", "no node"),
-            device("d"),
-        ]);
-        let after = resource(vec![
-            device("a"),
-            sick("b", "too hot"),
-            device("c"),
-            device("e"),
-        ]);
-        let lines: Vec<String> = changes(&before, &after)
-            .iter()
-            .map(|(id, message)| format!("{id}: {message}"))
-            .collect();
-        assert_eq!(
-            lines,
-            [
-                "b: device is unhealthy: too hot",
-                "c: device is healthy again",
-                "e: device appeared",
-                "d: device removed"
-            ]
-        );
+        let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(device);
+        let before = resource(vec![a.clone(), b, sick("c", "no node"), d]);
+        let after = resource(vec![a, sick("b", "too hot"), c, e]);
+        let changed = changes(&before, &after).into_iter();
+        let lines: Vec<String> = changed.map(|(id, said)| format!("{id}: {said}")).collect();
+        let wanted = [
+            "b: device is unhealthy: too hot",
+            "c: device is healthy again",
+            "e: device appeared",
+            "d: device removed",
+        ];
+        assert_eq!(lines, wanted);
         assert_eq!(changes(&after, &after), []);
     }
 }

@@ -173,16 +173,3 @@ impl AdvertisedDevice {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use crate::catalog::fixture::{device, resource};
-
-    #[test]
-    fn a_device_is_found_by_its_id() {
-        let id = |n: usize| format!("{n:0>63}");
-        let many = resource((0..10_000).map(|n| device(&id(n))).collect());
-        assert_eq!(many.position(&id(9_999)), Some(9_999));
-        assert_eq!(many.position("absent"), None);
-    }
-}

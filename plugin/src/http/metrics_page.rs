@@ -50,13 +50,9 @@ mod tests {
     use crate::server::LeftToOthers;
     use crate::service::Streams;
 
-    fn present(
-        inventory: watch::Receiver<Resources>,
-        streams: &Streams,
-        record: PathBuf,
-    ) -> Present {
+    fn present(resources: Resources, streams: &Streams, record: PathBuf) -> Present {
         Present {
-            inventory,
+            inventory: watch::channel(resources).1,
             streams: streams.clone(),
             left: LeftToOthers::default(),
             scans: ScanProgress::default(),
@@ -68,7 +64,7 @@ mod tests {
     fn the_page_has_every_family_with_its_samples() {
         let npus = Arc::new(resource(vec![device("a"), device("b"), sick("c", "cold")]));
         let name = npus.name.clone();
-        let (_sender, inventory) = watch::channel(Resources::from([(name.clone(), npus)]));
+        let resources = Resources::from([(name.clone(), npus)]);
         let (metrics, streams) = (Metrics::default(), Streams::default());
         let directory = tempfile::tempdir().unwrap();
         let record = directory.path().join(injection_plan::record::FILE_NAME);
@@ -80,7 +76,7 @@ mod tests {
                 {"PodUID":"u2","ContainerName":"main","ResourceName":"other.com/npu","DeviceIDs":["x"]}]}}"#,
         )
         .unwrap();
-        let page = MetricsPage::new(&metrics, present(inventory, &streams, record));
+        let page = MetricsPage::new(&metrics, present(resources, &streams, record));
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
@@ -115,12 +111,11 @@ mod tests {
 
     #[test]
     fn dashboard_and_alerts_use_only_families_that_exist() {
-        let (_sender, inventory) = watch::channel(Resources::new());
         let metrics = Metrics::default();
         // A family without samples is not written.
         metrics.serving(&resource(vec![]).name);
-        let present = present(inventory, &Streams::default(), "/nowhere".into());
-        let page = MetricsPage::new(&metrics, present);
+        let none = present(Resources::new(), &Streams::default(), "/nowhere".into());
+        let page = MetricsPage::new(&metrics, none);
         let page = encode(&page.0.blocking_lock());
         let families: Vec<&str> = page
             .lines()
@@ -135,11 +130,8 @@ mod tests {
         assert!(names.len() > 10);
         for name in names {
             let suffixes = ["_bucket", "_sum", "_count", "_total"];
-            let family = suffixes
-                .iter()
-                .find_map(|suffix| name.strip_suffix(suffix))
-                .unwrap_or(name);
-            assert!(families.contains(&family), "{name}");
+            let family = suffixes.iter().find_map(|end| name.strip_suffix(end));
+            assert!(families.contains(&family.unwrap_or(name)), "{name}");
         }
     }
 }

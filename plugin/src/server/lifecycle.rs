@@ -328,31 +328,17 @@ mod tests {
         let (old, new) = (id("old").unwrap(), id("new").unwrap());
         let timing = Timing::default();
         let (poll, moment) = (timing.poll, Duration::from_secs(1));
-        let (ours, taken, free) = (
-            Some(Presence::Ours),
-            Some(Presence::Taken),
-            Some(Presence::Free),
-        );
+        let [ours, taken, free] = [Presence::Ours, Presence::Taken, Presence::Free].map(Some);
+        let listen_on = Step::Wait(timing.listen - moment);
+        let too_late = Some((new, timing.listen));
         for (socket, kubelet, registered, listeners, wanted) in [
             (None, None, None, 0, Step::Bind),
             (None, Some(new), None, 0, Step::Bind),
             (ours, None, None, 0, Step::Wait(poll)),
             (ours, Some(new), None, 0, Step::Register(new)),
             (ours, Some(new), Some((new, moment)), 1, Step::Wait(poll)),
-            (
-                ours,
-                Some(new),
-                Some((new, moment)),
-                0,
-                Step::Wait(timing.listen - moment),
-            ),
-            (
-                ours,
-                Some(new),
-                Some((new, timing.listen)),
-                0,
-                Step::Register(new),
-            ),
+            (ours, Some(new), Some((new, moment)), 0, listen_on),
+            (ours, Some(new), too_late, 0, Step::Register(new)),
             (ours, Some(new), Some((old, moment)), 1, Step::Register(new)),
             (ours, None, Some((old, moment)), 1, Step::Wait(poll)),
             (free, Some(new), Some((new, moment)), 1, Step::Bind),

@@ -177,11 +177,8 @@ mod tests {
         let second = Socket::bind(path.clone()).unwrap();
         assert_eq!(first.presence(), Presence::Taken);
         drop(first);
-        assert_eq!(
-            second.presence(),
-            Presence::Ours,
-            "the first may not remove the second's"
-        );
+        // The first may not remove the second's.
+        assert_eq!(second.presence(), Presence::Ours);
         drop(second);
         assert!(!path.exists());
     }
@@ -196,14 +193,10 @@ mod tests {
         fs::write(at("boathook-file.sock"), "").unwrap();
         let live = Socket::bind(at("boathook-live.sock")).unwrap();
         remove_stale(directory.path());
-        let left = [
-            "boathook-old.sock",
-            "other.sock",
-            "boathook-file.sock",
-            "boathook-live.sock",
-        ]
-        .map(|name| at(name).exists());
-        assert_eq!(left, [false, true, true, true]);
+        for name in ["other.sock", "boathook-file.sock", "boathook-live.sock"] {
+            assert!(at(name).exists(), "{name}");
+        }
+        assert!(!at("boathook-old.sock").exists());
         drop(live);
     }
 

@@ -133,12 +133,8 @@ mod tests {
 
         sender.send_replace(Arc::new(resource(vec![device("a"), sick("b", "cold")])));
         let list = stream.next().await.unwrap().unwrap();
-        let health: Vec<&str> = list
-            .devices
-            .iter()
-            .map(|device| device.health.as_str())
-            .collect();
-        assert_eq!(health, ["Healthy", "Unhealthy"]);
+        let health = list.devices.iter().map(|device| device.health.as_str());
+        assert!(health.eq(["Healthy", "Unhealthy"]), "{list:?}");
 
         drop(sender);
         assert!(stream.next().await.is_none());

@@ -1,8 +1,10 @@
 //! What cannot be served is refused in words, and everything else goes on.
 
+use std::process::Command;
+
 use harness::kubelet::Allocation;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, PLUGIN, wait_until};
 use crate::pages;
 
 /// As `failRequestsGreaterThanOne` of NVIDIA's plugin: of shared devices.
@@ -11,13 +13,10 @@ fn more_shares_than_config_toml_allows_are_refused_with_the_reason() {
     let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
     node.add_card(0, "mark-1", 0);
     node.add_card(1, "mark-1", 0);
-    let (classes, host) = (node.path("classes"), node.path("host"));
-    let config = format!(
-        "classes = [{classes:?}]\nhost_root = {host:?}\n\
-         [class.dummy-npu]\nreplicas = {{ '{NPU}' = 2 }}\nmax_per_container = 1\n\
-         [class.cards]\nreplicas = {{ 'cards.example/mark-2' = 2 }}\nmax_per_container = 1\n"
+    node.configure(
+        "[class.dummy-npu]\nreplicas = { 'dummy.com/npu' = 2 }\nmax_per_container = 1\n\
+         [class.cards]\nreplicas = { 'cards.example/mark-2' = 2 }\nmax_per_container = 1\n",
     );
-    node.write("config.toml", &config);
     let kubelet = node.kubelet();
     node.start_plugin();
     assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 128);
@@ -29,9 +28,8 @@ fn more_shares_than_config_toml_allows_are_refused_with_the_reason() {
              have 1: more shares are not more of a device"
         );
     }
-    let cards = "cards.example/mark-1";
-    assert_eq!(kubelet.wait_devices(PATIENCE, cards).unwrap().len(), 2);
-    let both = Allocation::of_ids(cards, &["card-0", "card-1"]);
+    assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
+    let both = Allocation::of_ids(MARK_1, &["card-0", "card-1"]);
     kubelet.allocate(both).unwrap();
 }
 
@@ -68,12 +66,7 @@ fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
 #[test]
 fn a_table_of_no_class_is_reported_once_and_the_others_count() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
-    let (classes, host) = (node.path("classes"), node.path("host"));
-    let config = format!(
-        "classes = [{classes:?}]\nhost_root = {host:?}\n\
-         [class.dumy-npu]\nreplicas = 2\n[class.cards]\nenabled = true\n"
-    );
-    node.write("config.toml", &config);
+    node.configure("[class.dumy-npu]\nreplicas = 2\n[class.cards]\nenabled = true\n");
     let _kubelet = node.serve(NPU);
     let address = pages::address(&node);
     (0..3).for_each(|_| pages::wait_for_scan(&address));
@@ -151,8 +144,7 @@ fn what_can_not_work_ends_the_process_with_one_line() {
         ),
         (&["--rescan", "0"], 2, "give a number of seconds from 0.1"),
     ] {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
-        let output = command.args(arguments).output().unwrap();
+        let output = Command::new(PLUGIN).args(arguments).output().unwrap();
         let words = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {words}");
         assert!(words.contains(said), "{arguments:?}: {words}");

@@ -5,10 +5,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use harness::kubelet::{Allocation, Event, FakeKubelet};
+use harness::kubelet::{Allocation, FakeKubelet};
 use nix::sys::signal::Signal;
 
-use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_list, wait_until};
 use crate::pages::{SERVE, address, metric};
 
 const FILE: &str = "cdi/boathook-cards.example-big.json";
@@ -41,11 +41,9 @@ fn names(file: &Path) -> Vec<String> {
 
 /// Waits for a list in which each device has this health.
 fn wait_health(kubelet: &FakeKubelet, wanted: &str) {
-    let is_it = |event: &Event| match event {
-        Event::Devices { devices, .. } => devices.iter().all(|device| device.health == wanted),
-        _ => false,
-    };
-    kubelet.wait(PATIENCE, is_it).unwrap();
+    wait_list(kubelet, |devices| {
+        devices.iter().all(|device| device.health == wanted)
+    });
 }
 
 #[test]
@@ -55,10 +53,8 @@ fn files_follow_the_devices_and_come_back_when_they_are_removed() {
     let _kubelet = node.serve(BIG);
     assert_eq!(names(&file), ["0", "all", "card-0"]);
     let text = fs::read_to_string(&file).unwrap();
-    assert!(
-        text.contains("/opt/boathook/current/bin/boathook"),
-        "{text}"
-    );
+    let hook = "/opt/boathook/current/bin/boathook";
+    assert!(text.contains(hook), "{text}");
     node.add_card(1, "big", 0);
     let both = ["0", "1", "all", "card-0", "card-1"];
     wait_until("the second card", || names(&file) == both);
@@ -108,9 +104,13 @@ fn without_its_file_a_device_is_unhealthy() {
 #[test]
 fn health_is_the_same_in_the_list_and_in_the_file() {
     let health = r#"health = [{ kernel_log = "card{index}: fault ", codes = [7] }]"#;
-    let class = CARDS.lines().map(|line| match line.starts_with("health") {
-        true => health,
-        false => line,
+    let class = CARDS.lines();
+    let class = class.map(|line| {
+        if line.starts_with("health") {
+            health
+        } else {
+            line
+        }
     });
     let class = class.collect::<Vec<_>>().join("\n");
     let mut node = Node::new(&[("cards", &class)]);
@@ -124,11 +124,7 @@ fn health_is_the_same_in_the_list_and_in_the_file() {
         .append(true)
         .open(node.path("host/dev/kmsg"));
     log.unwrap().write_all(b"3,1,1,-;card1: fault 7\n").unwrap();
-    let is_ill = |event: &Event| match event {
-        Event::Devices { devices, .. } => devices[1].health == "Unhealthy",
-        _ => false,
-    };
-    kubelet.wait(PATIENCE, is_ill).unwrap();
+    wait_list(&kubelet, |devices| devices[1].health == "Unhealthy");
     assert_eq!(grants(&file)["all"], "cards=card-0");
     assert_eq!(grants(&file)["card-1"], "cards=card-1");
 }
@@ -178,12 +174,10 @@ fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
 #[test]
 fn a_file_that_another_program_wrote_later_is_left_alone() {
     let mut node = node();
-    node.write(
-        "cdi/boathook-old.example-x.json",
-        "{\"kind\": \"old.example/x\"}",
-    );
+    let old = "cdi/boathook-old.example-x.json";
+    node.write(old, "{\"kind\": \"old.example/x\"}");
     let _kubelet = node.serve(BIG);
-    assert!(!node.path("cdi/boathook-old.example-x.json").exists());
+    assert!(!node.path(old).exists());
     let other = "cdi/boathook-other.example-x.json";
     node.write(other, "{\"kind\": \"other.example/x\"}");
     for _ in 0..2 {

@@ -20,8 +20,7 @@ pub(crate) struct Client {
 impl Client {
     /// Connects to the socket of a resource of the node's plugin.
     pub(crate) fn of(node: &Node, resource: &str) -> Self {
-        let name = format!("boathook-{}.sock", resource.replacen('/', "_", 1));
-        let socket = node.path("kubelet/device-plugins").join(name);
+        let socket = node.socket(resource);
         wait_until("the socket", || socket.exists());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

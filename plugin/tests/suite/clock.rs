@@ -5,12 +5,11 @@ use std::process::Command;
 
 use harness::binaries;
 use harness::captured::Captured;
-use harness::kubelet::{Allocation, Event};
+use harness::kubelet::Allocation;
 use nix::sys::signal::Signal;
 
-use crate::node::{CARDS, Node, PATIENCE};
-
-const MARK_1: &str = "cards.example/mark-1";
+use crate::faults::registrations;
+use crate::node::{CARDS, MARK_1, Node, PATIENCE, wait_list};
 
 #[test]
 fn a_wall_clock_that_jumps_by_years_decides_nothing() {
@@ -42,9 +41,7 @@ fn a_wall_clock_that_jumps_by_years_decides_nothing() {
     let log = node.log();
     let years: BTreeSet<&str> = log.lines().filter_map(|line| line.get(..4)).collect();
     assert_eq!(years.len(), 2, "{log}");
-    let events = kubelet.log().so_far();
-    let registered = |event: &&Event| matches!(event, Event::Registered { .. });
-    assert_eq!(events.iter().filter(registered).count(), 21, "{log}");
+    assert_eq!(registrations(&kubelet), 21, "{log}");
 }
 
 /// Ten years, in seconds.
@@ -52,22 +49,15 @@ const OFFSET: f64 = 315_360_000.0;
 
 /// A time namespace (time_namespaces(7)) in which the machine has been up for
 /// ten years more.
-const LONG_UP: [&str; 8] = [
-    "unshare",
-    "--user",
-    "--map-root-user",
-    "--time",
-    "--monotonic",
-    "315360000",
-    "--boottime",
-    "315360000",
-];
+const LONG_UP: &str =
+    "unshare --user --map-root-user --time --monotonic 315360000 --boottime 315360000";
 
 /// Whether the offset is seen there, by a program that is started as the
 /// plugin will be: before Linux 6.3 only a child is in the namespace.
 fn is_long_up() -> Result<(), String> {
-    let mut command = Command::new(LONG_UP[0]);
-    let read = command.args(&LONG_UP[1..]).args(["cat", "/proc/uptime"]);
+    let mut words = LONG_UP.split(' ').chain(["cat", "/proc/uptime"]);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    let read = command.args(words);
     let said = Captured::run(read).and_then(Captured::success);
     let said = said.map_err(|error| format!("{error:#}"))?.stdout;
     let uptime = said.split_whitespace().next().map(str::parse::<f64>);
@@ -82,7 +72,7 @@ fn timers_count_from_any_uptime() {
     if let Err(reason) = is_long_up() {
         return skip::report("a long uptime", &reason);
     }
-    let mut node = Node::new(&[("cards", CARDS)]).within(&LONG_UP);
+    let mut node = Node::new(&[("cards", CARDS)]).within(&LONG_UP.split(' ').collect::<Vec<_>>());
     node.add_card(0, "mark-1", -1);
     node.add_card(1, "mark-1", -1);
     let mut kubelet = node.kubelet();
@@ -111,14 +101,10 @@ fn what_happened_while_the_process_stood_still_is_caught_up_with() {
     node.remove("host/dev/card1");
     node.add_card(2, "mark-1", -1);
     node.signal(Signal::SIGCONT);
-    let caught_up = |event: &Event| match event {
-        Event::Devices { devices, .. } => {
-            let ids = devices.iter().map(|device| device.id.as_str());
-            ids.eq(["card-0", "card-2"])
-        }
-        _ => false,
-    };
-    kubelet.wait(PATIENCE, caught_up).unwrap();
+    wait_list(&kubelet, |devices| {
+        let ids = devices.iter().map(|device| device.id.as_str());
+        ids.eq(["card-0", "card-2"])
+    });
     assert_eq!(node.sockets(), ["boathook-cards.example_mark-1.sock"]);
     let given = kubelet.allocate(Allocation::of_ids(MARK_1, &["card-2"]));
     assert_eq!(given.unwrap().ids, ["card-2"]);

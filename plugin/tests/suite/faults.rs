@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::kubelet::{Allocation, Config, Event, FakeKubelet, RegisterFault};
+use harness::kubelet::{Allocation, Event, FakeKubelet, RegisterFault};
 
 use crate::footprint::{Footprint, resident};
 use crate::listeners::Listeners;
@@ -13,12 +13,7 @@ fn node() -> Node {
     Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE)
 }
 
-fn faulty(node: &Node, register: RegisterFault) -> FakeKubelet {
-    let config = Config::new(&node.path("kubelet"));
-    FakeKubelet::start(Config { register, ..config }).unwrap()
-}
-
-fn registrations(kubelet: &FakeKubelet) -> usize {
+pub(crate) fn registrations(kubelet: &FakeKubelet) -> usize {
     let events = kubelet.log().so_far();
     let registered = |event: &&Event| matches!(event, Event::Registered { .. });
     events.iter().filter(registered).count()
@@ -32,7 +27,7 @@ fn a_slow_kubelet_is_waited_for_and_not_called_twice() {
         RegisterFault::DialLate(late),
     ] {
         let mut node = node();
-        let kubelet = faulty(&node, fault.clone());
+        let kubelet = node.faulty_kubelet(fault.clone());
         node.start_plugin();
         node.wait_log("registered at ");
         kubelet.wait_devices(PATIENCE, NPU).unwrap();

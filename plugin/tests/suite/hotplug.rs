@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use harness::kubelet::{DeviceReport, Event, FakeKubelet};
+use harness::kubelet::{DeviceReport, FakeKubelet};
 use harness::privilege::missing_for_root;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
@@ -13,9 +13,7 @@ use nix::sys::socket::{
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use crate::node::{CARDS, Node, PATIENCE, wait_until};
-
-const CHIP: &str = "chips.example/chip";
+use crate::node::{CARDS, MARK_1, Node, PATIENCE, wait_list, wait_until};
 
 /// Chips whose nodes are in a directory of their own.
 const CHIPS: &str = r#"
@@ -39,15 +37,9 @@ fn make(node: &Node, chip: usize) {
 /// Waits for a list of so many devices, of which so many are healthy.
 fn wait_for(kubelet: &FakeKubelet, devices: usize, healthy: usize) {
     let well = |device: &&DeviceReport| device.health == "Healthy";
-    let counts = |list: &[DeviceReport]| (list.len(), list.iter().filter(well).count());
-    let wanted = |event: &Event| match event {
-        Event::Devices {
-            resource,
-            devices: list,
-        } => resource == CHIP && counts(list) == (devices, healthy),
-        _ => false,
-    };
-    kubelet.wait(PATIENCE, wanted).unwrap();
+    wait_list(kubelet, |list| {
+        (list.len(), list.iter().filter(well).count()) == (devices, healthy)
+    });
 }
 
 #[test]
@@ -114,11 +106,11 @@ fn a_word_of_the_kernel_makes_the_plugin_look() {
     node.add_card(0, "mark-1", -1);
     let kubelet = node.kubelet();
     node.start_plugin();
-    let devices = |kubelet: &FakeKubelet| kubelet.wait_devices(PATIENCE, "cards.example/mark-1");
-    assert_eq!(devices(&kubelet).unwrap()[0].health, "Healthy");
+    let devices = || kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
+    assert_eq!(devices()[0].health, "Healthy");
     for (says, health) in [("burnt", "Unhealthy"), ("ok", "Healthy")] {
         node.write("host/sys/card0/health", says);
         fs::write(UEVENT, "change").unwrap();
-        assert_eq!(devices(&kubelet).unwrap()[0].health, health);
+        assert_eq!(devices()[0].health, health);
     }
 }

@@ -2,6 +2,7 @@
 
 use harness::kubelet::Event;
 
+use crate::faults::registrations;
 use crate::footprint::{Footprint, resident};
 use crate::listeners::Listeners;
 use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
@@ -32,11 +33,7 @@ fn a_thousand_restarts_of_the_kubelet_lose_no_registration_and_leak_nothing() {
     let events = kubelet.log().so_far();
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
     assert_eq!(count(|event| matches!(event, Event::Started { .. })), 1001);
-    assert_eq!(
-        count(|event| matches!(event, Event::Registered { .. })),
-        1001,
-        "one registration for each start"
-    );
+    assert_eq!(registrations(&kubelet), 1001, "one for each start");
     assert_eq!(count(|event| matches!(event, Event::Refused { .. })), 0);
     before.wait_until_again(&node, &address);
     let end = resident(node.pid());

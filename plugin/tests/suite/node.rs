@@ -1,16 +1,19 @@
 //! A node for one test: a host tree, class files, and the plugin as a process.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use harness::kubelet::{Config, FakeKubelet};
+use harness::kubelet::{Config, DeviceReport, Event, FakeKubelet, RegisterFault};
 pub(crate) use harness::patience::PATIENCE;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+
+pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_boathook-plugin");
 
 /// The resource of [`NPUS`].
 pub(crate) const NPU: &str = "dummy.com/npu";
@@ -42,6 +45,9 @@ health = [{ file = "/sys/card{index}/health", equals = "ok" }]
 env = { CARD_PORT = "/ports/{index}" }
 "#;
 
+/// The resource of cards of one model.
+pub(crate) const MARK_1: &str = "cards.example/mark-1";
+
 pub(crate) struct Node {
     root: TempDir,
     plugin: Option<Child>,
@@ -68,12 +74,15 @@ impl Node {
         for (name, text) in classes {
             node.write(&format!("classes/{name}.toml"), text);
         }
-        let [classes, host] = ["classes", "host"].map(|name| node.path(name));
-        node.write(
-            "config.toml",
-            &format!("classes = [{classes:?}]\nhost_root = {host:?}\n"),
-        );
+        node.configure("");
         node
+    }
+
+    /// Writes config.toml with these further lines.
+    pub(crate) fn configure(&self, further: &str) {
+        let [classes, host] = ["classes", "host"].map(|name| self.path(name));
+        let text = format!("classes = [{classes:?}]\nhost_root = {host:?}\n{further}");
+        self.write("config.toml", &text);
     }
 
     /// Without rescans in the time of a test: what is seen is told by events.
@@ -84,8 +93,8 @@ impl Node {
 
     /// Further arguments for the plugin.
     pub(crate) fn with_arguments(mut self, arguments: &[&str]) -> Self {
-        self.arguments
-            .extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned());
+        self.arguments.extend(arguments);
         self
     }
 
@@ -111,17 +120,21 @@ impl Node {
 
     /// A card for the class [`CARDS`].
     pub(crate) fn add_card(&self, index: u32, model: &str, numa: i32) {
-        self.write(&format!("host/sys/card{index}/model"), model);
-        self.write(&format!("host/sys/card{index}/health"), "ok\n");
-        self.write(
-            &format!("host/sys/card{index}/numa_node"),
-            &format!("{numa}\n"),
-        );
+        let numa = format!("{numa}\n");
+        for (file, text) in [("model", model), ("health", "ok\n"), ("numa_node", &numa)] {
+            self.write(&format!("host/sys/card{index}/{file}"), text);
+        }
         self.write(&format!("host/dev/card{index}"), "");
     }
 
     pub(crate) fn kubelet(&self) -> FakeKubelet {
         FakeKubelet::start(Config::new(&self.path("kubelet"))).unwrap()
+    }
+
+    /// A kubelet that registers plugins badly.
+    pub(crate) fn faulty_kubelet(&self, register: RegisterFault) -> FakeKubelet {
+        let config = Config::new(&self.path("kubelet"));
+        FakeKubelet::start(Config { register, ..config }).unwrap()
     }
 
     pub(crate) fn sockets(&self) -> Vec<String> {
@@ -149,23 +162,17 @@ impl Node {
 
     /// The command of the plugin, with its messages in the node's `log`.
     fn command(&self) -> Command {
-        let plugin = env!("CARGO_BIN_EXE_boathook-plugin").to_owned();
+        let plugin = PLUGIN.to_owned();
         let mut words = self.within.iter().chain([&plugin]);
         let mut command = Command::new(words.next().unwrap_or(&plugin));
-        command.args(words).arg("run");
-        command.arg("--kubelet-dir").arg(self.path("kubelet"));
+        command.args(words).arg("run").args(self.directories());
         command.args(["--rescan", self.rescan, "--forget=0.3"]);
         command.arg("--cdi").arg(self.path("cdi"));
-        command
-            .arg("--config")
-            .arg(self.path("config.toml"))
-            .args(&self.arguments);
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.path("log"))
-            .unwrap();
-        command.env_clear().stdout(Stdio::null()).stderr(log);
+        command.args(&self.arguments);
+        let mut log = File::options();
+        let log = log.create(true).append(true).open(self.path("log"));
+        command.env_clear().stdout(Stdio::null());
+        command.stderr(log.unwrap());
         // For the command that it is started by.
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command
@@ -173,14 +180,14 @@ impl Node {
 
     /// What `boathook-plugin list` says.
     pub(crate) fn list(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-plugin"));
-        command
-            .arg("list")
-            .arg("--config")
-            .arg(self.path("config.toml"))
-            .arg("--kubelet-dir")
-            .arg(self.path("kubelet"));
+        let mut command = Command::new(PLUGIN);
+        command.arg("list").args(self.directories());
         command.args(arguments).output().unwrap()
+    }
+
+    fn directories(&self) -> [OsString; 4] {
+        let [config, kubelet] = ["config.toml", "kubelet"].map(|name| self.path(name).into());
+        ["--config".into(), config, "--kubelet-dir".into(), kubelet]
     }
 
     pub(crate) fn start_plugin(&mut self) {
@@ -229,10 +236,8 @@ impl Drop for Node {
         }
         if self.plugin.is_some() {
             let (status, _) = self.end_plugin(Signal::SIGTERM);
-            assert!(
-                std::thread::panicking() || status.signal().is_none(),
-                "{status}"
-            );
+            let has_ended = status.signal().is_none();
+            assert!(has_ended || std::thread::panicking(), "{status}");
         }
     }
 }
@@ -252,6 +257,15 @@ impl Drop for SecondPlugin {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Waits for a list of devices, of any resource, of which this is true.
+pub(crate) fn wait_list(kubelet: &FakeKubelet, is_it: impl Fn(&[DeviceReport]) -> bool) {
+    let wanted = |event: &Event| match event {
+        Event::Devices { devices, .. } => is_it(devices),
+        _ => false,
+    };
+    kubelet.wait(PATIENCE, wanted).unwrap();
 }
 
 pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {

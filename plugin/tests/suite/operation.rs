@@ -14,10 +14,8 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200 "));
     let unready = get(&address, "/readyz");
     assert!(unready.starts_with("HTTP/1.1 503 "), "{unready}");
-    assert!(
-        unready.contains("no kubelet has a ListAndWatch stream for dummy.com/npu"),
-        "{unready}"
-    );
+    let reason = "no kubelet has a ListAndWatch stream for dummy.com/npu";
+    assert!(unready.contains(reason), "{unready}");
 
     let kubelet = node.kubelet();
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
@@ -25,9 +23,8 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
         get(&address, "/readyz").starts_with("HTTP/1.1 200 ")
     });
     kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
-    kubelet
-        .allocate(Allocation::of_ids(NPU, &["npu-99"]))
-        .unwrap_err();
+    let unknown = Allocation::of_ids(NPU, &["npu-99"]);
+    kubelet.allocate(unknown).unwrap_err();
     let page = get(&address, "/metrics");
     for line in [
         r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 64"#,
@@ -69,34 +66,24 @@ fn a_list_shows_what_would_be_advertised() {
     let output = node.list(&[]);
     assert_eq!(output.status.code(), Some(0));
     let table = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<&str> = table.lines().collect();
-    assert_eq!(lines.len(), 3, "{table}");
-    assert_eq!(
-        lines[0],
-        "CLASS  DEVICE   RESOURCE              NUMA  GROUP  HEALTH"
-    );
-    assert_eq!(
-        lines[1],
-        "cards  card-0   cards.example/mark-1  1     -      healthy"
-    );
-    assert!(
-        lines[2].starts_with("cards  card-10  cards.example/mark-2  -     -      unhealthy: "),
-        "{table}"
-    );
+    let wanted = "\
+CLASS  DEVICE   RESOURCE              NUMA  GROUP  HEALTH
+cards  card-0   cards.example/mark-1  1     -      healthy
+cards  card-10  cards.example/mark-2  -     -      unhealthy: ";
+    assert!(table.starts_with(wanted), "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
 
     node.write("classes/broken.toml", "version = 2");
     let output = node.list(&["--json"]);
     assert_eq!(output.status.code(), Some(1));
     let json = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        json.contains(r#""id": "card-0""#) && json.contains(r#""reason": "#),
-        "{json}"
-    );
+    for part in [r#""id": "card-0""#, r#""reason": "#] {
+        assert!(json.contains(part), "{json}");
+    }
     let problems = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        problems.contains("left out: ") && problems.contains("broken.toml"),
-        "{problems}"
-    );
+    for part in ["left out: ", "broken.toml"] {
+        assert!(problems.contains(part), "{problems}");
+    }
 }
 
 #[test]
@@ -151,9 +138,6 @@ fn logs_can_be_read_by_programs() {
     let _kubelet = node.serve(NPU);
     node.wait_log(r#""message":"registered at "#);
     node.wait_log(r#""resource":"dummy.com/npu"}"#);
-    assert!(
-        node.log()
-            .lines()
-            .all(|line| line.starts_with('{') && line.ends_with('}'))
-    );
+    let is_json = |line: &str| line.starts_with('{') && line.ends_with('}');
+    assert!(node.log().lines().all(is_json));
 }

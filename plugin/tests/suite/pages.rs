@@ -10,11 +10,15 @@ pub(crate) const SERVE: [&str; 2] = ["--http", "127.0.0.1:0"];
 
 /// The address at which a plugin with [`SERVE`] serves.
 pub(crate) fn address(node: &Node) -> String {
-    let says = "serving metrics and health at http://";
+    logged(node, "serving metrics and health at http://")
+}
+
+/// What the log says after these words.
+fn logged(node: &Node, says: &str) -> String {
     node.wait_log(says);
     let log = node.log();
-    let address = log.split(says).nth(1).unwrap().lines().next();
-    address.unwrap().to_owned()
+    let rest = log.split(says).nth(1).unwrap().lines().next();
+    rest.unwrap().to_owned()
 }
 
 /// A page, with its head.
@@ -31,10 +35,7 @@ pub(crate) fn get(address: &str, path: &str) -> String {
 fn probes_are_served_without_the_metrics() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--probes", "[::]:0"]);
     let _kubelet = node.serve(NPU);
-    let says = "serving health at http://";
-    node.wait_log(says);
-    let log = node.log();
-    let address = log.split(says).nth(1).unwrap().lines().next().unwrap();
+    let address = logged(&node, "serving health at http://");
     let address = format!("127.0.0.1:{}", address.rsplit(':').next().unwrap());
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
     wait_until("readiness", || {

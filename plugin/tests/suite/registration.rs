@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use harness::kubelet::{Config, Event, FakeKubelet, RegisterFault};
+use harness::kubelet::{Event, RegisterFault};
 
 use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
 
@@ -57,19 +57,13 @@ fn a_directory_that_is_removed_and_created_again_is_used_again() {
 #[test]
 fn a_refusal_is_reported_once_and_tried_again() {
     let mut node = node();
-    let config = Config::new(&node.path("kubelet"));
     let refuse = RegisterFault::Refuse("not\ntoday".to_owned());
-    let mut kubelet = FakeKubelet::start(Config {
-        register: refuse,
-        ..config
-    })
-    .unwrap();
+    let mut kubelet = node.faulty_kubelet(refuse);
     node.start_plugin();
     node.wait_log("the kubelet refused the registration: Unknown: not\\ntoday; trying again");
     for _ in 0..4 {
-        kubelet
-            .wait(PATIENCE, |event| matches!(event, Event::Refused { .. }))
-            .unwrap();
+        let refused = |event: &Event| matches!(event, Event::Refused { .. });
+        kubelet.wait(PATIENCE, refused).unwrap();
     }
     kubelet.set_register_fault(RegisterFault::None);
     kubelet.wait(PATIENCE, is_registered).unwrap();
@@ -79,12 +73,7 @@ fn a_refusal_is_reported_once_and_tried_again() {
 #[test]
 fn a_registration_that_hangs_is_given_up_and_tried_again() {
     let mut node = node().with_arguments(&["--register-timeout=0.3"]);
-    let config = Config::new(&node.path("kubelet"));
-    let mut kubelet = FakeKubelet::start(Config {
-        register: RegisterFault::Hang,
-        ..config
-    })
-    .unwrap();
+    let mut kubelet = node.faulty_kubelet(RegisterFault::Hang);
     node.start_plugin();
     node.wait_log("the kubelet did not answer the registration in 0.3 s; trying again");
     kubelet.set_register_fault(RegisterFault::None);
@@ -138,11 +127,7 @@ fn the_plugin_watcher_finds_the_plugin_by_itself_again_and_again() {
         kubelet.resume().unwrap();
     }
     node.wait_log("registered by the plugin watcher");
-    assert_eq!(
-        node.sockets(),
-        [""; 0],
-        "all sockets are in plugins_registry"
-    );
+    assert_eq!(node.sockets(), [""; 0], "all are in plugins_registry");
     let socket = node.path("kubelet/plugins_registry/boathook-dummy.com_npu.sock");
     fs::remove_file(&socket).unwrap();
     wait_until("the socket is made again", || socket.exists());

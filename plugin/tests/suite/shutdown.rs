@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
-use harness::kubelet::{Config, Event, FakeKubelet, RegisterFault};
+use harness::kubelet::{Event, RegisterFault};
 use nix::sys::signal::Signal;
 
 use crate::listeners::Listeners;
@@ -11,7 +11,11 @@ use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 
 /// Ends the plugin, which must have cleaned up soon.
 fn end(node: &mut Node) {
-    let (status, took) = node.end_plugin(Signal::SIGTERM);
+    end_by(node, Signal::SIGTERM);
+}
+
+fn end_by(node: &mut Node, signal: Signal) {
+    let (status, took) = node.end_plugin(signal);
     assert_eq!(status.code(), Some(0), "{status}");
     assert!(took < Duration::from_secs(10), "{took:?}");
     assert_eq!(node.sockets(), [""; 0]);
@@ -23,15 +27,9 @@ fn a_signal_ends_the_process_soon_and_leaves_no_socket() {
         let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
         node.add_card(0, "mark-1", -1);
         let kubelet = node.serve(NPU);
-        let (status, took) = node.end_plugin(signal);
-        assert_eq!(status.code(), Some(0), "{status}");
-        assert!(took < Duration::from_secs(10), "{took:?}");
-        assert_eq!(node.sockets(), [""; 0]);
-        kubelet
-            .wait(PATIENCE, |event| {
-                matches!(event, Event::StreamBroken { .. })
-            })
-            .unwrap();
+        end_by(&mut node, signal);
+        let broken = |event: &Event| matches!(event, Event::StreamBroken { .. });
+        kubelet.wait(PATIENCE, broken).unwrap();
     }
 }
 
@@ -65,9 +63,7 @@ fn it_ends_even_if_its_output_is_not_read() {
 #[test]
 fn it_ends_as_well_while_it_registers() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
-    let config = Config::new(&node.path("kubelet"));
-    let register = RegisterFault::Hang;
-    let kubelet = FakeKubelet::start(Config { register, ..config }).unwrap();
+    let kubelet = node.faulty_kubelet(RegisterFault::Hang);
     node.start_plugin();
     let asked = |event: &Event| matches!(event, Event::Unanswered { .. });
     kubelet.wait(PATIENCE, asked).unwrap();

@@ -1,24 +1,14 @@
 //! Nothing tells of changes: the kernel gives no inotify queue or no watch in
 //! it, as on hosts where others have used them up.
 
+use std::process::Command;
 use std::time::Duration;
 
 use harness::captured::Captured;
 use harness::kubelet::Event;
 use nix::sys::signal::Signal;
 
-use crate::node::{CARDS, Node, PATIENCE};
-
-const MARK_1: &str = "cards.example/mark-1";
-
-/// Sets a limit in a user namespace of its own (namespaces(7)); the machine's
-/// stays as it is.
-fn with_limit(limit: &str, command: &[&str]) -> Vec<String> {
-    let set = format!("echo {limit} && exec \"$0\" \"$@\"");
-    let within = ["unshare", "--user", "--map-root-user", "sh", "-c", &set];
-    let words = within.iter().chain(command);
-    words.map(|word| (*word).to_owned()).collect()
-}
+use crate::node::{CARDS, MARK_1, Node, PATIENCE};
 
 #[test]
 fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
@@ -26,13 +16,14 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         "0 >/proc/sys/user/max_inotify_instances",
         "0 >/proc/sys/user/max_inotify_watches",
     ] {
-        let try_it = with_limit(limit, &["true"]);
-        let tried = Captured::run(std::process::Command::new(&try_it[0]).args(&try_it[1..]));
+        // In a user namespace of its own (namespaces(7)); the machine's limit stays as it is.
+        let set = format!("echo {limit} && exec \"$0\" \"$@\"");
+        let within = ["unshare", "--user", "--map-root-user", "sh", "-c", &set];
+        let mut try_it = Command::new(within[0]);
+        let tried = Captured::run(try_it.args(&within[1..]).arg("true"));
         if let Err(error) = tried.and_then(Captured::success) {
             return skip::report("without inotify", &format!("{error:#}"));
         }
-        let within = with_limit(limit, &[]);
-        let within: Vec<&str> = within.iter().map(String::as_str).collect();
         let mut node = Node::new(&[("cards", CARDS)]).within(&within);
         node.add_card(0, "mark-1", -1);
         let mut kubelet = node.serve(MARK_1);

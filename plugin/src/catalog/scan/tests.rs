@@ -6,7 +6,6 @@ use device_class::config::Config;
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 
-use super::*;
 use crate::catalog::fixture::scanned;
 use crate::service::allocate::{container, containers_of_a_call};
 
@@ -20,19 +19,20 @@ fn shipped(name: &str, host: &str) -> (DeviceClass, RecordedHost) {
     (class.unwrap(), host.unwrap())
 }
 
+fn class(text: &str) -> DeviceClass {
+    let name = "x".to_owned().try_into().unwrap();
+    DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()
+}
+
 /// Two instances of two profiles, and a whole GPU.
 #[test]
 fn devices_that_differ_are_unhealthy_under_one_name() {
     let (class, host) = shipped("nvidia-gpu", "nvidia-gpu/mig");
-    for (config, healthy) in [
-        ("", 3),
-        ("[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'\n", 0),
-    ] {
+    let one_name = "[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'\n";
+    for (config, healthy) in [("", 3), (one_name, 0)] {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
-        let class = config
-            .adapted(class.clone(), "class.toml".as_ref())
-            .unwrap();
-        let scan = scanned(&[class], &host);
+        let class = config.adapted(class.clone(), "class.toml".as_ref());
+        let scan = scanned(&[class.unwrap()], &host);
         let devices = scan.inventory.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
         assert_eq!(found, healthy);
@@ -47,9 +47,8 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let scan = scanned(&[class], &host);
     let of = |name: &str| {
         let mut resources = scan.inventory.values();
-        resources
-            .find(|resource| resource.name.as_str() == name)
-            .unwrap()
+        let found = resources.find(|resource| resource.name.as_str() == name);
+        found.unwrap()
     };
     let resource = of("aliyun.com/gpu-mem");
     let gpu = resource.devices()[0].hardware();
@@ -58,11 +57,6 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let second: Vec<String> = (5..8).map(share).collect();
     let answers = containers_of_a_call(resource, &[&first, &second]).unwrap();
     for (answer, own) in answers.iter().zip(["5", "3"]) {
-        let envs: BTreeMap<&str, &str> = answer
-            .envs
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect();
         let wanted = [
             ("ALIYUN_COM_GPU_MEM_CONTAINER", own),
             ("ALIYUN_COM_GPU_MEM_DEV", "80"),
@@ -71,7 +65,8 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
             ("ALIYUN_COM_GPU_MEM_POD", "8"),
             ("GPU_SHARE_VISIBLE_DEVICES", gpu.as_str()),
         ];
-        assert_eq!(envs, wanted.into());
+        let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(answer.envs, wanted.into());
     }
     // The vendor's plugin names one GPU for all containers of a pod.
     let mut others = resource.devices().iter().map(|device| device.hardware());
@@ -99,41 +94,33 @@ fn shares_are_separate_devices_and_allocate_returns_their_number() {
     let text = "version = 1\nresource = 'x.com/mem'\nrequest = { env = 'X' }\n\
                 device = { id = 'x-{index}' }\n[[discover]]\ncount = 2\n\
                 [sharing]\nreplicas = 3\ncount_env = 'X_COUNT'\n";
-    let name = "x".to_owned().try_into().unwrap();
-    let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
-    let scan = scanned(&[class], &RecordedHost::default());
+    let scan = scanned(&[class(text)], &RecordedHost::default());
     let resource = scan.inventory.values().next().unwrap();
     let ids: Vec<&str> = resource.devices().iter().map(|d| d.id.as_str()).collect();
-    assert_eq!(
-        ids,
-        ["x-0::0", "x-0::1", "x-0::2", "x-1::0", "x-1::1", "x-1::2"]
-    );
+    let wanted = "x-0::0 x-0::1 x-0::2 x-1::0 x-1::1 x-1::2";
+    assert_eq!(ids.join(" "), wanted);
     assert_eq!(resource.devices()[4].hardware().as_str(), "x-1");
     let asked = ["x-0::2".to_owned(), "x-1::0".to_owned()];
     let answer = container(resource, &asked).unwrap();
     assert_eq!(answer.envs["X"], "x-0,x-1");
-    assert_eq!(
-        answer.annotations["devices.boathook.dev/x"],
-        "x-0::2,x-1::0"
-    );
+    let annotation = &answer.annotations["devices.boathook.dev/x"];
+    assert_eq!(annotation, "x-0::2,x-1::0");
     assert_eq!(answer.envs["X_COUNT"], "2");
 }
 
 #[test]
 fn without_a_control_node_no_device_is_healthy() {
-    let class = "version = 1\nresource = 'x.com/npu'\n\
+    let text = "version = 1\nresource = 'x.com/npu'\n\
                  request = { env = 'X', capabilities_env = 'XC', default_capabilities = ['video'] }\n\
                  discover = [{ path = '/dev/x{index:number}' }]\n\
                  edits = [{ nodes = ['/dev/xctl', { path = '/dev/xopt', optional = true }], capability = 'video' }]\n\
                  device = { id = 'x-{index}', nodes = ['/dev/x{index}'] }\n";
     let healthy = |text: &str| {
-        let name = "x".to_owned().try_into().unwrap();
-        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
         let host = RecordedHost::parse("char /dev/x0 10:1\n").unwrap();
-        let scan = scanned(&[class], &host);
+        let scan = scanned(&[class(text)], &host);
         let resource = scan.inventory.into_values().next().unwrap();
         resource.devices()[0].health.to_string()
     };
-    assert_eq!(healthy(class), "unhealthy: /dev/xctl does not exist");
-    assert_eq!(healthy(&class.replace("'/dev/xctl', ", "")), "healthy");
+    assert_eq!(healthy(text), "unhealthy: /dev/xctl does not exist");
+    assert_eq!(healthy(&text.replace("'/dev/xctl', ", "")), "healthy");
 }

@@ -201,11 +201,7 @@ mod tests {
         };
         for (free, wanted, taken) in [
             // Eight GPUs of 80 GB: one has room for a container.
-            (
-                &[80, 80, 80, 80, 80, 80, 80, 80][..],
-                8,
-                vec![8, 0, 0, 0, 0, 0, 0, 0],
-            ),
+            (&[80; 8][..], 8, vec![8, 0, 0, 0, 0, 0, 0, 0]),
             // The one in use has room.
             (&[10, 4, 10], 1, vec![0, 1, 0]),
             (&[10, 4, 10], 5, vec![5, 0, 0]),
@@ -273,12 +269,8 @@ mod tests {
             for wanted in 1..=free {
                 let taken = pack(&slots, wanted);
                 assert_eq!(taken.iter().sum::<usize>(), wanted);
-                assert!(
-                    taken
-                        .iter()
-                        .zip(&slots)
-                        .all(|(taken, slot)| *taken <= slot.free)
-                );
+                let mut pairs = taken.iter().zip(&slots);
+                assert!(pairs.all(|(taken, slot)| *taken <= slot.free));
                 let sets = 1u32..1 << slots.len();
                 let enough = sets.filter_map(|set| {
                     let take =

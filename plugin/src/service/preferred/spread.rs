@@ -117,9 +117,6 @@ mod tests {
     use super::*;
     use crate::service::preferred::tests::Dice;
 
-    /// The cost to minimise, compared from the first number.
-    type Cost = Vec<usize>;
-
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
     /// Up to eight candidates: hardware with shares, on nodes, in groups.
@@ -148,15 +145,6 @@ mod tests {
         candidates
     }
 
-    fn hardware<'a>(chosen: &[&Candidate<'a>]) -> BTreeMap<&'a str, usize> {
-        chosen
-            .iter()
-            .fold(BTreeMap::new(), |mut counts, candidate| {
-                *counts.entry(candidate.hardware).or_default() += 1;
-                counts
-            })
-    }
-
     fn squares<K: Ord>(keys: impl Iterator<Item = K>) -> usize {
         let mut counts: BTreeMap<K, usize> = BTreeMap::new();
         keys.for_each(|key| *counts.entry(key).or_default() += 1);
@@ -169,9 +157,10 @@ mod tests {
         (candidate.numa, candidate.group, alone)
     }
 
-    fn cost(chosen: &[&Candidate<'_>]) -> Cost {
+    /// The cost to minimise, compared from the first number.
+    fn cost(chosen: &[&Candidate<'_>]) -> Vec<usize> {
         vec![
-            hardware(chosen).values().map(|count| count * count).sum(),
+            squares(chosen.iter().map(|candidate| candidate.hardware)),
             squares(chosen.iter().map(|candidate| candidate.numa)),
             squares(chosen.iter().map(|candidate| bin(candidate))),
             chosen.iter().map(|candidate| candidate.used).sum(),

@@ -14,7 +14,6 @@ use super::*;
 use crate::catalog::fixture::{device, resource, scanned};
 use crate::catalog::{AdvertisedDevice, Terms};
 
-/// A resource of a class with `placement = "spread"`.
 /// Pseudo-random numbers, the same each time (Knuth, MMIX).
 pub(super) struct Dice(pub(super) u64);
 
@@ -26,10 +25,6 @@ impl Dice {
             .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % end
     }
-}
-
-fn spread(devices: Vec<AdvertisedDevice>) -> Resource {
-    placed(Preference::Spread, devices)
 }
 
 fn placed(placement: Preference, devices: Vec<AdvertisedDevice>) -> Resource {
@@ -62,35 +57,37 @@ fn parsed(line: &str) -> AdvertisedDevice {
 }
 
 fn ids(list: &str) -> Vec<String> {
-    list.split(' ')
-        .filter(|id| !id.is_empty())
-        .map(str::to_owned)
-        .collect()
+    list.split_whitespace().map(str::to_owned).collect()
+}
+
+/// The devices of such lines, divided by commas.
+fn all(lines: &str) -> Vec<AdvertisedDevice> {
+    lines.split(", ").map(parsed).collect()
+}
+
+/// The ids of a resource's devices but those that are in use.
+fn free(resource: &Resource, taken: &str) -> Vec<String> {
+    let ids = resource
+        .devices()
+        .iter()
+        .map(|device| device.id.to_string());
+    let taken: Vec<&str> = taken.split_whitespace().collect();
+    ids.filter(|id| !taken.contains(&&**id)).collect()
+}
+
+/// What is chosen of a resource of which some are in use.
+fn chosen(resource: &Resource, taken: &str, must: &str, size: usize) -> String {
+    let free = free(resource, taken);
+    let chosen = preferred(resource, &free, &ids(must), size);
+    chosen.unwrap().join(" ")
 }
 
 #[test]
 fn devices_that_go_well_together_are_chosen() {
-    let by_numa = &["a numa=0", "b numa=1", "c numa=0", "d numa=1", "e numa=1"][..];
-    let groups = &[
-        "a group=x",
-        "b group=y",
-        "c group=x",
-        "d group=y",
-        "e group=x",
-    ][..];
-    let both = &[
-        "a numa=0 group=x",
-        "b numa=1 group=y",
-        "c numa=0",
-        "d numa=1 group=y",
-    ][..];
-    let shares = &[
-        "a0 share-of=a",
-        "a1 share-of=a",
-        "b0 share-of=b",
-        "b1 share-of=b",
-        "c0 share-of=c",
-    ][..];
+    let by_numa = "a numa=0, b numa=1, c numa=0, d numa=1, e numa=1";
+    let groups = "a group=x, b group=y, c group=x, d group=y, e group=x";
+    let both = "a numa=0 group=x, b numa=1 group=y, c numa=0, d numa=1 group=y";
+    let shares = "a0 share-of=a, a1 share-of=a, b0 share-of=b, b1 share-of=b, c0 share-of=c";
     for (devices, must, size, wanted) in [
         // One node is enough, and the smaller one is not needed for more.
         (by_numa, "", 2, "a c"),
@@ -113,30 +110,17 @@ fn devices_that_go_well_together_are_chosen() {
         (shares, "", 5, "a0 a1 b0 b1 c0"),
         (shares, "", 0, ""),
     ] {
-        let all: Vec<AdvertisedDevice> = devices.iter().map(|line| parsed(line)).collect();
-        let available: Vec<String> = all.iter().map(|device| device.id.to_string()).collect();
-        let chosen = preferred(&resource(all), &available, &ids(must), size).unwrap();
-        assert_eq!(chosen, ids(wanted), "{size} of {devices:?} with {must:?}");
+        let chosen = chosen(&resource(all(devices)), "", must, size);
+        assert_eq!(chosen, wanted, "{size} of {devices} with {must:?}");
     }
 }
 
 #[test]
 fn spread_devices_are_chosen_if_the_class_configures_it() {
-    let by_numa = &["a numa=0", "b numa=0", "c numa=0", "d numa=1", "e numa=1"][..];
-    let groups = &[
-        "a numa=0 group=x",
-        "b numa=0 group=x",
-        "c numa=0 group=y",
-        "d numa=1 group=z",
-        "e numa=1 group=z",
-    ][..];
-    let shares = &[
-        "a0 share-of=a",
-        "a1 share-of=a",
-        "b0 share-of=b",
-        "b1 share-of=b",
-        "b2 share-of=b",
-    ][..];
+    let by_numa = "a numa=0, b numa=0, c numa=0, d numa=1, e numa=1";
+    let groups = "a numa=0 group=x, b numa=0 group=x, c numa=0 group=y, d numa=1 group=z, \
+        e numa=1 group=z";
+    let shares = "a0 share-of=a, a1 share-of=a, b0 share-of=b, b1 share-of=b, b2 share-of=b";
     for (devices, taken, must, size, wanted) in [
         (by_numa, "", "", 2, "a d"),
         (by_numa, "", "", 4, "a b d e"),
@@ -154,30 +138,20 @@ fn spread_devices_are_chosen_if_the_class_configures_it() {
         (shares, "", "", 5, "a0 a1 b0 b1 b2"),
         (shares, "", "", 0, ""),
     ] {
-        let all: Vec<AdvertisedDevice> = devices.iter().map(|line| parsed(line)).collect();
-        let available = all.iter().map(|device| device.id.to_string());
-        let available: Vec<String> = available.filter(|id| !ids(taken).contains(id)).collect();
-        let chosen = preferred(&spread(all), &available, &ids(must), size).unwrap();
-        assert_eq!(chosen, ids(wanted), "{size} of {devices:?} with {must:?}");
+        let spread = placed(Preference::Spread, all(devices));
+        let chosen = chosen(&spread, taken, must, size);
+        assert_eq!(chosen, wanted, "{size} of {devices} with {must:?}");
     }
 }
 
 /// NVIDIA's plugin distributes replicas, and packs whole GPUs.
 #[test]
 fn shares_are_spread_and_whole_devices_packed_if_the_class_configures_it() {
-    let shares = [
-        "a0 share-of=a",
-        "a1 share-of=a",
-        "b0 share-of=b",
-        "b1 share-of=b",
-    ];
-    let wholes = ["a numa=0", "b numa=1", "c numa=0", "d numa=1"];
+    let shares = "a0 share-of=a, a1 share-of=a, b0 share-of=b, b1 share-of=b";
+    let wholes = "a numa=0, b numa=1, c numa=0, d numa=1";
     for (devices, wanted) in [(shares, "a0 b0"), (wholes, "a c")] {
-        let all: Vec<AdvertisedDevice> = devices.iter().map(|line| parsed(line)).collect();
-        let available: Vec<String> = all.iter().map(|device| device.id.to_string()).collect();
-        let resource = placed(Preference::SpreadShares, all);
-        let chosen = preferred(&resource, &available, &[], 2).unwrap();
-        assert_eq!(chosen, ids(wanted));
+        let resource = placed(Preference::SpreadShares, all(devices));
+        assert_eq!(chosen(&resource, "", "", 2), wanted);
     }
 }
 
@@ -193,34 +167,22 @@ fn shares_are_of_one_device_if_the_class_configures_it() {
         ..Terms::clone(&packed.terms)
     };
     let memory = Resource::new(packed.name, Arc::new(terms), devices);
-    let all = memory.devices().iter().map(|device| device.id.to_string());
-    let all: Vec<String> = all.collect();
-    let gpus = |chosen: &[String]| -> BTreeSet<String> {
+    let gpus = |taken: &str, must: &str, size: usize| -> BTreeSet<String> {
+        let chosen = ids(&chosen(&memory, taken, must, size));
+        assert_eq!(chosen.len(), size);
         let gpu = |id: &String| id.split_once(':').unwrap().0.to_owned();
         chosen.iter().map(gpu).collect()
     };
-    let chosen = preferred(&memory, &all, &[], 8).unwrap();
-    assert_eq!((chosen.len(), gpus(&chosen).len()), (8, 1));
-    let in_use = |id: &&String| !["6::1", "6::2", "6::3"].contains(&id.as_str());
-    let free: Vec<String> = all.iter().filter(in_use).cloned().collect();
-    assert_eq!(
-        gpus(&preferred(&memory, &free, &[], 77).unwrap()),
-        ["6".to_owned()].into()
-    );
-    assert_ne!(
-        gpus(&preferred(&memory, &free, &[], 78).unwrap()),
-        ["6".to_owned()].into()
-    );
-    assert_eq!(
-        gpus(&preferred(&memory, &free, &ids("2::9"), 8).unwrap()),
-        ["2".to_owned()].into()
-    );
+    let in_use = "6::1 6::2 6::3";
+    assert_eq!(gpus("", "", 8).len(), 1);
+    assert_eq!(gpus(in_use, "", 77), ["6".to_owned()].into());
+    assert_ne!(gpus(in_use, "", 78), ["6".to_owned()].into());
+    assert_eq!(gpus(in_use, "2::9", 8), ["2".to_owned()].into());
     for (must, size) in [("", 81), ("2::9 3::9", 3)] {
+        let free = free(&memory, in_use);
         let refused = preferred(&memory, &free, &ids(must), size).unwrap_err();
-        assert!(
-            refused.to_string().contains("no single device has"),
-            "{refused}"
-        );
+        let wanted = "no single device has";
+        assert!(refused.to_string().contains(wanted), "{refused}");
     }
 }
 
@@ -228,16 +190,13 @@ fn shares_are_of_one_device_if_the_class_configures_it() {
 fn ten_thousand_shares_are_chosen_from_in_time() {
     let share = |n: u32| {
         let (hardware, numa, group) = (n / 10, n / 10 % 8, n / 10 % 125);
-        parsed(&format!(
-            "s{n} share-of=h{hardware} numa={numa} group=g{group}"
-        ))
+        let line = format!("s{n} share-of=h{hardware} numa={numa} group=g{group}");
+        parsed(&line)
     };
     let devices: Vec<AdvertisedDevice> = (0..10_000).map(share).collect();
-    let available: Vec<String> = devices.iter().map(|d| d.id.to_string()).collect();
-    for (way, devices) in [
-        ("packed", resource(devices.clone())),
-        ("spread", spread(devices)),
-    ] {
+    for way in [Preference::Packed, Preference::Spread] {
+        let devices = placed(way, devices.clone());
+        let available = free(&devices, "");
         for size in [16, 5_000, 9_999] {
             let since = Instant::now();
             let chosen = preferred(&devices, &available, &[], size).unwrap();
@@ -245,7 +204,7 @@ fn ten_thousand_shares_are_chosen_from_in_time() {
             assert_eq!(chosen.len(), size);
             // The goal is 50 ms; a debug build on a busy machine gets more.
             assert!(took < Duration::from_secs(20), "{took:?}");
-            println!("{size} of 10,000, {way}: {took:?}");
+            println!("{size} of 10,000, {way:?}: {took:?}");
         }
     }
 }
@@ -255,8 +214,7 @@ fn many_nodes_and_groups_are_chosen_from_in_time() {
     for (count, groups) in [(400, 120), (4000, 240)] {
         let line = |n: u32| format!("d{n} numa={} group=g{}", n % 12, n * 7919 % groups);
         let devices = resource((0..count).map(|n| parsed(&line(n))).collect());
-        let all = devices.devices().iter().map(|d| d.id.to_string());
-        let available: Vec<String> = all.collect();
+        let available = free(&devices, "");
         let since = Instant::now();
         let chosen = preferred(&devices, &available, &[], available.len() / 2).unwrap();
         let took = since.elapsed();
@@ -276,56 +234,43 @@ fn linked_devices_are_chosen_before_those_below_one_switch() {
     let class = DeviceClass::parse(name, "amd-gpu.toml".as_ref(), class).unwrap();
     let host = include_str!("../../../../device-class/testdata/amd-gpu/xgmi/host.txt");
     let host = RecordedHost::parse(host).unwrap();
-    let chosen = |class: &DeviceClass, free: &str, must: &str, size: usize| {
-        let classes = std::slice::from_ref(class);
-        let found = scanned(classes, &host).inventory;
-        let resource = found.values().next().unwrap();
-        preferred(resource, &ids(free), &ids(must), size)
-            .unwrap()
-            .join(" ")
+    let two = |class: &DeviceClass, taken: &str, must: &str| {
+        let found = scanned(std::slice::from_ref(class), &host).inventory;
+        chosen(found.values().next().unwrap(), taken, must, 2)
     };
-    let all = "0000:11:00.0 0000:12:00.0 0000:21:00.0 0000:22:00.0";
-    assert_eq!(chosen(&class, all, "", 2), "0000:11:00.0 0000:21:00.0");
     let must = "0000:22:00.0";
-    assert_eq!(chosen(&class, all, must, 2), "0000:12:00.0 0000:22:00.0");
+    assert_eq!(two(&class, "", ""), "0000:11:00.0 0000:21:00.0");
+    assert_eq!(two(&class, "", must), "0000:12:00.0 0000:22:00.0");
     // The linked one is not free: the same switch.
-    let three = "0000:12:00.0 0000:21:00.0 0000:22:00.0";
-    assert_eq!(
-        chosen(&class, three, "0000:21:00.0", 2),
-        "0000:21:00.0 0000:22:00.0"
-    );
+    let chosen = two(&class, "0000:11:00.0", "0000:21:00.0");
+    assert_eq!(chosen, "0000:21:00.0 0000:22:00.0");
     // Without links the switch decides.
     let mut without = class.clone();
     without.spec.device.links = None;
-    assert_eq!(chosen(&without, all, "", 2), "0000:11:00.0 0000:12:00.0");
-    assert_eq!(chosen(&without, all, must, 2), "0000:21:00.0 0000:22:00.0");
+    assert_eq!(two(&without, "", ""), "0000:11:00.0 0000:12:00.0");
+    assert_eq!(two(&without, "", must), "0000:21:00.0 0000:22:00.0");
 }
 
 #[test]
 fn the_bus_decides_only_among_choices_that_are_equal_otherwise() {
-    let bus = |id: &str, rest: &str, path: &str| {
-        format!("{id} {rest} bus=/sys/devices/pci0000:00/{path}")
-    };
-    let devices = [
-        bus("a", "numa=0", "00/10/a"),
-        bus("b", "numa=0", "00/20/b"),
-        bus("c", "numa=0", "00/10/c"),
-        bus("d", "numa=1", "00/20/d"),
-        bus("e", "numa=0", "00/20/e"),
-    ];
-    let packed = resource(devices.iter().map(|line| parsed(line)).collect());
-    for (free, must, size, wanted) in [
-        ("a b c d e", "", 2, "a c"),
-        ("a b c d e", "b", 2, "b e"),
-        ("a b c d e", "e", 3, "a b e"),
-        ("a b c d e", "", 4, "a b c e"),
+    let bus = "bus=/sys/devices/pci0000:00/00";
+    let devices = format!(
+        "a numa=0 {bus}/10/a, b numa=0 {bus}/20/b, c numa=0 {bus}/10/c, d numa=1 {bus}/20/d, \
+         e numa=0 {bus}/20/e"
+    );
+    let packed = resource(all(&devices));
+    for (taken, must, size, wanted) in [
+        ("", "", 2, "a c"),
+        ("", "b", 2, "b e"),
+        ("", "e", 3, "a b e"),
+        ("", "", 4, "a b c e"),
         // Another node is needed in any case.
-        ("a b c d e", "d", 2, "b d"),
+        ("", "d", 2, "b d"),
         // Not `b d`: they are below one switch, but of different nodes.
-        ("a b d", "", 2, "a b"),
+        ("c e", "", 2, "a b"),
     ] {
-        let found = preferred(&packed, &ids(free), &ids(must), size).unwrap();
-        assert_eq!(found.join(" "), wanted, "{must} {size} of {free}");
+        let chosen = chosen(&packed, taken, must, size);
+        assert_eq!(chosen, wanted, "{must} {size} without {taken}");
     }
 }
 
@@ -337,16 +282,7 @@ fn direct_links_outweigh_numa_nodes() {
         format!("{id} numa={numa} bus=/sys/devices/pci000{numa}:00/00/{id} name={id} peers={peers}")
     };
     let resource_of = |lines: &[String]| resource(lines.iter().map(|line| parsed(line)).collect());
-    let choose = |resource: &Resource, must: &str, size: usize| {
-        let all: Vec<String> = resource
-            .devices()
-            .iter()
-            .map(|d| d.id.to_string())
-            .collect();
-        preferred(resource, &all, &ids(must), size)
-            .unwrap()
-            .join(" ")
-    };
+    let choose = |resource, must, size| chosen(resource, "", must, size);
     // Two groups of four, each on both nodes.
     let hive = |name: &str| -> Vec<String> {
         let names: Vec<String> = (0..4).map(|at| format!("{name}{at}")).collect();
@@ -376,12 +312,9 @@ fn direct_links_outweigh_numa_nodes() {
     assert_eq!(choose(&pairs, "", 4), "a b c d");
     // The bus alone does not outweigh a node.
     let (near, far) = ("bus=/sys/devices/0/0", "bus=/sys/devices");
-    let lines = [
-        format!("a numa=0 {far}/1/a"),
-        format!("b numa=0 {far}/2/b"),
-        format!("c numa=1 {near}/c"),
-        format!("d numa=1 {near}/d"),
-        "e numa=1 name=e peers=x".to_owned(),
-    ];
-    assert_eq!(choose(&resource_of(&lines), "", 2), "a b");
+    let devices = all(&format!(
+        "a numa=0 {far}/1/a, b numa=0 {far}/2/b, c numa=1 {near}/c, d numa=1 {near}/d, \
+         e numa=1 name=e peers=x"
+    ));
+    assert_eq!(choose(&resource(devices), "", 2), "a b");
 }

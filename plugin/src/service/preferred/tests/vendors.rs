@@ -19,11 +19,9 @@ fn shares_come_from_the_device_of_which_the_fewest_are_in_use() {
         ("a0 a1", "a2", 3, "a2 b0 b1"),
         ("a0 a1", "b0", 2, "b0 b1"),
     ] {
-        let available = all.iter().map(|device| device.id.to_string());
-        let available: Vec<String> = available.filter(|id| !ids(taken).contains(id)).collect();
         let resource = placed(Preference::SpreadShares, all.clone());
-        let chosen = preferred(&resource, &available, &ids(must), size).unwrap();
-        assert_eq!(chosen, ids(wanted), "{size} beside {taken} with {must}");
+        let chosen = chosen(&resource, taken, must, size);
+        assert_eq!(chosen, wanted, "{size} beside {taken} with {must}");
     }
 }
 
@@ -49,6 +47,7 @@ fn partitions_and_linked_devices_are_chosen_as_by_the_vendors_plugin() {
     };
     let parts: Vec<String> = (0..63).map(part).collect();
     let latter = "t3 t4 t5 t6 t7 t8";
+    let ten = "t5 x33 x34 x35 x36 x37 x38 x39 x58 x59";
     for (devices, available, taken, must, size, wanted) in [
         (&wholes, "", "", "", 1, "t1"),
         (&wholes, "", "", "", 3, "t1 t2 t3"),
@@ -63,22 +62,12 @@ fn partitions_and_linked_devices_are_chosen_as_by_the_vendors_plugin() {
         (&parts, "", "", "", 8, "t5 x33 x34 x35 x36 x37 x38 x39"),
         (&parts, "", "", "", 7, "t8 x57 x58 x59 x60 x61 x62"),
         (&parts, "", "t8 x57 x58", "", 4, "x59 x60 x61 x62"),
-        (
-            &parts,
-            "",
-            "t1 t2 t3 t4 t8 x57",
-            "",
-            10,
-            "t5 x33 x34 x35 x36 x37 x38 x39 x58 x59",
-        ),
+        (&parts, "", "t1 t2 t3 t4 t8 x57", "", 10, ten),
     ] {
-        let devices: Vec<AdvertisedDevice> = devices.iter().map(|line| parsed(line)).collect();
-        let free = devices.iter().map(|device| device.id.to_string());
-        let is_free = |id: &String| {
-            !ids(taken).contains(id) && (available.is_empty() || ids(available).contains(id))
-        };
-        let free: Vec<String> = free.filter(is_free).collect();
-        let chosen = preferred(&resource(devices), &free, &ids(must), size).unwrap();
+        let resource = resource(devices.iter().map(|line| parsed(line)).collect());
+        let mut free = free(&resource, taken);
+        free.retain(|id| available.is_empty() || ids(available).contains(id));
+        let chosen = preferred(&resource, &free, &ids(must), size).unwrap();
         assert_eq!(chosen, ids(wanted), "{size} beside {taken} with {must}");
     }
 }
