@@ -122,42 +122,27 @@ mod tests {
 
     #[test]
     fn mistakes_are_errors_with_their_place() {
+        const AB: &str = "[[resource]]\nname = 'a.b/c'\n";
+        let of_form = "resource `gpu` is not of the form domain/name";
+        let weight = "weight of a.b/c: must be at least 1";
+        let unknown = ":3: unknown key `weigth`, did you mean `weight`?";
+        let layout = format!("{AB}[[resource.layout]]\nunits_per_device = 0");
+        let native = "[[resource]]\nname = 'kubernetes.io/gpu'";
         for (text, reason) in [
             ("", "missing field `resource`"),
             ("resource = []", "must be 1 to 64"),
-            (
-                "[[resource]]\nname = 'gpu'",
-                "resource `gpu` is not of the form domain/name",
-            ),
-            (
-                "[[resource]]\nname = 'kubernetes.io/gpu'",
-                "not an extended resource",
-            ),
-            (
-                "[[resource]]\nname = 'a.b/c'\n[[resource]]\nname = 'a.b/c'",
-                "in two",
-            ),
-            (
-                "[[resource]]\nname = 'a.b/c'\nweight = 0",
-                "weight of a.b/c: must be at least 1",
-            ),
-            (
-                "[[resource]]\nname = 'a.b/c'\nweigth = 1",
-                ":3: unknown key `weigth`, did you mean `weight`?",
-            ),
-            (
-                "[[resource]]\nname = 'a.b/c'\n[[resource.layout]]\nunits_per_device = 0",
-                "units_per_device must not be 0",
-            ),
+            ("[[resource]]\nname = 'gpu'", of_form),
+            (native, "not an extended resource"),
+            (&AB.repeat(2), "in two"),
+            (&format!("{AB}weight = 0"), weight),
+            (&format!("{AB}weigth = 1"), unknown),
+            (&layout, "units_per_device must not be 0"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
         let missing = Config::read(Path::new("/nonexistent/scheduler.toml")).unwrap_err();
-        assert!(
-            missing
-                .to_string()
-                .contains("/nonexistent/scheduler.toml: cannot read")
-        );
+        let said = "/nonexistent/scheduler.toml: cannot read";
+        assert!(missing.to_string().contains(said), "{missing}");
     }
 }

@@ -74,19 +74,16 @@ mod tests {
     }
 
     fn of(init: &[(&str, bool)], containers: &[&str]) -> Option<Demand> {
-        let init: Vec<Value> = init
-            .iter()
-            .map(|(units, sidecar)| container(units, *sidecar))
-            .collect();
-        let containers: Vec<Value> = containers
-            .iter()
-            .map(|units| container(units, false))
-            .collect();
-        let spec = json!({"containers": containers, "initContainers": init});
-        demand(
-            &serde_json::from_value(json!({"spec": spec})).unwrap(),
-            "v.com/gpu",
-        )
+        let init = init.iter();
+        let init: Vec<Value> = init.map(|one| container(one.0, one.1)).collect();
+        let containers = containers.iter().map(|units| container(units, false));
+        let containers: Vec<Value> = containers.collect();
+        of_spec(json!({"containers": containers, "initContainers": init}))
+    }
+
+    fn of_spec(spec: Value) -> Option<Demand> {
+        let pod = serde_json::from_value(json!({"metadata": null, "spec": spec, "status": null}));
+        demand(&pod.unwrap(), "v.com/gpu")
     }
 
     #[test]
@@ -104,29 +101,32 @@ mod tests {
             (&[], &[], 0, &[]),
         ] {
             let demand = of(init, containers).unwrap();
-            assert_eq!(
-                (demand.units, &demand.claims[..]),
-                (units, claims),
-                "{init:?} {containers:?}"
-            );
+            let found = (demand.units, &demand.claims[..]);
+            assert_eq!(found, (units, claims), "{init:?} {containers:?}");
         }
     }
 
     #[test]
-    fn overhead_counts_but_is_not_allocated() {
-        let pod = json!({"spec": {
-            "containers": [container("2", false)],
-            "overhead": {"v.com/gpu": "1"},
-        }});
-        let demand = demand(&serde_json::from_value(pod).unwrap(), "v.com/gpu").unwrap();
-        assert_eq!((demand.units, demand.claims), (3, vec![2]));
-    }
-
-    #[test]
-    fn limits_stand_in_for_requests_that_are_missing() {
-        let pod = json!({"spec": {"containers": [{"resources": {"limits": {"v.com/gpu": "2"}}}]}});
-        let demand = demand(&serde_json::from_value(pod).unwrap(), "v.com/gpu").unwrap();
-        assert_eq!(demand.units, 2);
+    fn overhead_counts_but_is_not_allocated_and_limits_stand_in_for_requests() {
+        let two = [container("2", false)];
+        let limited = json!([{"resources": {"limits": {"v.com/gpu": "2"}}}]);
+        for (spec, units, claims) in [
+            (
+                json!({"containers": two, "overhead": {"v.com/gpu": "1"}}),
+                3,
+                vec![2],
+            ),
+            (json!({"containers": limited}), 2, vec![2]),
+            // Null for everything.
+            (
+                json!({"containers": null, "initContainers": null, "overhead": null, "new": 1}),
+                0,
+                vec![],
+            ),
+        ] {
+            let demand = of_spec(spec.clone()).unwrap();
+            assert_eq!((demand.units, demand.claims), (units, claims), "{spec}");
+        }
     }
 
     #[test]
@@ -134,13 +134,5 @@ mod tests {
         assert_eq!(of(&[], &["-1"]), None);
         assert_eq!(of(&[("1500m", false)], &["1"]), None);
         assert_eq!(of(&[], &["10000000000G"]), None);
-    }
-
-    #[test]
-    fn pods_with_null_for_everything_ask_for_nothing() {
-        let pod = json!({"metadata": null, "spec": {"containers": null, "initContainers": null,
-            "overhead": null, "new": 1}, "status": null});
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        assert_eq!(demand(&pod, "v.com/gpu"), Some(Demand::default()));
     }
 }

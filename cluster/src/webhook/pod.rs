@@ -178,29 +178,23 @@ mod tests {
     #[test]
     fn there_is_an_end_to_what_a_pod_can_ask_for() {
         let containers = |count| {
-            format!(
-                "{{\"spec\":{{\"containers\":[{}{{}}]}}}}",
-                "{},".repeat(count)
-            )
+            let more = "{},".repeat(count);
+            format!("{{\"spec\":{{\"containers\":[{more}{{}}]}}}}")
         };
         assert_eq!(problem(&containers(MAX_CONTAINERS - 1)), None);
         let reason = problem(&containers(MAX_CONTAINERS)).unwrap();
         assert!(reason.contains("a list of at most 1024 items"), "{reason}");
         let resources = |count: usize| {
-            let names: Vec<String> = (0..count)
-                .map(|at| format!("\"{PREFIX}{at}\":\"1\""))
-                .collect();
-            let limits = names.join(",");
+            let names = (0..count).map(|at| format!("\"{PREFIX}{at}\":\"1\""));
+            let limits = names.collect::<Vec<_>>().join(",");
             format!(
                 "{{\"spec\":{{\"initContainers\":[{{\"resources\":{{\"limits\":{{{limits}}}}}}}]}}}}"
             )
         };
         assert_eq!(problem(&resources(MAX_RESOURCES)), None);
         let reason = problem(&resources(MAX_RESOURCES + 1)).unwrap();
-        assert!(
-            reason.contains("at most 64 resources fpga.intel.com/…"),
-            "{reason}"
-        );
+        let said = "at most 64 resources fpga.intel.com/…";
+        assert!(reason.contains(said), "{reason}");
         // Of variables only those are kept that matter.
         let many = "{\"name\":\"A\"},".repeat(100_000);
         let text = format!("{{\"spec\":{{\"containers\":[{{\"env\":[{many}{{}}]}}]}}}}");

@@ -3,12 +3,28 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use backon::ExponentialBuilder;
+use cluster::watch::DELAYS;
+use http_server::{Limits, Site};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 /// How long a test waits on a busy machine: where a thousand connections exceed a
 /// listener's queue, the kernel repeats them after 1, 3, 7 and 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The programs' delays, for watches that fail, made short.
+pub(crate) const QUICK: ExponentialBuilder = DELAYS
+    .with_min_delay(Duration::from_millis(20))
+    .with_max_delay(Duration::from_millis(100));
+
+/// Serves a site at an address of its own.
+pub(crate) async fn serve(limits: Limits, site: impl Site) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(http_server::serve(listener, limits, site));
+    address
+}
 
 /// Waits until a condition is true.
 pub(crate) async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
@@ -44,10 +60,7 @@ pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
 
 /// Status and body of an answer.
 pub(crate) fn parts(answer: &str) -> (u16, &str) {
-    let status = answer
-        .split(' ')
-        .nth(1)
-        .unwrap_or_else(|| panic!("{answer:?}"));
+    let status = answer.split(' ').nth(1).expect(answer);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     (status.parse().unwrap(), body)
 }

@@ -45,11 +45,14 @@ fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
     extender.change(|view| {
         view.replace_nodes(&nodes);
         view.replace_pods(Vec::new());
-        for pod in pods {
-            view.apply_pod(&typed::<Pod>(pod.clone()));
-        }
     });
+    pods.iter().for_each(|pod| apply(&extender, pod));
     extender
+}
+
+/// A pod is created or has changed.
+fn apply(extender: &Extender, pod: &Value) {
+    extender.change(|view| view.apply_pod(&typed::<Pod>(pod.clone())));
 }
 
 fn typed<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -64,9 +67,8 @@ fn prioritize(extender: &Extender, pod: &Value, names: &[&str]) -> Vec<u64> {
     let request = json!({"Pod": pod, "Nodes": null, "NodeNames": names});
     let answer = ask(extender.prioritize(request.to_string().as_bytes()));
     let scores = answer.as_array().unwrap().iter();
-    scores
-        .map(|score| score["Score"].as_u64().unwrap())
-        .collect()
+    let scores = scores.map(|score| score["Score"].as_u64().unwrap());
+    scores.collect()
 }
 
 fn filter(extender: &Extender, pod: &Value, names: &[&str]) -> Value {
@@ -76,17 +78,12 @@ fn filter(extender: &Extender, pod: &Value, names: &[&str]) -> Value {
 
 #[test]
 fn the_fuller_node_of_two_gets_the_higher_score() {
-    let nodes = [
-        node("used", GPU, "2"),
-        node("idle", GPU, "2"),
-        node("none", GPU, "0"),
-    ];
+    let nodes = [("used", "2"), ("idle", "2"), ("none", "0")];
+    let nodes = nodes.map(|(name, units)| node(name, GPU, units));
     let extender = extender(&nodes, &[pod("a", Some("used"), GPU, "1")]);
     let new = pod("b", None, GPU, "1");
-    assert_eq!(
-        prioritize(&extender, &new, &["used", "idle", "none", "unknown"]),
-        [10, 5, 0, 0]
-    );
+    let names = ["used", "idle", "none", "unknown"];
+    assert_eq!(prioritize(&extender, &new, &names), [10, 5, 0, 0]);
     // A pod that requests nothing.
     let other = pod("c", None, "cpu", "1");
     assert_eq!(prioritize(&extender, &other, &["used", "idle"]), [0, 0]);
@@ -104,42 +101,41 @@ fn both_spellings_and_both_forms_are_understood() {
     let names = passed(Value::Null, json!(["n"]));
     let objects = passed(json!({"items": [object]}), Value::Null);
     let scores = json!([{"Host": "n", "Score": 5}]);
+    let nothing = passed(Value::Null, Value::Null);
+    let no_objects = passed(json!({"items": []}), Value::Null);
+    let listed = json!({"metadata": {}, "items": [object]});
     for (request, filtered, scored) in [
         (
             json!({"Pod": pod, "Nodes": null, "NodeNames": ["n"]}),
-            names.clone(),
-            scores.clone(),
+            &names,
+            &scores,
         ),
         (
-            json!({"Pod": pod, "Nodes": {"metadata": {}, "items": [object]}, "NodeNames": null}),
-            objects.clone(),
-            scores.clone(),
+            json!({"Pod": pod, "Nodes": listed, "NodeNames": null}),
+            &objects,
+            &scores,
         ),
-        (
-            json!({"pod": pod, "nodenames": ["n"]}),
-            names.clone(),
-            scores.clone(),
-        ),
+        (json!({"pod": pod, "nodenames": ["n"]}), &names, &scores),
         (
             json!({"pod": pod, "nodes": {"items": [object]}}),
-            objects.clone(),
-            scores.clone(),
+            &objects,
+            &scores,
         ),
         // Null lists, and fields of a later version.
         (
             json!({"Pod": pod, "Nodes": null, "NodeNames": null, "Later": {}}),
-            passed(Value::Null, Value::Null),
-            json!([]),
+            &nothing,
+            &json!([]),
         ),
         (
             json!({"Pod": pod, "Nodes": {"items": null}}),
-            passed(json!({"items": []}), Value::Null),
-            json!([]),
+            &no_objects,
+            &json!([]),
         ),
     ] {
         let body = request.to_string();
-        assert_eq!(ask(extender.filter(body.as_bytes())), filtered, "{body}");
-        assert_eq!(ask(extender.prioritize(body.as_bytes())), scored, "{body}");
+        assert_eq!(ask(extender.filter(body.as_bytes())), *filtered, "{body}");
+        assert_eq!(ask(extender.prioritize(body.as_bytes())), *scored, "{body}");
     }
 }
 
@@ -159,11 +155,9 @@ fn nodes_are_refused_where_no_device_has_room() {
     let reason = "no device has 8 free units of vendor.com/gpu-mem";
     // The sum of units fits: kube-scheduler would find no pod to preempt, and report an
     // error.
-    assert_eq!(
-        answer["FailedAndUnresolvableNodes"],
-        json!({"four-four": reason})
-    );
-    assert_eq!(answer["FailedNodes"], json!({"four-four": reason}));
+    for failed in ["FailedAndUnresolvableNodes", "FailedNodes"] {
+        assert_eq!(answer[failed], json!({"four-four": reason}));
+    }
     // No device of the node can ever have so many units.
     let answer = filter(&extender, &pod("e", None, MEMORY, "9"), &names);
     assert_eq!(answer["NodeNames"], json!([]));
@@ -182,11 +176,11 @@ fn what_depends_on_the_arrangement_keeps_no_pod_off_a_node() {
         answer["NodeNames"] == json!(["n"])
     };
     for (uid, units) in [("a", "5"), ("b", "5"), ("c", "2"), ("d", "2")] {
-        extender.change(|view| view.apply_pod(&typed(pod(uid, Some("n"), MEMORY, units))));
+        apply(&extender, &pod(uid, Some("n"), MEMORY, units));
     }
     // 2 and 2 may be beside 5 and 5, or on the third device.
     assert!(passes("8"));
-    extender.change(|view| view.apply_pod(&typed(pod("e", Some("n"), MEMORY, "4"))));
+    apply(&extender, &pod("e", Some("n"), MEMORY, "4"));
     // 4 fits on the third alone.
     assert!(!passes("5") && passes("4"));
     extender.change(|view| view.remove_pod("a"));
@@ -206,52 +200,35 @@ fn a_node_in_use_is_preferred_to_an_idle_one_however_large_both_are() {
 #[test]
 fn before_the_first_list_filter_passes_and_prioritize_gives_zeros() {
     let extender = Extender::new(config(CONFIG));
-    let too_much = pod("a", None, MEMORY, "9");
     let node: Node = typed(node("n", MEMORY, "16"));
+    let asked = || {
+        let too_much = filter(&extender, &pod("a", None, MEMORY, "9"), &["n"]);
+        let scores = prioritize(&extender, &pod("b", None, MEMORY, "8"), &["n"]);
+        (too_much["NodeNames"].clone(), scores)
+    };
     for step in 0..3 {
-        assert_eq!(
-            filter(&extender, &too_much, &["n"])["NodeNames"],
-            json!(["n"]),
-            "{step}"
-        );
-        assert_eq!(
-            prioritize(&extender, &pod("b", None, MEMORY, "8"), &["n"]),
-            [0],
-            "{step}"
-        );
+        assert_eq!(asked(), (json!(["n"]), vec![0]), "{step}");
         extender.change(|view| match step {
             0 => view.apply_node(&node),
             _ => view.replace_nodes(std::slice::from_ref(&node)),
         });
     }
     extender.change(|view| view.replace_pods(Vec::new()));
-    assert_eq!(filter(&extender, &too_much, &["n"])["NodeNames"], json!([]));
-    assert_eq!(
-        prioritize(&extender, &pod("b", None, MEMORY, "8"), &["n"]),
-        [5]
-    );
+    assert_eq!(asked(), (json!([]), vec![5]));
 }
 
 #[test]
 fn bad_quantities_are_left_to_the_kubelet() {
-    let nodes = [
-        node("negative", GPU, "-2"),
-        node("fraction", GPU, "1500m"),
-        node("words", GPU, "two"),
-        node("good", GPU, "2k"),
-    ];
-    let names = ["negative", "fraction", "words", "good"];
-    let extender = extender(&nodes, &[pod("x", Some("good"), GPU, "-3")]);
+    let names = ["-2", "1500m", "two", "2k"];
+    let nodes = names.map(|units| node(units, GPU, units));
+    let extender = extender(&nodes, &[pod("x", Some("2k"), GPU, "-3")]);
     let new = pod("a", None, GPU, "1k");
     assert_eq!(prioritize(&extender, &new, &names), [0, 0, 0, 5]);
     for quantity in ["-1", "0.5", "", "1e99"] {
         let odd = pod("b", None, GPU, quantity);
         assert_eq!(prioritize(&extender, &odd, &names), [0; 4], "{quantity}");
-        assert_eq!(
-            filter(&extender, &odd, &names)["NodeNames"],
-            json!(names),
-            "{quantity}"
-        );
+        let passed = &filter(&extender, &odd, &names)["NodeNames"];
+        assert_eq!(*passed, json!(names), "{quantity}");
     }
 }
 
@@ -264,28 +241,21 @@ fn pods_count_from_their_binding_to_their_end() {
     assert_eq!(one("1"), 2);
     let mut bound = pod("p", Some("n"), GPU, "2");
     // Seen twice, counted once.
-    extender.change(|view| view.apply_pod(&typed(bound.clone())));
-    extender.change(|view| view.apply_pod(&typed(bound.clone())));
+    apply(&extender, &bound);
+    apply(&extender, &bound);
     assert_eq!(one("2"), 8);
     bound["status"]["phase"] = "Succeeded".into();
-    extender.change(|view| view.apply_pod(&typed(bound.clone())));
+    apply(&extender, &bound);
     assert_eq!(one("3"), 2);
     // A pod may be listed before its node, and may remain after it.
-    extender.change(|view| view.apply_pod(&typed(pod("early", Some("late"), GPU, "1"))));
-    extender.change(|view| view.apply_node(&typed(node("late", GPU, "2"))));
-    assert_eq!(
-        prioritize(&extender, &pod("q", None, GPU, "1"), &["late"]),
-        [10]
-    );
+    apply(&extender, &pod("early", Some("late"), GPU, "1"));
+    let late: Node = typed(node("late", GPU, "2"));
+    let score = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "1"), &["late"]);
+    extender.change(|view| view.apply_node(&late));
+    assert_eq!(score("q"), [10]);
     extender.change(|view| view.remove_node("late"));
-    assert_eq!(
-        prioritize(&extender, &pod("r", None, GPU, "1"), &["late"]),
-        [0]
-    );
+    assert_eq!(score("r"), [0]);
     extender.change(|view| view.remove_pod("early"));
-    extender.change(|view| view.apply_node(&typed(node("late", GPU, "2"))));
-    assert_eq!(
-        prioritize(&extender, &pod("s", None, GPU, "1"), &["late"]),
-        [5]
-    );
+    extender.change(|view| view.apply_node(&late));
+    assert_eq!(score("s"), [5]);
 }

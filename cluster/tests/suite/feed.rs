@@ -10,33 +10,36 @@ use cluster::watch::DELAYS;
 use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
-use crate::client::wait_until;
+use crate::client::{QUICK, wait_until};
 use crate::extender::{CONFIG, config, node, pod};
 
 const GPU: &str = "vendor.com/gpu";
 const MEMORY: &str = "vendor.com/gpu-mem";
 
-const QUICK: ExponentialBuilder = DELAYS
-    .with_min_delay(Duration::from_millis(20))
-    .with_max_delay(Duration::from_millis(100));
+const PODS: &str = "/api/v1/namespaces/default/pods";
 
-fn follow(server: &ApiServer) -> Arc<Extender> {
+fn follow(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
     let extender = Extender::new(config(CONFIG));
-    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), QUICK));
-    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), QUICK));
+    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), delays));
+    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), delays));
+    extender
+}
+
+/// With the lists as they are.
+async fn listed(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
+    let extender = follow(server, delays);
+    wait_until("the lists", || extender.view().is_complete()).await;
     extender
 }
 
 fn put_node(server: &ApiServer, name: &str, resource: &str, units: &str) {
-    server.put(
-        &format!("/api/v1/nodes/{name}"),
-        node(name, resource, units),
-    );
+    let object = node(name, resource, units);
+    server.put(&format!("/api/v1/nodes/{name}"), object);
 }
 
 fn put_pod(server: &ApiServer, uid: &str, node: &str, resource: &str, units: &str) {
     let object = pod(uid, Some(node), resource, units);
-    server.put(&format!("/api/v1/namespaces/default/pods/{uid}"), object);
+    server.put(&format!("{PODS}/{uid}"), object);
 }
 
 fn score(extender: &Extender, node: &str) -> u64 {
@@ -67,36 +70,28 @@ fn passes(extender: &Extender, node: &str, units: &str) -> bool {
 async fn lists_come_in_pages_and_changes_follow() {
     let server = ApiServer::start().await;
     for number in 0..600 {
-        put_node(&server, &format!("n{number}"), GPU, "4");
-        put_pod(
-            &server,
-            &format!("p{number}"),
-            &format!("n{number}"),
-            GPU,
-            "1",
-        );
+        let node = format!("n{number}");
+        put_node(&server, &node, GPU, "4");
+        put_pod(&server, &format!("p{number}"), &node, GPU, "1");
     }
     let mut ended = pod("ended", Some("n0"), GPU, "4");
     ended["status"]["phase"] = "Failed".into();
-    server.put("/api/v1/namespaces/default/pods/ended", ended);
-    server.put(
-        "/api/v1/namespaces/default/pods/waiting",
-        pod("waiting", None, GPU, "4"),
-    );
-    let extender = follow(&server);
-    wait_until("the lists", || extender.view().is_complete()).await;
+    server.put(&format!("{PODS}/ended"), ended);
+    let waiting = pod("waiting", None, GPU, "4");
+    server.put(&format!("{PODS}/waiting"), waiting);
+    let extender = listed(&server, QUICK).await;
     assert_eq!(extender.view().size(), (600, 600));
     assert!(server.lists() >= 4, "{}", server.lists());
     assert_eq!(score(&extender, "n0"), 5);
 
     put_pod(&server, "q", "n0", GPU, "2");
     wait_until("a pod", || score(&extender, "n0") == 10).await;
-    server.delete("/api/v1/namespaces/default/pods/q");
+    server.delete(&format!("{PODS}/q"));
     wait_until("its end", || score(&extender, "n0") == 5).await;
     // A pod that succeeds leaves the watch by its selector.
     let mut done = pod("p0", Some("n0"), GPU, "1");
     done["status"]["phase"] = "Succeeded".into();
-    server.put("/api/v1/namespaces/default/pods/p0", done);
+    server.put(&format!("{PODS}/p0"), done);
     wait_until("a pod's success", || score(&extender, "n0") == 2).await;
     put_node(&server, "n0", GPU, "1");
     wait_until("a smaller node", || score(&extender, "n0") == 10).await;
@@ -109,16 +104,15 @@ async fn a_version_that_is_gone_is_followed_by_a_new_list() {
     let mut server = ApiServer::start().await;
     put_node(&server, "n", GPU, "4");
     put_pod(&server, "old", "n", GPU, "1");
-    let extender = follow(&server);
-    wait_until("the lists", || extender.view().is_complete()).await;
+    let extender = listed(&server, QUICK).await;
     assert_eq!(score(&extender, "n"), 5);
 
     server.stop().await;
     // Meanwhile the extender answers from memory.
     assert_eq!(score(&extender, "n"), 5);
-    server.delete("/api/v1/namespaces/default/pods/old");
+    server.delete(&format!("{PODS}/old"));
     put_pod(&server, "new", "n", GPU, "3");
-    server.put("/api/v1/nodes/second", node("second", GPU, "2"));
+    put_node(&server, "second", GPU, "2");
     server.compact();
     wait_until("failures", || have_failed(&extender)).await;
     assert_eq!(score(&extender, "n"), 5);
@@ -134,7 +128,7 @@ async fn an_api_server_that_comes_later_is_found() {
     let mut server = ApiServer::start().await;
     server.stop().await;
     put_node(&server, "n", GPU, "2");
-    let extender = follow(&server);
+    let extender = follow(&server, QUICK);
     wait_until("failures", || have_failed(&extender)).await;
     assert!(!extender.view().is_complete());
     assert_eq!(score(&extender, "n"), 0);
@@ -149,10 +143,7 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     let mut server = ApiServer::start().await;
     put_node(&server, "n", GPU, "4");
     put_pod(&server, "old", "n", GPU, "1");
-    let extender = Extender::new(config(CONFIG));
-    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), DELAYS));
-    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), DELAYS));
-    wait_until("the lists", || extender.view().is_complete()).await;
+    let extender = listed(&server, DELAYS).await;
     server.stop().await;
     put_pod(&server, "new", "n", GPU, "2");
 
@@ -188,8 +179,7 @@ async fn a_second_passes() {
 async fn the_room_on_devices_follows_the_watch() {
     let mut server = ApiServer::start().await;
     put_node(&server, "n", MEMORY, "16");
-    let extender = follow(&server);
-    wait_until("the lists", || extender.view().is_complete()).await;
+    let extender = listed(&server, QUICK).await;
     for (uid, units) in [("a", "5"), ("b", "6"), ("c", "3")] {
         put_pod(&server, uid, "n", MEMORY, units);
         wait_until("a pod", || {
@@ -202,7 +192,7 @@ async fn the_room_on_devices_follows_the_watch() {
     wait_until("a full node", || !passes(&extender, "n", "3")).await;
     assert!(passes(&extender, "n", "2"));
     server.stop().await;
-    server.delete("/api/v1/namespaces/default/pods/c");
+    server.delete(&format!("{PODS}/c"));
     put_pod(&server, "d", "n", MEMORY, "1");
     server.compact();
     server.resume().await;

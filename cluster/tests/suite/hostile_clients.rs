@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use cluster::scheduler::extender::{Extender, LIMITS, MAX_BODY};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::client::{exchange, parts, post};
+use crate::client::{exchange, parts, post, serve};
 use crate::extender::{CONFIG, config, node, pod};
 
 async fn server() -> SocketAddr {
@@ -19,10 +19,7 @@ async fn server() -> SocketAddr {
         view.replace_nodes(&[node]);
         view.replace_pods(Vec::new());
     });
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(http_server::serve(listener, LIMITS, extender.site()));
-    address
+    serve(LIMITS, extender.site()).await
 }
 
 fn request() -> String {
@@ -32,6 +29,10 @@ fn request() -> String {
 #[tokio::test]
 async fn bad_requests_are_answered_with_their_reason() {
     let address = server().await;
+    // Many small values, which would take much memory.
+    let names = format!("{{\"NodeNames\":[{}\"\"]}}", "\"\",".repeat(100_000));
+    let pod = format!("{{\"Pod\":[{}0]}}", "0,".repeat(2 << 20));
+    let get = b"GET /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec();
     for (request, status, reason) in [
         (post("/filter", ""), 400, "not a request of kube-scheduler"),
         (post("/filter", "{\"Pod\": 1}"), 400, "invalid type"),
@@ -41,29 +42,18 @@ async fn bad_requests_are_answered_with_their_reason() {
             400,
             "expected a",
         ),
-        // Many small values, which would take much memory.
         (
-            post(
-                "/filter",
-                &format!("{{\"NodeNames\":[{}\"\"]}}", "\"\",".repeat(100_000)),
-            ),
+            post("/filter", &names),
             400,
             "a list of at most 100000 items",
         ),
         (
-            post(
-                "/filter",
-                &format!("{{\"Pod\":[{}0]}}", "0,".repeat(2 << 20)),
-            ),
+            post("/filter", &pod),
             400,
             "the pod is longer than 4194304 bytes",
         ),
         (post("/bind", "{}"), 404, ""),
-        (
-            b"GET /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec(),
-            405,
-            "",
-        ),
+        (get, 405, ""),
     ] {
         let answer = exchange(address, &request, false).await;
         let (code, body) = parts(&answer);
@@ -133,12 +123,7 @@ async fn a_thousand_requests_at_once_are_all_answered() {
     let start = Instant::now();
     let mut requests = JoinSet::new();
     for number in 0..1000 {
-        let verb = if number % 2 == 0 {
-            "/filter"
-        } else {
-            "/prioritize"
-        };
-        let request = post(verb, &request());
+        let request = post(["/filter", "/prioritize"][number % 2], &request());
         requests.spawn(async move { exchange(address, &request, false).await });
     }
     let answers = requests.join_all().await;
@@ -146,9 +131,6 @@ async fn a_thousand_requests_at_once_are_all_answered() {
     for answer in answers {
         assert_eq!(parts(&answer).0, 200, "{answer}");
     }
-    assert!(
-        start.elapsed() < Duration::from_secs(60),
-        "{:?}",
-        start.elapsed()
-    );
+    let took = start.elapsed();
+    assert!(took < Duration::from_secs(60), "{took:?}");
 }

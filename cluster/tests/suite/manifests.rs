@@ -91,9 +91,8 @@ fn check(objects: &[Value]) {
     for name in named {
         assert!(name.is_string() && ports.contains(&name), "{name}");
     }
-    let volumes: Vec<&Value> = list(&spec["volumes"])
-        .map(|volume| &volume["name"])
-        .collect();
+    let volumes = list(&spec["volumes"]).map(|volume| &volume["name"]);
+    let volumes: Vec<&Value> = volumes.collect();
     for container in list(&spec["containers"]) {
         let name = &container["name"];
         let context = &container["securityContext"];
@@ -101,10 +100,8 @@ fn check(objects: &[Value]) {
         assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
         assert!(container["livenessProbe"].is_object(), "{name}");
         assert!(container["readinessProbe"].is_object(), "{name}");
-        assert!(
-            container["resources"]["limits"]["memory"].is_string(),
-            "{name}"
-        );
+        let limit = &container["resources"]["limits"]["memory"];
+        assert!(limit.is_string(), "{name}");
         for mount in list(&container["volumeMounts"]) {
             assert!(volumes.contains(&&mount["name"]), "{name}: {mount}");
         }
@@ -119,9 +116,8 @@ fn command(deployment: &Value, container: &str) -> Vec<String> {
     let image = format!("boathook-cluster:{}", env!("CARGO_PKG_VERSION"));
     assert_eq!(container["image"], image);
     let words = list(&container["command"]).chain(list(&container["args"]));
-    let words: Vec<String> = words
-        .map(|word| word.as_str().unwrap().to_owned())
-        .collect();
+    let words = words.map(|word| word.as_str().unwrap().to_owned());
+    let words: Vec<String> = words.collect();
     let dockerfile = include_str!("../../Dockerfile");
     let copied = format!("COPY --from=build /out{0} {0}", words[0]);
     assert!(dockerfile.contains(&copied), "{copied}");

@@ -126,17 +126,10 @@ impl Program {
     pub(crate) fn status(&self, key: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
         let text = fs::read_to_string(path).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(key))
-            .unwrap_or_else(|| panic!("no {key}: the program has ended"));
-        let kilobytes: u64 = line
-            .trim_start_matches(':')
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .unwrap();
-        kilobytes << 10
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        let line = line.unwrap_or_else(|| panic!("no {key}: the program has ended"));
+        let digits = line.trim_matches(|c: char| !c.is_ascii_digit());
+        digits.parse::<u64>().unwrap() << 10
     }
 }
 
@@ -169,10 +162,8 @@ async fn an_address_in_use_is_named() {
         let mut program = Program::scheduler_at(&server, None, [requests, pages]);
         assert_eq!(program.process.wait().unwrap().code(), Some(1));
         let log = program.log();
-        assert!(
-            log.contains(&format!("cannot listen on {taken}: ")),
-            "{log}"
-        );
+        let said = format!("cannot listen on {taken}: ");
+        assert!(log.contains(&said), "{log}");
         assert!(!log.contains("panicked"), "{log}");
     }
 }
@@ -210,10 +201,9 @@ impl MemoryLimit {
     /// The most memory that was in use, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         let files = ["memory.max_usage_in_bytes", "memory.peak"];
-        let mut read = files
-            .iter()
-            .filter_map(|file| fs::read_to_string(self.0.join(file)).ok());
-        read.next().unwrap().trim().parse().unwrap()
+        let mut files = files.iter();
+        let text = files.find_map(|file| fs::read_to_string(self.0.join(file)).ok());
+        text.unwrap().trim().parse().unwrap()
     }
 }
 

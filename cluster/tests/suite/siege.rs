@@ -63,15 +63,8 @@ async fn both(siege: &Siege) {
         let program = Program::webhook(&server, tls.path(), Some(&limit));
         let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "c"}]}});
         let request = post("/pods", &review(&pod).to_string());
-        lay(
-            siege,
-            "webhook",
-            &program,
-            &limit,
-            Some(&client(&trusted)),
-            &request,
-        )
-        .await;
+        let tls = client(&trusted);
+        lay(siege, "webhook", &program, &limit, Some(&tls), &request).await;
     }
     if let Some(limit) = MemoryLimit::new("scheduler", EXTENDER) {
         let program = Program::scheduler(&server, Some(&limit));
@@ -131,10 +124,8 @@ async fn lay(
         times[times.len() / 2],
         limit.peak() >> 20,
     );
-    assert!(
-        slowest.max(probe) <= siege.patience,
-        "{slowest:?}, {probe:?}"
-    );
+    let longest = slowest.max(probe);
+    assert!(longest <= siege.patience, "{slowest:?}, {probe:?}");
     // It is still the same process.
     program.status("VmRSS");
 }

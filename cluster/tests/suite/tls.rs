@@ -3,10 +3,10 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use harness::manifests::repository;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -40,18 +40,11 @@ pub(crate) fn certificate() -> Option<TempDir> {
     let kubectl = dir.path().join("kubectl");
     fs::write(&kubectl, KUBECTL).unwrap();
     fs::set_permissions(kubectl, fs::Permissions::from_mode(0o755)).unwrap();
-    let script =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/webhook/create-certificate");
-    let path = format!(
-        "{}:{}",
-        dir.path().display(),
-        std::env::var("PATH").unwrap()
-    );
-    let output = Command::new(script)
-        .env("PATH", path)
-        .env("KEPT", dir.path())
-        .output()
-        .unwrap();
+    let others = std::env::var("PATH").unwrap();
+    let path = format!("{}:{others}", dir.path().display());
+    let mut script = Command::new(repository("deploy/webhook/create-certificate"));
+    script.env("PATH", path).env("KEPT", dir.path());
+    let output = script.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     Some(dir)
 }

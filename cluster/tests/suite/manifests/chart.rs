@@ -114,14 +114,10 @@ fn the_definitions_outlive_the_release() {
         let mut objects = objects.iter();
         let object = objects.find(|object| object["metadata"]["name"] == name);
         let object = object.unwrap();
-        assert_eq!(
-            object["metadata"]["annotations"]["helm.sh/resource-policy"],
-            "keep"
-        );
-        assert_eq!(
-            object["spec"],
-            serde_json::to_value(&definition.spec).unwrap()
-        );
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/resource-policy"], "keep");
+        let spec = serde_json::to_value(&definition.spec).unwrap();
+        assert_eq!(object["spec"], spec);
     }
 }
 
@@ -146,10 +142,8 @@ fn the_values_of_the_programs_have_their_effect() {
     crate::extender::config(config);
     assert_eq!(of_kind("Service")["spec"]["clusterIP"], "10.96.0.88");
     let policy = &of_kind("NetworkPolicy")["spec"]["ingress"][0];
-    assert_eq!(
-        policy["from"],
-        json!([{"ipBlock": {"cidr": "10.0.0.0/24"}}])
-    );
+    let from = json!([{"ipBlock": {"cidr": "10.0.0.0/24"}}]);
+    assert_eq!(policy["from"], from);
     let deployment = of_kind("Deployment");
     assert_eq!(deployment["spec"]["replicas"], 3);
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -163,11 +157,8 @@ fn the_values_of_the_programs_have_their_effect() {
         let template = &only(objects, "Deployment")["spec"]["template"];
         template["metadata"]["annotations"]["checksum/config"].clone()
     };
-    let plain = chart(
-        &json!({"scheduler": {"enabled": true, "allowFrom": ["10.0.0.0/24"]}}),
-        "boathook-scheduler",
-    )
-    .unwrap();
+    let values = json!({"scheduler": {"enabled": true, "allowFrom": ["10.0.0.0/24"]}});
+    let plain = chart(&values, "boathook-scheduler").unwrap();
     assert_ne!(checksum(&objects), checksum(&plain));
     Cli::try_parse_from(command(only(&plain, "Deployment"), "scheduler")).unwrap();
     let configuration = &only(&plain, "ConfigMap")["data"]["scheduler.toml"];
@@ -194,21 +185,15 @@ fn wrong_values_of_the_programs_are_refused() {
 #[test]
 fn values_that_lower_protection_say_so() {
     let open = json!({"enabled": true, "allowFrom": ["0.0.0.0/0"]});
+    let restart = json!({"engine": "k3s", "restartEngine": true});
+    let tolerations = json!({"tolerations": [{"operator": "Exists"}]});
+    let class = json!({"priorityClassName": "system-node-critical"});
     for (values, said) in [
         (json!({}), None),
         (json!({"hostPrograms": true}), Some("hostPrograms")),
-        (
-            json!({"engine": "k3s", "restartEngine": true}),
-            Some("restartEngine"),
-        ),
-        (
-            json!({"tolerations": [{"operator": "Exists"}]}),
-            Some("tolerations"),
-        ),
-        (
-            json!({"priorityClassName": "system-node-critical"}),
-            Some("priorityClassName"),
-        ),
+        (restart, Some("restartEngine")),
+        (tolerations, Some("tolerations")),
+        (class, Some("priorityClassName")),
         (json!({"monitoring": {"enabled": true}}), Some("monitoring")),
         (json!({"webhook": open}), Some("webhook.allowFrom")),
         (json!({"scheduler": open}), Some("scheduler.allowFrom")),
@@ -221,14 +206,9 @@ fn values_that_lower_protection_say_so() {
             return skip::report("the chart's notes", "needs scripts/install-helm");
         }
         let lower: Vec<&str> = notes.split("Lower protection: ").skip(1).collect();
-        assert_eq!(
-            lower.len(),
-            usize::from(said.is_some()),
-            "{values}: {notes}"
-        );
-        assert!(
-            lower.iter().all(|text| text.contains(said.unwrap())),
-            "{notes}"
-        );
+        let count = usize::from(said.is_some());
+        assert_eq!(lower.len(), count, "{values}: {notes}");
+        let mut lower = lower.iter();
+        assert!(lower.all(|text| text.contains(said.unwrap())), "{notes}");
     }
 }

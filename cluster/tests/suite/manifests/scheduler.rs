@@ -42,11 +42,8 @@ fn the_extender_can_read_nodes_and_pods_and_nothing_else() {
 }
 
 fn names(config: &Config) -> Vec<String> {
-    config
-        .resources
-        .iter()
-        .map(|resource| resource.name.to_string())
-        .collect()
+    let resources = config.resources.iter();
+    resources.map(|one| one.name.to_string()).collect()
 }
 
 /// A KubeSchedulerConfiguration. An unknown key of an extender is an error.
@@ -54,23 +51,12 @@ fn scheduler_configuration(path: &str) -> Value {
     let text = fs::read_to_string(deploy(path).join("kube-scheduler.yaml")).unwrap();
     let mut documents = documents(&text).unwrap();
     let configuration = documents.remove(0);
-    assert_eq!(
-        configuration["apiVersion"],
-        "kubescheduler.config.k8s.io/v1"
-    );
+    let version = &configuration["apiVersion"];
+    assert_eq!(*version, "kubescheduler.config.k8s.io/v1");
     assert_eq!(configuration["kind"], "KubeSchedulerConfiguration");
-    let known = [
-        "urlPrefix",
-        "filterVerb",
-        "prioritizeVerb",
-        "weight",
-        "nodeCacheCapable",
-        "ignorable",
-        "httpTimeout",
-        "managedResources",
-        "enableHTTPS",
-        "tlsConfig",
-    ];
+    let known = "urlPrefix filterVerb prioritizeVerb weight nodeCacheCapable ignorable httpTimeout \
+        managedResources enableHTTPS tlsConfig";
+    let known: Vec<&str> = known.split(' ').collect();
     let [extender] = configuration["extenders"].as_array().unwrap().as_slice() else {
         panic!("not one extender");
     };
@@ -80,10 +66,8 @@ fn scheduler_configuration(path: &str) -> Value {
     // Pods are scheduled even without the extender; it binds and preempts nothing.
     assert_eq!(extender["ignorable"], true);
     assert_eq!(extender["nodeCacheCapable"], true);
-    assert_eq!(
-        (&extender["filterVerb"], &extender["prioritizeVerb"]),
-        (&json!("filter"), &json!("prioritize"))
-    );
+    assert_eq!(extender["filterVerb"], "filter");
+    assert_eq!(extender["prioritizeVerb"], "prioritize");
     assert!(extender["weight"].as_u64().unwrap() > 0);
     configuration
 }
@@ -106,9 +90,9 @@ fn the_second_scheduler_has_rights_of_its_own_and_alone_asks_the_extender() {
     let (second, extender) = parted(objects);
     check(&second);
     let configuration = scheduler_configuration("scheduler/second-scheduler");
-    assert_eq!(file(&second, "kube-scheduler.yaml"), {
-        fs::read_to_string(deploy("scheduler/second-scheduler/kube-scheduler.yaml")).unwrap()
-    });
+    let written = deploy("scheduler/second-scheduler/kube-scheduler.yaml");
+    let written = fs::read_to_string(written).unwrap();
+    assert_eq!(file(&second, "kube-scheduler.yaml"), written);
     assert_eq!(configuration["profiles"][0]["schedulerName"], "boathook");
     let service = only(&extender, "Service");
     let of = |key: &str| service["metadata"][key].as_str().unwrap();

@@ -20,10 +20,8 @@ fn the_webhook_can_read_its_objects_and_nothing_else() {
             "verbs": ["get", "list", "watch"]}]);
         assert_eq!(only(&objects, "ClusterRole")["rules"], wanted, "{path}");
         for kind in ["Role", "RoleBinding"] {
-            assert!(
-                objects.iter().all(|object| object["kind"] != kind),
-                "{kind}"
-            );
+            let mut kinds = objects.iter().map(|object| &object["kind"]);
+            assert!(kinds.all(|one| one != kind), "{kind}");
         }
     }
 }
@@ -70,10 +68,8 @@ fn cert_manager_makes_the_certificate_that_the_webhook_reads() {
     let of = |key: &str| certificate["metadata"][key].as_str().unwrap();
     assert_eq!(*injected, format!("{}/{}", of("namespace"), of("name")));
     let volume = &pod(only(&objects, "Deployment"))["volumes"][0];
-    assert_eq!(
-        certificate["spec"]["secretName"],
-        volume["secret"]["secretName"]
-    );
+    let secret = &volume["secret"]["secretName"];
+    assert_eq!(certificate["spec"]["secretName"], *secret);
     let service = &configuration["webhooks"][0]["clientConfig"]["service"];
     let of = |key: &str| service[key].as_str().unwrap();
     let name = format!("{}.{}.svc", of("name"), of("namespace"));

@@ -87,11 +87,8 @@ fn a_list_of_variables_that_is_null_or_missing_is_made() {
     for env in [Value::Null, json!([])] {
         let mut before = container(&[("nlb0-orch", "1")]);
         before["env"] = env;
-        let after = mutated(&pod(before));
-        assert_eq!(
-            after["spec"]["containers"][0]["env"],
-            variables(&[(DCP12, NLB0)])
-        );
+        let env = &mutated(&pod(before))["spec"]["containers"][0]["env"];
+        assert_eq!(*env, variables(&[(DCP12, NLB0)]));
     }
 }
 
@@ -143,10 +140,8 @@ fn other_resources_stay() {
     let mut limits = amounts(&[(FUNCTION, "64")]);
     limits["cpu"] = "1".into();
     limits["fpga.intel.community/x"] = "1".into();
-    assert_eq!(
-        after["spec"]["containers"][0]["resources"]["limits"],
-        limits
-    );
+    let resources = &after["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["limits"], limits);
 }
 
 #[test]
@@ -154,43 +149,31 @@ fn a_container_without_friendly_names_is_left_alone() {
     // A pod after the first mutation, with the webhook's variables; and another pod.
     let mut mapped = container(&[(REGION, "1")]);
     mapped["env"] = variables(&[(DCP12, NLB0)]);
-    for value in [
-        mapped,
-        container(&[]),
-        json!({"name": "x"}),
-        json!({"name": "x", "resources": null}),
+    for left_alone in [
+        pod(mapped),
+        pod(container(&[])),
+        pod(json!({"name": "x"})),
+        pod(json!({"name": "x", "resources": null})),
+        json!({}),
+        json!({"spec": null}),
     ] {
-        let before = pod(value);
-        assert!(mutate(&before, &namespace()).unwrap().patch.0.is_empty());
-    }
-    for odd in [json!({}), json!({"spec": null})] {
-        assert!(
-            mutate(&odd, &namespace()).unwrap().patch.0.is_empty(),
-            "{odd}"
-        );
+        let patch = mutate(&left_alone, &namespace()).unwrap().patch;
+        assert!(patch.0.is_empty(), "{left_alone}");
     }
 }
 
 #[test]
 fn pointers_are_escaped_and_operations_sorted() {
-    let mutation = mutate(
-        &pod(container(&[("nlb3-orch", "1"), ("nlb0-orch", "1")])),
-        &namespace(),
-    );
-    let paths: Vec<String> = mutation
-        .unwrap()
-        .patch
-        .0
-        .iter()
-        .map(|operation| {
-            let kind = match operation {
-                PatchOperation::Add(_) => "add",
-                PatchOperation::Remove(_) => "remove",
-                other => panic!("{other:?}"),
-            };
-            format!("{kind} {}", operation.path())
-        })
-        .collect();
+    let pod = pod(container(&[("nlb3-orch", "1"), ("nlb0-orch", "1")]));
+    let patch = mutate(&pod, &namespace()).unwrap().patch.0;
+    let operations = patch.iter().map(|operation| {
+        let kind = match operation {
+            PatchOperation::Add(_) => "add",
+            PatchOperation::Remove(_) => "remove",
+            other => panic!("{other:?}"),
+        };
+        format!("{kind} {}", operation.path())
+    });
     let amounts = |section: &str| {
         let at = format!("/spec/containers/0/resources/{section}/fpga.intel.com~1");
         [
@@ -200,11 +183,8 @@ fn pointers_are_escaped_and_operations_sorted() {
         ]
     };
     let env = "add /spec/containers/0/env";
-    let wanted: Vec<String> = [amounts("limits"), amounts("requests")]
-        .concat()
-        .into_iter()
-        .chain([env.to_owned()])
-        .chain((0..4).map(|_| format!("{env}/-")))
-        .collect();
-    assert_eq!(paths, wanted);
+    let mut wanted = [amounts("limits"), amounts("requests")].concat();
+    wanted.push(env.to_owned());
+    wanted.extend(vec![format!("{env}/-"); 4]);
+    assert_eq!(operations.collect::<Vec<_>>(), wanted);
 }

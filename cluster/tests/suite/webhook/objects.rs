@@ -1,10 +1,7 @@
 //! AcceleratorFunctions and FpgaRegions that are created and deleted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use backon::ExponentialBuilder;
-use cluster::watch::DELAYS;
 use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};
 use cluster::webhook::feed::follow;
 use cluster::webhook::review::Reviewer;
@@ -13,44 +10,42 @@ use serde_json::{Value, json};
 use super::reviews::review;
 use super::{DCP12, NLB0, container, pod};
 use crate::api_server::ApiServer;
-use crate::client::wait_until;
+use crate::client::{QUICK, wait_until};
 
-const GROUP: &str = "/apis/fpga.intel.com/v2";
-
-const QUICK: ExponentialBuilder = DELAYS
-    .with_min_delay(Duration::from_millis(20))
-    .with_max_delay(Duration::from_millis(100));
+const FUNCTIONS: &str = "/apis/fpga.intel.com/v2/namespaces/fpga/acceleratorfunctions";
+const REGIONS: &str = "/apis/fpga.intel.com/v2/namespaces/fpga/fpgaregions";
 
 fn start(server: &ApiServer) -> Arc<Reviewer> {
     let reviewer = Arc::new(Reviewer::default());
-    tokio::spawn(follow::<AcceleratorFunction>(
-        server.client(),
-        Arc::clone(&reviewer),
-        QUICK,
-    ));
-    tokio::spawn(follow::<FpgaRegion>(
-        server.client(),
-        Arc::clone(&reviewer),
-        QUICK,
-    ));
+    let (client, told) = (server.client(), Arc::clone(&reviewer));
+    tokio::spawn(follow::<AcceleratorFunction>(client, told, QUICK));
+    let (client, told) = (server.client(), Arc::clone(&reviewer));
+    tokio::spawn(follow::<FpgaRegion>(client, told, QUICK));
     reviewer
 }
 
-fn put(server: &ApiServer, plural: &str, name: &str, spec: Value) {
-    let kind = match plural {
-        "fpgaregions" => "FpgaRegion",
-        _ => "AcceleratorFunction",
-    };
-    let object = json!({
-        "apiVersion": "fpga.intel.com/v2", "kind": kind, "metadata": {}, "spec": spec,
-    });
-    server.put(&format!("{GROUP}/namespaces/fpga/{plural}/{name}"), object);
+fn put_function(server: &ApiServer, name: &str, spec: Value) {
+    let object = json!({"apiVersion": "fpga.intel.com/v2", "kind": "AcceleratorFunction",
+        "metadata": {}, "spec": spec});
+    server.put(&format!("{FUNCTIONS}/{name}"), object);
+}
+
+fn put_region(server: &ApiServer, name: &str) {
+    let object = json!({"apiVersion": "fpga.intel.com/v2", "kind": "FpgaRegion", "metadata": {},
+        "spec": {"interfaceId": DCP12}});
+    server.put(&format!("{REGIONS}/{name}"), object);
 }
 
 fn answer(reviewer: &Reviewer, name: &str) -> Value {
     let body = review(&pod(container(&[(name, "1")]))).to_string();
     let answer = reviewer.review(body.as_bytes()).unwrap();
     serde_json::to_value(answer).unwrap()["response"].clone()
+}
+
+fn refusal(reviewer: &Reviewer, name: &str) -> String {
+    let response = answer(reviewer, name);
+    let message = response["status"]["message"].as_str();
+    message.unwrap().to_owned()
 }
 
 fn is_allowed(reviewer: &Reviewer, name: &str) -> bool {
@@ -66,24 +61,17 @@ async fn wait_allowed(reviewer: &Reviewer, name: &str, wanted: bool) {
 async fn objects_are_followed() {
     let mut server = ApiServer::start().await;
     let function = json!({"afuId": NLB0, "interfaceId": DCP12, "mode": "region"});
-    put(&server, "acceleratorfunctions", "nlb0", function.clone());
+    put_function(&server, "nlb0", function.clone());
     let reviewer = start(&server);
     wait_allowed(&reviewer, "nlb0", true).await;
-    put(
-        &server,
-        "fpgaregions",
-        "whole",
-        json!({"interfaceId": DCP12}),
-    );
+    put_region(&server, "whole");
     wait_allowed(&reviewer, "whole", true).await;
-    server.delete(&format!("{GROUP}/namespaces/fpga/fpgaregions/whole"));
+    server.delete(&format!("{REGIONS}/whole"));
     wait_allowed(&reviewer, "whole", false).await;
 
     server.stop().await;
-    server.delete(&format!(
-        "{GROUP}/namespaces/fpga/acceleratorfunctions/nlb0"
-    ));
-    put(&server, "acceleratorfunctions", "new", function);
+    server.delete(&format!("{FUNCTIONS}/nlb0"));
+    put_function(&server, "new", function);
     server.compact();
     assert!(is_allowed(&reviewer, "nlb0"));
     server.resume().await;
@@ -96,25 +84,17 @@ async fn objects_that_contradict_each_other_are_not_mapped() {
     let server = ApiServer::start().await;
     let reviewer = start(&server);
     let function = json!({"afuId": NLB0, "interfaceId": DCP12, "mode": "region"});
-    put(&server, "acceleratorfunctions", "same", function.clone());
+    put_function(&server, "same", function.clone());
     wait_allowed(&reviewer, "same", true).await;
-    put(
-        &server,
-        "fpgaregions",
-        "same",
-        json!({"interfaceId": DCP12}),
-    );
+    put_region(&server, "same");
     wait_allowed(&reviewer, "same", false).await;
-    let response = answer(&reviewer, "same");
-    let message = response["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("is both an AcceleratorFunction and an FpgaRegion"),
-        "{message}"
-    );
+    let message = refusal(&reviewer, "same");
+    let reason = "is both an AcceleratorFunction and an FpgaRegion";
+    assert!(message.contains(reason), "{message}");
     // Other names are not affected, and this one works again when one object is deleted.
-    put(&server, "acceleratorfunctions", "other", function);
+    put_function(&server, "other", function);
     wait_allowed(&reviewer, "other", true).await;
-    server.delete(&format!("{GROUP}/namespaces/fpga/fpgaregions/same"));
+    server.delete(&format!("{REGIONS}/same"));
     wait_allowed(&reviewer, "same", true).await;
 }
 
@@ -122,15 +102,12 @@ async fn objects_that_contradict_each_other_are_not_mapped() {
 async fn an_object_of_an_older_schema_stops_only_itself() {
     let server = ApiServer::start().await;
     let odd = json!({"afuId": "XY", "interfaceId": "", "mode": "afx"});
-    put(&server, "acceleratorfunctions", "odd", odd);
+    put_function(&server, "odd", odd);
     let good = json!({"afuId": NLB0, "interfaceId": DCP12, "mode": "af"});
-    put(&server, "acceleratorfunctions", "good", good);
+    put_function(&server, "good", good);
     let reviewer = start(&server);
     wait_allowed(&reviewer, "good", true).await;
-    let response = answer(&reviewer, "odd");
-    let message = response["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("\"odd\" has an id that is not hexadecimal"),
-        "{message}"
-    );
+    let message = refusal(&reviewer, "odd");
+    let reason = "\"odd\" has an id that is not hexadecimal";
+    assert!(message.contains(reason), "{message}");
 }

@@ -7,20 +7,21 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cluster::webhook::review::{LIMITS, MAX_BODY, Reviewer};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::{container, mappings, pod};
-use crate::client::{exchange, parts, post};
+use crate::client::{exchange, parts, post, serve};
 
 async fn server(listed: bool) -> SocketAddr {
     let reviewer = Arc::new(Reviewer::default());
     if listed {
         reviewer.change(|known| *known = mappings());
     }
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(http_server::serve(listener, LIMITS, reviewer.site()));
-    address
+    serve(LIMITS, reviewer.site()).await
+}
+
+/// The answer to a pod that stays as it is.
+fn admitted() -> Value {
+    json!({"uid": "705ab4f5", "allowed": true})
 }
 
 pub(crate) fn review(pod: &Value) -> Value {
@@ -53,20 +54,12 @@ async fn patch_and_type_come_together_or_not_at_all() {
     let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
     assert_eq!(response["allowed"], true);
     assert_eq!(response["patchType"], "JSONPatch");
-    let patch = STANDARD
-        .decode(response["patch"].as_str().unwrap())
-        .unwrap();
-    let patch: Value = serde_json::from_slice(&patch).unwrap();
+    let patch = STANDARD.decode(response["patch"].as_str().unwrap());
+    let patch: Value = serde_json::from_slice(&patch.unwrap()).unwrap();
     assert_eq!(patch.as_array().unwrap().len(), 7);
-    for unchanged in [
-        pod(container(&[])),
-        pod(container(&[(
-            "region-69528db6eb31577a8c3668f9faa081f6",
-            "1",
-        )])),
-    ] {
-        let response = ask(address, &review(&unchanged)).await;
-        assert_eq!(response, json!({"uid": "705ab4f5", "allowed": true}));
+    for unchanged in [&[][..], &[("region-69528db6eb31577a8c3668f9faa081f6", "1")]] {
+        let response = ask(address, &review(&pod(container(unchanged)))).await;
+        assert_eq!(response, admitted(), "{unchanged:?}");
     }
 }
 
@@ -84,21 +77,16 @@ async fn a_denial_has_its_reason() {
 async fn what_is_no_new_pod_is_admitted_as_it_is() {
     let address = server(true).await;
     let base = review(&pod(container(&[("unknown", "1")])));
+    let deployments = json!({"group": "apps", "version": "v1", "resource": "deployments"});
     for (key, value) in [
         ("operation", json!("UPDATE")),
         ("operation", json!("DELETE")),
         ("subResource", json!("ephemeralcontainers")),
-        (
-            "resource",
-            json!({"group": "apps", "version": "v1", "resource": "deployments"}),
-        ),
+        ("resource", deployments),
     ] {
         let mut other = base.clone();
         other["request"][key] = value;
-        assert_eq!(
-            ask(address, &other).await,
-            json!({"uid": "705ab4f5", "allowed": true})
-        );
+        assert_eq!(ask(address, &other).await, admitted(), "{key}");
     }
 }
 
@@ -110,10 +98,8 @@ async fn before_the_first_list_only_pods_that_need_it_are_refused() {
     let response = ask(address, &review(&pod(container(&[("nlb0-orch", "1")])))).await;
     assert_eq!(response["allowed"], false);
     let message = response["status"]["message"].as_str().unwrap();
-    assert!(
-        message.contains("has not listed AcceleratorFunctions and FpgaRegions"),
-        "{message}"
-    );
+    let reason = "has not listed AcceleratorFunctions and FpgaRegions";
+    assert!(message.contains(reason), "{message}");
 }
 
 #[tokio::test]
@@ -122,14 +108,12 @@ async fn what_is_no_review_is_refused() {
     let mut old = review(&pod(container(&[])));
     old["apiVersion"] = "admission.k8s.io/v1beta1".into();
     let odd = json!({"spec": {"containers": 3}});
+    let of_version = "admission.k8s.io/v1beta1: not admission.k8s.io/v1";
     for (body, reason) in [
         (review(&odd).to_string(), "the pod cannot be reviewed"),
         (String::new(), "not an admission review"),
         ("{}".to_owned(), "missing field"),
-        (
-            old.to_string(),
-            "admission.k8s.io/v1beta1: not admission.k8s.io/v1",
-        ),
+        (old.to_string(), of_version),
     ] {
         let answer = exchange(address, &post("/pods", &body), false).await;
         let (status, said) = parts(&answer);

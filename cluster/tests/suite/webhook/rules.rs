@@ -9,13 +9,18 @@ use super::{amounts, container, mutate, namespace, pod};
 const REGION: &str = "region-69528db6eb31577a8c3668f9faa081f6";
 
 fn denial(container: Value) -> String {
-    mutate(&pod(container), &namespace())
-        .unwrap_err()
-        .to_string()
+    let denied = mutate(&pod(container), &namespace()).unwrap_err();
+    denied.to_string()
 }
 
 #[test]
 fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
+    let modes = "operated in different modes";
+    let both = "\"both\" is both an AcceleratorFunction and an FpgaRegion";
+    let odd_mode = "\"odd-mode\" is registered with unknown mode \"afx\" instead of";
+    let odd_id = "\"odd-id\" has an id that is not hexadecimal";
+    let not_integral = "isn't of integral type for \"fpga.intel.com/nlb0-pre\"";
+    let many = "65 units of FPGA resources are requested, but at most 64";
     for (asked, reason) in [
         (
             &[("unknown", "1")][..],
@@ -35,42 +40,18 @@ fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
             &[("nlb0-pre", "1"), ("z-unknown", "1")],
             "no such resource: \"z-unknown\"",
         ),
-        (
-            &[("nlb0-pre", "1"), ("nlb0-orch", "1")],
-            "operated in different modes",
-        ),
-        (
-            &[("whole", "1"), ("nlb0-orch", "1")],
-            "operated in different modes",
-        ),
+        (&[("nlb0-pre", "1"), ("nlb0-orch", "1")], modes),
+        (&[("whole", "1"), ("nlb0-orch", "1")], modes),
         // Also with the device plugin's own name.
-        (
-            &[(REGION, "1"), ("nlb0-pre", "1")],
-            "operated in different modes",
-        ),
-        (
-            &[("both", "1")],
-            "\"both\" is both an AcceleratorFunction and an FpgaRegion",
-        ),
-        (
-            &[("odd-mode", "1")],
-            "\"odd-mode\" is registered with unknown mode \"afx\" instead of",
-        ),
-        (
-            &[("odd-id", "1")],
-            "\"odd-id\" has an id that is not hexadecimal",
-        ),
+        (&[(REGION, "1"), ("nlb0-pre", "1")], modes),
+        (&[("both", "1")], both),
+        (&[("odd-mode", "1")], odd_mode),
+        (&[("odd-id", "1")], odd_id),
         (&[("odd-length", "1")], "\"odd-length\" has an id that"),
-        (
-            &[("nlb0-pre", "0.5")],
-            "isn't of integral type for \"fpga.intel.com/nlb0-pre\"",
-        ),
-        (&[("nlb0-pre", "-1")], "isn't of integral type"),
-        (&[("nlb0-pre", "many")], "isn't of integral type"),
-        (
-            &[("nlb0-orch", "65")],
-            "65 units of FPGA resources are requested, but at most 64",
-        ),
+        (&[("nlb0-pre", "0.5")], not_integral),
+        (&[("nlb0-pre", "-1")], not_integral),
+        (&[("nlb0-pre", "many")], not_integral),
+        (&[("nlb0-orch", "65")], many),
         (&[("nlb0-orch", "40"), ("nlb3-orch", "40")], "80 units"),
         (&[("nlb0-orch", "9E")], "9000000000000000000 units"),
     ] {
@@ -137,10 +118,8 @@ fn variables_that_cannot_be_seen_are_warned_of() {
     from["envFrom"] = json!([{"configMapRef": {"name": "x"}}]);
     let warnings = mutate(&pod(from), &namespace()).unwrap().warnings;
     assert_eq!(warnings.len(), 1);
-    assert!(
-        warnings[0].contains("envFrom") && warnings[0].len() <= 120,
-        "{warnings:?}"
-    );
+    let is_short = warnings[0].contains("envFrom") && warnings[0].len() <= 120;
+    assert!(is_short, "{warnings:?}");
 }
 
 #[test]

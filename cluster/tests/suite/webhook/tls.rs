@@ -25,9 +25,8 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let patch = fs::read(dir.path().join("patch")).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     assert_eq!(patch[0]["path"], "/webhooks/0/clientConfig/caBundle");
-    let bundle = STANDARD
-        .decode(patch[0]["value"].as_str().unwrap())
-        .unwrap();
+    let bundle = STANDARD.decode(patch[0]["value"].as_str().unwrap());
+    let bundle = bundle.unwrap();
     let client = client(&bundle);
 
     let reviewer = Arc::new(Reviewer::default());
@@ -35,13 +34,8 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let identity = Identity::from_dir(dir.path()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = Arc::clone(&identity);
-    tokio::spawn(http_server::serve_tls(
-        listener,
-        LIMITS,
-        reviewer.site(),
-        serving,
-    ));
+    let (site, serving) = (reviewer.site(), Arc::clone(&identity));
+    tokio::spawn(http_server::serve_tls(listener, LIMITS, site, serving));
 
     let stream = connect([127, 0, 0, 1], address).await.unwrap();
     let mut stream = handshake(&client, stream, SERVICE).await.unwrap();
@@ -58,15 +52,14 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
 
     // A new certificate is used without a restart.
     let new = certificate().unwrap();
-    let file = |name| fs::read(new.path().join(name)).unwrap();
-    identity
-        .replace(&file("tls.crt"), &file("tls.key"))
-        .unwrap();
+    let [trusted, key] =
+        ["tls.crt", "tls.key"].map(|name| fs::read(new.path().join(name)).unwrap());
+    identity.replace(&trusted, &key).unwrap();
     let stream = connect([127, 0, 0, 1], address).await.unwrap();
     // Without the sessions of the first client, which may be resumed.
     let client = crate::tls::client(&bundle);
     assert!(handshake(&client, stream, SERVICE).await.is_err());
     let stream = connect([127, 0, 0, 1], address).await.unwrap();
-    let trusting = crate::tls::client(&file("tls.crt"));
+    let trusting = crate::tls::client(&trusted);
     assert!(handshake(&trusting, stream, SERVICE).await.is_ok());
 }
