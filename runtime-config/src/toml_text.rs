@@ -115,11 +115,9 @@ mod tests {
                 edited = insert_line(&file(), &edited, "version = 2").unwrap();
             }
             let table = ["plugins", "x", "containerd"];
-            if let Some(with_key) =
-                set_key(&file(), &edited, &table, "default_runtime_name", "boathook").unwrap()
-            {
-                edited = with_key;
-            }
+            let key = "default_runtime_name";
+            let with_key = set_key(&file(), &edited, &table, key, "boathook").unwrap();
+            edited = with_key.unwrap_or(edited);
             edited = append_block(&edited, "[ours]\na = 1\n");
             assert_ne!(&edited, text);
             assert_eq!(strip(&edited).as_deref(), Some(*text), "{edited}");

@@ -49,10 +49,8 @@ fn comparable(objects: &Objects) -> Value {
     let by_name = |value: &Value| value["name"].to_string();
     let volumes = pod["volumes"].as_array_mut().unwrap();
     volumes.sort_by_key(by_name);
-    for name in volumes
-        .iter_mut()
-        .filter_map(|volume| volume.pointer_mut("/configMap/name"))
-    {
+    let maps = volumes.iter_mut();
+    for name in maps.filter_map(|volume| volume.pointer_mut("/configMap/name")) {
         let mut names = ["boathook-plugin", "boathook-classes"].into_iter();
         *name = names.find(|plain| text(name).starts_with(plain)).into();
     }
@@ -109,11 +107,8 @@ fn own_class_files_are_in_their_config_map() {
         template["metadata"]["annotations"].clone()
     };
     let without = render(&json!({})).unwrap();
-    assert_ne!(
-        checksum(&objects),
-        checksum(&without),
-        "the pods stay as they are"
-    );
+    // Else the pods would stay as they are.
+    assert_ne!(checksum(&objects), checksum(&without));
 }
 
 #[test]
@@ -121,26 +116,17 @@ fn every_value_has_its_effect() {
     let Some(plain) = render(&json!({})) else {
         return;
     };
-    assert_eq!(
-        arguments(&plain),
-        [
-            "run",
-            "--config=/config/config.toml",
-            "--host-root=/host",
-            "--probes=[::]:9910"
-        ]
-    );
+    let wanted = "run --config=/config/config.toml --host-root=/host --probes=[::]:9910";
+    assert_eq!(arguments(&plain).join(" "), wanted);
     let with = |values: Value| {
         let objects = render(&values).unwrap();
         references::check_volumes(objects.pod(), &config_maps(&objects));
         objects
     };
     let digest = format!("sha256:{}", "0".repeat(64));
+    let by_tag = json!({"repository": "r.example/b", "tag": "1"});
     for (image, wanted) in [
-        (
-            json!({"repository": "r.example/b", "tag": "1"}),
-            "r.example/b:1".to_owned(),
-        ),
+        (by_tag, "r.example/b:1".to_owned()),
         (json!({"digest": digest}), format!("boathook@{digest}")),
     ] {
         let objects = with(json!({"image": image}));
@@ -154,17 +140,9 @@ fn every_value_has_its_effect() {
         "logFormat": "json", "logLevel": "debug", "takeOver": true, "register": "watcher",
         "kubeletDir": "/k",
     }));
-    assert_eq!(
-        arguments(&options)[3..],
-        [
-            "--kubelet-dir=/k",
-            "--register=watcher",
-            "--take-over",
-            "--log-level=debug",
-            "--log-format=json",
-            "--probes=[::]:9910"
-        ]
-    );
+    let wanted = "--kubelet-dir=/k --register=watcher --take-over --log-level=debug \
+                  --log-format=json --probes=[::]:9910";
+    assert_eq!(arguments(&options)[3..].join(" "), wanted);
     assert!(mount_at(options.plugin(), "/k/plugins_registry").is_some());
     let scheduling = with(json!({
         "nodeSelector": {"a": "b"}, "tolerations": [], "priorityClassName": "mine",

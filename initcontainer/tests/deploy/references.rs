@@ -121,10 +121,8 @@ pub(crate) fn check_follower(objects: &Objects, without: &Objects) {
     let namespace = |set: &Value| set["metadata"]["namespace"].clone();
     assert_eq!(namespace(follower), namespace(other));
     let (plugin, pod) = (pod(other), pod(follower));
-    assert_eq!(
-        (&plugin["hostPID"], &pod["hostPID"]),
-        (&Value::Null, &json!(true))
-    );
+    assert_eq!(plugin["hostPID"], Value::Null);
+    assert_eq!(pod["hostPID"], true);
     assert_eq!(pod["volumes"], Value::Null);
     for same in [
         "serviceAccountName",
@@ -189,17 +187,10 @@ pub(crate) fn check_volumes(pod: &Value, config_maps: &BTreeSet<String>) {
     };
     let mounted = containers(pod).flat_map(|container| names(&container["volumeMounts"]));
     let mounted: BTreeSet<String> = mounted.collect();
-    assert_eq!(
-        mounted,
-        names(&pod["volumes"]),
-        "what is mounted, and what there is"
-    );
+    assert_eq!(mounted, names(&pod["volumes"]));
     for volume in list(&pod["volumes"]) {
-        if let Some(config_map) = volume["configMap"]["name"].as_str() {
-            assert!(
-                config_maps.contains(config_map),
-                "no ConfigMap {config_map}"
-            );
+        if let Some(map) = volume["configMap"]["name"].as_str() {
+            assert!(config_maps.contains(map), "no ConfigMap {map}");
         }
     }
 }
@@ -211,14 +202,9 @@ fn check_security(container: &Value) {
     assert_eq!(context["allowPrivilegeEscalation"], false, "{name}");
     assert_eq!(context["readOnlyRootFilesystem"], true, "{name}");
     assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{name}");
-    assert!(
-        container["resources"]["requests"]["cpu"].is_string(),
-        "{name}"
-    );
-    assert!(
-        container["resources"]["limits"]["memory"].is_string(),
-        "{name}"
-    );
+    for (kind, resource) in [("requests", "cpu"), ("limits", "memory")] {
+        assert!(container["resources"][kind][resource].is_string(), "{name}");
+    }
 }
 
 /// The plugin in its container and the hook on the host have one configuration.
@@ -232,11 +218,8 @@ pub(crate) fn check_configuration(objects: &Objects) {
             continue;
         }
         let mut given = arguments.iter().filter(|word| word.starts_with("--config"));
-        assert_eq!(
-            given.next(),
-            Some(&"--config=/config/config.toml"),
-            "{name}"
-        );
+        let wanted = Some(&"--config=/config/config.toml");
+        assert_eq!(given.next(), wanted, "{name}");
         let mount = mount_at(container, "/config").unwrap();
         assert_eq!(mount["name"], "plugin-config", "{name}");
     }

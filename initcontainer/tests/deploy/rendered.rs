@@ -55,11 +55,8 @@ fn every_overlay_can_be_turned_around() {
 /// The way from one directory to another.
 fn relative(from: &Path, to: &Path) -> String {
     let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());
-    let common = from
-        .components()
-        .zip(to.components())
-        .take_while(|(a, b)| a == b)
-        .count();
+    let both = from.components().zip(to.components());
+    let common = both.take_while(|(a, b)| a == b).count();
     let up = from.components().skip(common).map(|_| "..".as_ref());
     let down = to.components().skip(common).map(|c| c.as_os_str());
     let way: PathBuf = up.chain(down).collect();

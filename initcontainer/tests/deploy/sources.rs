@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use harness::manifests::{documents, repository};
@@ -56,11 +56,9 @@ fn the_image_is_of_this_version() {
 #[test]
 fn the_image_holds_every_program_that_is_named() {
     let script = fs::read_to_string(repository("initcontainer/image-files")).unwrap();
-    let line = script
-        .lines()
-        .find(|line| line.starts_with("for program in"))
-        .unwrap();
-    let programs: Vec<_> = line.split([' ', ';']).collect();
+    let mut lines = script.lines();
+    let line = lines.find(|line| line.starts_with("for program in"));
+    let programs: Vec<_> = line.unwrap().split([' ', ';']).collect();
     for container in references::containers(Objects::read("deploy/base").pod()) {
         let command = text(&container["command"][0]);
         let program = command.strip_prefix("/boathook/bin/").unwrap();
@@ -90,12 +88,10 @@ fn the_configurations_are_what_the_programs_read() {
     fs::write(&file, DEFAULT_CONFIG).unwrap();
     let host = Config::load(Some(&file)).unwrap();
     assert!(host.classes[0].starts_with(ROOT));
-    let seen: Vec<_> = host
-        .classes
-        .iter()
-        .map(|c| Path::new("/host").join(c.strip_prefix("/").unwrap()))
-        .collect();
-    assert_eq!(seen, plugin.classes, "the plugin reads what the hook reads");
+    // The plugin reads what the hook reads.
+    let mounted = |c: &PathBuf| Path::new("/host").join(c.strip_prefix("/").unwrap());
+    let seen: Vec<_> = host.classes.iter().map(mounted).collect();
+    assert_eq!(seen, plugin.classes);
 }
 
 #[test]
@@ -109,10 +105,8 @@ fn the_examples_ask_for_what_a_class_offers() {
         let offered = inventories(&repository("device-class/testdata").join(name));
         let limits = &spec["containers"][0]["resources"]["limits"];
         for resource in limits.as_object().unwrap().keys() {
-            assert!(
-                offered.split_whitespace().any(|word| word == resource),
-                "{name}: {resource}"
-            );
+            let mut words = offered.split_whitespace();
+            assert!(words.any(|word| word == resource), "{name}: {resource}");
         }
     }
 }

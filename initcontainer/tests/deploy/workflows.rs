@@ -10,10 +10,8 @@ fn workflows() -> Vec<(String, Value)> {
     let entries = fs::read_dir(repository(".github/workflows")).unwrap();
     let read = |path: std::path::PathBuf| {
         let text = fs::read_to_string(&path).unwrap();
-        (
-            path.display().to_string(),
-            documents(&text).unwrap().remove(0),
-        )
+        let workflow = documents(&text).unwrap().remove(0);
+        (path.display().to_string(), workflow)
     };
     entries.map(|e| read(e.unwrap().path())).collect()
 }
@@ -64,8 +62,6 @@ fn one_step_has_a_secret() {
     let all = workflows();
     let steps = all.iter().flat_map(|(_, workflow)| steps(workflow));
     let with_secret = steps.filter(|step| step.to_string().contains("secrets."));
-    assert_eq!(
-        with_secret.map(|step| &step["id"]).collect::<Vec<_>>(),
-        ["push"]
-    );
+    let ids: Vec<_> = with_secret.map(|step| &step["id"]).collect();
+    assert_eq!(ids, ["push"]);
 }

@@ -29,25 +29,19 @@ fn a_program_for_another_machine() {
     // e_machine: SPARC V9, which nothing here is built for.
     bytes[18..20].copy_from_slice(&43_u16.to_le_bytes());
     fs::write(&program, bytes).unwrap();
-    assert_refused(
-        &site,
-        &["install"],
-        "is a program for machine 43, but this host is",
-    );
+    let said = "is a program for machine 43, but this host is";
+    assert_refused(&site, &["install"], said);
 }
 
 #[test]
 fn a_file_that_is_no_program() {
     let site = Site::with_containerd();
-    fs::write(
-        site.release().join("bin/boathook"),
-        "#!/bin/sh\necho not a program\n",
-    )
-    .unwrap();
+    let program = site.release().join("bin/boathook");
+    fs::write(&program, "#!/bin/sh\necho not a program\n").unwrap();
     assert_refused(&site, &["install"], "it is no ELF program");
-    fs::write(site.release().join("bin/boathook"), "short").unwrap();
+    fs::write(&program, "short").unwrap();
     assert_refused(&site, &["install"], "it is too short to be a program");
-    fs::remove_file(site.release().join("bin/boathook")).unwrap();
+    fs::remove_file(&program).unwrap();
     assert_refused(&site, &["install"], "bin/boathook: No such file");
 }
 
@@ -75,12 +69,10 @@ fn a_second_installer_at_the_same_time() {
 fn an_engines_file_that_cannot_be_seen() {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
-    fs::rename(site.root().join("etc/containerd"), site.root().join("away")).unwrap();
-    assert_refused(
-        &site,
-        &["uninstall"],
-        "the directory of /etc/containerd/config.toml, by which containerd calls boathook, is not there",
-    );
+    fs::rename(site.path("etc/containerd"), site.path("away")).unwrap();
+    let expected = "the directory of /etc/containerd/config.toml, by which containerd calls \
+                    boathook, is not there";
+    assert_refused(&site, &["uninstall"], expected);
     said(&site.run(&["uninstall", "--force"]));
 }
 
@@ -89,17 +81,13 @@ fn an_engines_file_that_cannot_be_seen() {
 fn a_lock_that_everyone_can_hold_holds_nobody_up() {
     let site = Site::with_containerd();
     let hold = |path: &str| {
-        let file = fs::File::open(site.root().join(path)).unwrap();
+        let file = fs::File::open(site.path(path)).unwrap();
         file.try_lock().unwrap();
         file
     };
     let _root = hold("");
     assert!(site.run(&["install"]).status.success());
-    let _installation = [
-        hold("opt"),
-        hold("opt/boathook"),
-        hold("opt/boathook/state"),
-    ];
+    let _installation = ["opt", "opt/boathook", "opt/boathook/state"].map(hold);
     assert!(site.run(&["install"]).status.success());
     assert!(site.run(&["uninstall"]).status.success());
 }
@@ -110,57 +98,51 @@ fn the_lock_can_be_opened_by_root_alone_and_leaves_nothing() {
     let before = tree::snapshot(site.root());
     let lock = Lock::take(&site.host).unwrap();
     let mode = |path: &str| {
-        let metadata = fs::symlink_metadata(site.root().join(path)).unwrap();
+        let metadata = fs::symlink_metadata(site.path(path)).unwrap();
         metadata.permissions().mode() & 0o7777
     };
-    assert_eq!(
-        (mode(".boathook-lock"), mode(".boathook-lock/lock")),
-        (0o700, 0o600)
-    );
+    assert_eq!(mode(".boathook-lock"), 0o700);
+    assert_eq!(mode(".boathook-lock/lock"), 0o600);
     drop(lock);
     assert_eq!(tree::snapshot(site.root()), before);
 
     // What a run that was killed has left is used, unless others can open it.
-    let left = site.root().join(".boathook-lock");
-    fs::create_dir(&left).unwrap();
-    fs::write(left.join("lock"), "").unwrap();
-    fs::set_permissions(left.join("lock"), fs::Permissions::from_mode(0o644)).unwrap();
+    let left = site.path(".boathook-lock/lock");
+    site.write(".boathook-lock/lock", "");
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
     assert_refused(&site, &["install"], "can be opened by others");
-    fs::set_permissions(left.join("lock"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(&left, fs::Permissions::from_mode(0o600)).unwrap();
     drop(Lock::take(&site.host).unwrap());
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
 #[test]
 fn an_engine_configuration_that_does_not_parse() {
-    let site = Site::new(&fixture("containerd/refused-broken"));
-    assert_refused(
-        &site,
-        &["install", "--engine", "containerd"],
-        "/etc/containerd/config.toml:2: ",
-    );
-    let site = Site::new(&fixture("docker/refused-broken"));
-    assert_refused(
-        &site,
-        &["install", "--engine", "docker"],
-        "/etc/docker/daemon.json:3: ",
-    );
+    for (engine, expected) in [
+        ("containerd", "/etc/containerd/config.toml:2: "),
+        ("docker", "/etc/docker/daemon.json:3: "),
+    ] {
+        let site = Site::new(&fixture(&format!("{engine}/refused-broken")));
+        assert_refused(&site, &["install", "--engine", engine], expected);
+    }
 }
 
 #[test]
 fn an_engine_configuration_that_changes_in_between() {
     let site = Site::with_containerd();
     let plan = site.plan("0.1.0", &[Engine::Containerd]).unwrap();
-    let config = site.root().join("etc/containerd/config.toml");
-    fs::write(&config, "version = 2 # edited\n").unwrap();
+    site.write("etc/containerd/config.toml", "version = 2 # edited\n");
     let before = tree::snapshot(site.root());
-    let error = initcontainer::step::run(&site.host, &plan.steps, |_| Ok(())).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains("changed after the plan was made"),
-        "{error}"
-    );
+    // What came before that step is taken back.
+    let mut done = 0;
+    let run = initcontainer::step::run(&site.host, &plan.steps, |_| {
+        done += 1;
+        Ok(())
+    });
+    let error = run.unwrap_err();
+    let said = "changed after the plan was made";
+    assert!(error.to_string().contains(said), "{error}");
+    assert!(done > 3, "{done}");
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
@@ -168,37 +150,31 @@ fn an_engine_configuration_that_changes_in_between() {
 fn a_host_without_an_engine() {
     let site = Site::new(Path::new("/nonexistent"));
     let installed = said(&site.run(&["install", "--dry-run"]));
-    assert!(
-        installed.contains("no engine to configure was found"),
-        "{installed}"
-    );
+    let said = "no engine to configure was found";
+    assert!(installed.contains(said), "{installed}");
 }
 
 #[test]
 fn a_manifest_that_was_damaged() {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
-    fs::write(site.root().join("opt/boathook/state/install.json"), "{").unwrap();
-    assert_refused(
-        &site,
-        &["install"],
-        "/opt/boathook/state/install.json is not valid",
-    );
+    site.write("opt/boathook/state/install.json", "{");
+    let expected = "/opt/boathook/state/install.json is not valid";
+    assert_refused(&site, &["install"], expected);
 }
 
 #[test]
 fn a_half_finished_earlier_installation_is_no_hindrance() {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());
-    let root = site.root().join("opt/boathook");
-    let staged = root.join(".boathook-new-0.1.0/bin");
-    fs::create_dir_all(&staged).unwrap();
-    fs::write(staged.join("boathook"), "half a prog").unwrap();
-    std::os::unix::fs::symlink("0.1.0", root.join(".boathook-new-current")).unwrap();
+    let staged = "opt/boathook/.boathook-new-0.1.0/bin/boathook";
+    site.write(staged, "half a prog");
+    let link = site.path("opt/boathook/.boathook-new-current");
+    std::os::unix::fs::symlink("0.1.0", link).unwrap();
     site.install("0.1.0", &[Engine::Containerd]);
     let names = site.host.list(Path::new("/opt/boathook")).unwrap();
     assert_eq!(names, ["0.1.0", "current", "state"]);
-    assert!(site.root().join("opt/boathook/0.1.0/bin/boathook").exists());
+    assert!(site.path("opt/boathook/0.1.0/bin/boathook").exists());
     site.uninstall();
     let mut left = tree::snapshot(site.root());
     // The directory was there before, by whoever's hand.
@@ -210,26 +186,22 @@ fn a_half_finished_earlier_installation_is_no_hindrance() {
 fn a_full_disk_is_as_it_was() {
     let site = Site::with_containerd();
     site.set_programs(&vec![7; 2 << 20]);
-    let opt = site.root().join("opt");
+    let opt = site.path("opt");
     fs::create_dir(&opt).unwrap();
     let before = tree::snapshot(site.root());
-    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
-    let release = site.release();
     let Some(output) = with_mounts(&format!(
-        "mount -t tmpfs -o size=3m,mode=755 none {opt}; \
-         {program} --host-root {root} install --source {release} && exit 9; \
+        "mount -t tmpfs -o size=3m,mode=755 none {opt}; {install} && exit 9; \
          ls -A {opt}; umount {opt}",
         opt = opt.display(),
-        release = release.display(),
+        install = site.install_line(),
     )) else {
         return;
     };
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(
-        message.contains("No space left on device") && message.contains("make room"),
-        "{message}"
-    );
+    for said in ["No space left on device", "make room"] {
+        assert!(message.contains(said), "{message}");
+    }
     let left = String::from_utf8_lossy(&output.stdout);
     assert!(!left.lines().any(|line| line == "boathook"), "{left}");
     assert_eq!(tree::snapshot(site.root()), before);
@@ -238,17 +210,16 @@ fn a_full_disk_is_as_it_was() {
 #[test]
 fn an_upgrade_on_a_full_disk_leaves_nothing_behind() {
     let site = Site::with_containerd();
-    let opt = site.root().join("opt");
+    let opt = site.path("opt");
     fs::create_dir(&opt).unwrap();
-    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
     let Some(output) = with_mounts(&format!(
-        "mount -t tmpfs -o size=3m,mode=755 none {opt}; \
-         install='{program} --host-root {root} install --source {release}'; \
+        "mount -t tmpfs -o size=3m,mode=755 none {opt}; install='{install}'; \
          $install >/dev/null || exit 8; before=$(ls -AR {opt}); \
          for file in {release}/bin/*; do head -c 2097152 /dev/zero >>$file; done; \
          $install && exit 9; \
          [ \"$before\" = \"$(ls -AR {opt})\" ] || {{ ls -AR {opt}; exit 7; }}; umount {opt}",
         opt = opt.display(),
+        install = site.install_line(),
         release = site.release().display(),
     )) else {
         return;
@@ -272,11 +243,10 @@ fn an_engine_directory_alone_that_is_read_only_is_seen_before_the_first_step() {
 fn refused_where_read_only(part: &str, wanted: &str) {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());
-    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
+    let part = format!("{}{part}", site.root().display());
     let Some(output) = with_mounts(&format!(
-        "mount --bind {root}{part} {root}{part}; mount -o remount,bind,ro {root}{part}; \
-         {program} --host-root {root} install --source {}",
-        site.release().display(),
+        "mount --bind {part} {part}; mount -o remount,bind,ro {part}; {}",
+        site.install_line(),
     )) else {
         return;
     };
@@ -288,20 +258,9 @@ fn refused_where_read_only(part: &str, wanted: &str) {
 #[test]
 fn the_modes_do_not_hang_on_the_callers_umask() {
     let site = Site::with_containerd();
-    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
-    let line = format!(
-        "umask 077; {program} --host-root {root} install --source {}",
-        site.release().display()
-    );
-    assert!(
-        Command::new("sh")
-            .args(["-c", &line])
-            .output()
-            .unwrap()
-            .status
-            .success()
-    );
-    let version = site.root().join("opt/boathook/current");
+    let line = format!("umask 077; {}", site.install_line());
+    said(&Command::new("sh").args(["-c", &line]).output().unwrap());
+    let version = site.path("opt/boathook/current");
     let mode = |name: &str| version.join(name).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!([mode(""), mode("bin"), mode("bin/boathook")], [0o755; 3]);
     assert_eq!(mode("classes.d/dummy-npu.toml"), 0o644);

@@ -1,34 +1,8 @@
 //! A dockerd that does not listen at its default socket.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use serde_json::{Value, json};
 
-use serde_json::Value;
-
-use crate::site::Site;
-
-/// A daemon that answers so many times with our runtime.
-fn daemon(socket: &Path, times: usize) -> std::thread::JoinHandle<()> {
-    fs::create_dir_all(socket.parent().unwrap()).unwrap();
-    let listener = UnixListener::bind(socket).unwrap();
-    std::thread::spawn(move || {
-        for _ in 0..times {
-            let (mut stream, _) = listener.accept().unwrap();
-            let read = stream.read(&mut [0; 256]).unwrap();
-            assert!(read > 0);
-            let runtimes =
-                "{\"boathook\": {\"path\": \"/opt/boathook/current/bin/boathook-runtime\"}}";
-            let answer = "HTTP/1.0 200 OK\r\n\r\n";
-            write!(
-                stream,
-                "{answer}{{\"Runtimes\": {runtimes}, \"DefaultRuntime\": \"runc\"}}"
-            )
-            .unwrap();
-        }
-    })
-}
+use crate::site::{Site, docker_daemon};
 
 fn docker(site: &Site, client: &str) -> Value {
     let mut status = site.command(&["status", "--json"]);
@@ -41,19 +15,21 @@ fn docker(site: &Site, client: &str) -> Value {
 
 #[test]
 fn it_is_found_by_daemon_json_and_by_the_environment() {
+    let ours = json!({"path": "/opt/boathook/current/bin/boathook-runtime"});
+    let answer = json!({"Runtimes": {"boathook": ours}, "DefaultRuntime": "runc"});
     for (hosts, client) in [
         ("[\"fd://\", \"unix:///srv/d.sock\"]", ""),
         ("[]", "unix:///srv/d.sock"),
     ] {
         let site = Site::with_containerd();
-        let file = site.root().join("etc/docker/daemon.json");
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, format!("{{\"hosts\": {hosts}}}\n")).unwrap();
+        let text = format!("{{\"hosts\": {hosts}}}\n");
+        site.write("etc/docker/daemon.json", &text);
         // No program in the usual directories, and nothing answers: not found.
         assert_eq!(docker(&site, client), Value::Null, "{hosts} {client}");
 
         // Asked for, then whether it has loaded the configuration, and so again.
-        let daemon = daemon(&site.root().join("srv/d.sock"), 5);
+        let answers = vec![answer.to_string(); 5];
+        let daemon = docker_daemon(&site.path("srv/d.sock"), answers);
         let found = docker(&site, client);
         assert_eq!(found["found"], "/srv/d.sock", "{hosts} {client}");
         assert_eq!(found["configured"], false);

@@ -5,13 +5,15 @@
 //! From there a second run gets where the first would have got, and a removal
 //! gets back to the beginning.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use initcontainer::payload::ClassFiles;
+use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
 use nix::sys::signal::{Signal, kill, raise};
@@ -19,7 +21,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
 use runtime_config::{Engine, HostRoot};
 
-use crate::site::{Site, fixture};
+use crate::site::{Site, fixture, write};
 use crate::tree;
 
 /// Tells the child what to do: the release, the host, the version, the engine,
@@ -44,10 +46,8 @@ fn child() {
     let [release, root, version, engine, last] = orders[..] else {
         panic!("{orders:?}");
     };
-    let (host, last) = (
-        HostRoot::open(root).unwrap(),
-        last.parse::<usize>().unwrap(),
-    );
+    let (host, last) = (HostRoot::open(root).unwrap(), last.parse::<usize>());
+    let last = last.unwrap();
     let steps = steps(&host, release, version, engine.parse().unwrap());
     // The modes must not depend on it.
     umask(Mode::empty());
@@ -66,30 +66,21 @@ fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<S
     if version == "none" {
         return uninstall::plan(host, &[], false).unwrap().steps;
     }
-    let payload =
-        initcontainer::payload::Payload::read(version, release.as_ref(), ClassFiles::OfSource)
-            .unwrap();
+    let payload = Payload::read(version, release.as_ref(), ClassFiles::OfSource).unwrap();
     let options = crate::site::options();
-    initcontainer::install::plan(host, &payload, &[engine], &options, false)
-        .unwrap()
-        .steps
+    let plan = initcontainer::install::plan(host, &payload, &[engine], &options, false);
+    plan.unwrap().steps
 }
 
 /// Installs `version` (or uninstalls, for "none") in a process that dies after
 /// the step `last`; gives whether it died.
 fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
     let (release, root) = (site.release(), site.root());
-    let orders = format!(
-        "{}\n{}\n{version}\n{engine}\n{last}",
-        release.display(),
-        root.display()
-    );
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "killed::child"])
-        .env(CHILD, orders)
-        .output()
-        .unwrap()
-        .status;
+    let (release, root) = (release.display(), root.display());
+    let orders = format!("{release}\n{root}\n{version}\n{engine}\n{last}");
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "killed::child"]).env(CHILD, orders);
+    let status = child.output().unwrap().status;
     assert!(status.success() || status.signal() == Some(9), "{status}");
     !status.success()
 }
@@ -98,12 +89,12 @@ fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
 fn assert_whole(site: &Site, engine: Engine) {
     let files = tree::snapshot(site.root());
     for path in files.keys() {
-        let meta = site.root().join(path).symlink_metadata().unwrap();
+        let meta = site.path(path).symlink_metadata().unwrap();
         let is_shared = meta.mode() & 0o022 != 0 && !meta.is_symlink();
         assert!(!is_shared, "{} is {:o}", path.display(), meta.mode());
     }
     let refers = |name: &str| {
-        let text = fs::read_to_string(site.root().join(name)).unwrap_or_default();
+        let text = fs::read_to_string(site.path(name)).unwrap_or_default();
         text.contains("/opt/boathook/current/")
     };
     let record = format!("opt/boathook/state/{engine}.json");
@@ -114,13 +105,11 @@ fn assert_whole(site: &Site, engine: Engine) {
         name.starts_with("etc/") && !name.starts_with("etc/boathook/") && refers(name)
     });
     if configured {
-        assert!(site.root().join(&record).exists());
+        assert!(site.path(&record).exists());
         for name in ["boathook", "boathook-runtime", "boathook-init"] {
-            let program = site.root().join("opt/boathook/current/bin").join(name);
-            assert_eq!(
-                fs::read(&program).unwrap(),
-                fs::read(site.release().join("bin").join(name)).unwrap()
-            );
+            let program = fs::read(site.path("opt/boathook/current/bin").join(name));
+            let released = fs::read(site.release().join("bin").join(name));
+            assert_eq!(program.unwrap(), released.unwrap());
         }
     }
 }
@@ -128,11 +117,15 @@ fn assert_whole(site: &Site, engine: Engine) {
 /// A host on which manual pages are linked, and a release with one.
 fn with_pages(name: &str) -> Site {
     let site = Site::new(&fixture(name));
-    fs::create_dir_all(site.root().join("usr/local/share")).unwrap();
-    let pages = site.release().join("share/man/man1");
-    fs::create_dir_all(&pages).unwrap();
-    fs::write(pages.join("boathook.1"), "a page").unwrap();
+    site.make_dirs(&["usr/local/share"]);
+    let page = site.release().join("share/man/man1/boathook.1");
+    write(&page, "a page");
     site
+}
+
+/// The host is as it was.
+fn assert_undone(site: &Site, before: &BTreeMap<PathBuf, String>, case: &str) {
+    assert_eq!(tree::snapshot(site.root()), *before, "{case}");
 }
 
 #[test]
@@ -150,26 +143,15 @@ fn an_installation_killed_after_any_step_goes_on_or_back() {
             }
             assert_whole(&site, engine);
             site.install("0.1.0", &[engine]);
-            assert_eq!(
-                tree::files(site.root()),
-                installed,
-                "{name}: on from step {last}"
-            );
+            let case = format!("{name}: step {last}");
+            assert_eq!(tree::files(site.root()), installed, "{case}");
             site.uninstall();
-            assert_eq!(
-                tree::snapshot(site.root()),
-                before,
-                "{name}: on from step {last}, back"
-            );
+            assert_undone(&site, &before, &case);
 
             let site = with_pages(name);
             killed_at(&site, "0.1.0", engine, last);
             site.uninstall();
-            assert_eq!(
-                tree::snapshot(site.root()),
-                before,
-                "{name}: back from step {last}"
-            );
+            assert_undone(&site, &before, &case);
         }
     }
 }
@@ -186,7 +168,7 @@ fn an_upgrade_killed_after_any_step_is_the_old_version_or_the_new() {
             break;
         }
         assert_whole(&site, engine);
-        let current = fs::read_link(site.root().join("opt/boathook/current")).unwrap();
+        let current = fs::read_link(site.path("opt/boathook/current")).unwrap();
         assert!(["0.1.0", "0.2.0"].contains(&current.to_str().unwrap()));
         site.uninstall();
         assert_eq!(tree::snapshot(site.root()), before, "back from step {last}");
@@ -206,11 +188,7 @@ fn a_removal_killed_after_any_step_can_be_finished() {
             }
             assert_whole(&site, engine);
             site.uninstall();
-            assert_eq!(
-                tree::snapshot(site.root()),
-                before,
-                "{name}: on from step {last}"
-            );
+            assert_undone(&site, &before, &format!("{name}: step {last}"));
         }
     }
 }
@@ -229,12 +207,7 @@ fn the_program_killed_at_any_time_leaves_a_host_that_can_be_undone() {
         killed += i32::from(child.wait().unwrap().signal() == Some(9));
         assert_whole(&site, Engine::Crio);
         assert!(site.run(&["uninstall"]).status.success());
-        assert_eq!(
-            tree::snapshot(site.root()),
-            before,
-            "killed after {} us",
-            500 * tick
-        );
+        assert_undone(&site, &before, &format!("after {} us", 500 * tick));
     }
     assert!(killed > 0, "the program was never killed in time");
 }
@@ -245,8 +218,7 @@ fn a_half_written_configuration_is_removed_too() {
     let site = with_pages(name);
     let before = tree::snapshot(site.root());
     site.install("0.1.0", &[engine]);
-    let half = site.root().join("etc/boathook/.config.toml.boathook-new");
-    fs::write(half, "# The confi").unwrap();
+    site.write("etc/boathook/.config.toml.boathook-new", "# The confi");
     site.uninstall();
     assert_eq!(tree::snapshot(site.root()), before);
 }

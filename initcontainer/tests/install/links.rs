@@ -6,13 +6,13 @@ use std::path::Path;
 
 use runtime_config::Engine;
 
-use crate::site::{Site, said};
+use crate::site::{Site, said, write};
 use crate::tree;
 
 #[test]
 fn manual_pages_and_completions_of_an_archive_are_linked() {
     let site = Site::with_containerd();
-    let share = site.root().join("usr/local/share");
+    let share = site.path("usr/local/share");
     fs::create_dir_all(share.join("man")).unwrap();
     let before = tree::snapshot(site.root());
     let names = [
@@ -37,8 +37,8 @@ fn manual_pages_and_completions_of_an_archive_are_linked() {
     for name in names {
         let target = fs::read_link(share.join(name)).unwrap();
         assert_eq!(target, Path::new("/opt/boathook/current/share").join(name));
-        let there = site.root().join("opt/boathook/current/share").join(name);
-        assert_eq!(fs::read_to_string(there).unwrap(), name);
+        let text = site.read(&format!("opt/boathook/current/share/{name}"));
+        assert_eq!(text, name);
     }
     assert!(!share.join("man/man1/boathook-plugin-run.1").exists());
     let text = said(&site.run(&["install"]));
@@ -53,9 +53,8 @@ fn manual_pages_and_completions_of_an_archive_are_linked() {
 #[test]
 fn pages_that_are_there_stay_and_those_that_are_gone_lose_their_links() {
     let site = Site::with_containerd();
-    let man = site.root().join("usr/local/share/man/man1");
-    fs::create_dir_all(&man).unwrap();
-    fs::write(man.join("boathook.1"), "theirs").unwrap();
+    let man = site.path("usr/local/share/man/man1");
+    site.write("usr/local/share/man/man1/boathook.1", "theirs");
     let before = tree::snapshot(site.root());
     add_pages(&site, &["man/man1/boathook.1", "man/man1/boathook-old.1"]);
     let text = said(&site.run(&["install"]));
@@ -73,7 +72,7 @@ fn pages_that_are_there_stay_and_those_that_are_gone_lose_their_links() {
 fn pages_of_a_package_are_not_hidden_and_those_without_a_place_are_not_linked() {
     for packaged in [true, false] {
         let site = Site::with_containerd();
-        let share = site.root().join("usr/local/share");
+        let share = site.path("usr/local/share");
         if packaged {
             site.add_program("boathook");
             fs::create_dir_all(&share).unwrap();
@@ -87,17 +86,13 @@ fn pages_of_a_package_are_not_hidden_and_those_without_a_place_are_not_linked() 
 #[test]
 fn the_programs_are_linked_into_the_path() {
     let site = Site::with_containerd();
-    let bin = site.root().join("usr/local/bin");
-    fs::create_dir_all(&bin).unwrap();
-    fs::write(bin.join("boathook-runtime"), "theirs").unwrap();
+    site.write("usr/local/bin/boathook-runtime", "theirs");
     let before = tree::snapshot(site.root());
     let text = said(&site.run(&["install"]));
-    assert!(
-        text.contains("/usr/local/bin/boathook-runtime exists and is kept\n"),
-        "{text}"
-    );
+    let kept = "/usr/local/bin/boathook-runtime exists and is kept\n";
+    assert!(text.contains(kept), "{text}");
     assert!(text.ends_with("next:\n  boathook list\n"), "{text}");
-    let target = fs::read_link(bin.join("boathook")).unwrap();
+    let target = fs::read_link(site.path("usr/local/bin/boathook")).unwrap();
     assert_eq!(target, Path::new("/opt/boathook/current/bin/boathook"));
     let text = said(&site.run(&["install"]));
     assert!(text.contains("nothing to do"), "{text}");
@@ -108,7 +103,7 @@ fn the_programs_are_linked_into_the_path() {
 #[test]
 fn a_link_that_was_changed_since_stays() {
     let site = Site::with_containerd();
-    let link = site.root().join("usr/local/bin/boathook");
+    let link = site.path("usr/local/bin/boathook");
     fs::create_dir_all(link.parent().unwrap()).unwrap();
     site.install("0.1.0", &[Engine::Containerd]);
     fs::remove_file(&link).unwrap();
@@ -121,7 +116,7 @@ fn a_link_that_was_changed_since_stays() {
 fn a_program_of_a_package_is_not_hidden_by_a_link() {
     let site = Site::with_containerd();
     site.add_program("boathook-init");
-    let bin = site.root().join("usr/local/bin");
+    let bin = site.path("usr/local/bin");
     fs::create_dir_all(&bin).unwrap();
     said(&site.run(&["install"]));
     assert!(bin.join("boathook").symlink_metadata().is_ok());
@@ -132,8 +127,6 @@ fn a_program_of_a_package_is_not_hidden_by_a_link() {
 /// Puts manual pages and completions into the release, as an archive has them.
 fn add_pages(site: &Site, names: &[&str]) {
     for name in names {
-        let file = site.release().join("share").join(name);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, name).unwrap();
+        write(&site.release().join("share").join(name), name);
     }
 }

@@ -1,7 +1,9 @@
 //! What is installed, and from where.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Command;
 
 use device_class::load::none_has;
 use runtime_config::Engine;
@@ -11,13 +13,10 @@ use crate::tree;
 
 fn classes(site: &Site) -> Vec<String> {
     let dir = Path::new("/opt/boathook/current/classes.d");
-    let names = site.host.list(dir).unwrap();
-    names
-        .iter()
-        .map(|n| n.to_string_lossy().into_owned())
-        // The index of them.
-        .filter(|name| name != ".variables")
-        .collect()
+    let names = site.host.list(dir).unwrap().into_iter();
+    let names = names.map(|name| name.into_string().unwrap());
+    // Without the index of them.
+    names.filter(|name| name != ".variables").collect()
 }
 
 #[test]
@@ -28,21 +27,14 @@ fn a_build_directory_and_relative_paths_are_sources() {
     for name in initcontainer::payload::PROGRAMS {
         fs::copy(site.release().join("bin").join(name), flat.join(name)).unwrap();
     }
-    let output = site
-        .without_source(&["install", "--source", "flat", "--classes", "classes.d"])
-        .current_dir(site.release())
-        .output()
-        .unwrap();
-    said(&output);
+    let mut install =
+        site.without_source(&["install", "--source", "flat", "--classes", "classes.d"]);
+    said(&install.current_dir(site.release()).output().unwrap());
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
     // The index speaks for the directory, which nothing has changed since.
-    let installed = site.root().join("opt/boathook/current/classes.d");
+    let installed = site.path("opt/boathook/current/classes.d");
     assert!(none_has(&[installed], |name| name != "DUMMY_VISIBLE_DEVICES"));
-    assert!(
-        site.root()
-            .join("opt/boathook/current/bin/boathook")
-            .exists()
-    );
+    assert!(site.path("opt/boathook/current/bin/boathook").exists());
 }
 
 #[test]
@@ -56,15 +48,14 @@ fn class_files_that_are_missing_are_an_error_unless_none_are_wanted() {
         (empty.to_str().unwrap(), "no file in it"),
     ] {
         let message = complaint(&site.run(&["install", "--classes", dir]));
-        assert!(
-            message.contains(&format!("no class files in {dir}: {why}"))
-                && message.contains("--classes=none"),
-            "{message}"
-        );
-        assert_eq!(
-            message.matches("os error").count(),
-            usize::from(dir == "/nonexistent")
-        );
+        for part in [
+            &*format!("no class files in {dir}: {why}"),
+            "--classes=none",
+        ] {
+            assert!(message.contains(part), "{message}");
+        }
+        let errors = usize::from(dir == "/nonexistent");
+        assert_eq!(message.matches("os error").count(), errors);
     }
     assert_eq!(tree::snapshot(site.root()), before);
     said(&site.run(&["install", "--classes=none"]));
@@ -87,9 +78,7 @@ fn own_class_files_are_added_and_replace_those_of_the_release() {
     fs::write(own.join("mychip.toml"), &shipped).unwrap();
     said(&site.run(&install));
     assert_eq!(classes(&site), ["dummy-npu.toml", "mychip.toml"]);
-    let installed = site
-        .root()
-        .join("opt/boathook/current/classes.d/dummy-npu.toml");
+    let installed = site.path("opt/boathook/current/classes.d/dummy-npu.toml");
     assert_eq!(fs::read_to_string(installed).unwrap(), changed);
 
     fs::write(own.join("mychip.toml"), "version = ").unwrap();
@@ -100,15 +89,11 @@ fn own_class_files_are_added_and_replace_those_of_the_release() {
 #[test]
 fn a_source_without_programs_names_what_would_do() {
     let site = Site::with_containerd();
-    let output = site
-        .without_source(&["install", "--source", "/etc"])
-        .output()
-        .unwrap();
-    let message = complaint(&output);
-    assert!(
-        message.contains("/etc has no programs") && message.contains("--source"),
-        "{message}"
-    );
+    let mut install = site.without_source(&["install", "--source", "/etc"]);
+    let message = complaint(&install.output().unwrap());
+    for part in ["/etc has no programs", "--source"] {
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 #[test]
@@ -133,44 +118,33 @@ fn a_release_with_more_classes_is_not_replaced_unasked() {
 fn what_others_put_into_the_directory_stays() {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
-    let root = site.root().join("opt/boathook");
-    fs::write(root.join("notes.txt"), "theirs").unwrap();
-    fs::create_dir(root.join("backup")).unwrap();
+    site.write("opt/boathook/notes.txt", "theirs");
+    site.make_dirs(&["opt/boathook/backup"]);
     site.install("0.2.0", &[Engine::Containerd]);
     site.install("0.3.0", &[Engine::Containerd]);
     let names = site.host.list(Path::new("/opt/boathook")).unwrap();
-    assert_eq!(
-        names,
-        ["0.2.0", "0.3.0", "backup", "current", "notes.txt", "state"]
-    );
+    let both = ["0.2.0", "0.3.0", "backup", "current", "notes.txt", "state"];
+    assert_eq!(names, both);
     let text = said(&site.run(&["uninstall"]));
-    assert!(
-        text.contains("kept /opt/boathook: it holds backup, notes.txt\n"),
-        "{text}"
-    );
+    let kept = "kept /opt/boathook: it holds backup, notes.txt\n";
+    assert!(text.contains(kept), "{text}");
     let names = site.host.list(Path::new("/opt/boathook")).unwrap();
     assert_eq!(names, ["backup", "notes.txt"]);
 }
 
 #[test]
 fn a_user_without_the_rights_gets_one_message() {
-    use std::os::unix::process::CommandExt;
     if !nix::unistd::geteuid().is_root() {
         skip::report("payload::a_user_without_the_rights", "needs root");
         return;
     }
     for command in ["install", "uninstall"] {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_boathook-init"))
-            .arg(command)
-            .uid(1000)
-            .gid(1000)
-            .output();
+        let mut command_of_user = Command::new(env!("CARGO_BIN_EXE_boathook-init"));
+        command_of_user.arg(command).uid(1000).gid(1000);
         // The build directory may be closed to other users.
-        if let Ok(output) = output {
-            assert_eq!(
-                complaint(&output),
-                "boathook-init: must be run as root, such as with sudo\n"
-            );
+        if let Ok(output) = command_of_user.output() {
+            let said = "boathook-init: must be run as root, such as with sudo\n";
+            assert_eq!(complaint(&output), said);
         }
     }
 }

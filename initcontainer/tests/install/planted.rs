@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use runtime_config::Engine;
@@ -57,7 +57,7 @@ fn another_user_plants_nothing_while_it_runs() {
         return;
     }
     let site = Site::new(&crate::site::fixture("crio/1.36-package"));
-    fs::create_dir(site.root().join("opt")).unwrap();
+    fs::create_dir(site.path("opt")).unwrap();
     let above = site.root().parent().unwrap();
     fs::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
     let program = above.join("attacker");
@@ -90,11 +90,9 @@ fn another_user_plants_nothing_while_it_runs() {
 }
 
 /// What belongs to the attacker.
-fn foreign(root: &Path) -> Vec<std::path::PathBuf> {
-    let paths = tree::snapshot(root).into_keys();
-    paths
-        .filter(|path| root.join(path).symlink_metadata().unwrap().uid() == USER)
-        .collect()
+fn foreign(root: &Path) -> Vec<PathBuf> {
+    let is_theirs = |path: &PathBuf| root.join(path).symlink_metadata().unwrap().uid() == USER;
+    tree::snapshot(root).into_keys().filter(is_theirs).collect()
 }
 
 #[test]
@@ -106,8 +104,8 @@ fn a_directory_that_others_can_write_to_is_refused() {
         "etc/boathook/classes.d",
     ] {
         let site = Site::with_containerd();
-        fs::create_dir_all(site.root().join(dir)).unwrap();
-        fs::set_permissions(site.root().join(dir), Permissions::from_mode(0o777)).unwrap();
+        site.make_dirs(&[dir]);
+        fs::set_permissions(site.path(dir), Permissions::from_mode(0o777)).unwrap();
         let before = tree::snapshot(site.root());
         let message = complaint(&site.run(&["install"]));
         let expected = format!("/{dir}: every user can write to it");
@@ -121,17 +119,11 @@ fn files_that_others_could_have_changed_are_installed_again() {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
     let installed = tree::snapshot(site.root());
-    let version = site.root().join("opt/boathook/0.1.0");
+    let version = site.path("opt/boathook/0.1.0");
     let program = version.join("bin/boathook");
     let repaired = |what: &str| {
-        assert!(
-            !site
-                .plan("0.1.0", &[Engine::Containerd])
-                .unwrap()
-                .steps
-                .is_empty(),
-            "{what}"
-        );
+        let plan = site.plan("0.1.0", &[Engine::Containerd]).unwrap();
+        assert!(!plan.steps.is_empty(), "{what}");
         site.install("0.1.0", &[Engine::Containerd]);
         assert_eq!(tree::snapshot(site.root()), installed, "{what}");
     };
@@ -140,22 +132,18 @@ fn files_that_others_could_have_changed_are_installed_again() {
     fs::set_permissions(version.join("classes.d"), Permissions::from_mode(0o777)).unwrap();
     repaired("a directory that everyone can write to");
 
-    let elsewhere = site.root().join("elsewhere");
+    let elsewhere = site.path("elsewhere");
     fs::rename(&program, &elsewhere).unwrap();
     std::os::unix::fs::symlink("/elsewhere", &program).unwrap();
     fs::copy(site.release().join("bin/boathook"), &elsewhere).unwrap();
     site.install("0.1.0", &[Engine::Containerd]);
     fs::remove_file(elsewhere).unwrap();
-    assert_eq!(
-        tree::snapshot(site.root()),
-        installed,
-        "a link in place of a program"
-    );
+    let now = tree::snapshot(site.root());
+    assert_eq!(now, installed, "a link in place of a program");
 
     fs::write(version.join("classes.d/more.toml"), "").unwrap();
     let message = site.plan("0.1.0", &[]).unwrap_err().to_string();
-    assert!(
-        message.contains("lacks") && message.contains("more.toml"),
-        "{message}"
-    );
+    for said in ["lacks", "more.toml"] {
+        assert!(message.contains(said), "{message}");
+    }
 }

@@ -1,12 +1,11 @@
 //! The program as an operator uses it.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
-use crate::site::{Site, VERSION, complaint, fixture, said, with_mounts};
+use crate::site::{Site, VERSION, complaint, docker_daemon, fixture, said, with_mounts};
 use crate::tree;
 
 #[test]
@@ -14,14 +13,9 @@ fn a_dry_run_prints_a_diff_and_changes_nothing() {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());
     let text = said(&site.run(&["install", "--dry-run"]));
-    assert!(
-        text.contains("--- /etc/containerd/config.toml\n+++ /etc/containerd/config.toml\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains(&format!("link /opt/boathook/current -> {VERSION}\n")),
-        "{text}"
-    );
+    let diff = "--- /etc/containerd/config.toml\n+++ /etc/containerd/config.toml\n";
+    let link = format!("link /opt/boathook/current -> {VERSION}\n");
+    assert!(text.contains(diff) && text.contains(&link), "{text}");
     let own = "+++ /opt/boathook/state/";
     assert!(!text.contains(own), "{text}");
     let verbose = said(&site.run(&["install", "--dry-run", "-v"]));
@@ -43,10 +37,8 @@ fn status_shows_what_is_installed_and_what_is_missing() {
     let output = site.run(&["status"]);
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.starts_with("boathook is not installed; boathook-init install"),
-        "{text}"
-    );
+    let wanted = "boathook is not installed; boathook-init install";
+    assert!(text.starts_with(wanted), "{text}");
 
     site.run(&["install"]);
     let text = said(&site.run(&["status"]));
@@ -57,11 +49,7 @@ fn status_shows_what_is_installed_and_what_is_missing() {
     );
     assert_eq!(text, expected);
 
-    fs::write(
-        site.root().join("etc/containerd/config.toml"),
-        "version = 2\n",
-    )
-    .unwrap();
+    site.write("etc/containerd/config.toml", "version = 2\n");
     let output = site.run(&["status", "--json"]);
     assert_eq!(output.status.code(), Some(1));
     let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -77,25 +65,21 @@ fn status_finds_a_daemon_with_another_socket() {
         let site = Site::with_containerd();
         site.run(&["install"]);
         // Made after the configuration: the daemon was started after it, too.
-        fs::create_dir_all(site.root().join("srv")).unwrap();
-        let _socket = UnixListener::bind(site.root().join("srv/c.sock")).unwrap();
-        let process = site.root().join("proc/77");
-        fs::create_dir_all(&process).unwrap();
-        fs::write(process.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
-        fs::write(process.join("comm"), "containerd\n").unwrap();
+        site.make_dirs(&["srv"]);
+        let _socket = UnixListener::bind(site.path("srv/c.sock")).unwrap();
+        site.write("proc/77/status", "Uid:\t0\t0\t0\t0\n");
+        site.write("proc/77/comm", "containerd\n");
         let line = format!("/usr/bin/containerd {options}").replace(' ', "\0");
-        fs::write(process.join("cmdline"), line).unwrap();
+        site.write("proc/77/cmdline", &line);
         let output = site.run(&["status", "--json"]);
         let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         status["engines"][0]["loaded"].as_str().unwrap().to_owned()
     };
+    let other = "--config /srv/other.toml --address /srv/c.sock";
     for (options, expected) in [
         ("--address /srv/c.sock", "yes"),
         ("--config /etc/containerd/config.toml -a /srv/c.sock", "yes"),
-        (
-            "--config /srv/other.toml --address /srv/c.sock",
-            "not running",
-        ),
+        (other, "not running"),
         ("--address /srv/gone.sock", "not running"),
         ("", "not running"),
     ] {
@@ -105,10 +89,9 @@ fn status_finds_a_daemon_with_another_socket() {
 
 #[test]
 fn status_prints_json_also_for_an_error() {
-    let output = Command::new(env!("CARGO_BIN_EXE_boathook-init"))
-        .args(["--host-root", "/nowhere", "status", "--json"])
-        .output()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_boathook-init"));
+    command.args(["--host-root", "/nowhere", "status", "--json"]);
+    let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let message = answer["error"]["message"].as_str().unwrap();
@@ -119,10 +102,10 @@ fn status_prints_json_also_for_an_error() {
 #[test]
 fn for_no_engine_only_the_programs_are_installed() {
     let site = Site::with_containerd();
-    let engine = tree::snapshot(&site.root().join("etc/containerd"));
+    let engine = tree::snapshot(&site.path("etc/containerd"));
     let text = said(&site.run(&["install", "--engine=none"]));
     assert!(text.contains("engines: none\n"), "{text}");
-    assert_eq!(tree::snapshot(&site.root().join("etc/containerd")), engine);
+    assert_eq!(tree::snapshot(&site.path("etc/containerd")), engine);
     let text = said(&site.run(&["install", "--engine=none"]));
     assert!(text.starts_with("nothing to do"), "{text}");
 }
@@ -134,15 +117,14 @@ fn an_engine_that_starts_no_pods_is_passed_over() {
     site.add_program("dockerd");
     let text = said(&site.run(&["install"]));
     assert!(text.starts_with("containerd: left out: "), "{text}");
-    assert!(site.root().join("etc/docker/daemon.json").exists());
+    assert!(site.path("etc/docker/daemon.json").exists());
 }
 
 #[test]
 fn installing_and_removing_tell_what_must_be_restarted() {
     let site = Site::with_containerd();
-    let socket = site.root().join("run/containerd/containerd.sock");
-    fs::create_dir_all(socket.parent().unwrap()).unwrap();
-    let _daemon = UnixListener::bind(socket).unwrap();
+    site.make_dirs(&["run/containerd"]);
+    let _daemon = UnixListener::bind(site.path("run/containerd/containerd.sock")).unwrap();
     // Coarse clocks tick every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let advice = "systemctl try-restart containerd.service\n";
@@ -157,9 +139,7 @@ fn installing_and_removing_tell_what_must_be_restarted() {
 #[test]
 fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     let site = Site::new(&fixture("docker/empty-object"));
-    for dir in ["run", "proc"] {
-        fs::create_dir(site.root().join(dir)).unwrap();
-    }
+    site.make_dirs(&["run", "proc"]);
     // The signal goes to a process of the daemon's name alone.
     let daemon = site.release().join("dockerd");
     fs::copy("/bin/sleep", &daemon).unwrap();
@@ -171,22 +151,14 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     while fs::read_to_string(&name).unwrap() != "dockerd\n" {
         std::thread::yield_now();
     }
-    fs::write(site.root().join("run/docker.pid"), daemon.id().to_string()).unwrap();
-    let api = UnixListener::bind(site.root().join("run/docker.sock")).unwrap();
-    let api = std::thread::spawn(move || {
-        // The first answers: it takes its time to reload.
-        for runtimes in ["{}", "{}", "{}", "{\"boathook\": {}}"] {
-            let (mut stream, _) = api.accept().unwrap();
-            let _ = stream.read(&mut [0; 256]).unwrap();
-            let answer = format!("HTTP/1.0 200 OK\r\n\r\n{{\"Runtimes\": {runtimes}}}");
-            stream.write_all(answer.as_bytes()).unwrap();
-        }
-    });
-    let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), site.root().display());
+    site.write("run/docker.pid", &daemon.id().to_string());
+    // The first answers: it takes its time to reload.
+    let answers = ["{}", "{}", "{}", "{\"boathook\": {}}"];
+    let answers = answers.map(|runtimes| format!("{{\"Runtimes\": {runtimes}}}"));
+    let api = docker_daemon(&site.path("run/docker.sock"), answers.into());
+    let (root, install) = (site.root().display(), site.install_line());
     let output = with_mounts(&format!(
-        "mount -t proc none {root}/proc; \
-         {program} --host-root {root} install --source {} --engine docker --restart",
-        site.release().display(),
+        "mount -t proc none {root}/proc; {install} --engine docker --restart"
     ));
     let Some(output) = output else {
         daemon.kill().unwrap();
@@ -194,10 +166,8 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
         return;
     };
     let text = said(&output);
-    assert!(
-        text.contains(&format!("docker: SIGHUP to process {}\n", daemon.id())),
-        "{text}"
-    );
+    let told = format!("docker: SIGHUP to process {}\n", daemon.id());
+    assert!(text.contains(&told), "{text}");
     assert_eq!(daemon.wait().unwrap().signal(), Some(1));
     api.join().unwrap();
 }
@@ -209,14 +179,8 @@ fn a_restart_that_fails_names_the_command() {
         return skip::report("program::a_restart_that_fails", "needs root");
     }
     let site = Site::new(&fixture("docker/empty-object"));
-    fs::create_dir(site.root().join("run")).unwrap();
-    let api = UnixListener::bind(site.root().join("run/docker.sock")).unwrap();
-    std::thread::spawn(move || {
-        while let Ok((mut stream, _)) = api.accept() {
-            let _ = stream.read(&mut [0; 256]).unwrap();
-            let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n{\"Runtimes\": {}}");
-        }
-    });
+    let answers = vec!["{\"Runtimes\": {}}".to_owned(); 100];
+    docker_daemon(&site.path("run/docker.sock"), answers);
     let text = complaint(&site.run(&["install", "--engine", "docker", "--restart"]));
     for words in [
         "is configured but not restarted",

@@ -1,8 +1,11 @@
 //! A host and a release to install on it, both in a temporary directory.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread::JoinHandle;
 
 use initcontainer::install::{self, Installation};
 use initcontainer::layout::{HOOK, RUNTIME};
@@ -43,13 +46,30 @@ impl Site {
 
     /// Puts a program of this name on the host, by which an engine is found.
     pub(crate) fn add_program(&self, name: &str) {
-        let dir = self.root().join("usr/bin");
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join(name), "").unwrap();
+        self.write(&format!("usr/bin/{name}"), "");
     }
 
     pub(crate) fn root(&self) -> &Path {
         self.host.as_path()
+    }
+
+    /// A file of the host.
+    pub(crate) fn path(&self, file: impl AsRef<Path>) -> PathBuf {
+        self.root().join(file)
+    }
+
+    pub(crate) fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.path(file)).unwrap()
+    }
+
+    pub(crate) fn write(&self, file: &str, text: &str) {
+        write(&self.path(file), text);
+    }
+
+    pub(crate) fn make_dirs(&self, directories: &[&str]) {
+        for directory in directories {
+            fs::create_dir_all(self.path(directory)).unwrap();
+        }
     }
 
     pub(crate) fn release(&self) -> PathBuf {
@@ -58,14 +78,13 @@ impl Site {
 
     /// Fills the release with programs that differ by their last bytes.
     pub(crate) fn set_programs(&self, tail: &[u8]) {
-        let (bin, classes) = (self.release().join("bin"), self.release().join("classes.d"));
-        fs::create_dir_all(&bin).unwrap();
-        fs::create_dir_all(&classes).unwrap();
         for name in ["boathook", "boathook-runtime", "boathook-init"] {
-            fs::write(bin.join(name), [elf_header(), tail.to_vec()].concat()).unwrap();
+            let program = [elf_header(), tail.to_vec()].concat();
+            write(&self.release().join("bin").join(name), program);
         }
         let class = fixtures().join("../../device-class/classes/dummy-npu.toml");
-        fs::copy(class, classes.join("dummy-npu.toml")).unwrap();
+        let installed = self.release().join("classes.d/dummy-npu.toml");
+        write(&installed, fs::read(class).unwrap());
     }
 
     pub(crate) fn payload(&self, version: &str) -> Payload {
@@ -73,13 +92,8 @@ impl Site {
     }
 
     pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> anyhow::Result<Installation> {
-        install::plan(
-            &self.host,
-            &self.payload(version),
-            engines,
-            &options(),
-            false,
-        )
+        let payload = self.payload(version);
+        install::plan(&self.host, &payload, engines, &options(), false)
     }
 
     pub(crate) fn install(&self, version: &str, engines: &[Engine]) {
@@ -103,6 +117,14 @@ impl Site {
         command
     }
 
+    /// The installation, as a line for a shell.
+    pub(crate) fn install_line(&self) -> String {
+        let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), self.root().display());
+        let release = self.release();
+        let release = release.display();
+        format!("{program} --host-root {root} install --source {release}")
+    }
+
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.without_source(arguments);
         if arguments[0] == "install" {
@@ -110,6 +132,12 @@ impl Site {
         }
         command
     }
+}
+
+/// Writes a file, and makes its directory.
+pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) {
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, content).unwrap();
 }
 
 /// The release that the program installs: its own version.
@@ -160,10 +188,20 @@ pub(crate) fn with_mounts(line: &str) -> Option<Output> {
         return None;
     }
     let line = format!("set -e; mount --make-rprivate /; {line}");
-    Some(
-        Command::new("unshare")
-            .args(["-m", "sh", "-c", &line])
-            .output()
-            .unwrap(),
-    )
+    let mut command = Command::new("unshare");
+    let output = command.args(["-m", "sh", "-c", &line]).output();
+    Some(output.unwrap())
+}
+
+/// A Docker daemon that answers whoever asks for what it has loaded, each time the next text.
+pub(crate) fn docker_daemon(socket: &Path, answers: Vec<String>) -> JoinHandle<()> {
+    fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let listener = UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 256]).unwrap() > 0);
+            write!(stream, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
+        }
+    })
 }

@@ -9,6 +9,9 @@ use runtime_config::Engine;
 use crate::site::Site;
 use crate::tree;
 
+/// A container's, on the host.
+const BUNDLE: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123";
+
 fn versions(site: &Site) -> Vec<String> {
     initcontainer::install::installed(&site.host).unwrap()
 }
@@ -32,7 +35,7 @@ fn the_version_before_is_kept_and_the_one_before_that_collected() {
     ] {
         site.install(version, &[Engine::Containerd]);
         assert_eq!(versions(&site), kept);
-        let current = fs::read_link(site.root().join("opt/boathook/current")).unwrap();
+        let current = fs::read_link(site.path("opt/boathook/current")).unwrap();
         assert_eq!(current, Path::new(version));
     }
     site.uninstall();
@@ -42,17 +45,13 @@ fn the_version_before_is_kept_and_the_one_before_that_collected() {
 #[test]
 fn a_version_that_a_container_names_is_kept_until_it_ends() {
     let site = Site::with_containerd();
-    let bundle = site
-        .root()
-        .join("run/containerd/io.containerd.runtime.v2.task/k8s.io/abc");
-    fs::create_dir_all(&bundle).unwrap();
     let hook = "{\"hooks\": {\"prestart\": [{\"path\": \"/opt/boathook/0.1.0/bin/boathook\"}]}}";
-    fs::write(bundle.join("config.json"), hook).unwrap();
+    site.write(&format!("{BUNDLE}/config.json"), hook);
     for version in ["0.1.0", "0.2.0", "0.3.0"] {
         site.install(version, &[Engine::Containerd]);
     }
     assert_eq!(versions(&site), ["0.1.0", "0.2.0", "0.3.0"]);
-    fs::remove_dir_all(bundle).unwrap();
+    fs::remove_dir_all(site.path(BUNDLE)).unwrap();
     site.install("0.3.0", &[Engine::Containerd]);
     assert_eq!(versions(&site), ["0.3.0"]);
 }
@@ -63,33 +62,20 @@ fn the_same_version_with_other_files_takes_its_place() {
     site.install("0.1.0", &[]);
     site.set_programs(b"two");
     site.install("0.1.0", &[]);
-    let program = fs::read(site.root().join("opt/boathook/current/bin/boathook")).unwrap();
+    let program = fs::read(site.path("opt/boathook/current/bin/boathook")).unwrap();
     assert!(program.ends_with(b"two"));
-    assert_eq!(
-        fs::read_dir(site.root().join("opt/boathook"))
-            .unwrap()
-            .count(),
-        3
-    );
+    let names = fs::read_dir(site.path("opt/boathook")).unwrap();
+    assert_eq!(names.count(), 3);
 }
 
 #[test]
 fn containers_that_need_the_wrapper_hold_the_removal_up() {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
-    let bundle = site
-        .root()
-        .join("run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123");
-    fs::create_dir_all(&bundle).unwrap();
-    fs::write(
-        bundle.join("runtime"),
-        "/opt/boathook/current/bin/boathook-runtime",
-    )
-    .unwrap();
+    let runtime = "/opt/boathook/current/bin/boathook-runtime";
+    site.write(&format!("{BUNDLE}/runtime"), runtime);
     let error = uninstall::plan(&site.host, &[], false).unwrap_err();
-    assert!(
-        error.to_string().contains("without it: abc123; stop them"),
-        "{error}"
-    );
+    let said = "without it: abc123; stop them";
+    assert!(error.to_string().contains(said), "{error}");
     assert!(uninstall::plan(&site.host, &[], true).is_ok());
 }

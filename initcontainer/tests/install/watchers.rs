@@ -16,9 +16,8 @@ const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 /// Any user but root.
 const USER: u32 = 1000;
 
-/// A process as /proc shows it.
+/// Process 10 as /proc shows it.
 struct Process<'a> {
-    pid: u32,
     uid: u32,
     /// Its ids in the namespaces that it is in.
     pids: &'a str,
@@ -29,13 +28,12 @@ struct Process<'a> {
 
 impl Process<'_> {
     fn appears(&self, site: &Site, arguments: &[&str]) -> PathBuf {
-        let dir = site.root().join(format!("proc/{}", self.pid));
-        fs::create_dir_all(&dir).unwrap();
         let (uid, pids) = (self.uid, self.pids);
         let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nNSpid:\t{pids}\n");
-        fs::write(dir.join("status"), status).unwrap();
-        fs::write(dir.join("comm"), format!("{}\n", self.name)).unwrap();
-        fs::write(dir.join("cmdline"), arguments.join("\0") + "\0").unwrap();
+        site.write("proc/10/status", &status);
+        site.write("proc/10/comm", &format!("{}\n", self.name));
+        site.write("proc/10/cmdline", &(arguments.join("\0") + "\0"));
+        let dir = site.path("proc/10");
         if let Some(exe) = self.exe {
             // Where the kernel's links lead by themselves.
             symlink(format!("../..{exe}"), dir.join("exe")).unwrap();
@@ -45,7 +43,6 @@ impl Process<'_> {
 }
 
 const ROOTS: Process<'_> = Process {
-    pid: 10,
     uid: 0,
     pids: "10",
     name: "conmon",
@@ -64,12 +61,8 @@ fn ids(site: &Site) -> String {
     match uninstall::plan(&site.host, &[], false) {
         Err(error) => {
             let text = error.to_string();
-            let ids = text.split("cannot be stopped without it: ").nth(1);
-            let (ids, _) = ids
-                .unwrap_or_else(|| panic!("{text}"))
-                .split_once("; stop")
-                .unwrap();
-            ids.to_owned()
+            let (_, ids) = text.split_once("without it: ").expect(&text);
+            ids.split_once("; stop").unwrap().0.to_owned()
         }
         Ok(_) => String::new(),
     }
@@ -78,20 +71,13 @@ fn ids(site: &Site) -> String {
 #[test]
 fn a_conmon_with_our_runtime_holds_the_removal_up() {
     let conmon = |id, runtime| ["conmon", "-c", id, "-r", runtime];
-    for (process, arguments, held) in [
-        (ROOTS, conmon("of-podman", RUNTIME), "of-podman"),
-        (ROOTS, conmon("of-runc", "/usr/bin/runc"), ""),
-        (
-            Process {
-                name: "vim",
-                ..ROOTS
-            },
-            conmon("text", RUNTIME),
-            "",
-        ),
+    for (name, arguments, held) in [
+        ("conmon", conmon("of-podman", RUNTIME), "of-podman"),
+        ("conmon", conmon("of-runc", "/usr/bin/runc"), ""),
+        ("vim", conmon("text", RUNTIME), ""),
     ] {
         let site = installed();
-        process.appears(&site, &arguments);
+        Process { name, ..ROOTS }.appears(&site, &arguments);
         assert_eq!(ids(&site), held, "{arguments:?}");
     }
 }
@@ -101,83 +87,41 @@ fn a_process_is_believed_by_what_it_runs_and_not_by_its_name() {
     if !nix::unistd::geteuid().is_root() {
         return skip::report("processes that pass as conmon", "needs root's files");
     }
-    let users = Process { uid: USER, ..ROOTS };
-    let in_container = Process {
-        pids: "10\t1",
-        ..ROOTS
-    };
     let held = "id (process 10 of user 1000)";
-    for (process, held) in [
-        (
-            Process {
-                exe: Some("/usr/bin/conmon"),
-                ..users
-            },
-            held,
-        ),
-        (Process { exe: None, ..users }, ""),
-        (
-            Process {
-                exe: Some("/usr/bin/sleep"),
-                ..users
-            },
-            "",
-        ),
-        (
-            Process {
-                exe: Some("/home/conmon"),
-                ..users
-            },
-            "",
-        ),
-        (
-            Process {
-                exe: Some("/home/link/conmon"),
-                ..users
-            },
-            "",
-        ),
-        (
-            Process {
-                exe: None,
-                ..in_container
-            },
-            "",
-        ),
-        (
-            Process {
-                exe: Some("/overlay/usr/bin/conmon"),
-                ..in_container
-            },
-            "",
-        ),
-        (
-            Process {
-                exe: Some("/usr/bin/sleep"),
-                ..ROOTS
-            },
-            "",
-        ),
+    for (uid, pids, exe, held) in [
+        (USER, "10", Some("/usr/bin/conmon"), held),
+        (USER, "10", None, ""),
+        (USER, "10", Some("/usr/bin/sleep"), ""),
+        (USER, "10", Some("/home/conmon"), ""),
+        (USER, "10", Some("/home/link/conmon"), ""),
+        (0, "10\t1", None, ""),
+        (0, "10\t1", Some("/overlay/usr/bin/conmon"), ""),
+        (0, "10", Some("/usr/bin/sleep"), ""),
     ] {
         let site = installed();
         for program in ["conmon", "sleep"] {
             site.add_program(program);
         }
         for file in ["home/conmon", "overlay/usr/bin/conmon"] {
-            let file = site.root().join(file);
-            fs::create_dir_all(file.parent().unwrap()).unwrap();
-            fs::write(file, "").unwrap();
+            site.write(file, "");
         }
-        let home = site.root().join("home");
+        let home = site.path("home");
         symlink("../usr/bin", home.join("link")).unwrap();
         for theirs in ["", "conmon"] {
             std::os::unix::fs::chown(home.join(theirs), Some(USER), None).unwrap();
         }
         // Root's file, in a directory that everyone may change.
-        let shared = site.root().join("overlay");
+        let shared = site.path("overlay");
         fs::set_permissions(shared, fs::Permissions::from_mode(0o777)).unwrap();
+        let name = "conmon";
+        let process = Process {
+            uid,
+            pids,
+            name,
+            exe,
+        };
         process.appears(&site, &["conmon", "-c", "id", "-r", RUNTIME]);
-        assert_eq!(ids(&site), held, "{} {:?}", process.uid, process.exe);
+        assert_eq!(ids(&site), held, "{uid} {pids} {exe:?}");
     }
 }
 
@@ -264,7 +208,7 @@ fn a_users_process_does_not_hold_the_removal_up() {
     let script = above.join("conmon");
     fs::write(&script, "#!/bin/sh\nread line\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::create_dir(site.root().join("proc")).unwrap();
+    fs::create_dir(site.path("proc")).unwrap();
     let root = site.root().display();
     let uninstall = format!(
         "mount --rbind /proc {root}/proc; {} --host-root {root} uninstall",

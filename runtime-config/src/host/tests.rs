@@ -17,11 +17,8 @@ fn links_stay_inside_the_root() {
         "/above/args/file",
         "/data/../data/args/file",
     ] {
-        assert_eq!(
-            host.read(Path::new(path)).unwrap().as_deref(),
-            Some("x"),
-            "{path}"
-        );
+        let text = host.read(Path::new(path)).unwrap();
+        assert_eq!(text.as_deref(), Some("x"), "{path}");
     }
     assert_eq!(host.read(Path::new("/absolute/none")).unwrap(), None);
 }
@@ -54,10 +51,8 @@ fn missing_directories_come_outermost_first() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("etc")).unwrap();
     let host = HostRoot::open(dir.path()).unwrap();
-    assert_eq!(
-        host.missing_dirs(Path::new("/etc/a/b/file")).unwrap(),
-        [PathBuf::from("/etc/a"), PathBuf::from("/etc/a/b")]
-    );
+    let missing = host.missing_dirs(Path::new("/etc/a/b/file")).unwrap();
+    assert_eq!(missing, ["/etc/a", "/etc/a/b"].map(PathBuf::from));
 }
 
 #[test]
@@ -69,19 +64,15 @@ fn a_directory_that_others_can_write_to_is_not_written_to() {
     let host = HostRoot::open(dir.path()).unwrap();
     let file = Path::new("/opt/shared/boathook/file");
     let refusal = || {
-        let error = host
-            .place(file)
-            .map(drop)
-            .and_then(|()| host.check_private(file));
-        error.err().map(|e| e.to_string())
+        let placed = host.place(file).map(drop);
+        let error = placed.and_then(|()| host.check_private(file)).err();
+        error.map(|e| e.to_string())
     };
     for mode in [0o777, 0o1777, 0o757] {
         fs::set_permissions(&shared, Permissions::from_mode(mode)).unwrap();
         let message = refusal().unwrap();
-        assert!(
-            message.contains("opt/shared: every user can write to it"),
-            "{message}"
-        );
+        let said = "opt/shared: every user can write to it";
+        assert!(message.contains(said), "{message}");
     }
     fs::set_permissions(&shared, Permissions::from_mode(0o755)).unwrap();
     assert_eq!(refusal(), None);
@@ -100,32 +91,27 @@ fn what_belongs_to_another_user_or_group_is_not_written_to() {
     let host = HostRoot::open(dir.path()).unwrap();
     let file = Path::new("/opt/file");
     std::os::unix::fs::chown(&theirs, Some(1000), None).unwrap();
-    let message = host.place(file).unwrap_err().to_string();
-    assert!(
-        message.contains("/opt: it belongs to user 1000"),
-        "{message}"
-    );
+    let refused = |error: Error, said: &str| {
+        let message = error.to_string();
+        assert!(message.contains(said), "{message}");
+    };
+    let error = host.place(file).unwrap_err();
+    refused(error, "/opt: it belongs to user 1000");
 
     // A group that the administrator chose may write to an engine's files, but
     // not to programs that root runs.
     std::os::unix::fs::chown(&theirs, Some(0), Some(1000)).unwrap();
     fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
     assert!(host.place(file).is_ok());
-    let message = host.check_private(file).unwrap_err().to_string();
-    assert!(
-        message.contains("/opt: group 1000 can write to it"),
-        "{message}"
-    );
+    let error = host.check_private(file).unwrap_err();
+    refused(error, "/opt: group 1000 can write to it");
 
     let link = dir.path().join("link");
     symlink("/data", &link).unwrap();
     assert!(host.place(Path::new("/link/file")).is_ok());
     std::os::unix::fs::lchown(&link, Some(1000), None).unwrap();
-    let message = host.place(Path::new("/link/file")).unwrap_err().to_string();
-    assert!(
-        message.contains("/link: the link belongs to user 1000"),
-        "{message}"
-    );
+    let error = host.place(Path::new("/link/file")).unwrap_err();
+    refused(error, "/link: the link belongs to user 1000");
 }
 
 #[test]

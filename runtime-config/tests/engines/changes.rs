@@ -3,28 +3,12 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::PathBuf;
 
-use crate::{apply, tree};
-use runtime_config::{Change, Engine, HostRoot, Loaded, Options, Plan, loaded};
+use runtime_config::{Change, Engine, HostRoot, Loaded, Plan, loaded};
 
-fn options() -> Options {
-    Options {
-        hook: "/opt/boathook/current/bin/boathook".into(),
-        runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
-        set_default: false,
-        base_spec: None,
-    }
-}
-
-fn host_with(path: &str, text: &str) -> (tempfile::TempDir, HostRoot) {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join(path);
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
-    fs::write(file, text).unwrap();
-    let host = HostRoot::open(dir.path()).unwrap();
-    (dir, host)
-}
+use crate::tree::{self, host_with};
+use crate::{apply, options};
 
 fn plan(engine: Engine, host: &HostRoot) -> Plan {
     let now = engine.read(host, None).unwrap();
@@ -46,29 +30,20 @@ fn a_file_that_changed_after_the_plan_is_left_alone() {
 #[test]
 fn a_file_keeps_its_mode_and_a_link_stays_a_link() {
     let (dir, host) = host_with("data/daemon.json", "{}");
-    fs::set_permissions(
+    let (real, link) = (
         dir.path().join("data/daemon.json"),
-        Permissions::from_mode(0o640),
-    )
-    .unwrap();
-    fs::create_dir_all(dir.path().join("etc/docker")).unwrap();
-    symlink(
-        "/data/daemon.json",
-        dir.path().join("etc/docker/daemon.json"),
-    )
-    .unwrap();
+        dir.path().join("etc/docker"),
+    );
+    fs::set_permissions(&real, Permissions::from_mode(0o640)).unwrap();
+    fs::create_dir_all(&link).unwrap();
+    let link = link.join("daemon.json");
+    symlink("/data/daemon.json", &link).unwrap();
     apply(&host, &plan(Engine::Docker, &host).changes).unwrap();
-    let real = dir.path().join("data/daemon.json");
-    assert!(
-        fs::read_to_string(&real)
-            .unwrap()
-            .contains("boathook-runtime")
-    );
-    assert_eq!(
-        fs::metadata(&real).unwrap().permissions().mode() & 0o777,
-        0o640
-    );
-    assert!(dir.path().join("etc/docker/daemon.json").is_symlink());
+    let text = fs::read_to_string(&real).unwrap();
+    assert!(text.contains("boathook-runtime"), "{text}");
+    let mode = fs::metadata(&real).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert!(link.is_symlink());
 }
 
 #[test]
@@ -87,21 +62,15 @@ fn nothing_of_a_killed_run_gets_in_the_way() {
 #[test]
 fn a_made_directory_that_someone_uses_is_kept() {
     let (dir, host) = host_with("etc/crio/crio.conf", "");
-    let now = Engine::Crio.read(&host, None).unwrap();
-    let plan = Engine::Crio.plan_install(&now, None, &options()).unwrap();
+    let plan = plan(Engine::Crio, &host);
     apply(&host, &plan.changes).unwrap();
     fs::write(dir.path().join("etc/crio/hooks.d/theirs.json"), "{}").unwrap();
     let now = Engine::Crio.read(&host, plan.record.as_ref()).unwrap();
-    apply(
-        &host,
-        &Engine::Crio.plan_undo(&now, plan.record.as_ref()).changes,
-    )
-    .unwrap();
-    let left: Vec<_> = tree::files(dir.path()).into_keys().collect();
-    assert_eq!(
-        left,
-        ["etc/crio/crio.conf", "etc/crio/hooks.d/theirs.json"].map(std::path::PathBuf::from)
-    );
+    let undo = Engine::Crio.plan_undo(&now, plan.record.as_ref());
+    apply(&host, &undo.changes).unwrap();
+    let left = tree::files(dir.path()).into_keys();
+    let wanted = ["etc/crio/crio.conf", "etc/crio/hooks.d/theirs.json"];
+    assert!(left.eq(wanted.map(PathBuf::from)));
 }
 
 #[test]
@@ -129,11 +98,10 @@ fn engines_are_found_by_files_of_the_host() {
     ];
     for (path, engine) in cases {
         let (_dir, host) = host_with(path, "");
-        let found: Vec<_> = Engine::ALL
+        let found = Engine::ALL
             .into_iter()
-            .filter(|e| e.detect(&host).is_some())
-            .collect();
-        assert_eq!(found, [engine]);
+            .filter(|e| e.detect(&host).is_some());
+        assert_eq!(found.collect::<Vec<_>>(), [engine]);
     }
     for leftover in [
         "etc/crio/crio.conf",
@@ -142,22 +110,18 @@ fn engines_are_found_by_files_of_the_host() {
         "var/lib/rancher/k3s/agent/x",
     ] {
         let (_dir, host) = host_with(leftover, "");
-        assert!(
-            Engine::ALL.iter().all(|e| e.detect(&host).is_none()),
-            "{leftover}"
-        );
+        let mut engines = Engine::ALL.iter();
+        assert!(engines.all(|e| e.detect(&host).is_none()), "{leftover}");
     }
     assert_eq!("cri-o".parse::<Engine>().unwrap(), Engine::Crio);
-    let error = "runc".parse::<Engine>().unwrap_err().to_string();
-    assert!(
-        error.starts_with("runc is a runtime, not an engine"),
-        "{error}"
-    );
-    let error = "dokcer".parse::<Engine>().unwrap_err().to_string();
-    assert!(
-        error.contains("\"dokcer\"") && error.contains("docker, podman"),
-        "{error}"
-    );
+    for (name, said) in [
+        ("runc", "runc is a runtime, not an engine"),
+        ("dokcer", "\"dokcer\""),
+        ("dokcer", "docker, podman"),
+    ] {
+        let error = name.parse::<Engine>().unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
 }
 
 #[test]
@@ -231,13 +195,9 @@ fn a_file_that_its_owner_reformatted_is_not_written_again() {
 #[test]
 fn a_record_of_another_program_is_refused() {
     let (_dir, host) = host_with("opt/record.json", "{\"format\": 2}");
-    let error = runtime_config::Record::load(&host, Path::new("/opt/record.json")).unwrap_err();
-    assert!(
-        error.to_string().contains("/opt/record.json is not valid"),
-        "{error}"
-    );
-    let change = Change::MakeDir {
-        path: "/opt/record.json".into(),
-    };
-    assert!(change.apply(&host).is_err());
+    let path = PathBuf::from("/opt/record.json");
+    let error = runtime_config::Record::load(&host, &path).unwrap_err();
+    let said = "/opt/record.json is not valid";
+    assert!(error.to_string().contains(said), "{error}");
+    assert!(Change::MakeDir { path }.apply(&host).is_err());
 }

@@ -9,8 +9,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{apply, tree};
-use runtime_config::{Engine, HostRoot, Options, Plan, Record};
+use runtime_config::{Engine, Error, HostRoot, Options, Plan, Record};
+
+use crate::{apply, options, tree};
 
 /// What `ctr oci spec` prints, cut short.
 const BASE_SPEC: &str = r#"{"ociVersion": "1.2.0", "process": {"cwd": "/"}}"#;
@@ -30,14 +31,12 @@ fn cases() -> Vec<Case> {
             let flags = fs::read_to_string(case.path().join("flags")).unwrap_or_default();
             let engine: Engine = engine.file_name().to_str().unwrap().parse().unwrap();
             let options = Options {
-                hook: "/opt/boathook/current/bin/boathook".into(),
-                runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
                 set_default: flags.contains("set-default"),
                 base_spec: flags.contains("base-spec").then(|| BASE_SPEC.to_owned()),
+                ..options()
             };
-            let name = format!("{engine}/{}", case.file_name().to_string_lossy());
             cases.push(Case {
-                name,
+                name: format!("{engine}/{}", case.file_name().to_string_lossy()),
                 dir: case.path(),
                 engine,
                 options,
@@ -64,11 +63,7 @@ impl Case {
         (dir, host)
     }
 
-    fn plan(
-        &self,
-        host: &HostRoot,
-        record: Option<&Record>,
-    ) -> Result<Plan, runtime_config::Error> {
+    fn plan(&self, host: &HostRoot, record: Option<&Record>) -> Result<Plan, Error> {
         let now = self.engine.read(host, record)?;
         self.engine.plan_install(&now, record, &self.options)
     }
@@ -87,21 +82,15 @@ fn accepted() -> impl Iterator<Item = Case> {
 fn installing_gives_the_after_tree() {
     for case in accepted() {
         let (dir, host) = case.host();
-        let plan = case
-            .plan(&host, None)
-            .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let plan = case.plan(&host, None).expect(&case.name);
         apply(&host, &plan.changes).unwrap();
         let after = case.dir.join("after");
         if std::env::var_os("UPDATE_FIXTURES").is_some() {
             let _ = fs::remove_dir_all(&after);
             tree::copy(dir.path(), &after);
         }
-        assert_eq!(
-            tree::files(dir.path()),
-            tree::files(&after),
-            "{}",
-            case.name
-        );
+        let (made, wanted) = (tree::files(dir.path()), tree::files(&after));
+        assert_eq!(made, wanted, "{}", case.name);
     }
 }
 
@@ -133,6 +122,7 @@ fn undoing_gives_the_before_tree_to_the_byte() {
 #[test]
 fn undoing_after_a_second_version_gives_the_first_before_tree() {
     for mut case in accepted() {
+        let name = case.name.clone();
         let (dir, host) = case.host();
         let before = tree::snapshot(dir.path());
         let first = case.plan(&host, None).unwrap();
@@ -142,16 +132,11 @@ fn undoing_after_a_second_version_gives_the_first_before_tree() {
         // A record is on disk before the first change: a run that was killed
         // in between is undone by the new record on the old files.
         case.undo(&host, second.record.as_ref());
-        assert_eq!(
-            tree::snapshot(dir.path()),
-            before,
-            "{}: not applied",
-            case.name
-        );
+        assert_eq!(tree::snapshot(dir.path()), before, "{name}: not applied");
         apply(&host, &first.changes).unwrap();
         apply(&host, &second.changes).unwrap();
         case.undo(&host, second.record.as_ref());
-        assert_eq!(tree::snapshot(dir.path()), before, "{}: applied", case.name);
+        assert_eq!(tree::snapshot(dir.path()), before, "{name}: applied");
     }
 }
 
@@ -204,11 +189,8 @@ fn what_is_refused_is_left_alone() {
         let (dir, host) = case.host();
         let before = tree::snapshot(dir.path());
         let message = case.plan(&host, None).expect_err(&case.name).to_string();
-        assert!(
-            message.contains(expected.trim()),
-            "{}: {message}",
-            case.name
-        );
+        let said = expected.trim();
+        assert!(message.contains(said), "{}: {message}", case.name);
         assert_eq!(tree::snapshot(dir.path()), before, "{}", case.name);
     }
 }

@@ -9,8 +9,17 @@ mod changes;
 mod fixtures;
 mod tree;
 
-use runtime_config::{Change, Error, HostRoot};
+use runtime_config::{Change, Error, HostRoot, Options};
 
 fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
     changes.iter().try_for_each(|change| change.apply(host))
+}
+
+fn options() -> Options {
+    Options {
+        hook: "/opt/boathook/current/bin/boathook".into(),
+        runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
+        set_default: false,
+        base_spec: None,
+    }
 }

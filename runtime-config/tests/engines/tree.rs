@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use runtime_config::HostRoot;
+
 /// Every path under `root`: its mode, owner and content or target.
 pub(crate) fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
@@ -31,6 +33,16 @@ pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
         }
     });
     found
+}
+
+/// A host with one file.
+pub(crate) fn host_with(path: &str, text: &str) -> (tempfile::TempDir, HostRoot) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(path);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+    let host = HostRoot::open(dir.path()).unwrap();
+    (dir, host)
 }
 
 /// Copies the files of a tree; nothing when it does not exist.
