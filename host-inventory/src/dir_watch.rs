@@ -176,9 +176,8 @@ mod tests {
 
     async fn told(told: &mut mpsc::UnboundedReceiver<String>, wanted: &str) {
         let until = async { while told.recv().await.as_deref() != Some(wanted) {} };
-        tokio::time::timeout(Duration::from_secs(5), until)
-            .await
-            .expect(wanted);
+        let in_time = tokio::time::timeout(Duration::from_secs(5), until).await;
+        in_time.expect(wanted);
     }
 
     #[tokio::test]

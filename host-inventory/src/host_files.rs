@@ -50,11 +50,8 @@ mod tests {
         let entry = NewEntry::new("libx.so.1", library).unwrap();
         let cache = LdCache::merge(None, &[entry], Abi::NATIVE);
         fs::create_dir(root.path().join("etc")).unwrap();
-        fs::write(
-            root.path().join("etc/ld.so.cache"),
-            cache.to_bytes().unwrap(),
-        )
-        .unwrap();
+        let cache = cache.to_bytes().unwrap();
+        fs::write(root.path().join("etc/ld.so.cache"), cache).unwrap();
         let reason = "libx.so.1 is in the host's ld.so.cache as /usr/lib/libx.so.1, which cannot \
                       be used; run ldconfig"
             .to_owned();

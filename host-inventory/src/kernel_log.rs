@@ -62,10 +62,8 @@ mod tests {
         let file = host.path().join("dev/kmsg");
         std::fs::write(&file, "6,1,5,-;first\n").unwrap();
         let mut log = KernelLog::open(host.path()).unwrap();
-        assert_eq!(
-            log.new_lines().unwrap(),
-            [KernelLine::parse(b"6,1,5,-;first").unwrap()]
-        );
+        let first = KernelLine::parse(b"6,1,5,-;first").unwrap();
+        assert_eq!(log.new_lines().unwrap(), [first]);
         assert_eq!(log.new_lines().unwrap(), []);
     }
 

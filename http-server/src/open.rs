@@ -249,10 +249,8 @@ mod tests {
             while let Some(next) = open.enter(&mut waiting) {
                 entered.push(next);
             }
-            entered
-                .iter()
-                .map(|(_, client)| *client)
-                .collect::<Vec<_>>()
+            let clients = entered.iter().map(|(_, client)| *client);
+            clients.collect::<Vec<_>>()
         };
         assert_eq!(enter(), [0, 6, 1, 7]);
         std::thread::sleep(GRACE);

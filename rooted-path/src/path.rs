@@ -130,11 +130,8 @@ mod tests {
             ("../../x", "../../", "x"),
         ] {
             let (found, name) = split_leaf(Path::new(path)).unwrap();
-            assert_eq!(
-                (found, name.as_os_str()),
-                (Path::new(parent), OsStr::new(leaf)),
-                "{path}"
-            );
+            assert_eq!(found, Path::new(parent), "{path}");
+            assert_eq!(name.as_os_str(), leaf, "{path}");
         }
         for bad in ["", "/", "//", ".", "/a/.", "/a/..", ".."] {
             assert!(split_leaf(Path::new(bad)).is_err(), "{bad:?}");
@@ -157,13 +154,10 @@ mod tests {
 
     #[test]
     fn length_and_depth_are_bounded() {
-        let deep = "a/".repeat(10_000);
-        let long = "a".repeat(4096);
-        let deeper = "a/".repeat(257);
+        for bad in ["a/".repeat(10_000), "a".repeat(4096), "a/".repeat(257)] {
+            assert!(check(Path::new(&bad)).is_err());
+        }
         let fits = vec!["a"; 256].join("/");
-        assert!(check(Path::new(&deep)).is_err());
-        assert!(check(Path::new(&long)).is_err());
-        assert!(check(Path::new(&deeper)).is_err());
         assert!(check(Path::new(&fits)).is_ok());
     }
 }

@@ -9,11 +9,11 @@ use device_class::host::RecordedHost;
 use super::*;
 use crate::health_programs::HealthPrograms;
 
-/// A device whose class has a check with these keys, enabled or not.
-fn devices(keys: &str, on: bool) -> Vec<Device> {
+/// So many devices, whose class has a check with these keys, enabled or not.
+fn devices(count: usize, keys: &str, on: bool) -> Vec<Device> {
     let text = format!(
         "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
-         discover = [{{ count = 1 }}]\n\
+         discover = [{{ count = {count} }}]\n\
          [device]\nid = 'x-{{index}}'\nhealth = [{{ {keys} }}]\n"
     );
     let name = "x".to_owned().try_into().unwrap();
@@ -26,7 +26,7 @@ fn devices(keys: &str, on: bool) -> Vec<Device> {
 
 fn shell(script: &str, keys: &str) -> HealthCommand {
     let keys = format!("program = ['/bin/sh', '-c', '{script}'], {keys}");
-    command(&devices(&keys, true)[0])
+    command(&devices(1, &keys, true)[0])
 }
 
 fn command(device: &Device) -> HealthCommand {
@@ -52,31 +52,19 @@ fn unhealthy(reason: &str) -> Health {
 fn the_status_and_the_output_of_a_program_tell_the_health() {
     let sick = |reason: &str| unhealthy(&format!("/bin/sh {reason}"));
     let state = "key = 'State', equals = 'OK', advice = 'reset it'";
+    let failed_15 = sick("failed (exit status: 15); reset it");
+    let failed_1 = sick("failed (exit status: 1); reset it");
+    let alarm = sick("printed `State: Alarm`; reset it");
+    let no_line = sick("printed no line `State`; reset it");
     for (script, keys, wanted) in [
         ("exit 0", "", Health::Healthy),
         ("exit 15", "", sick("failed (exit status: 15)")),
-        (
-            "exit 15",
-            "advice = 'reset it'",
-            sick("failed (exit status: 15); reset it"),
-        ),
+        ("exit 15", "advice = 'reset it'", failed_15),
         ("kill -SEGV $$", "", sick("failed (signal: 11 (SIGSEGV))")),
         ("echo Id: 7; echo State : OK", state, Health::Healthy),
-        (
-            "echo State: Alarm",
-            state,
-            sick("printed `State: Alarm`; reset it"),
-        ),
-        (
-            "echo State: OK; exit 1",
-            state,
-            sick("failed (exit status: 1); reset it"),
-        ),
-        (
-            "echo nothing",
-            state,
-            sick("printed no line `State`; reset it"),
-        ),
+        ("echo State: Alarm", state, alarm),
+        ("echo State: OK; exit 1", state, failed_1),
+        ("echo nothing", state, no_line),
         ("echo ok", "equals = 'ok'", Health::Healthy),
         ("echo bad", "one_of = ['ok', 'fine']", sick("printed `bad`")),
         ("echo bad", "not_equals = 'bad'", sick("printed `bad`")),
@@ -121,10 +109,8 @@ fn output_without_end_is_dropped() {
     let (verdict, _) = judged("echo ok; exec cat /dev/zero", "timeout = 1");
     assert!(matches!(verdict, Health::Unhealthy { reason } if reason.contains("longer than 1")));
     // More than a pipe holds, and an end.
-    let (verdict, _) = judged(
-        "echo State: OK; head -c 9000000 /dev/zero",
-        "key = 'State', equals = 'OK'",
-    );
+    let script = "echo State: OK; head -c 9000000 /dev/zero";
+    let (verdict, _) = judged(script, "key = 'State', equals = 'OK'");
     assert_eq!(verdict, Health::Healthy);
 }
 
@@ -132,16 +118,14 @@ fn output_without_end_is_dropped() {
 fn a_program_that_cannot_be_run_does_not_change_health() {
     let not_run = |program: &Path| {
         let keys = format!("program = ['{}']", program.display());
-        match run(&command(&devices(&keys, true)[0]), Path::new("/")) {
+        match run(&command(&devices(1, &keys, true)[0]), Path::new("/")) {
             Outcome::NotRun(reason) => reason,
             other => panic!("{other:?}"),
         }
     };
     let missing = not_run(Path::new("/nowhere/npu-smi"));
-    assert!(
-        missing.starts_with("/nowhere/npu-smi cannot be run: "),
-        "{missing}"
-    );
+    let said = "/nowhere/npu-smi cannot be run: ";
+    assert!(missing.starts_with(said), "{missing}");
     // Others can change it.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("npu-smi");
@@ -157,98 +141,71 @@ fn a_program_with_the_same_arguments_is_run_once_for_all_devices() {
     let directory = tempfile::tempdir().unwrap();
     let count = directory.path().join("count");
     let script = format!("echo x >> {}; echo 0 OK; echo 1 Alarm", count.display());
-    let text = format!(
-        "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
-         discover = [{{ count = 3 }}]\n[device]\nid = 'x-{{index}}'\n\
-         health = [{{ program = ['/bin/sh', '-c', '{script}'], \
-         regex = '(?m)^{{index}} (.*)', equals = 'OK' }}]\n"
+    let keys = format!(
+        "program = ['/bin/sh', '-c', '{script}'], regex = '(?m)^{{index}} (.*)', equals = 'OK'"
     );
-    let file = Path::new("x.toml");
-    let class = DeviceClass::parse("x".to_owned().try_into().unwrap(), file, &text).unwrap();
-    let config = Config::parse(file, "[class.x]\nhealth_programs = true\n").unwrap();
-    let class = config.adapted(class, file).unwrap();
-    let look = || device_class::discover::devices(&class, &RecordedHost::default()).devices;
-    let mut programs = HealthPrograms::default();
-    let now = Instant::now();
+    let look = || devices(3, &keys, true);
+    let (found, _) = settled(&mut HealthPrograms::default(), look, Instant::now());
+    let health: Vec<String> = found.iter().map(|one| one.health.to_string()).collect();
+    let no_row = "unhealthy: /bin/sh printed no match of `(?m)^2 (.*)`";
+    let alarm = "unhealthy: /bin/sh printed `Alarm`";
+    assert_eq!(health, ["healthy", alarm, no_row]);
+    assert_eq!(std::fs::read_to_string(&count).unwrap().lines().count(), 1);
+}
+
+/// The devices with the health that the running program gives them at its end, and warnings.
+fn settled(
+    programs: &mut HealthPrograms,
+    look: impl Fn() -> Vec<Device>,
+    now: Instant,
+) -> (Vec<Device>, Vec<String>) {
     programs.judge(&mut look(), Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
     while programs.is_running() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
     let mut found = look();
-    programs.judge(&mut found, Path::new("/"), now);
-    let health: Vec<String> = found
-        .iter()
-        .map(|device| device.health.to_string())
-        .collect();
-    let no_row = "unhealthy: /bin/sh printed no match of `(?m)^2 (.*)`";
-    assert_eq!(
-        health,
-        ["healthy", "unhealthy: /bin/sh printed `Alarm`", no_row]
-    );
-    assert_eq!(std::fs::read_to_string(&count).unwrap().lines().count(), 1);
-}
-
-/// Sets the health after the running program has ended.
-fn settle(programs: &mut HealthPrograms, script: &str, now: Instant) -> (bool, Vec<String>) {
-    let keys = format!("program = ['/bin/sh', '-c', '{script}']");
-    let mut found = devices(&keys, true);
-    programs.judge(&mut found, Path::new("/"), now);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while programs.is_running() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(20));
-    }
-    let mut found = devices(&keys, true);
     let warnings = programs.judge(&mut found, Path::new("/"), now);
-    (found[0].health.is_healthy(), warnings.into_iter().collect())
+    (found, warnings.into_iter().collect())
 }
 
 #[test]
 fn a_device_recovers_and_a_program_rests_between_its_runs() {
     let directory = tempfile::tempdir().unwrap();
-    let (state, count) = (
-        directory.path().join("sick"),
-        directory.path().join("count"),
-    );
+    let [state, count] = ["sick", "count"].map(|name| directory.path().join(name));
     let script = format!(
         "echo x >> {}; test ! -e {}",
         count.display(),
         state.display()
     );
+    let keys = format!("program = ['/bin/sh', '-c', '{script}']");
     let runs = || std::fs::read_to_string(&count).unwrap().lines().count();
     let mut programs = HealthPrograms::default();
     let start = Instant::now();
-    let at = |seconds| start + Duration::from_secs(seconds);
-    assert_eq!(settle(&mut programs, &script, at(0)), (true, Vec::new()));
+    let mut is_healthy = |seconds| {
+        let now = start + Duration::from_secs(seconds);
+        let (found, warnings) = settled(&mut programs, || devices(1, &keys, true), now);
+        assert_eq!(warnings, [""; 0]);
+        found[0].health.is_healthy()
+    };
+    assert!(is_healthy(0));
     std::fs::write(&state, "").unwrap();
     // Not asked again yet.
-    assert!(settle(&mut programs, &script, at(59)).0);
+    assert!(is_healthy(59));
     assert_eq!(runs(), 1);
-    assert!(!settle(&mut programs, &script, at(61)).0);
+    assert!(!is_healthy(61));
     std::fs::remove_file(&state).unwrap();
-    assert!(!settle(&mut programs, &script, at(120)).0);
-    assert!(settle(&mut programs, &script, at(122)).0);
+    assert!(!is_healthy(120));
+    assert!(is_healthy(122));
     assert_eq!(runs(), 3);
 }
 
 #[test]
 fn a_program_that_is_missing_is_a_warning_and_switched_off_it_is_not_run() {
-    let mut programs = HealthPrograms::default();
-    let now = Instant::now();
     let keys = "program = ['/nowhere/npu-smi']";
-    let mut found = devices(keys, true);
-    programs.judge(&mut found, Path::new("/"), now);
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while programs.is_running() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(20));
-    }
-    let warnings = programs.judge(&mut found, Path::new("/"), now);
+    let look = || devices(1, keys, true);
+    let (found, warnings) = settled(&mut HealthPrograms::default(), look, Instant::now());
     assert!(found[0].health.is_healthy());
-    assert!(
-        warnings
-            .first()
-            .is_some_and(|line| line.contains("/nowhere/npu-smi")),
-        "{warnings:?}"
-    );
-    assert!(devices(keys, false)[0].readings.is_empty());
+    assert!(warnings[0].contains("/nowhere/npu-smi"), "{warnings:?}");
+    assert!(devices(1, keys, false)[0].readings.is_empty());
 }

@@ -22,17 +22,13 @@ mod tests {
 
     #[test]
     fn only_messages_that_may_be_about_a_device_count() {
+        let apex = b"add@/devices/pci0000:00/0000:00:04.0/apex/apex_0\0ACTION=add\0";
+        let queue = b"add@/devices/virtual/net/veth1234/queues/rx-0\0ACTION=add\0";
         for (message, wanted) in [
-            (
-                &b"add@/devices/pci0000:00/0000:00:04.0/apex/apex_0\0ACTION=add\0"[..],
-                true,
-            ),
+            (&apex[..], true),
             (b"remove@/devices/pci0000:00/0000:00:04.0\0", true),
             (b"change@/devices/virtual/npu/npu3\0", true),
-            (
-                b"add@/devices/virtual/net/veth1234/queues/rx-0\0ACTION=add\0",
-                false,
-            ),
+            (queue, false),
             (b"libudev\0\xfe\xed\xca\xfe", false),
             (b"\xff@\xff", false),
             (b"@/devices/x", false),

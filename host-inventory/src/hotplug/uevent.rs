@@ -66,12 +66,7 @@ mod tests {
                 let ended = tokio::time::timeout(moment, uevents.run(&notifier)).await;
                 assert!(ended.is_err(), "{ended:?}");
             }
-            Err(error) => {
-                skip::report(
-                    "the_kernel_lets_us_listen",
-                    &format!("no uevent socket: {error}"),
-                );
-            }
+            Err(error) => skip::report("uevents", &format!("no uevent socket: {error}")),
         }
     }
 }

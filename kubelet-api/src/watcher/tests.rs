@@ -88,24 +88,16 @@ fn what_cannot_be_read_ends_the_connection() {
         block.extend([0xbe; 1_000]);
         block
     };
+    let headers = |flags, payload| frame(HEADERS, END_HEADERS | flags, payload);
     for (name, frame) in [
         ("too long", vec![0, 0x40, 1, DATA, 0, 0, 0, 0, 1]),
-        ("padded", frame(HEADERS, END_HEADERS | 8, &block)),
-        (
-            "with a priority",
-            frame(HEADERS, END_HEADERS | 0x20, &block),
-        ),
+        ("padded", headers(8, &block)),
+        ("with a priority", headers(0x20, &block)),
         ("not complete", frame(HEADERS, 0, &block)),
         ("continued", frame(CONTINUATION, END_HEADERS, &block)),
-        (
-            "cut",
-            frame(HEADERS, END_HEADERS, &block[..block.len() - 1]),
-        ),
-        (
-            "an index of nothing",
-            frame(HEADERS, END_HEADERS, &[0xff, 0xff, 0x7f]),
-        ),
-        ("a bomb", frame(HEADERS, END_HEADERS, &bomb)),
+        ("cut", headers(0, &block[..block.len() - 1])),
+        ("an index of nothing", headers(0, &[0xff, 0xff, 0x7f])),
+        ("a bomb", headers(0, &bomb)),
     ] {
         let mut requests = Requests::default();
         requests.add(PREFACE_TEXT).unwrap();
