@@ -43,6 +43,11 @@ impl AliasDevice {
         Self { major, minor }
     }
 
+    /// The major and the minor number.
+    pub fn number(self) -> (u64, u64) {
+        (self.major, self.minor)
+    }
+
     /// Two different devices that open on this machine.
     pub fn pair() -> Result<(Self, Self)> {
         let directory = scratch::directory("alias")?;

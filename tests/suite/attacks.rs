@@ -32,21 +32,15 @@ mod refreshed;
 mod removable_masks;
 mod volume;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder, HookCommand};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
-const STAGE: Stage = Stage::CreateRuntime;
-
-fn hook(host: &DemoHost) -> HookCommand {
-    HookCommand::boathook(STAGE, &host.config_file()).unwrap()
-}
+use crate::lab::{STAGE, hook, requesting};
 
 /// A container with the hook that requests a device of the demo host.
 fn container_with_device(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
-    Bundle::builder(rootfs)
-        .hook(STAGE, hook(host))
-        .env(DemoHost::VARIABLE, "npu-3")
+    requesting(host, rootfs, DemoHost::VARIABLE, "npu-3")
 }
 
 /// The same with the files of [`host_with_tools`].
@@ -65,22 +59,18 @@ fn container_with_hook(hook: HookCommand, rootfs: Rootfs) -> BundleBuilder {
 /// The demo host with a class that has a program, a file and a directory.
 fn host_with_tools() -> DemoHost {
     let host = DemoHost::new().unwrap();
-    host.add_file("/usr/bin/npu-tool", "the host's program")
-        .unwrap();
-    host.add_file("/etc/npu.conf", "the host's file").unwrap();
-    host.add_file("/var/lib/npu/table", "the host's table")
-        .unwrap();
-    let class = "version = 1\n\
-        resource = 'tools.com/npu'\n\
-        request = { env = 'TOOLS_VISIBLE_DEVICES' }\n\
-        [[discover]]\n\
-        count = 1\n\
-        [device]\n\
-        id = 'tool'\n\
-        [[edits]]\n\
-        binaries = ['/usr/bin/npu-tool']\n\
-        files = ['/etc/npu.conf']\n\
-        directories = ['/var/lib/npu']\n";
+    for (path, text) in [
+        ("/usr/bin/npu-tool", "the host's program"),
+        ("/etc/npu.conf", "the host's file"),
+        ("/var/lib/npu/table", "the host's table"),
+    ] {
+        host.add_file(path, text).unwrap();
+    }
+    let class = "version = 1\nresource = 'tools.com/npu'\n\
+        request = { env = 'TOOLS_VISIBLE_DEVICES' }\ndiscover = [{ count = 1 }]\n\
+        [device]\nid = 'tool'\n\
+        [[edits]]\nbinaries = ['/usr/bin/npu-tool']\n\
+        files = ['/etc/npu.conf']\ndirectories = ['/var/lib/npu']\n";
     host.add_class("tools", class).unwrap();
     host
 }

@@ -28,6 +28,8 @@ use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::said::assert_says;
+
 /// Exit codes, as `boathook --help` lists them.
 mod code {
     pub(super) const SUCCESS: i32 = 0;
@@ -69,14 +71,13 @@ fn prestart(host: &HostDirectory, bundle: &TempDir) -> Captured {
 
 /// Fails unless the program ended with `code`, printed nothing to stdout, and one
 /// line with all of `words` in it.
-fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
+#[track_caller]
+pub(crate) fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
     let said = &ran.stderr;
     assert_eq!(ran.status.code(), Some(code), "{said}");
     assert_eq!(ran.stdout, "");
     assert_eq!(said.lines().count(), 1, "{said}");
-    for word in words.iter().chain(&["boathook: "]) {
-        assert!(said.contains(word), "no `{word}` in {said}");
-    }
+    assert_says(said, &[words, &["boathook: "]].concat());
 }
 
 /// A directory with a config.json whose container has this environment.

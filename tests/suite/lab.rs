@@ -1,14 +1,15 @@
 //! What a test in real containers has at hand.
 
-use harness::bundle::{Bundle, BundleBuilder};
+use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
 use harness::compile::Libc;
+use harness::demo_host::HostDirectory;
 use harness::leftovers;
 use harness::privilege;
 use harness::probe::{Questions, Report};
 use harness::rootfs::Rootfs;
-use harness::runc::Runc;
+use harness::runc::{Container, Runc};
 
 /// Makes each function that is named, which takes a [`Lab`], a test on each
 /// cgroup version. Where containers cannot be run it is skipped, with the
@@ -63,10 +64,15 @@ impl Lab {
     /// Starts a bundle's container, runs ldconfig in it as a package manager does, and
     /// then this command; returns the output of the command.
     pub(crate) fn exec_after_ldconfig(&self, bundle: &Bundle, command: &[String]) -> String {
-        let running = self.runc.create(bundle).unwrap();
-        running.start().unwrap();
+        let running = self.start(bundle);
         running.output(&["/sbin/ldconfig"]).unwrap();
         running.output(command).unwrap()
+    }
+
+    pub(crate) fn start<'a>(&'a self, bundle: &'a Bundle) -> Container<'a> {
+        let running = self.runc.create(bundle).unwrap();
+        running.start().unwrap();
+        running
     }
 
     /// Runs a bundle whose command is the probe.
@@ -86,6 +92,30 @@ impl Lab {
             Vec::<String>::new()
         );
     }
+}
+
+/// Where the hook is called, unless a test is about that.
+pub(crate) const STAGE: Stage = Stage::CreateRuntime;
+
+/// The hook of this host.
+pub(crate) fn hook(host: &HostDirectory) -> HookCommand {
+    HookCommand::boathook(STAGE, &host.config_file()).unwrap()
+}
+
+/// The same as a CDI specification has it that grants a device.
+pub(crate) fn granting(host: &HostDirectory, device: &str) -> HookCommand {
+    hook(host).arg("--cdi").arg(device)
+}
+
+/// A container with the hook that requests devices by this variable.
+pub(crate) fn requesting(
+    host: &HostDirectory,
+    rootfs: Rootfs,
+    variable: &str,
+    value: &str,
+) -> BundleBuilder {
+    let builder = Bundle::builder(rootfs).hook(STAGE, hook(host));
+    builder.env(variable, value)
 }
 
 /// The arguments that make a container answer `questions`.

@@ -22,7 +22,7 @@ use harness::bundle::{Bundle, BundleBuilder};
 use harness::captured::Captured;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
-use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
@@ -37,16 +37,10 @@ pub(crate) fn host() -> DemoHost {
 
 /// A container that was started without anything of Boathook.
 pub(crate) fn plain(rootfs: Rootfs) -> BundleBuilder {
-    Bundle::builder(rootfs).args([PATH, PAUSE])
+    Bundle::builder(rootfs)
 }
 
-pub(crate) fn started<'a>(lab: &'a Lab, bundle: &'a Bundle) -> Container<'a> {
-    let running = lab.runc.create(bundle).unwrap();
-    running.start().unwrap();
-    running
-}
-
-/// `boathook COMMAND ...` for containers of this runc.
+/// `boathook COMMAND ...` for containers of this runc, unless others are named.
 pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command {
     let program: &Path = &binaries::program("boathook").unwrap();
     let mut command = lab.runc.view().command(program).unwrap();
@@ -55,7 +49,8 @@ pub(crate) fn command(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Command
         .arg(host.config_file())
         .args(arguments);
     let of_containers = ["attach", "detach", "refresh", "doctor", "check"];
-    if of_containers.contains(&arguments[0]) || arguments.contains(&"--used") {
+    let is_of_containers = of_containers.contains(&arguments[0]) || arguments.contains(&"--used");
+    if is_of_containers && !arguments.contains(&"--root") {
         command.arg("--root").arg(lab.runc.state_directory());
     }
     command
@@ -72,11 +67,8 @@ pub(crate) fn done(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> String {
 
 /// Whether the container can read the device, or why not; `None`: it has no node.
 pub(crate) fn reads(container: &Container<'_>, index: usize) -> Option<Access> {
-    let report = container
-        .probe(&Questions::new().path(node(index)))
-        .unwrap();
-    let seen = report.path(node(index)).unwrap();
-    seen.device.is_some().then(|| seen.read.clone())
+    let seen = container.look(node(index)).unwrap();
+    seen.device.is_some().then_some(seen.read)
 }
 
 /// The records of attached devices. All other files belong to one of these.

@@ -54,6 +54,7 @@ mod load;
 mod real_kubernetes;
 mod release;
 mod runc;
+mod said;
 mod selfcheck;
 mod selinux;
 mod tree;

@@ -22,32 +22,28 @@ mod requests;
 mod writable_directories;
 mod writable_layer;
 
-use harness::bundle::{Bundle, BundleBuilder};
+use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, asking};
+use crate::lab::{Lab, requesting};
 
 /// A container with the hook, requesting devices of the class `dummy-npu`.
 fn container(host: &DemoHost, rootfs: Rootfs, devices: &str) -> BundleBuilder {
-    let builder = Bundle::with_hook(rootfs, &host.config_file()).unwrap();
-    builder.env(DemoHost::VARIABLE, devices)
+    requesting(host, rootfs, DemoHost::VARIABLE, devices)
 }
 
 /// Runs the container, which can read the device of this index.
 fn assert_opens(lab: &Lab, container: BundleBuilder, index: usize) {
-    let question = asking(&Questions::new().path(node(index)));
-    let report = lab.probe(&container.args(question).build().unwrap());
+    let report = lab.look(container, &Questions::new().path(node(index)));
     assert_eq!(report.path(node(index)).unwrap().read, Access::Granted);
 }
 
 /// The container with a device's node and rule in config.json, as an engine adds them
 /// for its `--device` and for CDI specifications.
 fn with_node_of_engine(container: BundleBuilder, host: &DemoHost, index: usize) -> BundleBuilder {
-    let device = host.device(index);
-    container
-        .char_device(node(index), (device.major, device.minor), "rwm")
-        .unwrap()
+    let number = host.device(index).number();
+    container.char_device(node(index), number, "rwm").unwrap()
 }

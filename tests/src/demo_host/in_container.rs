@@ -29,3 +29,8 @@ pub fn devices(report: &Report) -> Result<Vec<usize>> {
     }
     Ok(devices)
 }
+
+/// The same of a container in which this executes a command.
+pub fn devices_by(execute: impl FnOnce(&[String]) -> Result<String>) -> Result<Vec<usize>> {
+    devices(&Report::parse(&execute(&questions().command()?)?)?)
+}

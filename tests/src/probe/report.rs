@@ -121,6 +121,13 @@ impl Report {
     }
 }
 
+impl PathReport {
+    /// The major and the minor number, if it is a device.
+    pub fn number(&self) -> Option<(u64, u64)> {
+        self.device.map(|device| (device.major, device.minor))
+    }
+}
+
 impl Access {
     /// The refusal with the error of this name.
     pub fn refused(errno: &str) -> Self {

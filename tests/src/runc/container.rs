@@ -1,6 +1,7 @@
 //! A container between `create` and `delete`.
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use super::Runc;
 use crate::bundle::Bundle;
 use crate::captured::{Captured, read_back};
 use crate::patience::PATIENCE;
-use crate::probe::{Questions, Report};
+use crate::probe::{Access, PathReport, Questions, Report};
 
 /// A created container. Deleted when dropped.
 #[derive(Debug)]
@@ -82,6 +83,20 @@ impl<'a> Container<'a> {
     /// What a probe inside sees.
     pub fn probe(&self, questions: &Questions) -> Result<Report> {
         Report::parse(&self.output(&questions.command()?)?)
+    }
+
+    /// What a probe inside sees at a path.
+    pub fn look(&self, path: impl Into<PathBuf>) -> Result<PathReport> {
+        let path = path.into();
+        let mut report = self.probe(&Questions::new().path(&path))?;
+        report.paths.remove(&path).context("no answer of the probe")
+    }
+
+    /// How a device opens whose node a probe inside makes itself.
+    pub fn open_own(&self, (major, minor): (u64, u64)) -> Result<Option<Access>> {
+        let report = self.probe(&Questions::new().new_node("/dev/own", major, minor))?;
+        self.output(&["rm", "-f", "/dev/own"])?;
+        Ok(report.new_node("/dev/own")?.read.clone())
     }
 
     /// The host's id of the first process.

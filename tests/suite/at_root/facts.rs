@@ -14,6 +14,8 @@ use harness::privilege::missing_for_root;
 use harness::rootfs::BUSYBOX;
 use serde_json::Value;
 
+use crate::said::assert_says;
+
 const FILE: &str = "run/boathook/facts/chips";
 
 const CLASS: &str = r#"
@@ -208,10 +210,7 @@ fn a_program_and_facts_of_others_are_not_used() {
     chown(host.path(FILE), Some(1000), None).unwrap();
     let (resources, noted) = host.resources();
     assert_eq!(resources, WITHOUT);
-    assert!(
-        noted.contains("/run/boathook/facts/chips is not used"),
-        "{noted}"
-    );
+    assert_says(&noted, &["/run/boathook/facts/chips is not used"]);
 }
 
 /// The plugin offers the devices nevertheless, after the deadline.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use harness::binaries;
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::patience::wait_until;
-use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
@@ -45,11 +45,9 @@ fn follow(lab: &Lab, mut device: HotAdded) {
     let bundle = Bundle::builder(Rootfs::Busybox)
         .hook(Stage::CreateRuntime, hook)
         .env("REAL", "the-one")
-        .args([PATH, PAUSE])
         .build()
         .unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let record = format!("/run/boathook/attached/{}", bundle.id());
     assert!(fs::exists(&record).unwrap());
     let follower = Follower::start(lab, &host);
@@ -57,21 +55,15 @@ fn follow(lab: &Lab, mut device: HotAdded) {
     for round in 0..3 {
         let (node, number) = (device.node(), device.device());
         device.unplug();
-        assert!(
-            wait_until(|| seen(&running, &node).is_none()),
-            "{round}: {node}"
-        );
-        assert_eq!(
-            opens(&running, number),
-            Access::refused("EPERM"),
-            "{round}: {node}"
-        );
+        let is_gone = wait_until(|| seen(&running, &node).is_none());
+        assert!(is_gone, "{round}: {node}");
+        let opened = running.open_own(number).unwrap();
+        let refused = Some(Access::refused("EPERM"));
+        assert_eq!(opened, refused, "{round}: {node}");
         device.plug_in();
         let (node, number) = (device.node(), device.device());
-        assert!(
-            wait_until(|| seen(&running, &node) == Some(number)),
-            "{round}: {node}"
-        );
+        let is_back = wait_until(|| seen(&running, &node) == Some(number));
+        assert!(is_back, "{round}: {node}");
         nodes.push(node);
     }
     if device.node().starts_with("/dev/tap") {
@@ -90,14 +82,6 @@ fn seen(container: &Container<'_>, node: &str) -> Option<(u64, u64)> {
     let path = format!("/proc/{}/root{node}", container.pid().unwrap());
     let number = fs::metadata(path).ok()?.rdev();
     Some((nix::sys::stat::major(number), nix::sys::stat::minor(number)))
-}
-
-/// How it ends when the container opens a character device whose node it makes itself.
-fn opens(container: &Container<'_>, (major, minor): (u64, u64)) -> Access {
-    let asked = Questions::new().new_node("/dev/own", major, minor);
-    let report = container.probe(&asked).unwrap();
-    container.output(&["rm", "-f", "/dev/own"]).unwrap();
-    report.new_node("/dev/own").unwrap().read.clone().unwrap()
 }
 
 struct Follower(Child);

@@ -9,6 +9,7 @@ use harness::runc;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use super::ThisHost;
+use crate::said::assert_says;
 
 const RANDOM: &str = "version = 1
 resource = \"live.com/random\"
@@ -46,14 +47,13 @@ fn a_class_is_tried_in_a_container() {
     let logged = std::fs::read_to_string(&log).unwrap_or_default();
     assert!(logged.contains("random"), "{logged}");
     assert_eq!(ran.status.code(), Some(1), "{ran:?}");
-    assert!(
-        ran.stdout.contains("class random: a container with random"),
-        "{ran:?}"
+    assert_says(
+        &ran.stdout,
+        &[
+            "class random: a container with random",
+            "/dev/chance",
+            "the container has opened it",
+            "not opened: ENXIO",
+        ],
     );
-    assert!(ran.stdout.contains("/dev/chance"), "{ran:?}");
-    assert!(
-        ran.stdout.contains("the container has opened it"),
-        "{ran:?}"
-    );
-    assert!(ran.stdout.contains("not opened: ENXIO"), "{ran:?}");
 }

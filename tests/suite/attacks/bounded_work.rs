@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder, HookCommand};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     a_crafted_loader_cache,
@@ -20,12 +20,9 @@ on_each_cgroup_version!(
 const SECONDS: &str = "ulimit -t 5; exec \"$@\"";
 
 fn limited(host: &DemoHost, rootfs: Rootfs) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let shell = HookCommand::new(Path::new("/bin/sh"))
-        .arg("-c")
-        .arg(SECONDS);
-    Bundle::builder(rootfs).hook(stage, hook.behind(shell.arg("sh")))
+    let shell = HookCommand::new(Path::new("/bin/sh")).arg("-c");
+    let shell = shell.arg(SECONDS).arg("sh");
+    Bundle::builder(rootfs).hook(STAGE, hook(host).behind(shell))
 }
 
 /// It starts or is refused with a message: the hook was neither killed nor ended by
@@ -85,25 +82,17 @@ fn a_crafted_loader_cache(lab: &Lab) {
             .unwrap();
         let place = bundle.in_rootfs("/etc/ld.so.cache");
         fs::write(place, cache(entries, sections)).unwrap();
-        assert_ended_by_itself(
-            lab,
-            &bundle,
-            &format!("{entries} entries, {sections} sections"),
-        );
+        let case = format!("{entries} entries, {sections} sections");
+        assert_ended_by_itself(lab, &bundle, &case);
     }
 }
 
 /// On a host with 2,000 devices.
 fn requests_that_overlap(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let class = "version = 1\n\
-        resource = 'many.com/npu'\n\
-        request = { env = 'MANY_VISIBLE_DEVICES' }\n\
-        [[discover]]\n\
-        count = 2000\n\
-        [device]\n\
-        id = 'many-{index}'\n\
-        index = '{index}'\n\
+    let class = "version = 1\nresource = 'many.com/npu'\n\
+        request = { env = 'MANY_VISIBLE_DEVICES' }\ndiscover = [{ count = 2000 }]\n\
+        [device]\nid = 'many-{index}'\nindex = '{index}'\n\
         nodes = [{ path = '/dev/many{index}', optional = true }]\n";
     host.add_class("many", class).unwrap();
     for part in [

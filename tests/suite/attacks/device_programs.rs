@@ -9,6 +9,7 @@ use harness::rootfs::Rootfs;
 
 use super::{STAGE, hook};
 use crate::lab::{Lab, with_lab};
+use crate::said::assert_says;
 
 #[test]
 fn another_components_program_is_kept_or_the_container_refused() {
@@ -40,7 +41,8 @@ fn kept_or_refused(lab: &Lab) {
     let ran = container("npu-3");
     assert!(!ran.status.success(), "{}", ran.stdout);
     assert!(!ran.stdout.contains("read"), "{}", ran.stdout);
-    for words in ["boathook: ", "other_agent", "was left alone"] {
-        assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
-    }
+    assert_says(
+        &ran.stderr,
+        &["boathook: ", "other_agent", "was left alone"],
+    );
 }

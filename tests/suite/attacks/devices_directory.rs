@@ -2,14 +2,13 @@
 
 use std::fs;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
 use super::outcome::{Outcome, node};
 use super::volume::{DATA, Volume, put_link};
 use super::{Kind, container, host_with_tools};
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
     a_directory_of_the_host_as_dev,
@@ -36,11 +35,7 @@ fn host_with_nodes_in(directory: &str, keys: &str) -> DemoHost {
 }
 
 fn asking_for_the_deep_one(host: &DemoHost) -> harness::bundle::BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(Rootfs::Busybox)
-        .hook(stage, hook)
-        .env("DEEP_VISIBLE_DEVICES", "deep-3")
+    requesting(host, Rootfs::Busybox, "DEEP_VISIBLE_DEVICES", "deep-3")
 }
 
 /// It is not the container's own: nothing is made in it.

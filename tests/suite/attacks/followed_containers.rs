@@ -18,13 +18,13 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::stat::makedev;
 
-use super::live_containers::{self, Victim, may_make};
+use super::live_containers::{self, Victim};
 use super::long;
 use crate::lab::{Lab, on_each_cgroup_version, with_lab};
 use crate::live::follow::{
-    Follower, followed, may_open, plug_in, tell, unplug, wait_for, with_device,
+    Follower, assert_follows, followed, may_open, plug_in, replug, tell, wait_for, with_device,
 };
-use crate::live::{done, plain, reads, records, started};
+use crate::live::{done, plain, reads, records};
 
 on_each_cgroup_version!(
     a_device_that_flaps_is_looked_at_more_and_more_seldom,
@@ -48,45 +48,38 @@ fn most(start: Instant) -> usize {
 fn a_device_that_flaps_is_looked_at_more_and_more_seldom(lab: &Lab) {
     let host = followed();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let _follower = Follower::start(lab, &host);
     let start = Instant::now();
     let looks = Looks::watch(&host);
     let mut flaps = 0;
     while start.elapsed() < Duration::from_secs(4) {
-        fs::remove_file(host.node(3)).unwrap();
-        plug_in(&host, 3, [DemoHost::UNLIKE, 3][flaps % 2]);
+        replug(&host, 3, Some([DemoHost::UNLIKE, 3][flaps % 2]));
         flaps += 1;
         sleep(Duration::from_millis(10));
     }
     let looks = looks.count();
     let most = 4 * most(start);
     assert!((1..=most).contains(&looks), "{looks} of {most} in {flaps}");
-    unplug(&host, 3);
-    wait_for(&running, &host, 3, None);
-    plug_in(&host, 3, 3);
-    wait_for(&running, &host, 3, Some(3));
+    assert_follows(&running, &host, 3, &[None, Some(3)]);
 }
 
 fn a_frozen_container_keeps_nobody_waiting(lab: &Lab) {
     let host = followed();
     let bundles = [0, 1].map(|_| with_device(&host, "npu-3").build().unwrap());
-    let [frozen, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let [frozen, other] = bundles.each_ref().map(|bundle| lab.start(bundle));
     let _follower = Follower::start(lab, &host);
     let runc = |subcommand: &str| {
         let mut command = lab.runc.command(subcommand).unwrap();
         assert!(command.arg(bundles[0].id()).status().unwrap().success());
     };
     for like in [DemoHost::UNLIKE, 3] {
-        unplug(&host, 3);
-        wait_for(&other, &host, 3, None);
+        assert_follows(&other, &host, 3, &[None]);
         runc("pause");
-        plug_in(&host, 3, like);
-        wait_for(&other, &host, 3, Some(like));
-        assert!(
-            wait_until(|| number(&frozen) == Some(number_of(&host, like))),
-            "{like}"
-        );
+        assert_follows(&other, &host, 3, &[Some(like)]);
+        let (major, minor) = host.device(like).number();
+        let is_so = wait_until(|| number(&frozen) == Some(makedev(major, minor)));
+        assert!(is_so, "{like}");
         runc("resume");
         assert_eq!(reads(&frozen, 3), Some(Access::Granted), "{like}");
     }
@@ -99,15 +92,10 @@ fn number(container: &Container<'_>) -> Option<u64> {
     Some(fs::metadata(path).ok()?.rdev())
 }
 
-fn number_of(host: &DemoHost, index: usize) -> u64 {
-    let device = host.device(index);
-    makedev(device.major, device.minor)
-}
-
 fn a_process_that_has_the_number_of_one_that_ended_is_left_alone(lab: &Lab) {
     let host = followed();
     let bundles = ["npu-3", "void"].map(|device| with_device(&host, device).build().unwrap());
-    let [ended, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let [ended, other] = bundles.each_ref().map(|bundle| lab.start(bundle));
     let mounts = || fs::read(format!("/proc/{}/mountinfo", other.pid().unwrap())).unwrap();
     let before = mounts();
     let path = host
@@ -123,24 +111,14 @@ fn a_process_that_has_the_number_of_one_that_ended_is_left_alone(lab: &Lab) {
     let follower = Follower::start(lab, &host);
     // One that is there shows that it has looked.
     let third = with_device(&host, "npu-3").build().unwrap();
-    let third = started(lab, &third);
-    for like in [None, Some(DemoHost::UNLIKE), Some(3)] {
-        let _ = fs::remove_file(host.node(3));
-        match like {
-            None => tell(),
-            Some(like) => plug_in(&host, 3, like),
-        }
-        wait_for(&third, &host, 3, like);
-    }
+    let third = lab.start(&third);
+    assert_follows(&third, &host, 3, &[None, Some(DemoHost::UNLIKE), Some(3)]);
     assert_eq!(mounts(), before);
     for index in [3, DemoHost::UNLIKE] {
         assert!(!may_open(&other, &host, index));
     }
-    assert_eq!(
-        records(&host).len(),
-        1,
-        "that of the container that ended is left"
-    );
+    let left = records(&host).len();
+    assert_eq!(left, 1, "that of the container that ended is left");
     assert_eq!(follower.has_said(bundles[0].id()), 0);
 }
 
@@ -148,7 +126,7 @@ fn a_process_that_has_the_number_of_one_that_ended_is_left_alone(lab: &Lab) {
 fn limits_that_are_written_all_the_time_cost_little(lab: &Lab) {
     let host = followed();
     let bundles = [0, 1].map(|_| with_device(&host, "npu-3").build().unwrap());
-    let [busy, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let [busy, other] = bundles.each_ref().map(|bundle| lab.start(bundle));
     let _follower = Follower::start(lab, &host);
     let Some(file) = limit(lab, &busy) else {
         return skip::report("limits that are written", "cgroups have no limits here");
@@ -168,12 +146,9 @@ fn limits_that_are_written_all_the_time_cost_little(lab: &Lab) {
     }
     let looks = looks.count();
     let most = 4 * most(start);
-    assert!(
-        (1..=most).contains(&looks),
-        "{looks} of {most} in {written}"
-    );
-    fs::remove_file(host.node(3)).unwrap();
-    plug_in(&host, 3, DemoHost::UNLIKE);
+    let is_seldom = (1..=most).contains(&looks);
+    assert!(is_seldom, "{looks} of {most} in {written}");
+    replug(&host, 3, Some(DemoHost::UNLIKE));
     for container in [&busy, &other] {
         wait_for(container, &host, 3, Some(DemoHost::UNLIKE));
     }
@@ -185,14 +160,12 @@ fn what_is_lost_meanwhile_is_given_back_later() {
     with_lab(module_path!(), CgroupView::V1, |lab| {
         let host = followed();
         let bundle = with_device(&host, "npu-3").build().unwrap();
-        let running = started(lab, &bundle);
+        let running = lab.start(&bundle);
         let follower = Follower::start(lab, &host);
         let directory = host.root().join("run/boathook/attached");
         let lock = fs::File::create(directory.join(format!(".{}.lock", bundle.id()))).unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
-        let device = host.device(3);
-        let rule = format!("c {}:{} rwm", device.major, device.minor);
-        fs::write(limit(lab, &running).unwrap(), rule).unwrap();
+        deny(lab, &host, &running, 3);
         assert!(wait_until(|| follower.has_said("does not end") == 1));
         assert!(!may_open(&running, &host, 3));
         drop(lock);
@@ -206,16 +179,14 @@ fn what_the_host_has_no_more_is_not_given_back() {
     with_lab(module_path!(), CgroupView::V1, |lab| {
         let host = live_containers::chips();
         let bundle = plain(Rootfs::Busybox).build().unwrap();
-        let running = started(lab, &bundle);
+        let running = lab.start(&bundle);
         for device in ["chips=3", "chips=7"] {
             done(lab, &host, &["attach", bundle.id(), device]);
         }
         let _follower = Follower::start(lab, &host);
         let lose = || {
             for index in [3, DemoHost::UNLIKE] {
-                let device = host.device(index);
-                let rule = format!("c {}:{} rwm", device.major, device.minor);
-                fs::write(limit(lab, &running).unwrap(), rule).unwrap();
+                deny(lab, &host, &running, index);
             }
         };
         fs::remove_file(host.node(3)).unwrap();
@@ -228,6 +199,13 @@ fn what_the_host_has_no_more_is_not_given_back() {
     });
 }
 
+/// As somebody who writes the file of its cgroup.
+fn deny(lab: &Lab, host: &DemoHost, container: &Container<'_>, index: usize) {
+    let (major, minor) = host.device(index).number();
+    let rule = format!("c {major}:{minor} rwm");
+    fs::write(limit(lab, container).unwrap(), rule).unwrap();
+}
+
 /// A file of the container's cgroup that is written with its rules.
 fn limit(lab: &Lab, container: &Container<'_>) -> Option<PathBuf> {
     let of = fs::read_to_string(format!("/proc/{}/cgroup", container.pid().unwrap())).unwrap();
@@ -235,11 +213,8 @@ fn limit(lab: &Lab, container: &Container<'_>) -> Option<PathBuf> {
     match lab.runc.view() {
         CgroupView::V1 => {
             let (_, path) = path(":devices:")?;
-            Some(
-                Path::new("/sys/fs/cgroup/devices")
-                    .join(&path[1..])
-                    .join("devices.deny"),
-            )
+            let cgroup = Path::new("/sys/fs/cgroup/devices").join(&path[1..]);
+            Some(cgroup.join("devices.deny"))
         }
         CgroupView::V2 => {
             let (_, path) = path("0::")?;
@@ -285,39 +260,26 @@ fn what_is_planted_while_a_device_is_away_leads_nowhere(lab: &Lab) {
         let running = victim.start(lab);
         done(lab, &host, &["attach", victim.id(), "dummy-npu=3"]);
         let bundle = with_device(&host, "npu-3").build().unwrap();
-        let other = lab.runc.create(&bundle).unwrap();
-        other.start().unwrap();
+        let other = lab.start(&bundle);
         let _follower = Follower::start(lab, &host);
-        unplug(&host, 3);
-        wait_for(&running, &host, 3, None);
+        assert_follows(&running, &host, 3, &[None]);
         running.output(&["/bin/sh", "-c", plant]).unwrap();
-        plug_in(&host, 3, DemoHost::UNLIKE);
-        wait_for(&other, &host, 3, Some(DemoHost::UNLIKE));
+        assert_follows(&other, &host, 3, &[Some(DemoHost::UNLIKE)]);
         victim.assert_volume_unchanged(plant);
         // A file of the container's own may be covered.
         let covered = plant.contains("mine");
         let seen = reads(&running, 3);
         assert!(covered || seen.is_none(), "{plant}: {seen:?}");
-        plug_in_again(&host);
-        wait_for(&other, &host, 3, Some(3));
+        assert_follows(&other, &host, 3, &[Some(3)]);
         victim.assert_volume_unchanged(plant);
     }
-}
-
-fn plug_in_again(host: &DemoHost) {
-    fs::remove_file(host.node(3)).unwrap();
-    plug_in(host, 3, 3);
 }
 
 /// In the end every container has the device once, and no other number.
 fn a_device_that_flaps_and_a_follower_that_is_killed(lab: &Lab) {
     let host = followed();
     let bundles = [0, 1, 2].map(|_| with_device(&host, "npu-3").build().unwrap());
-    let running = bundles.each_ref().map(|bundle| {
-        let running = lab.runc.create(bundle).unwrap();
-        running.start().unwrap();
-        running
-    });
+    let running = bundles.each_ref().map(|bundle| lab.start(bundle));
     for round in 0..if long() { 1000 } else { 25 } {
         let follower = Follower::start(lab, &host);
         for like in [DemoHost::UNLIKE, 3, DemoHost::UNLIKE] {
@@ -333,7 +295,7 @@ fn a_device_that_flaps_and_a_follower_that_is_killed(lab: &Lab) {
     let _follower = Follower::start(lab, &host);
     for running in &running {
         wait_for(running, &host, 3, Some(DemoHost::UNLIKE));
-        assert!(!may_make(running, &host), "the old number");
+        assert!(!may_open(running, &host, 3), "the old number");
         let report = running.probe(&Questions::new()).unwrap();
         let mounts = report.mounts.iter();
         let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));

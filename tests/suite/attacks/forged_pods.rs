@@ -1,13 +1,14 @@
 //! Images and users that claim to be a pod, or a pod that they are not.
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::cgroup_parent::CgroupParent;
 use harness::cri::{Pod, Record};
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
 use super::outcome::Outcome;
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, granting, hook, on_each_cgroup_version};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     a_pod_that_the_cgroup_confirms_gets_its_devices,
@@ -42,9 +43,7 @@ fn victim() -> Pod {
 }
 
 fn container(host: &DemoHost) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    Bundle::builder(Rootfs::Busybox).hook(stage, hook)
+    Bundle::builder(Rootfs::Busybox).hook(STAGE, hook(host))
 }
 
 /// What containerd writes for a container of a pod.
@@ -130,7 +129,7 @@ fn a_restored_image_is_no_other_pod_and_no_sandbox(lab: &Lab) {
             "io.kubernetes.pod.namespace": "default",
             "io.kubernetes.pod.uid": uid,
         });
-        labels[key] = value.into();
+        labels[format!("io.kubernetes.{key}")] = value.into();
         ("io.kubernetes.cri-o.Labels", labels.to_string())
     };
     let other = "00000000-0000-4000-8000-000000000099";
@@ -138,23 +137,15 @@ fn a_restored_image_is_no_other_pod_and_no_sandbox(lab: &Lab) {
     let request = ("io.kubernetes.cri-o.Annotations", json.to_owned());
     let sandbox = ("io.kubernetes.cri-o.ContainerType", "sandbox".to_owned());
     for (forged, own, request_of) in [
-        (
-            labels("io.kubernetes.pod.namespace", TRUSTED),
-            vec![],
-            "all",
-        ),
-        (labels("io.kubernetes.pod.name", "other"), vec![], "all"),
-        (
-            labels("io.kubernetes.container.name", "other"),
-            vec![],
-            "all",
-        ),
-        (labels("io.kubernetes.pod.uid", other), vec![], "all"),
+        (labels("pod.namespace", TRUSTED), vec![], "all"),
+        (labels("pod.name", "other"), vec![], "all"),
+        (labels("container.name", "other"), vec![], "all"),
+        (labels("pod.uid", other), vec![], "all"),
         (("io.kubernetes.cri-o.Labels", "{}".into()), vec![], "all"),
         (sandbox.clone(), vec![], "all"),
         (request, vec![], "npu-2"),
         // The same without what is forged: the record's device.
-        (labels("io.kubernetes.pod.name", "test-1"), vec![2], "all"),
+        (labels("pod.name", "test-1"), vec![2], "all"),
     ] {
         let parent = CgroupParent::new();
         let builder = crio(container(&host), &uid, "default")
@@ -170,8 +161,6 @@ fn a_restored_image_is_no_other_pod_and_no_sandbox(lab: &Lab) {
 /// whichever of its names, and on CRI-O a restored image has the annotations.
 fn an_annotated_cdi_device_must_be_recorded_under_each_of_its_names(lab: &Lab) {
     let host = node();
-    let uid = victim().uid();
-    let stage = Stage::CreateRuntime;
     for (name, granted) in [
         ("npu-3", "npu-3"),
         ("3", "npu-3"),
@@ -179,17 +168,10 @@ fn an_annotated_cdi_device_must_be_recorded_under_each_of_its_names(lab: &Lab) {
         ("2", "npu-2"),
     ] {
         for kind in ["container", "sandbox"] {
-            let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-            let hook = hook.arg("--cdi").arg(&format!("dummy-npu={granted}"));
             let parent = CgroupParent::new();
-            let builder = crio(
-                Bundle::builder(Rootfs::Busybox).hook(stage, hook),
-                &uid,
-                "default",
-            )
-            .annotation("io.kubernetes.cri-o.ContainerType", kind)
-            .annotation("cdi.k8s.io/boathook", &format!("dummy.com/npu={name}"))
-            .cgroups_path(in_pod(&parent, &uid));
+            let builder = by_cdi(&host, crio, granted, &parent)
+                .annotation("io.kubernetes.cri-o.ContainerType", kind)
+                .annotation("cdi.k8s.io/boathook", &format!("dummy.com/npu={name}"));
             let devices = Outcome::of(lab, builder).devices();
             let own = (name == "2" && kind == "container").then(|| vec![2]);
             assert_eq!(devices, own, "{name}, {kind}");
@@ -234,14 +216,12 @@ fn write_claims(host: &DemoHost, claims: &serde_json::Value) {
     std::fs::write(kubelet.join("dra_manager_state"), text).unwrap();
 }
 
-/// The victim's container, in which a CDI specification grants devices that no annotation
-/// names.
+/// The victim's container, in which a CDI specification grants devices; no annotation names
+/// them.
 fn by_cdi(host: &DemoHost, engine: Engine, granted: &str, parent: &CgroupParent) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let hook = hook.arg("--cdi").arg(&format!("dummy-npu={granted}"));
+    let hook = granting(host, &format!("dummy-npu={granted}"));
     let uid = victim().uid();
-    let builder = Bundle::builder(Rootfs::Busybox).hook(stage, hook);
+    let builder = Bundle::builder(Rootfs::Busybox).hook(STAGE, hook);
     engine(builder, &uid, "default").cgroups_path(in_pod(parent, &uid))
 }
 
@@ -256,10 +236,8 @@ fn what_is_for_trusted_pods_is_not_for_a_claims(lab: &Lab) {
     let class = format!("{class}\n[[edits]]\ncapability = 'manage'\nfiles = ['/etc/npu.conf']\n");
     host.add_class("dummy-npu", &class).unwrap();
     host.add_file("/etc/npu.conf", "file").unwrap();
-    write_claims(
-        &host,
-        &serde_json::json!([{"ClaimUID": "u-1", "PodUIDs": {victim().uid(): {}}}]),
-    );
+    let claims = serde_json::json!([{"ClaimUID": "u-1", "PodUIDs": {victim().uid(): {}}}]);
+    write_claims(&host, &claims);
     for granted in ["npu-2", "npu-3@u-1"] {
         let parent = CgroupParent::new();
         let builder = || by_cdi(&host, containerd, granted, &parent);
@@ -302,9 +280,10 @@ fn a_container_without_devices_gets_harmless_files_only(lab: &Lab) {
         let pod =
             |uid: &str| engine(container(&host), uid, "default").cgroups_path(in_pod(&parent, uid));
         let with_device = seen(pod(&uid));
-        for path in ["/etc/npu.conf", "/etc/npu.sock", "/var/lib/npu"] {
-            assert!(with_device.contains(path), "{path}: {with_device}");
-        }
+        assert_says(
+            &with_device,
+            &["/etc/npu.conf", "/etc/npu.sock", "/var/lib/npu"],
+        );
         assert_eq!(seen(pod(other)), "/etc/npu.conf\n/usr/lib/boathook\ndone\n");
     }
     // allow_env_outside_kubernetes = false

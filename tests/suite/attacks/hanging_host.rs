@@ -14,10 +14,10 @@ use harness::rootfs::Rootfs;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use super::{STAGE, container_with_device, hook, host_with_tools};
-use crate::lab::{Lab, with_lab};
-use crate::live::follow::{Follower, followed, plug_in, unplug, wait_for, with_device};
-use crate::live::{self, boathook, done, plain, started};
+use super::{container_with_device, host_with_tools};
+use crate::lab::{Lab, STAGE, hook, with_lab};
+use crate::live::follow::{Follower, assert_follows, followed, with_device};
+use crate::live::{self, boathook, done, plain};
 
 /// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
 const ENOUGH: Duration = Duration::from_secs(14);
@@ -30,25 +30,24 @@ const CLASS: &str = "version = 1\n\
 
 #[test]
 fn a_container_of_the_class_is_refused_in_time() {
-    match hanging::missing() {
-        Some(reason) => skip::report(module_path!(), &reason),
-        None => with_lab(module_path!(), CgroupView::V2, refused_in_time),
-    }
+    with_hanging(refused_in_time);
 }
 
 #[test]
 fn an_open_file_holds_up_no_detaching() {
-    match hanging::missing() {
-        Some(reason) => skip::report(module_path!(), &reason),
-        None => with_lab(module_path!(), CgroupView::V2, detached_in_time),
-    }
+    with_hanging(detached_in_time);
 }
 
 #[test]
 fn a_container_that_never_answers_is_left_alone() {
+    with_hanging(others_are_followed);
+}
+
+/// Runs a test's body where file systems can be made that never answer.
+fn with_hanging(body: fn(&Lab)) {
     match hanging::missing() {
         Some(reason) => skip::report(module_path!(), &reason),
-        None => with_lab(module_path!(), CgroupView::V2, others_are_followed),
+        None => with_lab(module_path!(), CgroupView::V2, body),
     }
 }
 
@@ -74,7 +73,7 @@ fn timed_alone<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 fn detached_in_time(lab: &Lab) {
     let host = live::host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
     let directory = tempfile::tempdir().unwrap();
     let hanging = Hanging::over(directory.path()).unwrap();
@@ -107,17 +106,12 @@ fn others_are_followed(lab: &Lab) {
     let victim = with_device(&host, "npu-3").sys_admin();
     let victim = victim.bind(directory.path(), "/volume");
     let [victim, other] = [victim, with_device(&host, "npu-3")].map(|it| it.build().unwrap());
-    let (planting, other) = (started(lab, &victim), started(lab, &other));
+    let (planting, other) = (lab.start(&victim), lab.start(&other));
     let follower = Follower::start(lab, &host);
-    unplug(&host, 3);
-    wait_for(&planting, &host, 3, None);
-    planting
-        .output(&["ln", "-s", "/volume/name", "/dev/dummy-npu3"])
-        .unwrap();
-    plug_in(&host, 3, 3);
-    wait_for(&other, &host, 3, Some(3));
-    unplug(&host, 3);
-    wait_for(&other, &host, 3, None);
+    assert_follows(&planting, &host, 3, &[None]);
+    let plant = ["ln", "-s", "/volume/name", "/dev/dummy-npu3"];
+    planting.output(&plant).unwrap();
+    assert_follows(&other, &host, 3, &[Some(3), None]);
     let said = format!("container {}: the container did not let it", victim.id());
     assert_eq!(follower.has_said(&said), 1);
     let (ran, took) = timed_alone(|| boathook(lab, &host, &["detach", victim.id()]));

@@ -5,15 +5,14 @@ use std::fs;
 use std::process::Command;
 
 use harness::binaries;
-use harness::bundle::{Bundle, HookCommand};
+use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 use serde_json::Value;
 
-use super::STAGE;
 use super::outcome::Outcome;
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version};
 
 on_each_cgroup_version!(a_device_with_the_name_of_several_is_one);
 
@@ -45,8 +44,7 @@ fn a_device_with_the_name_of_several_is_one(lab: &Lab) {
     assert_eq!(cards.len(), NAMES.len());
     for (index, card) in cards.into_iter().enumerate() {
         let id = card["id"].as_str().unwrap();
-        let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
-        let hook = hook.arg("--cdi").arg(&format!("cards={id}"));
+        let hook = granting(&host, &format!("cards={id}"));
         let builder = Bundle::builder(Rootfs::Busybox).hook(STAGE, hook);
         let devices = Outcome::of(lab, builder).devices();
         assert_eq!(devices, Some(vec![index]), "{id}");

@@ -2,16 +2,15 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::{Bundle, HookCommand};
+use harness::patience::wait_until;
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(the_program_ends_with_the_hook);
 
@@ -46,9 +45,6 @@ const KILLED: &str = r#"
     exit 1
 "#;
 
-/// How long a killed process may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 fn the_program_ends_with_the_hook(lab: &Lab) {
     let host = RecordedHost::bare("file /sys/slow/npu0/state\n| idle\n").unwrap();
     host.add_class("slow", CLASS).unwrap();
@@ -59,12 +55,10 @@ fn the_program_ends_with_the_hook(lab: &Lab) {
     );
     host.add_program("/usr/bin/slow-prepare", &script).unwrap();
 
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
     let shell = HookCommand::new(Path::new("/bin/sh")).arg("-c");
     let script = KILLED.replace("$STARTED", &started.display().to_string());
     let bundle = Bundle::builder(Rootfs::Busybox)
-        .hook(stage, hook.behind(shell.arg(&script).arg("sh")))
+        .hook(STAGE, hook(&host).behind(shell.arg(&script).arg("sh")))
         .env("SLOW_VISIBLE_DEVICES", "all")
         .env("SLOW_DEVICE_0", "0")
         .env("SLOW_STATE_0", "ready")
@@ -83,13 +77,9 @@ fn the_program_ends_with_the_hook(lab: &Lab) {
 #[track_caller]
 fn assert_ends(pid: Pid) {
     let process = Path::new("/proc").join(pid.to_string());
-    let start = Instant::now();
-    while is_alive(&process) {
-        if start.elapsed() > PATIENCE {
-            kill(pid, Signal::SIGKILL).unwrap();
-            panic!("process {pid} outlives the hook");
-        }
-        sleep(Duration::from_millis(20));
+    if !wait_until(|| !is_alive(&process)) {
+        kill(pid, Signal::SIGKILL).unwrap();
+        panic!("process {pid} outlives the hook");
     }
 }
 

@@ -4,13 +4,12 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
-use harness::patience::PATIENCE;
-use harness::probe::{Access, Questions};
+use harness::patience::wait_until;
+use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 use harness::scratch;
@@ -18,6 +17,7 @@ use tempfile::TempDir;
 
 use super::long;
 use crate::lab::{Lab, on_each_cgroup_version};
+use crate::live::follow::may_open;
 use crate::live::{boathook, done, host, reads, records};
 
 on_each_cgroup_version!(
@@ -59,13 +59,9 @@ impl Victim {
 
     /// Starts it, and waits until the script is done.
     pub(super) fn start<'a>(&'a self, lab: &'a Lab) -> Container<'a> {
-        let running = lab.runc.create(&self.bundle).unwrap();
-        running.start().unwrap();
-        let end = Instant::now() + PATIENCE;
-        while !self.bundle.in_rootfs("/ready").exists() {
-            assert!(Instant::now() < end, "not ready");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let running = lab.start(&self.bundle);
+        let ready = self.bundle.in_rootfs("/ready");
+        assert!(wait_until(|| ready.exists()), "not ready");
         running
     }
 
@@ -145,18 +141,9 @@ fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
             "{plant}"
         );
         assert!(records(&host).is_empty(), "{plant}");
-        assert!(!may_make(&running, &host), "{plant}: the rule is left");
+        assert!(!may_open(&running, &host, 3), "{plant}: the rule is left");
         victim.assert_volume_unchanged(plant);
     }
-}
-
-/// Whether the container can open a node of the device that it makes itself.
-pub(super) fn may_make(running: &Container<'_>, host: &DemoHost) -> bool {
-    let device = host.device(3);
-    let asked = Questions::new().new_node("/dev/own", device.major, device.minor);
-    let report = running.probe(&asked).unwrap();
-    running.output(&["rm", "-f", "/dev/own"]).unwrap();
-    report.new_node("/dev/own").unwrap().read == Some(Access::Granted)
 }
 
 /// With CAP_SYS_ADMIN it can also unmount and mount.
@@ -205,7 +192,7 @@ fn what_replaced_a_device_meanwhile_is_not_taken_away(lab: &Lab) {
         let after = running.output(&["/bin/sh", "-c", left]).unwrap();
         assert_eq!(after, before, "{replace}");
         victim.assert_volume_unchanged(replace);
-        assert!(!may_make(&running, &host), "{replace}: the rule is left");
+        assert!(!may_open(&running, &host, 3), "{replace}: the rule is left");
     }
 }
 
@@ -230,7 +217,7 @@ pub(crate) fn what_cannot_be_taken_away_keeps_no_rule(lab: &Lab) {
     assert!(ran.stderr.contains("/dev/by-id/chip-3"), "{ran:?}");
     assert_eq!(rules(), 0);
     remount("remount,rw");
-    assert!(!may_make(&running, &host));
+    assert!(!may_open(&running, &host, 3));
     done(lab, &host, &["detach", id]);
     assert!(records(&host).is_empty());
 }
@@ -255,7 +242,7 @@ fn a_process_that_moves_deeper_keeps_no_rule(lab: &Lab) {
     fs::create_dir_all(&deeper).unwrap();
     fs::write(Path::new(&deeper).join("cgroup.procs"), &pid).unwrap();
     done(lab, &host, &["detach", victim.id()]);
-    assert!(!may_make(&running, &host), "the rule is left");
+    assert!(!may_open(&running, &host, 3), "the rule is left");
     assert!(records(&host).is_empty());
 }
 
@@ -279,18 +266,18 @@ fn a_container_in_another_root_or_namespace_is_refused(lab: &Lab) {
         let running = victim.start(lab);
         let pid = running.pid().unwrap();
         // The script goes on after it is ready.
-        let end = Instant::now() + PATIENCE;
         let id = victim.bundle.id();
-        loop {
+        let is_refused = wait_until(|| {
             let ran = boathook(lab, &host, &["attach", id, "chips=3"]);
-            if ran.status.success() && Instant::now() < end {
+            if ran.status.success() {
                 done(lab, &host, &["detach", id]);
-                continue;
+                return false;
             }
             assert_eq!(ran.status.code(), Some(6), "{script}: {ran:?}");
             assert!(ran.stderr.contains(word), "{script}: {ran:?}");
-            break;
-        }
+            true
+        });
+        assert!(is_refused, "{script}");
         assert!(Path::new(&format!("/proc/{pid}")).exists());
         victim.assert_volume_unchanged(&script);
         assert!(records(&host).is_empty(), "{script}");
@@ -305,22 +292,16 @@ fn another_process_with_the_number_is_refused(lab: &Lab) {
     let other = Victim::new(":", |it| it);
     let others = other.start(lab);
     // The program itself may have one.
-    let own_namespace = matches!(lab.runc.view(), CgroupView::V2);
+    let of_me = match lab.runc.view() {
+        CgroupView::V1 => "own mount namespace",
+        CgroupView::V2 => "another root",
+    };
     let me = i32::try_from(std::process::id()).unwrap();
     let pid = running.pid().unwrap();
     for (pid, started, code, word) in [
         (pid, Some(1), 2, "there is no process of container reused"),
         (others.pid().unwrap(), None, 6, "another root"),
-        (
-            me,
-            None,
-            6,
-            if own_namespace {
-                "another root"
-            } else {
-                "own mount namespace"
-            },
-        ),
+        (me, None, 6, of_me),
     ] {
         let state = scratch::directory("state").unwrap();
         let directory = state.path().join("reused");
@@ -331,22 +312,15 @@ fn another_process_with_the_number_is_refused(lab: &Lab) {
             json["init_process_start"] = started.into();
         }
         fs::write(directory.join("state.json"), json.to_string()).unwrap();
-        let mut command = crate::live::command(lab, &host, &["list"]);
-        let program = command.get_program().to_owned();
-        let mut arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        arguments.pop();
-        command = std::process::Command::new(program);
-        command.args(arguments);
-        command
-            .args(["attach", "reused", "chips=3", "--root"])
-            .arg(state.path());
-        let ran = harness::captured::Captured::run(&mut command).unwrap();
+        let root = state.path().to_str().unwrap();
+        let arguments = ["attach", "reused", "chips=3", "--root", root];
+        let ran = boathook(lab, &host, &arguments);
         assert_eq!(ran.status.code(), Some(code), "{ran:?}");
         assert!(ran.stderr.contains(word), "{word}: {ran:?}");
         assert!(records(&host).is_empty());
     }
     for running in [&running, &others] {
-        assert!(!may_make(running, &host));
+        assert!(!may_open(running, &host, 3));
     }
 }
 
@@ -368,7 +342,7 @@ fn targets_that_come_and_go(lab: &Lab) {
         boathook(lab, &host, &["detach", id]);
         victim.assert_volume_unchanged("detach");
     }
-    assert!(!may_make(&running, &host), "the rule is left");
+    assert!(!may_open(&running, &host, 3), "the rule is left");
 }
 
 fn a_frozen_container_cannot_delay_it(lab: &Lab) {

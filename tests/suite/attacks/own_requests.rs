@@ -8,10 +8,9 @@ use harness::demo_host::DemoHost;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 
-use super::live_containers::may_make;
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::live::follow::{may_open, plug_in, with_device};
-use crate::live::{done, host, plain, reads, records, started};
+use crate::live::{done, host, plain, reads, records};
 
 on_each_cgroup_version!(
     what_an_image_requests_is_not_attached_with_a_device,
@@ -28,22 +27,25 @@ fn image(request: &str) -> Bundle {
 fn what_an_image_requests_is_not_attached_with_a_device(lab: &Lab) {
     let host = host();
     let bundle = image("all");
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let device = format!("dummy-npu={}", DemoHost::UNLIKE);
     done(lab, &host, &["attach", bundle.id(), &device]);
     assert_eq!(reads(&running, DemoHost::UNLIKE), Some(Access::Granted));
     assert_eq!(reads(&running, 3), None);
-    assert!(!may_make(&running, &host), "a device that nobody attached");
+    assert!(
+        !may_open(&running, &host, 3),
+        "a device that nobody attached"
+    );
 }
 
 fn what_an_image_requests_does_not_stay_after_detach(lab: &Lab) {
     let host = host();
     let bundle = image("npu-3");
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     done(lab, &host, &["detach", bundle.id()]);
     assert_eq!(reads(&running, 3), None);
-    assert!(!may_make(&running, &host), "the rule is left");
+    assert!(!may_open(&running, &host, 3), "the rule is left");
     assert!(records(&host).is_empty());
 }
 
@@ -51,7 +53,7 @@ fn what_an_image_requests_does_not_stay_after_detach(lab: &Lab) {
 fn what_an_image_requests_is_not_given_by_refresh(lab: &Lab) {
     let host = host();
     let bundle = image("all");
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let text = done(lab, &host, &["refresh", bundle.id()]);
     assert!(text.contains("has no file"), "{text}");
     let mounts = running.output(&["cat", "/proc/mounts"]).unwrap();
@@ -65,7 +67,7 @@ fn what_all_means_today_is_not_attached_with_a_device(lab: &Lab) {
     let host = host();
     fs::remove_file(host.node(NEW)).unwrap();
     let bundle = with_device(&host, "all").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     plug_in(&host, NEW, NEW);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     assert_eq!(reads(&running, 3), Some(Access::Granted));

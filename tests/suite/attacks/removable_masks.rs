@@ -4,8 +4,7 @@ use harness::bundle::{Bundle, BundleBuilder, HookCommand};
 use harness::demo_host::HostDirectory;
 use harness::rootfs::Rootfs;
 
-use super::STAGE;
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(a_container_that_could_remove_a_mask_is_refused);
 
@@ -45,11 +44,10 @@ fn a_container_that_could_remove_a_mask_is_refused(lab: &Lab) {
             host.add_file(&file, chip).unwrap();
         }
         let driver = HookCommand::binding(&host.root().join("proc/driver"), "/proc/driver");
-        let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
         let script = "umount -l /proc/driver/chips; echo $(ls /proc/driver/chips)";
         let bundle = Bundle::builder(Rootfs::Busybox)
             .hook(STAGE, driver)
-            .hook(STAGE, hook)
+            .hook(STAGE, hook(&host))
             .env("CHIP_VISIBLE_DEVICES", "1")
             .args(["/bin/sh", "-c", script]);
         let bundle = kind(bundle).build().unwrap();

@@ -8,6 +8,7 @@ use harness::binaries;
 use harness::demo_host::{DemoHost, HostDirectory};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, prestart, succeeds};
+use crate::said::assert_says;
 
 const GOOD: &str = r#"version = 1
 description = "for tests"
@@ -64,9 +65,7 @@ fn a_class_file_with_an_error_is_refused_by_its_line() {
         );
         let listed = boathook(&host, &["list", "--all"], b"");
         assert_eq!(listed.status.code(), Some(code::CONFIG));
-        for word in words {
-            assert!(listed.stderr.contains(word), "{word}: {}", listed.stderr);
-        }
+        assert_says(&listed.stderr, words);
         assert!(listed.stdout.contains("npu-63"), "{}", listed.stdout);
 
         let asking = bundle(&[("THING_VISIBLE_DEVICES", "all")]);
@@ -131,13 +130,10 @@ fn files_that_others_can_change_are_refused_with_the_command_that_fixes_it() {
         assert_eq!(listed.status.code(), Some(code::CONFIG));
         assert!(listed.stderr.contains(&fix), "{}", listed.stderr);
         let checked = boathook(&host, &["class", "check", class.to_str().unwrap()], b"");
-        assert!(
-            checked.stdout.contains("the hook refuses this file: "),
-            "{}",
-            checked.stdout
+        assert_says(
+            &checked.stdout,
+            &["the hook refuses this file: ", &fix, ": refused\n"],
         );
-        assert!(checked.stdout.contains(&fix), "{}", checked.stdout);
-        assert!(checked.stdout.contains(": refused\n"), "{}", checked.stdout);
         assert_eq!(checked.status.code(), Some(code::FAILURE));
         mode(path, right);
     }
@@ -195,11 +191,7 @@ fn a_host_is_recorded_once() {
     let directory = host.path().join("recorded");
     let arguments = ["class", "record", directory.to_str().unwrap()];
     let ran = succeeds(&host, &arguments);
-    assert!(
-        ran.stdout.contains("devices of dummy-npu, thing"),
-        "{}",
-        ran.stdout
-    );
+    assert_says(&ran.stdout, &["devices of dummy-npu, thing"]);
     let recorded = fs::read_to_string(directory.join("host.txt")).unwrap();
     assert!(
         recorded.contains("file /sys/thing7/state\n| up\n"),
@@ -249,10 +241,7 @@ fn every_command_uses_the_driver_root() {
     let recorded = host.path().join("recorded");
     succeeds(&host, &["class", "record", recorded.to_str().unwrap()]);
     let recording = fs::read_to_string(recorded.join("host.txt")).unwrap();
-    assert!(
-        recording.contains(&format!("file {program}\n")),
-        "{recording}"
-    );
+    assert_says(&recording, &[&format!("file {program}\n")]);
     let asking = bundle(&[("THINGS", "all")]);
     let bundle = asking.path().to_str().unwrap();
     let explained = boathook(&host, &["explain", "--bundle", bundle], b"").stdout;

@@ -1,7 +1,6 @@
 //! A hook that takes too long ends by itself, with a message that names the
 //! stage.
 
-use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,15 +28,11 @@ fn a_state_that_never_ends_is_given_up() {
             .unwrap();
         // Held until the hook has ended.
         let stdin = hook.stdin.take();
-        let mut printed = String::new();
-        hook.stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut printed)
-            .unwrap();
-        let status = hook.wait().unwrap();
+        let ended = hook.wait_with_output().unwrap();
         drop(stdin);
-        assert_eq!(status.code(), Some(code::DEADLINE), "{options:?} {printed}");
+        let printed = String::from_utf8(ended.stderr).unwrap();
+        let code = ended.status.code();
+        assert_eq!(code, Some(code::DEADLINE), "{options:?} {printed}");
         assert_eq!(
             printed,
             "boathook: deadline exceeded while reading the container's state and configuration\n"

@@ -8,6 +8,7 @@ use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
 
 use super::{boathook, bundle, bundle_of};
+use crate::said::assert_says;
 use crate::tree::listing;
 
 /// Asks about a bundle.
@@ -16,11 +17,6 @@ fn doctor(host: &HostDirectory, bundle: &Path) -> (Option<i32>, String) {
     let ran = boathook(host, &arguments, b"");
     assert_eq!(ran.stderr, "", "{}", ran.stdout);
     (ran.status.code(), ran.stdout)
-}
-
-fn with_hook(mut config: Value, path: &Path) -> Value {
-    config["hooks"] = json!({ "createRuntime": [{ "path": path }] });
-    config
 }
 
 fn asking(env: &str) -> Value {
@@ -42,13 +38,13 @@ fn a_hook_that_is_gone_and_no_fault_have_codes_of_their_own() {
             ["is called at createRuntime", "no fault found"],
         ),
     ] {
-        let bundle = bundle_of(&with_hook(asking(&request), hook));
+        let mut config = asking(&request);
+        config["hooks"] = json!({ "createRuntime": [{ "path": hook }] });
+        let bundle = bundle_of(&config);
         let before = (listing(bundle.path()), listing(host.path()));
         let (found, text) = doctor(&host, bundle.path());
         assert_eq!(found, Some(code), "{text}");
-        for word in words {
-            assert!(text.contains(word), "no `{word}` in {text}");
-        }
+        assert_says(&text, &words);
         let after = (listing(bundle.path()), listing(host.path()));
         assert_eq!(before, after, "doctor changed something");
     }
@@ -87,10 +83,7 @@ fn the_nearest_variable_is_named() {
     host.add_shipped_class("amd-gpu").unwrap();
     let variable = "DUMY_VISIBLE_DEVICES=0";
     let ran = boathook(&host, &["doctor", "--env", variable], b"");
-    assert!(
-        ran.stdout.contains("did you mean DUMMY_VISIBLE_DEVICES"),
-        "{ran:?}"
-    );
+    assert_says(&ran.stdout, &["did you mean DUMMY_VISIBLE_DEVICES"]);
     assert!(!ran.stdout.contains("AMD_VISIBLE_DEVICES"), "{ran:?}");
 }
 
@@ -149,9 +142,7 @@ fn hooks_of_cdi_specifications_are_understood() {
         let bundle = bundle_of(config);
         let (found, text) = doctor(&host, bundle.path());
         assert_eq!(found, Some(code), "{text}");
-        for word in words {
-            assert!(text.contains(word), "no `{word}` in {text}");
-        }
+        assert_says(&text, &words);
         let directory = bundle.path().to_str().unwrap();
         let explained = boathook(&host, &["explain", "--json", "--bundle", directory], b"");
         assert_eq!(explained.status.code(), Some(code), "{explained:?}");

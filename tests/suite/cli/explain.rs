@@ -4,6 +4,7 @@ use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::{Value, json};
 
 use super::{assert_refused, boathook, bundle, bundle_of, code, succeeds};
+use crate::said::assert_says;
 use crate::tree::listing;
 
 fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
@@ -21,33 +22,18 @@ fn explain(host: &HostDirectory, env: &[(&str, &str)], json: bool) -> String {
 #[test]
 fn each_step_names_its_device_or_class() {
     let host = HostDirectory::new().unwrap();
-    let class = r#"
-        version = 1
-        description = "a file to give"
-        resource = "example.com/box"
-        [request]
-        env = "BOX_VISIBLE_DEVICES"
-        [[discover]]
-        count = 2
-        [device]
-        id = "box-{index}"
-        index = "{index}"
-        [[edits]]
-        files = ["/etc/box.conf"]
-    "#;
+    let class = "version = 1\nresource = 'example.com/box'\n\
+        request = { env = 'BOX_VISIBLE_DEVICES' }\ndiscover = [{ count = 2 }]\n\
+        [device]\nid = 'box-{index}'\nindex = '{index}'\n\
+        [[edits]]\nfiles = ['/etc/box.conf']\n";
     host.add_class("box", class).unwrap();
     host.add_file("/etc/box.conf", "settings").unwrap();
     let text = explain(&host, &[("BOX_VISIBLE_DEVICES", "box-1")], false);
-    for word in [
-        "box: 1 of 2 devices",
-        "env BOX_VISIBLE_DEVICES=box-1",
-        "/etc/box.conf",
-    ] {
-        assert!(text.contains(word), "no `{word}` in {text}");
-    }
+    assert_says(&text, &["box: 1 of 2 devices", "/etc/box.conf"]);
+    assert_says(&text, &["env BOX_VISIBLE_DEVICES=box-1"]);
 
-    let plan: Value =
-        serde_json::from_str(&explain(&host, &[("BOX_VISIBLE_DEVICES", "1")], true)).unwrap();
+    let plan = explain(&host, &[("BOX_VISIBLE_DEVICES", "1")], true);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
     let grant = &plan["grants"][0];
     assert_eq!(grant["devices"][0], "box-1");
     assert_eq!(grant["available"], 2);
@@ -65,10 +51,8 @@ fn a_container_without_a_request_is_reported() {
         vec![(DemoHost::VARIABLE, "void")],
         vec![(DemoHost::VARIABLE, "")],
     ] {
-        assert!(
-            explain(&host, &env, false).contains("no request"),
-            "{env:?}"
-        );
+        let text = explain(&host, &env, false);
+        assert!(text.contains("no request"), "{env:?}: {text}");
         let plan: Value = serde_json::from_str(&explain(&host, &env, true)).unwrap();
         assert_eq!(plan["steps"].as_array().map(Vec::len), Some(0), "{env:?}");
     }
@@ -123,9 +107,6 @@ fn what_the_hook_would_refuse_is_refused() {
     let ran = boathook(&host, &["explain", "--bundle", directory], b"");
     assert_refused(&ran, code::REQUEST, &["npu-64"]);
     let ran = boathook(&host, &["explain", "--bundle", "/nowhere"], b"");
-    assert_refused(
-        &ran,
-        code::SPEC,
-        &["/nowhere/config.json", "in each container's bundle"],
-    );
+    let words = ["/nowhere/config.json", "in each container's bundle"];
+    assert_refused(&ran, code::SPEC, &words);
 }

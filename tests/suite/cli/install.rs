@@ -8,6 +8,8 @@ use harness::binaries;
 use harness::captured::Captured;
 use harness::scratch;
 
+use crate::said::assert_says;
+
 fn printed(command: &mut Command) -> String {
     let ran = Captured::run(command).and_then(Captured::success);
     ran.unwrap().stdout
@@ -62,10 +64,7 @@ fn the_programs_are_installed_into_a_directory_and_removed() {
         classes,
     ];
     let text = on_host(&install);
-    assert!(
-        text.contains(&format!("boathook {version} is installed")),
-        "{text}"
-    );
+    assert_says(&text, &[&format!("boathook {version} is installed")]);
     let current = host.join("opt/boathook/current");
     assert!(current.join("bin/boathook-runtime").is_file());
     assert!(current.join("classes.d/dummy-npu.toml").is_file());

@@ -6,6 +6,13 @@ use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 
 use super::{boathook, code, succeeds};
+use crate::said::assert_says;
+
+/// What `boathook list --json` prints.
+fn listed(host: &HostDirectory, arguments: &[&str]) -> Value {
+    let ran = succeeds(host, &[&["list", "--json"], arguments].concat());
+    serde_json::from_str(&ran.stdout).unwrap()
+}
 
 #[test]
 fn every_device_is_listed() {
@@ -28,13 +35,9 @@ fn every_device_is_listed() {
     let not_enabled = "[class.dummy-npu]\nenabled = false\n";
     host.write_config(not_enabled).unwrap();
     let folded = boathook(&host, &["list"], b"").stdout;
-    assert!(
-        folded.contains("shown by name or with --all: dummy-npu (64)"),
-        "{folded}"
-    );
+    assert_says(&folded, &["shown by name or with --all: dummy-npu (64)"]);
 
-    let ran = boathook(&host, &["list", "--all", "--json"], b"");
-    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let listed = listed(&host, &["--all"]);
     assert_eq!(listed["devices"].as_array().unwrap().len(), 64);
     assert_eq!(listed["devices"][10]["id"], "npu-10");
     assert_eq!(listed["devices"][10]["healthy"], true);
@@ -70,8 +73,7 @@ fn other_names_of_devices_are_listed_with_their_class() {
     assert_eq!(said, ["thing-0 is also no0", "thing-1 is also no1"]);
     let all = boathook(&host, &["list", "--all"], b"").stdout;
     assert!(!all.contains(" is also "), "{all}");
-    let ran = boathook(&host, &["list", "thing", "--json"], b"");
-    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let listed = listed(&host, &["thing"]);
     let names = json!(["both", "no1", "thing-1"]);
     assert_eq!(listed["devices"][1]["aliases"], names);
 }
@@ -83,8 +85,7 @@ fn classes_are_listed_by_name_and_without_devices() {
         request = { env = 'THINGS' }\ndiscover = [{ path = '/dev/thing{index:number}' }]\n\
         device = { id = 'thing-{index}' }\n";
     host.add_class("thing", class).unwrap();
-    let ran = boathook(&host, &["list", "--json", "thing"], b"");
-    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let listed = listed(&host, &["thing"]);
     let expected = json!({
         "classes": ["thing"], "without_devices": ["thing"], "not_enabled": [], "left_out": [], "devices": [],
     });
@@ -101,8 +102,7 @@ fn a_device_whose_file_is_missing_is_unhealthy() {
         request = { env = 'THINGS' }\ndiscover = [{ count = 1 }]\n\
         device = { id = 'thing' }\nedits = [{ nodes = ['/dev/things-control'] }]\n";
     host.add_class("thing", class).unwrap();
-    let ran = boathook(&host, &["list", "--json", "thing"], b"");
-    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let listed = listed(&host, &["thing"]);
     let thing = &listed["devices"][0];
     assert_eq!(thing["healthy"], false);
     let reason = thing["reason"].as_str().unwrap();
@@ -129,9 +129,7 @@ fn a_check_reports_on_this_host() {
     let host = HostDirectory::new().unwrap();
     let ran = boathook(&host, &["check"], b"");
     assert!(matches!(ran.status.code(), Some(0 | 1)), "{}", ran.stderr);
-    for topic in ["openat2", "cgroup", "dummy-npu"] {
-        assert!(ran.stdout.contains(topic), "no `{topic}` in {}", ran.stdout);
-    }
+    assert_says(&ran.stdout, &["openat2", "cgroup", "dummy-npu"]);
     for line in ran.stdout.lines().filter(|line| !line.trim().is_empty()) {
         let verdict = ["ok", "warning", "error", "fix: "]
             .iter()
@@ -176,8 +174,7 @@ fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
         let line = line_of(id);
         assert!(line.ends_with(holder), "{line}");
     }
-    let ran = boathook(&host, &["list", "--all", "--json"], b"");
-    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let listed = listed(&host, &["--all"]);
     let holder = &listed["devices"][3]["holders"][0];
     assert_eq!(holder["pod"], "team-a/train-0");
     assert_eq!(holder["container"], "train");
@@ -189,9 +186,5 @@ fn the_holder_of_a_device_is_listed_where_a_kubelet_records_it() {
     // A record that cannot be used is reported.
     fs::write(&file, "[]").unwrap();
     let ran = boathook(&host, &["list", "--all"], b"");
-    assert!(
-        ran.stderr.contains("holders are not shown"),
-        "{}",
-        ran.stderr
-    );
+    assert_says(&ran.stderr, &["holders are not shown"]);
 }

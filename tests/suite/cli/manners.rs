@@ -8,6 +8,7 @@ use harness::demo_host::HostDirectory;
 use serde_json::Value;
 
 use super::{boathook, bundle, code, succeeds};
+use crate::said::assert_says;
 
 const THING: &str = "version = 1\nresource = 'example.com/thing'\n\
     request = { env = 'THINGS' }\ndiscover = [{ path = '/sys/thing{index:number}' }]\n\
@@ -149,12 +150,7 @@ fn a_class_is_tried_on_a_recorded_host_and_as_the_plugin_sees_it() {
         boathook(&other, &arguments, b"")
     };
     let ran = check(&[]);
-    assert!(
-        ran.stdout
-            .contains("nothing matches /run/thing{index:number}"),
-        "{}",
-        ran.stdout
-    );
+    assert_says(&ran.stdout, &["nothing matches /run/thing{index:number}"]);
     let ran = check(&["--host", file.to_str().unwrap()]);
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     assert!(ran.stdout.contains("thing-7"), "{}", ran.stdout);

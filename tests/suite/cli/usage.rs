@@ -8,6 +8,7 @@ use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 
 use super::{assert_refused, bundle, code, state, with_private_run};
+use crate::said::assert_says;
 
 /// podman calls the hook for every container.
 #[test]
@@ -33,11 +34,7 @@ fn a_wrong_configuration_does_not_stop_a_container_that_requests_nothing() {
     let started = run("log_levl = 'info'", nothing);
     assert_eq!(started.status.code(), Some(code::SUCCESS), "{started:?}");
     let said = "the-container requests nothing and is started";
-    assert!(started.stderr.contains(said), "{started:?}");
-    assert!(
-        started.stderr.contains("did you mean `log_level`"),
-        "{started:?}"
-    );
+    assert_says(&started.stderr, &[said, "did you mean `log_level`"]);
     let words = ["container the-container", "config.toml:2"];
     assert_refused(&run("log_levl = 'info'", one), code::CONFIG, &words);
     let classes = format!("classes = [\n  {:?},\n]", host.path().join("classes.d"));

@@ -6,13 +6,16 @@ use std::os::unix::fs::MetadataExt;
 use harness::bundle::Bundle;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
-use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::patience::wait_until;
+use harness::probe::{Access, Kind};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
+use super::follow::with_device;
 use super::outdated::CLASS as CHIPS;
-use super::{boathook, done, host, plain, reads, records, started};
-use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
+use super::{boathook, done, host, plain, reads, records};
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version, requesting};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     a_running_container_gets_a_device_and_loses_it,
@@ -31,8 +34,7 @@ on_each_cgroup_version!(
 fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let before = seen(&running);
     assert_eq!(reads(&running, 3), None);
 
@@ -41,38 +43,21 @@ fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
         text.starts_with("npu-3 of dummy-npu: attached to"),
         "{text}"
     );
-    assert_eq!(reads(&running, 3), Some(Access::Granted));
-    let report = running.probe(&Questions::new().path(node(3))).unwrap();
+    let seen_in_it = running.look(node(3)).unwrap();
+    assert_eq!(seen_in_it.read, Access::Granted);
     let inode = fs::metadata(host.node(3)).unwrap().ino();
-    assert_eq!(
-        report.path(node(3)).unwrap().inode,
-        inode,
-        "the host's own node"
-    );
+    assert_eq!(seen_in_it.inode, inode, "the host's own node");
     assert_eq!(reads(&running, 2), None);
-    // A device of another number is still refused.
-    let other = host.device(DemoHost::UNLIKE);
-    let made = Questions::new().new_node("/dev/made", other.major, other.minor);
-    let made = running.probe(&made).unwrap();
-    let made = made.new_node("/dev/made").unwrap().read.clone();
-    assert_eq!(made, Some(Access::refused("EPERM")));
-    running.output(&["rm", "/dev/made"]).ok();
+    let refused = Some(Access::refused("EPERM"));
+    let opens = |index| running.open_own(host.device(index).number()).unwrap();
+    assert_eq!(opens(DemoHost::UNLIKE), refused, "another number");
     assert_eq!(records(&host), [bundle.id()]);
 
     let text = done(lab, &host, &["detach", bundle.id()]);
     assert!(text.starts_with("npu-3 of dummy-npu: detached"), "{text}");
     assert_eq!(reads(&running, 3), None);
-    let granted = host.device(3);
-    let again = Questions::new().new_node("/dev/again", granted.major, granted.minor);
-    let again = running.probe(&again).unwrap();
-    let again = again.new_node("/dev/again").unwrap().read.clone();
-    assert_eq!(
-        again,
-        Some(Access::refused("EPERM")),
-        "the rule is gone too"
-    );
+    assert_eq!(opens(3), refused, "the rule is gone too");
     assert!(records(&host).is_empty());
-    running.output(&["rm", "/dev/again"]).ok();
     assert_eq!(seen(&running), before);
 }
 
@@ -85,15 +70,15 @@ fn seen(container: &Container<'_>) -> String {
 pub(super) fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let before = seen(&running);
     let attach = ["attach", bundle.id(), "dummy-npu=npu-3,npu-5"];
     let dry = [&attach[..], &["--dry-run"]].concat();
     let plan = done(lab, &host, &dry);
-    for word in ["allow", "/dev/dummy-npu3", "/dev/dummy-npu5", "library"] {
-        assert!(plan.contains(word), "{word}: {plan}");
-    }
+    assert_says(
+        &plan,
+        &["allow", "/dev/dummy-npu3", "/dev/dummy-npu5", "library"],
+    );
     assert_eq!(seen(&running), before);
     assert!(records(&host).is_empty());
 
@@ -117,11 +102,8 @@ pub(super) fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
 /// The device that the container was started with is neither attached nor detached.
 pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
     let host = host();
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle.env(DemoHost::VARIABLE, "npu-3").args([PATH, PAUSE]);
-    let bundle = bundle.build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let bundle = with_device(&host, "npu-3").build().unwrap();
+    let running = lab.start(&bundle);
     let own = done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     assert!(own.contains("has it already"), "{own}");
     let unlike = DemoHost::UNLIKE;
@@ -132,10 +114,7 @@ pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
     }
     let refused = boathook(lab, &host, &["detach", bundle.id(), "dummy-npu=3"]);
     assert_eq!(refused.status.code(), Some(5), "{refused:?}");
-    assert!(
-        refused.stderr.contains("attached are dummy-npu=npu-7"),
-        "{refused:?}"
-    );
+    assert_says(&refused.stderr, &["attached are dummy-npu=npu-7"]);
     done(lab, &host, &["detach", bundle.id()]);
     assert_eq!(reads(&running, 3), Some(Access::Granted));
     assert_eq!(reads(&running, unlike), None);
@@ -148,11 +127,10 @@ fn a_file_that_the_hook_gave_stays(lab: &Lab) {
     let class = format!("{CHIPS}[[edits]]\nfiles = ['{FILE}']\n");
     host.add_class("chips", &class).unwrap();
     host.add_file(FILE, "the host's").unwrap();
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle.env("CHIPS", "chip-0").args([PATH, PAUSE]);
+    let bundle = requesting(&host, Rootfs::Busybox, "CHIPS", "chip-0");
     let bundle = bundle.build().unwrap();
     fs::write(bundle.in_rootfs(FILE), "the image's").unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let file = || running.output(&["cat", FILE]).unwrap();
     assert_eq!(file(), "the host's");
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
@@ -172,7 +150,7 @@ fn what_two_classes_need_stays_with_either(lab: &Lab) {
     }
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     fs::write(bundle.in_rootfs(FILE), "the image's").unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let file = || running.output(&["cat", FILE]).unwrap();
     done(lab, &host, &["attach", bundle.id(), "chips=all"]);
     assert_eq!(file(), "the host's");
@@ -185,7 +163,6 @@ fn what_two_classes_need_stays_with_either(lab: &Lab) {
     assert_eq!(records(&host), [""; 0]);
 }
 
-/// A class like the other, with another device.
 /// By each command, also of a class whose name is before those of others.
 fn classes_are_attached_in_any_order(lab: &Lab) {
     let host = host();
@@ -194,8 +171,8 @@ fn classes_are_attached_in_any_order(lab: &Lab) {
         [device]\nid = 'a-first'\nnodes = ['/dev/dummy-npu{n}']\n";
     host.add_class("a-first", class).unwrap();
     // It was started with a device of the other class, which stays.
-    let bundle = super::follow::with_device(&host, "npu-1").build().unwrap();
-    let running = started(lab, &bundle);
+    let bundle = with_device(&host, "npu-1").build().unwrap();
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-2"]);
     let said = done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
     assert!(said.starts_with("npu-3 of dummy-npu: attached"), "{said}");
@@ -215,6 +192,7 @@ fn classes_are_attached_in_any_order(lab: &Lab) {
     assert_eq!(reads(&running, 1), Some(Access::Granted));
 }
 
+/// A class like the other, with another device.
 fn units() -> String {
     let class = CHIPS.replace("chip", "unit").replace("CHIPS", "UNITS");
     class.replace("dummy-npu{index}", "dummy-npu3")
@@ -225,23 +203,14 @@ fn libraries_come_and_go_too(lab: &Lab) {
     let host = host();
     for rootfs in images_with_a_loader() {
         let bundle = plain(rootfs).build().unwrap();
-        let running = lab.runc.create(&bundle).unwrap();
-        running.start().unwrap();
-        let uses = ["/usr/bin/uses-dummy-npu"];
-        let library = Questions::new().path("/usr/lib/boathook/lib/libdummy-npu.so.1");
-        let there = |running: &Container<'_>| {
-            let report = running.probe(&library).unwrap();
-            let seen = report
-                .path("/usr/lib/boathook/lib/libdummy-npu.so.1")
-                .unwrap();
-            seen.kind != harness::probe::Kind::Missing
-        };
-        let _ = uses;
-        assert!(!there(&running), "{rootfs:?}");
+        let running = lab.start(&bundle);
+        let library = "/usr/lib/boathook/lib/libdummy-npu.so.1";
+        let is_there = || running.look(library).unwrap().kind != Kind::Missing;
+        assert!(!is_there(), "{rootfs:?}");
         done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
-        assert!(there(&running), "{rootfs:?}");
+        assert!(is_there(), "{rootfs:?}");
         done(lab, &host, &["detach", bundle.id()]);
-        assert!(!there(&running), "{rootfs:?}");
+        assert!(!is_there(), "{rootfs:?}");
     }
 }
 
@@ -253,8 +222,7 @@ fn containers_of_every_kind(lab: &Lab) {
         ("user namespace", plain(Rootfs::Busybox).user_namespace()),
     ] {
         let bundle = bundle.build().unwrap();
-        let running = lab.runc.create(&bundle).unwrap();
-        running.start().unwrap();
+        let running = lab.start(&bundle);
         let ran = boathook(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
         if kind == "read-only" {
             // The library has no place: nothing is done.
@@ -277,37 +245,24 @@ fn a_program_that_has_it_open_is_named(lab: &Lab) {
                 exec sleep 1000 3</dev/dummy-npu3";
     let bundle = Bundle::builder(Rootfs::Busybox);
     let bundle = bundle.args(["/bin/sh", "-c", wait]).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     let opened = format!("/proc/{}/fd/3", running.pid().unwrap());
-    let end = std::time::Instant::now() + harness::patience::PATIENCE;
-    while fs::metadata(&opened).is_err() {
-        assert!(std::time::Instant::now() < end);
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    assert!(wait_until(|| fs::metadata(&opened).is_ok()));
     let detached = boathook(lab, &host, &["detach", bundle.id()]);
     let expected = format!("process {} (", running.pid().unwrap());
-    assert!(detached.stderr.contains(&expected), "{detached:?}");
-    assert!(
-        detached.stderr.contains("open, and can use it"),
-        "{detached:?}"
-    );
+    assert_says(&detached.stderr, &[&expected, "open, and can use it"]);
     detached.success().unwrap();
 }
 
 fn the_other_commands_know_it(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     let directory = bundle.directory().to_str().unwrap();
     let explained = done(lab, &host, &["explain", "--bundle", directory]);
-    assert!(
-        explained.contains("requested by  attached npu-3"),
-        "{explained}"
-    );
+    assert_says(&explained, &["requested by  attached npu-3"]);
     let doctor = ["doctor", "--container", bundle.id()];
     let healthy = done(lab, &host, &doctor);
     assert!(healthy.contains("every device is allowed"), "{healthy}");
@@ -327,18 +282,12 @@ fn a_restarted_container_has_nothing_attached(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     {
-        let running = lab.runc.create(&bundle).unwrap();
-        running.start().unwrap();
+        let _running = lab.start(&bundle);
         done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     }
     assert_eq!(records(&host), [bundle.id()]);
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
-    assert!(
-        done(lab, &host, &["list"])
-            .lines()
-            .all(|it| !it.contains("HOLDER"))
-    );
+    let running = lab.start(&bundle);
+    assert!(!done(lab, &host, &["list"]).contains("HOLDER"));
     let nothing = done(lab, &host, &["detach", bundle.id()]);
     assert!(nothing.starts_with("nothing is attached"), "{nothing}");
     assert_eq!(reads(&running, 3), None);

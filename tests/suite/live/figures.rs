@@ -13,7 +13,7 @@ use harness::patience::PATIENCE;
 use harness::rootfs::Rootfs;
 use harness::scratch;
 
-use super::follow::{Follower, followed, plug_in, with_device};
+use super::follow::{Follower, followed, replug, with_device};
 use super::{done, plain};
 use crate::lab::{Lab, on_each_cgroup_version};
 
@@ -36,8 +36,7 @@ fn attaching_and_following(lab: &Lab) {
     fs::remove_dir(host.root().join("run")).unwrap();
     symlink(run.path(), host.root().join("run")).unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let start = Instant::now();
@@ -57,11 +56,7 @@ fn attaching_and_following(lab: &Lab) {
                 .unwrap()
         })
         .collect();
-    let containers = bundles.iter().map(|bundle| {
-        let running = lab.runc.create(bundle).unwrap();
-        running.start().unwrap();
-        running
-    });
+    let containers = bundles.iter().map(|bundle| lab.start(bundle));
     let containers: Vec<_> = containers.collect();
     let paths = containers
         .iter()
@@ -71,10 +66,9 @@ fn attaching_and_following(lab: &Lab) {
     let (mut each, mut last) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let like = [DemoHost::UNLIKE, 3][round % 2];
-        let device = host.device(like);
-        let number = nix::sys::stat::makedev(device.major, device.minor);
-        fs::remove_file(host.node(3)).unwrap();
-        plug_in(&host, 3, like);
+        let (major, minor) = host.device(like).number();
+        let number = nix::sys::stat::makedev(major, minor);
+        replug(&host, 3, Some(like));
         let start = Instant::now();
         let mut waiting = paths.clone();
         while !waiting.is_empty() {

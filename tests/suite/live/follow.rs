@@ -6,18 +6,17 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
-use harness::patience::PATIENCE;
-use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::patience::wait_until;
+use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
 use super::{boathook, command, done, host, plain, reads, records};
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
     a_device_that_comes_back_with_another_number_is_there_again,
@@ -105,8 +104,31 @@ pub(crate) fn plug_in(host: &DemoHost, index: usize, like: usize) {
     tell();
 }
 
+/// At once: there is nothing from now on, or a device with this one's number.
+pub(crate) fn replug(host: &DemoHost, index: usize, like: Option<usize>) {
+    let _ = fs::remove_file(host.node(index));
+    match like {
+        None => tell(),
+        Some(like) => plug_in(host, index, like),
+    }
+}
+
 pub(crate) fn tell() {
     fs::write(MESSAGE, "change").unwrap();
+}
+
+/// Replugs the device so, one after the other; each time the container has it then.
+#[track_caller]
+pub(crate) fn assert_follows(
+    container: &Container<'_>,
+    host: &DemoHost,
+    index: usize,
+    likes: &[Option<usize>],
+) {
+    for like in likes {
+        replug(host, index, *like);
+        wait_for(container, host, index, *like);
+    }
 }
 
 /// Waits until the container's node has the number of this device, or is gone.
@@ -117,50 +139,34 @@ pub(crate) fn wait_for(
     index: usize,
     like: Option<usize>,
 ) {
-    let wanted = like.map(|like| (host.device(like), Access::Granted));
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let report = container
-            .probe(&Questions::new().path(node(index)))
-            .unwrap();
-        let seen = report.path(node(index)).unwrap();
-        let is_there = match (&wanted, &seen.device) {
-            (None, None) => seen.kind == harness::probe::Kind::Missing,
-            (Some((device, access)), Some(found)) => {
-                (found.major, found.minor) == (device.major, device.minor) && seen.read == *access
+    let mut seen = None;
+    let is_so = wait_until(|| {
+        let seen = seen.insert(container.look(node(index)).unwrap());
+        match like {
+            None => seen.kind == Kind::Missing,
+            Some(like) => {
+                let number = host.device(like).number();
+                seen.number() == Some(number) && seen.read == Access::Granted
             }
-            _ => false,
-        };
-        if is_there {
-            return;
         }
-        assert!(Instant::now() < end, "{index} is not as {like:?}: {seen:?}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    });
+    assert!(is_so, "{index} is not as {like:?}: {seen:?}");
 }
 
 /// Whether the container may open a device whose node it makes itself.
 pub(crate) fn may_open(container: &Container<'_>, host: &DemoHost, index: usize) -> bool {
-    let device = host.device(index);
-    let asked = Questions::new().new_node("/dev/own", device.major, device.minor);
-    let report = container.probe(&asked).unwrap();
-    container.output(&["rm", "-f", "/dev/own"]).unwrap();
-    report.new_node("/dev/own").unwrap().read == Some(Access::Granted)
+    let read = container.open_own(host.device(index).number()).unwrap();
+    read == Some(Access::Granted)
 }
 
 /// A container that was started with a device.
 pub(crate) fn with_device(host: &DemoHost, device: &str) -> BundleBuilder {
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    bundle.env(DemoHost::VARIABLE, device).args([PATH, PAUSE])
+    requesting(host, Rootfs::Busybox, DemoHost::VARIABLE, device)
 }
 
 pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
     let host = followed();
-    let number = |index| {
-        let device = host.device(index);
-        (device.major, device.minor)
-    };
     // By CDI the engine makes the node, also with an old number; the wrapper writes the rule.
     for given in [
         "by the hook",
@@ -174,19 +180,16 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
             "by the hook" => with_device(&host, "npu-3"),
             "by attach" => plain(Rootfs::Busybox),
             "by CDI" | "by old CDI" => {
-                let hook = HookCommand::boathook(Stage::CreateRuntime, &host.config_file());
-                let hook = hook.unwrap().arg("--cdi").arg("dummy-npu=npu-3");
-                let bundle = plain(Rootfs::Busybox).hook(Stage::CreateRuntime, hook);
-                let number = number(if given == "by CDI" { 3 } else { OTHER });
-                bundle.char_device(node(3), number, "rw").unwrap()
+                let bundle = plain(Rootfs::Busybox).hook(STAGE, granting(&host, "dummy-npu=npu-3"));
+                let like = host.device(if given == "by CDI" { 3 } else { OTHER });
+                bundle.char_device(node(3), like.number(), "rw").unwrap()
             }
             _ => with_device(&host, "npu-3")
-                .device_rule(number(3), "rw")
+                .device_rule(host.device(3).number(), "rw")
                 .unwrap(),
         };
         let bundle = bundle.build().unwrap();
-        let running = lab.runc.create(&bundle).unwrap();
-        running.start().unwrap();
+        let running = lab.start(&bundle);
         if attached {
             done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
         }
@@ -197,20 +200,12 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
                 assert!(!opens, "{given}, {round}: {index}, {when}");
             };
             // At once, without having been away.
-            let replug = |like| {
-                fs::remove_file(host.node(3)).unwrap();
-                plug_in(&host, 3, like);
-                wait_for(&running, &host, 3, Some(like));
-            };
-            replug(OTHER);
-            unplug(&host, 3);
-            wait_for(&running, &host, 3, None);
+            assert_follows(&running, &host, 3, &[Some(OTHER), None]);
             may_not_open(3, "unplugged");
             may_not_open(OTHER, "unplugged");
-            plug_in(&host, 3, OTHER);
-            wait_for(&running, &host, 3, Some(OTHER));
+            assert_follows(&running, &host, 3, &[Some(OTHER)]);
             may_not_open(3, "the old number");
-            replug(3);
+            assert_follows(&running, &host, 3, &[Some(3)]);
             may_not_open(OTHER, "the old number");
         }
         let report = running.probe(&Questions::new()).unwrap();
@@ -236,8 +231,7 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
 fn what_happened_while_nobody_looked_is_made_up_for(lab: &Lab) {
     let host = followed();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     fs::remove_file(host.node(3)).unwrap();
     {
         let _follower = Follower::start(lab, &host);
@@ -251,11 +245,9 @@ fn what_happened_while_nobody_looked_is_made_up_for(lab: &Lab) {
     drop(running);
     tell();
     let _follower = Follower::start(lab, &host);
-    let again = lab.runc.create(&bundle).unwrap();
-    again.start().unwrap();
+    let again = lab.start(&bundle);
     wait_for(&again, &host, 3, Some(DemoHost::UNLIKE));
-    unplug(&host, 3);
-    wait_for(&again, &host, 3, None);
+    assert_follows(&again, &host, 3, &[None]);
 }
 
 /// As of a serial port: its name has the number, and udev's link leads to it.
@@ -276,45 +268,28 @@ fn with_ports() -> (DemoHost, PathBuf) {
 
 pub(super) fn links_and_names_stay_right(lab: &Lab) {
     let (host, link) = with_ports();
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle
-        .env("PORTS", "all")
-        .args([PATH, PAUSE])
-        .build()
-        .unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let bundle = requesting(&host, Rootfs::Busybox, "PORTS", "all");
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
     let _follower = Follower::start(lab, &host);
-    let end = Instant::now() + PATIENCE;
     for name in ["dummy-npu1", "dummy-npu7", "dummy-npu2"] {
         fs::remove_file(&link).unwrap();
         symlink(format!("../{name}"), &link).unwrap();
         tell();
         let expected = format!("../{name} by-id dummy-npu{}", &name[9..]);
-        loop {
-            let script =
-                "cat < /dev/null; echo $(readlink /dev/by-id/x1; cd /dev; ls -d by-id dummy*)";
-            let seen = running.output(&["/bin/sh", "-c", script]).unwrap();
-            if seen.trim() == expected {
-                break;
-            }
-            assert!(Instant::now() < end, "{seen} is not {expected}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let report = running
-            .probe(&Questions::new().path("/dev/by-id/x1"))
-            .unwrap();
-        assert_eq!(report.path("/dev/by-id/x1").unwrap().read, Access::Granted);
+        let script = "cat < /dev/null; echo $(readlink /dev/by-id/x1; cd /dev; ls -d by-id dummy*)";
+        let seen = || running.output(&["/bin/sh", "-c", script]).unwrap();
+        let is_so = wait_until(|| seen().trim() == expected);
+        assert!(is_so, "{} is not {expected}", seen());
+        assert_eq!(running.look("/dev/by-id/x1").unwrap().read, Access::Granted);
     }
 }
 
 fn attach_makes_up_for_what_nobody_followed(lab: &Lab) {
     let (host, link) = with_ports();
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle.env("PORTS", "all").args([PATH, PAUSE]);
+    let bundle = requesting(&host, Rootfs::Busybox, "PORTS", "all");
     let bundle = bundle.build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     fs::remove_file(&link).unwrap();
     symlink("../dummy-npu7", &link).unwrap();
     let said = done(lab, &host, &["attach", bundle.id(), "ports=port-x1"]);
@@ -329,14 +304,7 @@ fn several_containers_follow_and_others_do_not(lab: &Lab) {
     let host = followed();
     let bundles = ["npu-3", "npu-3,npu-4", "npu-4", "void"];
     let bundles = bundles.map(|devices| with_device(&host, devices).build().unwrap());
-    let running: Vec<_> = bundles
-        .iter()
-        .map(|bundle| {
-            let running = lab.runc.create(bundle).unwrap();
-            running.start().unwrap();
-            running
-        })
-        .collect();
+    let running: Vec<_> = bundles.iter().map(|bundle| lab.start(bundle)).collect();
     assert_eq!(records(&host).len(), 3);
     let _follower = Follower::start(lab, &host);
     let mounts = |at: usize| {
@@ -371,11 +339,7 @@ fn a_class_whose_ids_change_is_left_alone(lab: &Lab) {
     class("count = 8");
     let ports = with_device(&host, "void").env("PORTS", "3");
     let [ports, other] = [ports, with_device(&host, "npu-4")].map(|it| it.build().unwrap());
-    let [ports, other] = [&ports, &other].map(|bundle| {
-        let running = lab.runc.create(bundle).unwrap();
-        running.start().unwrap();
-        running
-    });
+    let [ports, other] = [&ports, &other].map(|bundle| lab.start(bundle));
     class("path = '/dev/dummy-npu{index:number}'");
     let reason = "the id `port-{index}` may not have `index`";
     let checked = boathook(lab, &host, &["check"]);

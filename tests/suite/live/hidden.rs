@@ -4,11 +4,11 @@
 
 use std::fs;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
-use harness::probe::{Access, PATH, PAUSE};
+use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::scratch;
 use nix::mount::{MsFlags, mount};
@@ -19,9 +19,10 @@ use seccompiler::{
 };
 
 use super::follow::{self, Follower, followed, may_open, plug_in, unplug, with_device};
-use super::{attached, boathook, done, host, plain, reads, records, started};
+use super::{attached, boathook, done, host, plain, reads, records};
 use crate::attacks::live_containers;
-use crate::lab::{Lab, with_lab};
+use crate::lab::{Lab, STAGE, granting, requesting, with_lab};
+use crate::said::assert_says;
 
 const SETTING: &str = "/proc/sys/net/core/bpf_jit_harden";
 
@@ -97,7 +98,7 @@ fn attached_beside_the_hooks(lab: &Lab) {
         with_device(&host, "void").build().unwrap(),
         with_another(&host),
     ] {
-        let running = started(lab, &bundle);
+        let running = lab.start(&bundle);
         let before = may_open(&running, &host, OTHER);
         let recorded = records(&host);
         let id = bundle.id();
@@ -115,7 +116,7 @@ fn attached_beside_the_hooks(lab: &Lab) {
 fn failed(lab: &Lab) {
     let host = host();
     let bundle = with_another(&host);
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     running.output(&["mkdir", "/dev/dummy-npu3"]).unwrap();
     let ran = boathook(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     assert!(ran.stderr.contains("is a directory"), "{ran:?}");
@@ -130,16 +131,17 @@ fn what_is_not_known_is_not_made_again() {
     with_lab(module_path!(), CgroupView::V2, |lab| {
         let host = host();
         let bundle = with_another(&host);
-        let running = started(lab, &bundle);
+        let running = lab.start(&bundle);
         let id = bundle.id();
         done(lab, &host, &["attach", id, "dummy-npu=3"]);
         hide_programs();
         for arguments in [&["detach", id][..], &["attach", id, "dummy-npu=4"]] {
             let ran = boathook(lab, &host, arguments);
             assert_eq!(ran.status.code(), Some(6), "{ran:?}");
-            for words in ["hides the container's device program", "bpf_jit_harden"] {
-                assert!(ran.stderr.contains(words), "{words}: {ran:?}");
-            }
+            assert_says(
+                &ran.stderr,
+                &["hides the container's device program", "bpf_jit_harden"],
+            );
             for index in [3, OTHER] {
                 assert_eq!(reads(&running, index), Some(Access::Granted));
             }
@@ -154,10 +156,9 @@ fn followed_beside_the_hooks(lab: &Lab) {
     let host = live_containers::chips();
     host.write_config("[class.dummy-npu]\nfollow = true\n")
         .unwrap();
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle.env("CHIPS", "chip-7").args([PATH, PAUSE]);
+    let bundle = requesting(&host, Rootfs::Busybox, "CHIPS", "chip-7");
     let bundle = bundle.build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     let _follower = Follower::start(lab, &host);
     let is_there = || may_open(&running, &host, 3);
@@ -179,15 +180,12 @@ fn followed_beside_the_hooks(lab: &Lab) {
 fn updated(lab: &Lab) {
     let host = followed();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let path = host.root().join("run/boathook/attached").join(bundle.id());
     let record = fs::read_to_string(&path).unwrap();
-    let other = host.device(OTHER);
+    let (major, minor) = host.device(OTHER).number();
     // As if it had been given once.
-    let rule = format!(
-        r#""rules":[{{"rule":"c {}:{} rw","for":[]}},"#,
-        other.major, other.minor
-    );
+    let rule = format!(r#""rules":[{{"rule":"c {major}:{minor} rw","for":[]}},"#);
     fs::write(&path, record.replace(r#""rules":["#, &rule)).unwrap();
     assert!(!may_open(&running, &host, OTHER));
     let _follower = Follower::start(lab, &host);
@@ -199,7 +197,7 @@ fn updated(lab: &Lab) {
 fn shared(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     for device in ["dummy-npu=3", "dummy-npu=4"] {
         done(lab, &host, &["attach", bundle.id(), device]);
     }
@@ -213,13 +211,10 @@ fn shared(lab: &Lab) {
 /// For CDI, and for what the container requests itself.
 fn called_twice(lab: &Lab) {
     let host = live_containers::chips();
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let by_cdi = hook.arg("--cdi").arg("dummy-npu=npu-3");
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle.hook(stage, by_cdi).env("CHIPS", "chip-7");
-    let bundle = bundle.args([PATH, PAUSE]).build().unwrap();
-    let running = started(lab, &bundle);
+    let bundle = requesting(&host, Rootfs::Busybox, "CHIPS", "chip-7");
+    let bundle = bundle.hook(STAGE, granting(&host, "dummy-npu=npu-3"));
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
     let both = || [3, OTHER].map(|index| may_open(&running, &host, index));
     assert_eq!(both(), [true; 2]);
     done(lab, &host, &["attach", bundle.id(), "chips=3"]);

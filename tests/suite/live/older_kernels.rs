@@ -5,16 +5,15 @@ use std::fs;
 use std::process::Command;
 
 use harness::binaries;
-use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::demo_host::in_container::node;
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, PATH, PAUSE, Questions};
+use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
-use super::follow::{Follower, followed, may_open, plug_in, unplug, wait_for, with_device};
-use super::{command, done, host, plain, reads, records, started};
+use super::follow::{Follower, assert_follows, followed, may_open, with_device};
+use super::{command, done, host, plain, reads, records};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -42,7 +41,7 @@ fn a_device_and_its_libraries_are_attached(lab: &Lab) {
     let host = host();
     for calls in ["mount_setattr", "mount_setattr,openat2"] {
         let bundle = plain(Rootfs::Glibc).build().unwrap();
-        let running = started(lab, &bundle);
+        let running = lab.start(&bundle);
         let before = mounts_of_host();
         let attach = command(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
         let attached = Captured::run(&mut without(calls, &attach)).unwrap();
@@ -81,15 +80,12 @@ fn a_device_and_its_libraries_are_attached(lab: &Lab) {
 fn a_device_comes_back(lab: &Lab) {
     let host = followed();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let before = mounts_of_host();
     let follow = command(lab, &host, &["follow", "--verbose"]);
     let _follower = Follower::start_by(&host, without("mount_setattr", &follow));
     for like in [DemoHost::UNLIKE, 3, DemoHost::UNLIKE] {
-        unplug(&host, 3);
-        wait_for(&running, &host, 3, None);
-        plug_in(&host, 3, like);
-        wait_for(&running, &host, 3, Some(like));
+        assert_follows(&running, &host, 3, &[None, Some(like)]);
     }
     assert!(!may_open(&running, &host, 3));
     let report = running.probe(&Questions::new()).unwrap();
@@ -108,9 +104,8 @@ fn directories_with_mounts_below_are_refused(lab: &Lab) {
     let below = host.root().join("opt/chip/below");
     fs::create_dir_all(&below).unwrap();
     fs::write(host.root().join("opt/chip/file"), "text").unwrap();
-    let bundle = Bundle::builder(Rootfs::Busybox).args([PATH, PAUSE]);
-    let bundle = bundle.build().unwrap();
-    let running = started(lab, &bundle);
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.start(&bundle);
     let attach = command(lab, &host, &["attach", bundle.id(), "chips=3"]);
     let mut attach = without("mount_setattr", &attach);
     let mount = |arguments: &[&str]| {
@@ -137,7 +132,7 @@ fn directories_with_mounts_below_are_refused(lab: &Lab) {
 fn nothing_is_attached_without_open_tree(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let attach = command(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
     let calls = "mount_setattr,open_tree,move_mount,fsopen,fsmount,fsconfig";
     let refused = Captured::run(&mut without(calls, &attach)).unwrap();

@@ -7,7 +7,7 @@ use harness::demo_host::VendorLibrary;
 use harness::rootfs::Rootfs;
 
 use super::follow::with_device;
-use super::{boathook, host, plain, started};
+use super::{boathook, host, plain};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(containers_with_old_libraries_are_named);
@@ -41,8 +41,8 @@ fn containers_with_old_libraries_are_named(lab: &Lab) {
     let bundles = [with_device(&host, "npu-3"), with_device(&host, "npu-4")];
     let [old, new] = bundles.map(|bundle| bundle.build().unwrap());
     let nothing = plain(Rootfs::Busybox).build().unwrap();
-    let _old = started(lab, &old);
-    let _nothing = started(lab, &nothing);
+    let _old = lab.start(&old);
+    let _nothing = lab.start(&nothing);
     assert_eq!(named(&old, &[]), None);
 
     // Another file of the same name.
@@ -52,7 +52,7 @@ fn containers_with_old_libraries_are_named(lab: &Lab) {
                  its libraries are of the host's version";
     assert!(text.ends_with(words), "{text}");
     assert_eq!(named(&nothing, &[]), None);
-    let _new = started(lab, &new);
+    let _new = lab.start(&new);
     assert_eq!(named(&new, &[]), None);
     assert!(named(&old, &["dummy-npu"]).is_some());
     host.add_class("chips", CLASS).unwrap();

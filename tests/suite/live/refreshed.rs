@@ -6,14 +6,15 @@ use std::os::unix::fs::MetadataExt;
 use harness::bundle::Bundle;
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::patience::wait_until;
-use harness::probe::{Access, Kind, PATH, PAUSE, Questions};
+use harness::probe::{Access, Kind};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
-use super::follow::{Follower, plug_in, unplug, wait_for, with_device};
+use super::follow::{Follower, assert_follows, with_device};
 use super::outdated::CLASS as CHIPS;
-use super::{boathook, done, host, plain, reads, records, started};
-use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
+use super::{boathook, done, host, plain, reads, records};
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version, requesting};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     programs_that_start_later_find_the_new_library,
@@ -45,9 +46,7 @@ fn remove(host: &DemoHost) {
 /// The inode of a library in the container, and of what its directory has for the old version.
 fn libraries(container: &Container<'_>) -> [Option<u64>; 2] {
     [SONAME, OLD].map(|name| {
-        let path = format!("{DIRECTORY}/{name}");
-        let report = container.probe(&Questions::new().path(&path)).unwrap();
-        let seen = report.path(&path).unwrap();
+        let seen = container.look(format!("{DIRECTORY}/{name}")).unwrap();
         (seen.kind != Kind::Missing).then_some(seen.inode)
     })
 }
@@ -67,7 +66,7 @@ fn programs_that_start_later_find_the_new_library(lab: &Lab) {
         let host = host();
         let given = with_device(&host, "npu-3").build().unwrap();
         let attached = plain(Rootfs::Busybox).build().unwrap();
-        let [given, attached] = [&given, &attached].map(|bundle| (bundle, started(lab, bundle)));
+        let [given, attached] = [&given, &attached].map(|bundle| (bundle, lab.start(bundle)));
         done(lab, &host, &["attach", attached.0.id(), "dummy-npu=4"]);
         let old = inode(&host, OLD);
         update(&host);
@@ -91,10 +90,7 @@ fn programs_that_start_later_find_the_new_library(lab: &Lab) {
             assert_eq!(reads(container, device), Some(Access::Granted));
 
             let text = refresh(&[]);
-            assert!(
-                text.contains("has no file that the host has replaced"),
-                "{text}"
-            );
+            assert_says(&text, &["has no file that the host has replaced"]);
             let seen = done(lab, &host, &["doctor", "--container", bundle.id()]);
             assert!(seen.contains(&format!("npu-{device}")), "{seen}");
         }
@@ -109,7 +105,7 @@ fn with_the_last_attached_device_only_what_is_for_it_goes(lab: &Lab) {
     for is_attached_first in [true, false] {
         let host = host();
         let bundle = with_device(&host, "npu-3").build().unwrap();
-        let container = started(lab, &bundle);
+        let container = lab.start(&bundle);
         let attach = || done(lab, &host, &["attach", bundle.id(), "dummy-npu=4"]);
         if is_attached_first {
             attach();
@@ -135,18 +131,14 @@ fn a_refreshed_file_stays_when_a_device_comes_back(lab: &Lab) {
     let class = CHIPS.replace("npu{index}", "npu3") + &edits;
     host.add_class("chips", &class).unwrap();
     host.write_config("[class.chips]\nfollow = true\n").unwrap();
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle.env("CHIPS", "chip-0").args([PATH, PAUSE]);
+    let bundle = requesting(&host, Rootfs::Busybox, "CHIPS", "chip-0");
     let bundle = bundle.build().unwrap();
-    let container = started(lab, &bundle);
+    let container = lab.start(&bundle);
     let _follower = Follower::start(lab, &host);
     host.add_file(FILE, "new").unwrap();
     done(lab, &host, &["refresh", bundle.id()]);
     for _ in 0..2 {
-        unplug(&host, 3);
-        wait_for(&container, &host, 3, None);
-        plug_in(&host, 3, DemoHost::UNLIKE);
-        wait_for(&container, &host, 3, Some(DemoHost::UNLIKE));
+        assert_follows(&container, &host, 3, &[None, Some(DemoHost::UNLIKE)]);
         assert_eq!(container.output(&["cat", FILE]).unwrap(), "new");
     }
 }
@@ -154,11 +146,11 @@ fn a_refreshed_file_stays_when_a_device_comes_back(lab: &Lab) {
 fn what_cannot_be_refreshed_is_left_as_it_is(lab: &Lab) {
     let host = host();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let container = started(lab, &bundle);
+    let container = lab.start(&bundle);
     let nothing = plain(Rootfs::Busybox).build().unwrap();
-    let _nothing = started(lab, &nothing);
+    let _nothing = lab.start(&nothing);
     let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
-    let running = started(lab, &ended);
+    let running = lab.start(&ended);
     assert!(wait_until(|| running.pid().unwrap() == 0));
     let old = inode(&host, OLD);
     remove(&host);
@@ -170,10 +162,7 @@ fn what_cannot_be_refreshed_is_left_as_it_is(lab: &Lab) {
     // A library that the host has no more is not taken away.
     for id in [bundle.id(), nothing.id()] {
         let text = done(lab, &host, &["refresh", id]);
-        assert!(
-            text.contains("has no file that the host has replaced"),
-            "{text}"
-        );
+        assert_says(&text, &["has no file that the host has replaced"]);
     }
     assert_eq!(libraries(&container), [old, old]);
     assert!(records(&host).is_empty());

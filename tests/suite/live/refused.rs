@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder};
 use harness::cgroup_parent::CgroupParent;
 use harness::cri::{Pod, Record};
 use harness::demo_host::{DemoHost, HostDirectory};
@@ -12,10 +12,11 @@ use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use serde_json::json;
 
-use super::follow::{Follower, may_open, plug_in, unplug, wait_for};
-use super::{boathook, done, host, plain, reads, records, started};
+use super::follow::{Follower, assert_follows, may_open, plug_in};
+use super::{boathook, done, host, plain, reads, records};
 use crate::attacks::forged_pods::{containerd, in_pod};
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     unknown_names_are_refused_with_near_ones,
@@ -28,8 +29,7 @@ on_each_cgroup_version!(
 fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
     let host = host();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let id = bundle.id();
     for (container, device, code, words) in [
         (
@@ -49,9 +49,7 @@ fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
     ] {
         let ran = boathook(lab, &host, &["attach", container, device]);
         assert_eq!(ran.status.code(), Some(code), "{ran:?}");
-        for word in words {
-            assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
-        }
+        assert_says(&ran.stderr, words);
     }
     assert!(records(&host).is_empty());
     assert_eq!(reads(&running, 3), None);
@@ -60,7 +58,7 @@ fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
 fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
     let host = host();
     let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
-    let running = started(lab, &ended);
+    let running = lab.start(&ended);
     assert!(wait_until(|| running.pid().unwrap() == 0));
     let ran = boathook(lab, &host, &["attach", ended.id(), "dummy-npu=3"]);
     assert!(matches!(ran.status.code(), Some(2 | 6)), "{ran:?}");
@@ -81,17 +79,12 @@ fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
     let bundle = containerd(plain(Rootfs::Busybox), &pod.uid(), "default");
     let bundle = bundle.cgroups_path(in_pod(&parent, &pod.uid()));
     let bundle = bundle.build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let id = bundle.id();
     let refused = |device: &str| {
         let ran = boathook(lab, &host, &["attach", id, device]);
         assert_eq!(ran.status.code(), Some(5), "{ran:?}");
-        assert!(
-            ran.stderr
-                .contains("did not allocate them to container main"),
-            "{ran:?}"
-        );
+        assert_says(&ran.stderr, &["did not allocate them to container main"]);
         assert!(records(&host).is_empty());
     };
     refused("dummy-npu=npu-2");
@@ -100,10 +93,7 @@ fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
     done(lab, &host, &["attach", id, "dummy-npu=npu-2"]);
     assert_eq!(reads(&running, 2), Some(Access::Granted));
     let forced = boathook(lab, &host, &["attach", id, "dummy-npu=npu-7", "--force"]);
-    assert!(
-        forced.stderr.contains("--force: the kubelet may give"),
-        "{forced:?}"
-    );
+    assert_says(&forced.stderr, &["--force: the kubelet may give"]);
     assert_eq!(reads(&running, 7), Some(Access::Granted));
     done(lab, &host, &["detach", id]);
     for index in [2, 7] {
@@ -117,7 +107,7 @@ fn a_claim_authorizes_what_it_grants(lab: &Lab) {
     let (claims, pod) = claim(&host, "");
     let parent = CgroupParent::new();
     let bundle = claiming(&host, &pod, &parent);
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let attach = |device: &str| {
         let device = format!("dummy-npu={device}");
         boathook(lab, &host, &["attach", bundle.id(), &device])
@@ -138,18 +128,12 @@ fn a_device_of_a_claim_is_followed(lab: &Lab) {
     let (claims, pod) = claim(&host, "\n[class.dummy-npu]\nfollow = true\n");
     let parent = CgroupParent::new();
     let bundle = claiming(&host, &pod, &parent);
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let follower = Follower::start(lab, &host);
-    for like in [OTHER, 2] {
-        unplug(&host, 2);
-        wait_for(&running, &host, 2, None);
-        plug_in(&host, 2, like);
-        wait_for(&running, &host, 2, Some(like));
-    }
+    assert_follows(&running, &host, 2, &[None, Some(OTHER), None, Some(2)]);
     assert!(!may_open(&running, &host, OTHER));
     // The claim may be another pod's by now.
-    unplug(&host, 2);
-    wait_for(&running, &host, 2, None);
+    assert_follows(&running, &host, 2, &[None]);
     fs::remove_file(&claims).unwrap();
     plug_in(&host, 2, OTHER);
     assert!(wait_until(|| follower.has_said("did not allocate") > 0));
@@ -187,9 +171,7 @@ pub(crate) fn given_by_claim(
     pod: &Pod,
     parent: &CgroupParent,
 ) -> BundleBuilder {
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let hook = hook.arg("--cdi").arg(&format!("{device}@u-1"));
-    let bundle = containerd(bundle.hook(stage, hook), &pod.uid(), "default");
+    let hook = granting(host, &format!("{device}@u-1"));
+    let bundle = containerd(bundle.hook(STAGE, hook), &pod.uid(), "default");
     bundle.cgroups_path(in_pod(parent, &pod.uid()))
 }

@@ -7,11 +7,11 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::demo_host::DemoHost;
-use harness::leftovers;
-use harness::patience::PATIENCE;
+use harness::patience::wait_until;
+use nix::sys::stat::makedev;
 
 use super::follow::{Follower, followed, tell, with_device};
 use super::records;
@@ -45,11 +45,7 @@ fn nothing_is_lost_or_left_or_touched(lab: &Lab) {
         bundle.build().unwrap()
     };
     let bundles: Vec<_> = (0..=containers).map(bundle).collect();
-    let running = bundles.iter().map(|bundle| {
-        let running = lab.runc.create(bundle).unwrap();
-        running.start().unwrap();
-        running
-    });
+    let running = bundles.iter().map(|bundle| lab.start(bundle));
     let running: Vec<_> = running.collect();
     let pids: Vec<i32> = running.iter().map(|it| it.pid().unwrap()).collect();
     let mounts = |pid: i32| fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
@@ -71,16 +67,13 @@ fn nothing_is_lost_or_left_or_touched(lab: &Lab) {
             .unwrap();
         tell();
     }
-    let end = Instant::now() + PATIENCE;
     for (container, pid) in pids[..containers].iter().enumerate() {
         for device in held(container) {
             let path = PathBuf::from(format!("/proc/{pid}/root/dev/port{device}"));
-            let wanted = host.device(numbers[device]);
-            let wanted = nix::sys::stat::makedev(wanted.major, wanted.minor);
-            while fs::metadata(&path).map(|found| found.rdev()).ok() != Some(wanted) {
-                assert!(Instant::now() < end, "container {container}: {path:?}");
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            let (major, minor) = host.device(numbers[device]).number();
+            let wanted = makedev(major, minor);
+            let is_so = || fs::metadata(&path).is_ok_and(|found| found.rdev() == wanted);
+            assert!(wait_until(is_so), "container {container}: {path:?}");
         }
     }
     for (container, running) in running[..containers].iter().enumerate() {
@@ -103,19 +96,16 @@ fn nothing_is_lost_or_left_or_touched(lab: &Lab) {
     assert_eq!(mounts(pids[containers]), other);
     assert_eq!(records(&host).len(), containers + 1);
     drop(running);
-    let end = Instant::now() + PATIENCE;
     // What follows is told of containers that have ended by the next message.
     let directory = host.root().join("run/boathook/attached");
-    while fs::read_dir(&directory).unwrap().next().is_some() {
-        assert!(Instant::now() < end, "{:?}", records(&host));
+    let is_empty = wait_until(|| {
         tell();
         std::thread::sleep(Duration::from_millis(50));
-    }
+        fs::read_dir(&directory).unwrap().next().is_none()
+    });
+    assert!(is_empty, "{:?}", records(&host));
     drop(follower);
     for bundle in &bundles {
-        assert_eq!(
-            leftovers::of(&lab.runc, bundle).unwrap(),
-            Vec::<String>::new()
-        );
+        lab.assert_nothing_left(bundle);
     }
 }

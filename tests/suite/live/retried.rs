@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
-use harness::patience::PATIENCE;
+use harness::patience::wait_until;
 
-use super::follow::{Follower, followed, plug_in, unplug, wait_for, with_device};
-use super::{reads, started};
+use super::follow::{Follower, assert_follows, followed, wait_for, with_device};
+use super::reads;
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(what_could_not_be_changed_is_tried_again);
@@ -18,21 +18,18 @@ fn what_could_not_be_changed_is_tried_again(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
     let host = followed();
     let bundles = [0, 1].map(|_| with_device(&host, "npu-3").build().unwrap());
-    let [refuses, other] = bundles.each_ref().map(|bundle| started(lab, bundle));
+    let [refuses, other] = bundles.each_ref().map(|bundle| lab.start(bundle));
     let follower = Follower::start_with(lab, &host, &["--pause", "1"]);
     let refused = "/dev/dummy-npu3 is a directory";
     let wait_for_refusals = |count: usize| {
-        let end = Instant::now() + PATIENCE;
-        while follower.has_said(refused) < count {
-            assert!(Instant::now() < end, "{count}");
-            sleep(Duration::from_millis(10));
-        }
+        assert!(
+            wait_until(|| follower.has_said(refused) >= count),
+            "{count}"
+        );
     };
-    unplug(&host, 3);
-    wait_for(&refuses, &host, 3, None);
+    assert_follows(&refuses, &host, 3, &[None]);
     refuses.output(&["mkdir", &node(3)]).unwrap();
-    plug_in(&host, 3, OTHER);
-    wait_for(&other, &host, 3, Some(OTHER));
+    assert_follows(&other, &host, 3, &[Some(OTHER)]);
     wait_for_refusals(1);
     assert!(reads(&refuses, 3).is_none());
     // There is no message from here on.
@@ -49,26 +46,20 @@ fn what_could_not_be_changed_is_tried_again(lab: &Lab) {
     assert_waits_for_messages(&follower);
 
     // It is as it was before the attempt that failed: there is nothing more to try.
-    unplug(&host, 3);
-    wait_for(&refuses, &host, 3, None);
+    assert_follows(&refuses, &host, 3, &[None]);
     refuses.output(&["mkdir", &node(3)]).unwrap();
-    plug_in(&host, 3, 3);
-    wait_for(&other, &host, 3, Some(3));
+    assert_follows(&other, &host, 3, &[Some(3)]);
     wait_for_refusals(2);
-    unplug(&host, 3);
-    wait_for(&other, &host, 3, None);
+    assert_follows(&other, &host, 3, &[None]);
     assert_waits_for_messages(&follower);
 }
 
 /// It waits for messages alone, without a time at which it would try again. How often it is
 /// woken says nothing: other programs of this machine cause messages.
 fn assert_waits_for_messages(follower: &Follower) {
-    let end = Instant::now() + PATIENCE;
     let call = || fs::read_to_string(format!("/proc/{}/syscall", follower.pid())).unwrap();
-    while !waits_without_end(&call()) {
-        assert!(Instant::now() < end, "{}", follower.said());
-        sleep(Duration::from_millis(10));
-    }
+    let waits = wait_until(|| waits_without_end(&call()));
+    assert!(waits, "{}", follower.said());
 }
 
 /// Whether `/proc/PID/syscall` has a poll without a timeout: one of -1 ms, or no time at all.

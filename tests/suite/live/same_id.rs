@@ -2,11 +2,11 @@
 //! done to the other.
 
 use harness::demo_host::DemoHost;
-use harness::probe::{Access, Questions};
+use harness::probe::Access;
 use harness::runc::Container;
 
-use super::follow::{Follower, followed, may_open, plug_in, unplug, wait_for, with_device};
-use super::{done, reads, started};
+use super::follow::{Follower, assert_follows, followed, may_open, with_device};
+use super::{done, reads};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -30,14 +30,13 @@ fn with_twin() -> DemoHost {
 }
 
 fn has_twin(container: &Container<'_>) -> bool {
-    let report = container.probe(&Questions::new().path(TWIN)).unwrap();
-    report.path(TWIN).unwrap().read == Access::Granted
+    container.look(TWIN).unwrap().read == Access::Granted
 }
 
 fn the_other_is_not_taken_with_one(lab: &Lab) {
     let host = with_twin();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "twins=npu-3"]);
     assert!(has_twin(&running));
     done(lab, &host, &["detach", bundle.id(), "twins=npu-3"]);
@@ -49,21 +48,19 @@ fn the_other_is_not_taken_with_one(lab: &Lab) {
 fn the_other_stays_when_one_is_unplugged(lab: &Lab) {
     let host = with_twin();
     let bundle = with_device(&host, "npu-3").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "twins=npu-3"]);
     let _follower = Follower::start(lab, &host);
     let used = || done(lab, &host, &["list", "--used"]);
     let count = |text: &str| text.lines().filter(|line| line.contains("npu-3 ")).count();
     assert_eq!(count(&used()), 2);
     for _ in 0..2 {
-        unplug(&host, 3);
-        wait_for(&running, &host, 3, None);
+        assert_follows(&running, &host, 3, &[None]);
         assert!(has_twin(&running));
         let used = used();
         assert_eq!(count(&used), 1, "{used}");
         assert!(used.contains("twins"), "{used}");
-        plug_in(&host, 3, 3);
-        wait_for(&running, &host, 3, Some(3));
+        assert_follows(&running, &host, 3, &[Some(3)]);
     }
     assert!(has_twin(&running));
 }

@@ -5,18 +5,19 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::compile::{self, Libc};
 use harness::demo_host::DemoHost;
-use harness::patience::PATIENCE;
+use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
-use super::follow::{Follower, plug_in, tell, unplug, wait_for};
-use super::{done, host, started};
-use crate::lab::{Lab, on_each_cgroup_version};
+use super::follow::{Follower, assert_follows, plug_in, replug, tell, unplug, wait_for};
+use super::{done, host};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     programs_are_told_when_the_container_is_changed,
@@ -36,8 +37,7 @@ fn ports(announce: bool) -> DemoHost {
     ))
     .unwrap();
     for index in [3, OTHER] {
-        let device = host.device(index);
-        let (major, minor) = (device.major, device.minor);
+        let (major, minor) = host.device(index).number();
         let port = format!("/sys/devices/boathook/port{index}");
         let uevent = format!("MAJOR={major}\nMINOR={minor}\nDEVNAME=port{index}\n");
         host.add_file(&format!("{port}/uevent"), &uevent).unwrap();
@@ -48,8 +48,8 @@ fn ports(announce: bool) -> DemoHost {
         let number = numbers.join(format!("{major}:{minor}"));
         symlink(format!("../../devices/boathook/port{index}"), number).unwrap();
     }
-    let other = host.device(OTHER);
-    let known = format!("/run/udev/data/c{}:{}", other.major, other.minor);
+    let (major, minor) = host.device(OTHER).number();
+    let known = format!("/run/udev/data/c{major}:{minor}");
     host.add_file(&known, "I:17\nE:ID_SERIAL=x1\n").unwrap();
     host
 }
@@ -69,8 +69,7 @@ fn listening(host: &DemoHost) -> Option<BundleBuilder> {
         "mkdir -p /run/udev; touch /run/udev/control; {LISTENER} kernel boathook/port > /kernel & \
          exec {LISTENER} udev tty > /udev"
     );
-    let bundle = Bundle::with_hook(Rootfs::Glibc, &host.config_file()).unwrap();
-    let bundle = bundle.env(DemoHost::VARIABLE, "npu-3");
+    let bundle = requesting(host, Rootfs::Glibc, DemoHost::VARIABLE, "npu-3");
     let bundle = bundle.bind(&listener, LISTENER);
     let library = fs::canonicalize(LIBRARY).unwrap();
     Some(
@@ -81,7 +80,7 @@ fn listening(host: &DemoHost) -> Option<BundleBuilder> {
 }
 
 fn start<'a>(lab: &'a Lab, bundle: &'a Bundle) -> Container<'a> {
-    let running = started(lab, bundle);
+    let running = lab.start(bundle);
     for file in ["/kernel", "/udev"] {
         wait_for_lines(bundle, file, 0);
     }
@@ -97,16 +96,10 @@ fn told(bundle: &Bundle, file: &str) -> Vec<String> {
 /// Waits until it was told so often, and returns the last message.
 #[track_caller]
 fn wait_for_lines(bundle: &Bundle, file: &str, count: usize) -> String {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let told = told(bundle, file);
-        if told.len() > count {
-            assert_eq!(told.len(), count + 1, "{told:#?}");
-            return told[count].clone();
-        }
-        assert!(Instant::now() < end, "{file}: {told:#?}");
-        sleep(Duration::from_millis(5));
-    }
+    wait_until(|| told(bundle, file).len() > count);
+    let told = told(bundle, file);
+    assert_eq!(told.len(), count + 1, "{file}: {told:#?}");
+    told[count].clone()
 }
 
 fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
@@ -127,7 +120,7 @@ fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
             "user namespace" => None,
             _ => Some(beside.build().unwrap()),
         };
-        let _beside = beside.as_ref().map(|bundle| started(lab, bundle));
+        let _beside = beside.as_ref().map(|bundle| lab.start(bundle));
         let follower = Follower::start(lab, &host);
         let expect = |count: usize, action: &str, index: usize, number: &str, opens: &str| {
             let port = format!("/devices/boathook/port{index}");
@@ -148,8 +141,8 @@ fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
             assert_eq!(udev, whole, "{kind}");
         };
         let number = |index: usize| {
-            let device = host.device(index);
-            format!("{}:{}", device.major, device.minor)
+            let (major, minor) = host.device(index).number();
+            format!("{major}:{minor}")
         };
         let gone = "No such file or directory";
         unplug(&host, 3);
@@ -158,16 +151,16 @@ fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
         expect(2, "add", OTHER, &number(OTHER), "opens");
         // Without having been away, and while nobody followed.
         drop(follower);
-        fs::remove_file(host.node(3)).unwrap();
-        plug_in(&host, 3, 3);
+        replug(&host, 3, Some(3));
         let follower = Follower::start(lab, &host);
         wait_for(&running, &host, 3, Some(3));
-        let end = Instant::now() + PATIENCE;
-        while told(&bundle, "/udev").len() < 5 {
-            assert!(Instant::now() < end, "{:?}", told(&bundle, "/udev"));
-            sleep(Duration::from_millis(5));
-        }
-        let both = told(&bundle, "/udev")[3..].join("\n");
+        let told_by_udev = || told(&bundle, "/udev");
+        assert!(
+            wait_until(|| told_by_udev().len() >= 5),
+            "{:?}",
+            told_by_udev()
+        );
+        let both = told_by_udev()[3..].join("\n");
         assert!(
             both.starts_with("remove /devices/boathook/port7 "),
             "{both}"
@@ -217,10 +210,7 @@ fn programs_are_told_what_is_attached_and_detached(lab: &Lab) {
             let count = 2 * round + more;
             done(lab, &host, command);
             let kernel = wait_for_lines(&bundle, "/kernel", count);
-            assert!(
-                kernel.contains(&format!(" {action}@/devices/boathook/port7 ")),
-                "{kernel}"
-            );
+            assert_says(&kernel, &[&format!(" {action}@/devices/boathook/port7 ")]);
             let udev = wait_for_lines(&bundle, "/udev", count);
             let begin = format!("{action} /devices/boathook/port7 /dev/dummy-npu7 ");
             assert!(udev.starts_with(&begin), "{udev}");
@@ -250,10 +240,7 @@ fn who_is_not_to_be_told_is_not(lab: &Lab) {
         let _follower = Follower::start(lab, &host);
         done(lab, &host, &["attach", bundle.id(), "dummy-npu=7"]);
         done(lab, &host, &["detach", bundle.id()]);
-        unplug(&host, 3);
-        wait_for(&running, &host, 3, None);
-        plug_in(&host, 3, OTHER);
-        wait_for(&running, &host, 3, Some(OTHER));
+        assert_follows(&running, &host, 3, &[None, Some(OTHER)]);
         sleep(Duration::from_millis(200));
         for file in ["/kernel", "/udev"] {
             assert_eq!(told(&bundle, file), ["ready"], "{announce}");

@@ -6,8 +6,8 @@ use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 use serde_json::Value;
 
-use super::follow::{Follower, followed, plug_in, unplug, wait_for, with_device};
-use super::{boathook, done, host, plain, started};
+use super::follow::{Follower, assert_follows, followed, replug, with_device};
+use super::{boathook, done, host, plain};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -47,9 +47,9 @@ fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
     // It has the variable and nothing of the hook.
     let without = plain(Rootfs::Busybox).env(DemoHost::VARIABLE, "npu-3");
     let without = without.build().unwrap();
-    let runs = started(lab, &given);
-    let running = started(lab, &other);
-    let _without = started(lab, &without);
+    let runs = lab.start(&given);
+    let running = lab.start(&other);
+    let _without = lab.start(&without);
     done(lab, &host, &["attach", other.id(), "dummy-npu=npu-5"]);
     done(lab, &host, &["attach", given.id(), "dummy-npu=npu-7"]);
     assert_eq!(
@@ -69,8 +69,7 @@ fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
     assert!(!table.contains("npu-2 "), "{table}");
 
     // Replugged since, it is not what the container has.
-    unplug(&host, 3);
-    plug_in(&host, 3, DemoHost::UNLIKE);
+    replug(&host, 3, Some(DemoHost::UNLIKE));
     done(lab, &host, &["detach", given.id()]);
     done(lab, &host, &["detach", other.id()]);
     assert_eq!(used(lab, &host), [one("npu-5", &[(&given, "start")])]);
@@ -90,14 +89,12 @@ fn a_followed_device_is_listed_while_it_is_there(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
     let host = followed();
     let bundle = with_device(&host, "npu-3,npu-5").build().unwrap();
-    let running = started(lab, &bundle);
+    let running = lab.start(&bundle);
     let _follower = Follower::start(lab, &host);
     let both = ["npu-3", "npu-5"].map(|device| one(device, &[(&bundle, "start")]));
     assert_eq!(used(lab, &host), both);
-    unplug(&host, 3);
-    wait_for(&running, &host, 3, None);
+    assert_follows(&running, &host, 3, &[None]);
     assert_eq!(used(lab, &host), both[1..]);
-    plug_in(&host, 3, OTHER);
-    wait_for(&running, &host, 3, Some(OTHER));
+    assert_follows(&running, &host, 3, &[Some(OTHER)]);
     assert_eq!(used(lab, &host), both);
 }

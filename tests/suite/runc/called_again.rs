@@ -25,22 +25,15 @@ fn both_stages_do_no_harm(lab: &Lab) {
         .hook(Stage::Prestart, again)
         .build()
         .unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
 
     let report = running.probe(&Questions::new().path(node(3))).unwrap();
     assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
-    let mounted_at = |path: &str| {
-        report
-            .mounts
-            .iter()
-            .filter(|mount| mount.mount_point.to_str() == Some(path))
-            .count()
-    };
-    assert_eq!(
-        (mounted_at(&node(3)), mounted_at("/usr/lib/boathook")),
-        (1, 1)
-    );
+    for path in [&node(3), "/usr/lib/boathook"] {
+        let mounts = report.mounts.iter();
+        let on_it = mounts.filter(|mount| mount.mount_point.to_str() == Some(path));
+        assert_eq!(on_it.count(), 1, "{path}");
+    }
 
     let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
     let loaded = loader::parse(&running.output(&wanted).unwrap()).unwrap();

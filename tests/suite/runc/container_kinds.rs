@@ -49,8 +49,7 @@ fn a_shared_root_leaks_nothing_to_the_host(lab: &Lab) {
         .rootfs_propagation("shared")
         .build()
         .unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let running = lab.start(&bundle);
     let inside = running.probe(&about_node_3()).unwrap();
     assert!(inside.mount_at(node(3)).is_some());
 

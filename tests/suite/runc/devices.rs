@@ -30,24 +30,18 @@ fn the_hosts_own_nodes_open(lab: &Lab) {
         );
         for index in [3, 5] {
             let seen = report.path(node(index)).unwrap();
-            let number = seen.device.unwrap();
-            let device = host.device(index);
             assert_eq!(seen.kind, Kind::CharacterDevice, "{stage:?} {index}");
-            assert_eq!((number.major, number.minor), (device.major, device.minor));
-            assert_eq!(
-                seen.inode,
-                std::fs::metadata(host.node(index)).unwrap().ino()
-            );
+            assert_eq!(seen.number(), Some(host.device(index).number()));
+            let on_host = std::fs::metadata(host.node(index)).unwrap();
+            assert_eq!(seen.inode, on_host.ino());
             let opened = (&seen.read, &seen.write, &seen.read_write);
             let granted = Access::Granted;
             // The device behind the alias may refuse writing; the cgroup's
             // refusal is EPERM.
             assert_eq!(opened.0, &granted, "{stage:?} {index}");
             let refused = Access::refused("EPERM");
-            assert!(
-                opened.1 != &refused && opened.2 != &refused,
-                "{stage:?} {opened:?}"
-            );
+            let is_allowed = opened.1 != &refused && opened.2 != &refused;
+            assert!(is_allowed, "{stage:?} {opened:?}");
             let mount = report.mount_at(node(index)).unwrap();
             assert!(mount.has("nosuid") && mount.has("noexec"), "{mount:?}");
             assert!(mount.propagation.is_empty(), "{mount:?}");
@@ -78,24 +72,13 @@ fn devices_that_were_not_requested_are_refused(lab: &Lab) {
 /// A class that gives a node for reading does not give it for writing.
 fn access_is_as_the_class_configures(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let class = r#"
-        version = 1
-        description = "a device to read from"
-        resource = "dummy.com/reader"
-        [request]
-        env = "READER_VISIBLE_DEVICES"
-        [[discover]]
-        count = 1
-        [device]
-        id = "reader-{index}"
-        index = "{index}"
-        nodes = [{ path = "/dev/dummy-npu0", access = "r" }]
-    "#;
+    let class = "version = 1\nresource = 'dummy.com/reader'\n\
+        request = { env = 'READER_VISIBLE_DEVICES' }\ndiscover = [{ count = 1 }]\n\
+        [device]\nid = 'reader-{index}'\n\
+        nodes = [{ path = '/dev/dummy-npu0', access = 'r' }]\n";
     host.add_class("reader", class).unwrap();
-    let report = lab.look(
-        container(&host, Rootfs::Busybox, "void").env("READER_VISIBLE_DEVICES", "all"),
-        &Questions::new().path(node(0)),
-    );
+    let container = container(&host, Rootfs::Busybox, "void").env("READER_VISIBLE_DEVICES", "all");
+    let report = lab.look(container, &Questions::new().path(node(0)));
     let seen = report.path(node(0)).unwrap();
     assert_eq!(seen.read, Access::Granted);
     assert_eq!(seen.write, Access::refused("EPERM"));
@@ -106,8 +89,6 @@ fn access_is_as_the_class_configures(lab: &Lab) {
 fn a_later_exec_has_them_too(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = container(&host, Rootfs::Busybox, "npu-3").build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
-    let report = running.probe(&Questions::new().path(node(3))).unwrap();
-    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+    let running = lab.start(&bundle);
+    assert_eq!(running.look(node(3)).unwrap().read, Access::Granted);
 }

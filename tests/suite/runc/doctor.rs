@@ -9,7 +9,6 @@ use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::captured::Captured;
 use harness::demo_host::DemoHost;
-use harness::probe::{PATH, PAUSE};
 use harness::rootfs::Rootfs;
 
 use super::{container, node, with_node_of_engine};
@@ -66,9 +65,8 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         ),
     ];
     for (case, bundle, code, word) in cases {
-        let bundle = bundle.args([PATH, PAUSE]).build().unwrap();
-        let running = lab.runc.create(&bundle).unwrap();
-        running.start().unwrap();
+        let bundle = bundle.build().unwrap();
+        let running = lab.start(&bundle);
         let pid = running.pid().unwrap().to_string();
         let directory = bundle.directory().to_str().unwrap();
         let by_id = doctor(lab, &host, &["--container", bundle.id()]);
@@ -131,9 +129,8 @@ fn examine(
     code: i32,
     words: &[&str],
 ) {
-    let bundle = bundle.args([PATH, PAUSE]).build().unwrap();
-    let running = lab.runc.create(&bundle).unwrap();
-    running.start().unwrap();
+    let bundle = bundle.build().unwrap();
+    let _running = lab.start(&bundle);
     let ran = doctor(lab, host, &["--container", bundle.id()]);
     assert_eq!(ran.status.code(), Some(code), "{case}: {ran:?}");
     for word in words {

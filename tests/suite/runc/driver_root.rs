@@ -5,11 +5,10 @@ use std::fs;
 
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
-use harness::probe::{Access, Questions};
 use harness::rootfs::{Rootfs, make_loader_cache};
 
-use super::{container, node};
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use super::{assert_opens, container};
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(libraries_are_the_drivers_and_nodes_the_hosts);
 
@@ -23,11 +22,8 @@ fn libraries_are_the_drivers_and_nodes_the_hosts(lab: &Lab) {
     let directory = root.join(directory.strip_prefix(host.root()).unwrap());
     fs::create_dir_all(&directory).unwrap();
     fs::create_dir_all(root.join("etc")).unwrap();
-    fs::copy(
-        host.root().join("etc/ld.so.conf"),
-        root.join("etc/ld.so.conf"),
-    )
-    .unwrap();
+    let [of_host, of_driver] = [host.root(), root.clone()].map(|it| it.join("etc/ld.so.conf"));
+    fs::copy(of_host, of_driver).unwrap();
     let library = VendorLibrary::new("dummy-npu", "1.9.9");
     library.install(&directory).unwrap();
     make_loader_cache(&root).unwrap();
@@ -37,12 +33,7 @@ fn libraries_are_the_drivers_and_nodes_the_hosts(lab: &Lab) {
     let command = loader::command(&[library.wanted()]);
     let bundle = container(&host, Rootfs::Glibc, "npu-3").args(command);
     let loaded = loader::parse(&lab.run(&bundle.build().unwrap())).unwrap();
-    assert!(
-        matches!(&loaded[..], [Loaded::Found { answer, .. }] if answer == "1.9.9"),
-        "{loaded:?}"
-    );
-    let command = asking(&Questions::new().path(node(3)));
-    let bundle = container(&host, Rootfs::Glibc, "npu-3").args(command);
-    let report = lab.probe(&bundle.build().unwrap());
-    assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
+    let of_driver = matches!(&loaded[..], [Loaded::Found { answer, .. }] if answer == "1.9.9");
+    assert!(of_driver, "{loaded:?}");
+    assert_opens(lab, container(&host, Rootfs::Glibc, "npu-3"), 3);
 }

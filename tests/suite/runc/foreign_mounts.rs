@@ -3,12 +3,13 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use harness::bundle::{Bundle, BundleBuilder};
+use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 
 use super::{assert_opens, container};
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
+use crate::said::assert_says;
 use crate::tree::listing;
 
 on_each_cgroup_version!(
@@ -32,8 +33,7 @@ fn with_tool(host: &DemoHost) -> BundleBuilder {
          [[edits]]\nfiles = ['{TOOL}']\n"
     );
     host.add_class("tool", &class).unwrap();
-    let builder = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    builder.env(VARIABLE, "npu-3")
+    requesting(host, Rootfs::Busybox, VARIABLE, "npu-3")
 }
 
 /// As busybox and Debian's alternatives have it. The other programs that are the
@@ -77,8 +77,5 @@ fn a_read_only_etc_gets_a_note(lab: &Lab) {
     );
     assert_eq!(listing(&etc), before);
     let log = host.log();
-    assert!(
-        log.contains("set LD_LIBRARY_PATH=/usr/lib/boathook/lib"),
-        "{log}"
-    );
+    assert_says(&log, &["set LD_LIBRARY_PATH=/usr/lib/boathook/lib"]);
 }

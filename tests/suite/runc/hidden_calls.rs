@@ -1,14 +1,14 @@
 //! Older kernels, and seccomp profiles around the runtime: the newer calls
 //! fail, and the container is the same.
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
 use super::node;
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     the_container_is_the_same_without_newer_calls,
@@ -32,57 +32,42 @@ const CASES: [&[&str]; 5] = [
     ],
 ];
 
+/// A container whose hook lacks these calls.
+fn container(host: &DemoHost, errno: &str, calls: &[&str]) -> Bundle {
+    let hook = hook(host).without_syscalls(errno, calls).unwrap();
+    let builder = Bundle::builder(Rootfs::Glibc).hook(STAGE, hook);
+    builder.env(DemoHost::VARIABLE, "npu-3").build().unwrap()
+}
+
 fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
     for errno in ["ENOSYS", "EPERM"] {
         for calls in CASES {
-            let hook = hook.clone().without_syscalls(errno, calls).unwrap();
-            let bundle = Bundle::builder(Rootfs::Glibc)
-                .hook(stage, hook)
-                .env(DemoHost::VARIABLE, "npu-3")
-                .build()
-                .unwrap();
-            let running = lab.runc.create(&bundle).unwrap();
-            running.start().unwrap();
+            let bundle = container(&host, errno, calls);
+            let running = lab.start(&bundle);
 
-            let file = format!(
-                "/usr/lib/boathook/lib/{}",
-                VendorLibrary::dummy_npu().file_name()
-            );
+            let library = VendorLibrary::dummy_npu();
+            let file = format!("/usr/lib/boathook/lib/{}", library.file_name());
             let asked = Questions::new().path(node(3)).path(&file);
             let report = running.probe(&asked).unwrap();
             let case = format!("{errno} {calls:?}");
-            assert_eq!(
-                report.path(node(3)).unwrap().read,
-                Access::Granted,
-                "{case}"
-            );
-            assert_eq!(
-                report.path(&file).unwrap().write,
-                Access::refused("EROFS"),
-                "{case}"
-            );
+            let read = &report.path(node(3)).unwrap().read;
+            assert_eq!(*read, Access::Granted, "{case}");
+            let written = &report.path(&file).unwrap().write;
+            assert_eq!(*written, Access::refused("EROFS"), "{case}");
             for (path, options) in [
                 (node(3), ["ro", "nosuid", "noexec"].as_slice()),
                 (file, &["ro", "nosuid", "nodev"]),
             ] {
                 let mount = report.mount_at(&path).unwrap();
-                assert!(
-                    options.iter().all(|option| mount.has(option)),
-                    "{case}: {mount:?}"
-                );
-                assert!(mount.propagation.is_empty(), "{case}: {mount:?}");
+                let has = options.iter().all(|option| mount.has(option));
+                assert!(has && mount.propagation.is_empty(), "{case}: {mount:?}");
             }
 
-            let wanted = loader::command(&[VendorLibrary::dummy_npu().wanted()]);
-            let printed = running.exec(&wanted).unwrap().success().unwrap().stdout;
-            let loaded = loader::parse(&printed).unwrap();
-            assert!(
-                matches!(&loaded[..], [Loaded::Found { .. }]),
-                "{case}: {loaded:?}"
-            );
+            let wanted = loader::command(&[library.wanted()]);
+            let loaded = loader::parse(&running.output(&wanted).unwrap()).unwrap();
+            let found = matches!(&loaded[..], [Loaded::Found { .. }]);
+            assert!(found, "{case}: {loaded:?}");
             drop(running);
             lab.assert_nothing_left(&bundle);
         }
@@ -92,20 +77,9 @@ fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
 /// mount(2) has no fallback: the hook fails with one line.
 fn a_kernel_that_can_do_nothing_is_refused(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
-    let calls = [
-        "mount",
-        "mount_setattr",
-        "open_tree",
-        "move_mount",
-        "fsopen",
-    ];
-    let bundle = Bundle::builder(Rootfs::Glibc)
-        .hook(stage, hook.without_syscalls("EPERM", &calls).unwrap())
-        .env(DemoHost::VARIABLE, "npu-3")
-        .build()
-        .unwrap();
+    let calls = "mount mount_setattr open_tree move_mount fsopen";
+    let calls: Vec<&str> = calls.split(' ').collect();
+    let bundle = container(&host, "EPERM", &calls);
     let ran = lab.runc.run(&bundle).unwrap();
     assert!(!ran.status.success());
     let log = host.log();

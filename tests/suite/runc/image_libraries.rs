@@ -11,7 +11,7 @@ use harness::loader::{self, Loaded};
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
     newer_libraries_of_the_image_come_first,
@@ -47,23 +47,18 @@ fn image(
     versions: &[&str],
     command: fn(BundleBuilder) -> BundleBuilder,
 ) -> Bundle {
-    let builder = Bundle::with_hook(Rootfs::Glibc, &host.config_file()).unwrap();
-    let builder = builder.env("NVIDIA_VISIBLE_DEVICES", "0");
+    let builder = requesting(host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0");
     let bundle = command(builder).build().unwrap();
     // As in NVIDIA's images: two links lead to the directory.
     let compat = bundle.in_rootfs("/usr/local/cuda-13.9/compat");
     fs::create_dir_all(&compat).unwrap();
     fs::create_dir_all(bundle.in_rootfs("/etc/alternatives")).unwrap();
-    symlink(
-        "/etc/alternatives/cuda",
-        bundle.in_rootfs("/usr/local/cuda"),
-    )
-    .unwrap();
-    symlink(
-        "/usr/local/cuda-13.9",
-        bundle.in_rootfs("/etc/alternatives/cuda"),
-    )
-    .unwrap();
+    for (link, target) in [
+        ("/usr/local/cuda", "/etc/alternatives/cuda"),
+        ("/etc/alternatives/cuda", "/usr/local/cuda-13.9"),
+    ] {
+        symlink(target, bundle.in_rootfs(link)).unwrap();
+    }
     let arguments = [
         "-shared",
         "-fPIC",

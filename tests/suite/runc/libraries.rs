@@ -10,7 +10,8 @@ use harness::probe::{Access, Questions};
 use harness::rootfs::{Rootfs, make_loader_cache};
 
 use super::container;
-use crate::lab::{Lab, asking, images_with_a_loader, on_each_cgroup_version};
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version};
+use crate::said::assert_says;
 use crate::tree::listing;
 
 on_each_cgroup_version!(
@@ -43,11 +44,7 @@ fn they_are_the_hosts_own_and_read_only(lab: &Lab) {
     let file = format!("{DIRECTORY}/{}", library.file_name());
     let link = format!("{DIRECTORY}/{}", library.soname());
     let questions = Questions::new().path(&file).path(&link).path(DIRECTORY);
-    let bundle = container(&host, Rootfs::Glibc, "npu-3")
-        .args(asking(&questions))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
+    let report = lab.look(container(&host, Rootfs::Glibc, "npu-3"), &questions);
 
     let seen = report.path(&file).unwrap();
     let own = fingerprint::of_file(&host.libraries().join(library.file_name())).unwrap();
@@ -143,7 +140,5 @@ fn the_hosts_own_loader_is_left_alone(lab: &Lab) {
     assert_eq!(listing(&etc), before);
     let log = host.log();
     let remedy = format!("set LD_LIBRARY_PATH={DIRECTORY}");
-    for part in ["/etc/ld.so.cache: it is on a volume", &remedy] {
-        assert!(log.contains(part), "{log}");
-    }
+    assert_says(&log, &["/etc/ld.so.cache: it is on a volume", &remedy]);
 }

@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::fingerprint;
 use harness::loader::{self, Loaded};
@@ -10,7 +9,7 @@ use harness::probe::Questions;
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, asking, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(the_loader_finds_both_sorts);
 
@@ -53,12 +52,9 @@ fn the_loader_finds_both_sorts(lab: &Lab) {
     let own = host.root().join("usr/lib/i386-linux-gnu/libchip.so.1.0");
     for (capabilities, both) in [("compat32", true), ("other", false)] {
         let container = |command: Vec<String>| {
-            let container = Bundle::with_hook(Rootfs::Glibc, &host.config_file()).unwrap();
-            let container = container
-                .env("CHIP_VISIBLE_DEVICES", "all")
-                .env("CHIP_CAPABILITIES", capabilities)
-                .args(command);
-            container.build().unwrap()
+            let container = requesting(&host, Rootfs::Glibc, "CHIP_VISIBLE_DEVICES", "all");
+            let container = container.env("CHIP_CAPABILITIES", capabilities);
+            container.args(command).build().unwrap()
         };
         let bundle = container(asking(&Questions::new().path(FILE)));
         let seen = lab.probe(&bundle);

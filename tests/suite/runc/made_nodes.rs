@@ -9,7 +9,7 @@ use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 
 use super::node;
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, asking, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
     a_node_of_a_loaded_driver_is_made_and_opens,
@@ -43,9 +43,7 @@ fn host(driver: &str) -> DemoHost {
 }
 
 fn container(host: &DemoHost) -> BundleBuilder {
-    Bundle::with_hook(Rootfs::Busybox, &host.config_file())
-        .unwrap()
-        .env(VARIABLE, "all")
+    requesting(host, Rootfs::Busybox, VARIABLE, "all")
         .args(asking(&Questions::new().path(LATE).path(node(3))))
 }
 
@@ -67,8 +65,7 @@ fn a_node_of_a_loaded_driver_is_made_and_opens(lab: &Lab) {
         (seen.kind, &seen.read),
         (Kind::CharacterDevice, &Access::Granted)
     );
-    let (number, device) = (seen.device.unwrap(), host.device(3));
-    assert_eq!((number.major, number.minor), (device.major, device.minor));
+    assert_eq!(seen.number(), Some(host.device(3).number()));
     // A node of its own, and nothing on the host.
     assert!(report.mount_at(LATE).is_none());
     assert!(!host.root().join(&LATE[1..]).exists());

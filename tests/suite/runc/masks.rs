@@ -4,13 +4,13 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
+use harness::bundle::{Bundle, BundleBuilder, HookCommand};
 use harness::demo_host::HostDirectory;
 use harness::mountinfo;
 use harness::probe::{Access, Kind, Questions, Report};
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, asking, hook, on_each_cgroup_version, requesting};
 use crate::tree::listing;
 
 on_each_cgroup_version!(
@@ -60,16 +60,12 @@ fn host(class: &str) -> HostDirectory {
     host
 }
 
-fn hook(host: &HostDirectory) -> HookCommand {
-    HookCommand::boathook(Stage::CreateRuntime, &host.config_file()).unwrap()
-}
-
 /// A container whose /proc has the driver's directory, and that gets chip 1.
 fn container(host: &HostDirectory, hook: HookCommand) -> BundleBuilder {
     let driver = HookCommand::binding(&host.root().join("proc/driver"), "/proc/driver");
     Bundle::builder(Rootfs::Busybox)
-        .hook(Stage::CreateRuntime, driver)
-        .hook(Stage::CreateRuntime, hook)
+        .hook(STAGE, driver)
+        .hook(STAGE, hook)
         .env("CHIP_VISIBLE_DEVICES", "1")
         .args(asking(&questions()))
 }
@@ -128,11 +124,8 @@ fn without_newer_calls_no_more_is_seen(lab: &Lab) {
 
 fn a_user_namespace_sees_no_more(lab: &Lab) {
     let host = host(CLASS);
-    let bundle = container(&host, hook(&host))
-        .user_namespace()
-        .build()
-        .unwrap();
-    assert_masked(&lab.probe(&bundle));
+    let container = container(&host, hook(&host)).user_namespace();
+    assert_masked(&lab.probe(&container.build().unwrap()));
 }
 
 fn a_shared_root_leaks_no_mask(lab: &Lab) {
@@ -154,7 +147,7 @@ fn a_shared_root_leaks_no_mask(lab: &Lab) {
 fn a_second_call_covers_nothing_again(lab: &Lab) {
     let host = host(CLASS);
     let bundle = container(&host, hook(&host))
-        .hook(Stage::CreateRuntime, hook(&host))
+        .hook(STAGE, hook(&host))
         .build()
         .unwrap();
     let report = lab.probe(&bundle);
@@ -169,13 +162,8 @@ fn a_second_call_covers_nothing_again(lab: &Lab) {
 /// A container without the driver's directory, as one without /proc.
 fn where_nothing_is_nothing_is_made(lab: &Lab) {
     let host = host(CLASS);
-    let bundle = Bundle::builder(Rootfs::Busybox)
-        .hook(Stage::CreateRuntime, hook(&host))
-        .env("CHIP_VISIBLE_DEVICES", "1")
-        .args(asking(&questions()))
-        .build()
-        .unwrap();
-    let report = lab.probe(&bundle);
+    let container = requesting(&host, Rootfs::Busybox, "CHIP_VISIBLE_DEVICES", "1");
+    let report = lab.look(container, &questions());
     assert_eq!(report.path(PLACE).unwrap().kind, Kind::Missing);
     assert!(report.mount_at(PLACE).is_none());
 }
@@ -195,12 +183,8 @@ fn a_link_in_the_place_is_refused(lab: &Lab) {
     let victim = harness::scratch::directory("victim").unwrap();
     fs::write(victim.path().join("file"), "the host's own").unwrap();
     let before = listing(victim.path());
-    let bundle = Bundle::builder(Rootfs::Busybox)
-        .hook(Stage::CreateRuntime, hook(&host))
-        .env("CHIP_VISIBLE_DEVICES", "all")
-        .args(["true"])
-        .build()
-        .unwrap();
+    let container = requesting(&host, Rootfs::Busybox, "CHIP_VISIBLE_DEVICES", "all");
+    let bundle = container.args(["true"]).build().unwrap();
     fs::create_dir_all(bundle.in_rootfs("/opt")).unwrap();
     symlink(victim.path(), bundle.in_rootfs("/opt/chips")).unwrap();
     let ran = lab.runc.run(&bundle).unwrap();

@@ -3,13 +3,14 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use harness::bundle::{Bundle, BundleBuilder};
+use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
 use super::node;
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, asking, on_each_cgroup_version, requesting};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     a_group_of_the_container_may_open_it,
@@ -34,9 +35,7 @@ fn host(keys: &str) -> DemoHost {
 }
 
 fn ordinary_user(host: &DemoHost) -> BundleBuilder {
-    Bundle::with_hook(Rootfs::Busybox, &host.config_file())
-        .unwrap()
-        .env(VARIABLE, "npu-3")
+    requesting(host, Rootfs::Busybox, VARIABLE, "npu-3")
         .args(asking(&Questions::new().path(node(3))))
 }
 
@@ -56,12 +55,8 @@ fn a_group_of_the_container_may_open_it(lab: &Lab) {
         let report = lab.probe(&bundle);
         let seen = report.path(node(3)).unwrap();
         assert_eq!(seen.read, wanted, "{keys} {config}");
-        let (number, device) = (seen.device.unwrap(), host.device(3));
-        assert_eq!(
-            (number.major, number.minor),
-            (device.major, device.minor),
-            "{keys} {config}"
-        );
+        let number = host.device(3).number();
+        assert_eq!(seen.number(), Some(number), "{keys} {config}");
     }
 }
 
@@ -73,8 +68,8 @@ fn under_a_user_namespace_the_log_names_the_group(lab: &Lab) {
     let report = lab.probe(&bundle);
     assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
     let log = host.log();
-    assert!(
-        log.contains("/dev/dummy-npu3: the container has a user namespace"),
-        "{log}"
+    assert_says(
+        &log,
+        &["/dev/dummy-npu3: the container has a user namespace"],
     );
 }

@@ -11,8 +11,9 @@ use harness::probe::{Access, Questions};
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, asking, on_each_cgroup_version, requesting};
 use crate::live::refused::{claim, given_by_claim};
+use crate::said::assert_says;
 
 on_each_cgroup_version!(
     every_region_gets_its_function,
@@ -77,10 +78,9 @@ impl Machine {
     /// A container with these ports, and its requests for them: pairs of a
     /// region and a function.
     fn container(&self, ports: &str, wanted: &[(&str, &str)], command: Vec<String>) -> Bundle {
-        let mut builder = Bundle::with_hook(Rootfs::Busybox, &self.host.config_file())
-            .unwrap()
-            .env("INTEL_FPGA_REGION_VISIBLE_DEVICES", ports)
-            .args(command);
+        let variable = "INTEL_FPGA_REGION_VISIBLE_DEVICES";
+        let builder = requesting(&self.host, Rootfs::Busybox, variable, ports);
+        let mut builder = builder.args(command);
         for (number, (region, function)) in wanted.iter().enumerate() {
             builder = builder
                 .env(&format!("FPGA_REGION_{number}"), region)
@@ -189,9 +189,7 @@ fn a_programmer_that_does_not_do_it_stops_the_container(lab: &Lab) {
                 "/usr/bin/fpgaconf",
                 reason,
             ];
-            for word in words {
-                assert!(said.contains(word), "no `{word}` in {said}");
-            }
+            assert_says(said, &words);
         }
         assert!(!bundle.in_rootfs("/ran").exists(), "{script}");
         assert_eq!(machine.functions(), before);

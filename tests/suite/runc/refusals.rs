@@ -7,6 +7,7 @@ use harness::rootfs::Rootfs;
 
 use super::container;
 use crate::lab::{Lab, on_each_cgroup_version};
+use crate::said::assert_says;
 use crate::tree::listing;
 
 on_each_cgroup_version!(
@@ -32,33 +33,18 @@ fn a_bad_request_stops_the_container(lab: &Lab) {
 
 fn a_bad_node_stops_the_container(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let class = r#"
-        version = 1
-        description = "a device that is no device"
-        resource = "dummy.com/broken"
-        [request]
-        env = "BROKEN_VISIBLE_DEVICES"
-        [[discover]]
-        count = 2
-        [device]
-        id = "broken-{index}"
-        index = "{index}"
-        nodes = ["/dev/broken{index}"]
-    "#;
+    let class = "version = 1\nresource = 'dummy.com/broken'\n\
+        request = { env = 'BROKEN_VISIBLE_DEVICES' }\ndiscover = [{ count = 2 }]\n\
+        [device]\nid = 'broken-{index}'\nindex = '{index}'\nnodes = ['/dev/broken{index}']\n";
     host.add_class("broken", class).unwrap();
     host.add_file("/dev/broken0", "a regular file").unwrap();
-    let cases: [(&str, &[&str]); 2] = [
-        ("0", &["/dev/broken0", "broken-0"]),
-        ("1", &["/dev/broken1", "broken-1"]),
-    ];
-    for (request, words) in cases {
+    for (request, words) in [
+        ("0", ["/dev/broken0", "broken-0"]),
+        ("1", ["/dev/broken1", "broken-1"]),
+    ] {
         let bundle = container(&host, Rootfs::Busybox, "npu-3");
-        assert_refused(
-            lab,
-            &host,
-            bundle.env("BROKEN_VISIBLE_DEVICES", request),
-            words,
-        );
+        let bundle = bundle.env("BROKEN_VISIBLE_DEVICES", request);
+        assert_refused(lab, &host, bundle, &words);
     }
 }
 
@@ -71,22 +57,12 @@ fn assert_refused(lab: &Lab, host: &DemoHost, builder: BundleBuilder, words: &[&
     assert!(!ran.status.success(), "{words:?}");
     let log = host.log();
     let line = log.lines().last().unwrap_or_default();
-    for word in words.iter().chain(&[bundle.id()]) {
-        assert!(ran.stderr.contains(word), "no `{word}` in {}", ran.stderr);
-        assert!(
-            line.contains(word),
-            "no `{word}` in the log's last line: {line}"
-        );
+    for text in [&ran.stderr, line] {
+        assert_says(text, &[words, &[bundle.id()]].concat());
     }
-    let ours = before.iter().collect::<std::collections::BTreeSet<_>>();
-    let new: Vec<_> = listing(&bundle.rootfs())
-        .into_iter()
-        .filter(|l| !ours.contains(l))
-        .collect();
-    assert!(
-        !new.iter()
-            .any(|line| line.contains("boathook") || line.contains("npu")),
-        "{new:?}"
-    );
+    let after = listing(&bundle.rootfs());
+    for new in after.iter().filter(|line| !before.contains(line)) {
+        assert!(!new.contains("boathook") && !new.contains("npu"), "{new}");
+    }
     lab.assert_nothing_left(&bundle);
 }

@@ -3,12 +3,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(only_a_writable_directory_can_be_written_to);
 
@@ -43,9 +42,7 @@ fn only_a_writable_directory_can_be_written_to(lab: &Lab) {
     fs::create_dir_all(&shared).unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
     let run = |user: u32, command: &str| -> Captured {
-        let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file())
-            .unwrap()
-            .env("STORES", "0")
+        let bundle = requesting(&host, Rootfs::Busybox, "STORES", "0")
             .user(user, user)
             .args(["/bin/sh", "-c", command])
             .build()

@@ -50,8 +50,7 @@ fn a_user_namespace_owns_its_files(lab: &Lab) {
 /// deleted.
 fn leftovers_are_seen(lab: &Lab) {
     let bundle = Bundle::builder(Rootfs::Busybox).build().unwrap();
-    let container = lab.runc.create(&bundle).unwrap();
-    container.start().unwrap();
+    let container = lab.start(&bundle);
     let found = leftovers::of(&lab.runc, &bundle).unwrap().join("\n");
     for kind in ["cgroup ", "process ", "runc knows "] {
         assert!(found.contains(kind), "no {kind}in {found}");

@@ -1,7 +1,6 @@
 //! The wrapper becomes the real runtime, with every argument as it was.
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
@@ -48,19 +47,10 @@ fn the_wrapper_is_gone_when_the_runtime_runs() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    let mut printed = String::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut printed)
-        .unwrap();
-    child.wait().unwrap();
-    assert!(
-        printed.starts_with(&format!("pid {}\n", child.id())),
-        "{printed}"
-    );
+    let child = command.spawn().unwrap();
+    let own = format!("pid {}\n", child.id());
+    let printed = child.wait_with_output().unwrap().stdout;
+    assert!(printed.starts_with(own.as_bytes()), "{printed:?}");
 }
 
 #[test]

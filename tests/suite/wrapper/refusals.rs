@@ -8,21 +8,18 @@ use harness::captured::Captured;
 use serde_json::Value;
 
 use super::{Lab, bundle, config, config_of, names};
+use crate::cli;
+use crate::said::assert_says;
 
 /// Exit codes, as `boathook --help` lists them.
 const CONFIG: i32 = 3;
 const SPEC: i32 = 4;
 const REQUEST: i32 = 5;
 
-/// The runtime was not called, and one line has all of `words`.
+/// The runtime was not called, and one line names the container and has all of `words`.
+#[track_caller]
 fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
-    let said = &ran.stderr;
-    assert_eq!(ran.status.code(), Some(code), "{said}");
-    assert_eq!(ran.stdout, "");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    for word in words.iter().chain(&["boathook: ", "the-container"]) {
-        assert!(said.contains(word), "no `{word}` in {said}");
-    }
+    cli::assert_refused(ran, code, &[words, &["the-container"]].concat());
 }
 
 #[test]
@@ -31,6 +28,10 @@ fn a_bundle_that_cant_be_used() {
     let mut large = config("npu-3").to_string();
     large.push_str(&" ".repeat(10 << 20));
     let deep = format!("{{\"linux\": {}", "[".repeat(100_000));
+    let of_one = r#"{"root": {"path": "r"}, "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]}, "#;
+    let with = |more: &str| format!("{of_one}{more}}}");
+    let [roots, list] = [r#""root": {"path": "s"}"#, r#""hooks": []"#].map(with);
+    let hooks = with(r#""hooks": {}, "hooks": {}"#);
     let cases: [(&str, &str); 9] = [
         ("", "is not an OCI configuration"),
         ("{", "is not an OCI configuration"),
@@ -38,18 +39,9 @@ fn a_bundle_that_cant_be_used() {
         (&deep, "is not an OCI configuration"),
         ("{}", "names no root"),
         (&large, "larger than 10485760 bytes"),
-        (
-            r#"{"root": {"path": "r"}, "root": {"path": "s"}}"#,
-            "duplicate field `root`",
-        ),
-        (
-            r#"{"root": {"path": "r"}, "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]}, "hooks": []}"#,
-            "`hooks` is not an object",
-        ),
-        (
-            r#"{"root": {"path": "r"}, "process": {"env": ["DUMMY_VISIBLE_DEVICES=0"]}, "hooks": {}, "hooks": {}}"#,
-            "duplicate field `hooks`",
-        ),
+        (&roots, "duplicate field `root`"),
+        (&list, "`hooks` is not an object"),
+        (&hooks, "duplicate field `hooks`"),
     ];
     for (text, reason) in cases {
         let bundle = bundle(text);
@@ -124,10 +116,7 @@ fn the_engine_reads_of_it_in_its_log() {
     assert!(time.len() > 19 && time.ends_with('Z'), "{time}");
 
     let line = create(&[]);
-    assert!(
-        line.contains("level=error msg=\"boathook: container c1: "),
-        "{line}"
-    );
+    assert_says(&line, &["level=error msg=\"boathook: container c1: "]);
 }
 
 fn read_and_remove(path: &Path) -> String {

@@ -10,6 +10,7 @@ use harness::binaries;
 use harness::captured::Captured;
 
 use super::Lab;
+use crate::said::assert_says;
 
 /// Makes a script the real runtime.
 fn configure(lab: &Lab, script: &str) {
@@ -66,10 +67,7 @@ fn the_deadline_ends_the_wrapper_and_not_the_runtime() {
     assert_eq!(ended.status.code(), Some(7));
     assert!(started.elapsed() < Duration::from_secs(15));
     let message = String::from_utf8(ended.stderr).unwrap();
-    assert!(
-        message.contains("deadline exceeded while reading"),
-        "{message}"
-    );
+    assert_says(&message, &["deadline exceeded while reading"]);
     let ran = runtime.wait_with_output().unwrap();
     assert_eq!(ran.stdout, b"still here\n");
 }

@@ -8,6 +8,7 @@ use harness::captured::Captured;
 use serde_json::{Value, json};
 
 use super::{Lab, bundle, config, config_of};
+use crate::said::assert_says;
 
 const LIST: &str = r#"{ "cpu": {"shares": 1e2}, "devices": [ {"allow":false,"access":"rwm"} ] }"#;
 
@@ -47,13 +48,8 @@ fn rule() -> Value {
 fn updated(lab: &Lab, resources: &str) -> [String; 2] {
     let file = lab.host.path().join("resources.json");
     fs::write(&file, resources).unwrap();
-    let by_file = lab.run([
-        "--root",
-        "/r",
-        "update",
-        &format!("--resources={}", file.display()),
-        "c1",
-    ]);
+    let option = format!("--resources={}", file.display());
+    let by_file = lab.run(["--root", "/r", "update", &option, "c1"]);
     let mut command = lab.command(["update", "--resources", "-", "c1"]);
     let by_stdin = Captured::run_with_input(&mut command, resources.as_bytes()).unwrap();
     [by_file, by_stdin].map(|ran| ran.success().unwrap().stdout)
@@ -65,12 +61,9 @@ fn the_containers_rules_are_added() {
     let bundle = created(&lab);
     configure(&lab, bundle.path());
     let expected = LIST.replace("} ]", &format!("}},{} ]", rule()));
+    let parsed = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
     for text in updated(&lab, LIST) {
-        let (text, expected): (Value, Value) = (
-            serde_json::from_str(&text).unwrap(),
-            serde_json::from_str(&expected).unwrap(),
-        );
-        assert_eq!(text, expected);
+        assert_eq!(parsed(&text), parsed(&expected));
     }
 }
 
@@ -108,6 +101,5 @@ fn an_update_that_would_take_devices_away_is_refused() {
     let ran = Captured::run_with_input(&mut command, LIST.as_bytes()).unwrap();
     assert!(!ran.status.success());
     assert_eq!(ran.stdout, "");
-    assert!(ran.stderr.contains("container c1: "), "{}", ran.stderr);
-    assert!(ran.stderr.contains("config.json"), "{}", ran.stderr);
+    assert_says(&ran.stderr, &["container c1: ", "config.json"]);
 }
