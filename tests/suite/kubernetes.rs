@@ -8,7 +8,7 @@ use harness::kubelet::{Allocated, Allocation};
 use harness::node::Node;
 use harness::rootfs::Rootfs;
 
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     what_was_allocated_is_in_the_container,
@@ -88,7 +88,6 @@ fn start(config: &str) -> (DemoHost, Node) {
 fn devices_in_a_container(lab: &Lab, node: &Node, given: &Allocated) -> Vec<usize> {
     let parent = CgroupParent::new();
     let builder = node.container(Rootfs::Busybox, given, &parent).unwrap();
-    let builder = builder.args(asking(&in_container::questions()));
-    let report = lab.probe(&builder.build().unwrap());
+    let report = lab.look(builder, &in_container::questions());
     in_container::devices(&report).unwrap()
 }

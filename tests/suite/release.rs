@@ -21,6 +21,8 @@ use harness::scratch;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::said::assert_says;
+
 /// A version that is easy to find in names.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -66,9 +68,7 @@ impl Release {
             .arg(format!("amd64={}", self.path("programs").display()))
             .env("SOURCE_DATE_EPOCH", "1750000000")
             .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
-        Captured::run(&mut dist)
-            .and_then(Captured::success)
-            .unwrap();
+        printed(&mut dist);
     }
 
     /// A file of the release.
@@ -80,23 +80,20 @@ impl Release {
     fn unpacked(&self) -> PathBuf {
         let name = format!("boathook-{VERSION}-linux-amd64");
         let archive = self.file(&format!("{name}.tar.gz"));
-        printed(
-            Command::new("tar")
-                .arg("--extract")
-                .arg("--file")
-                .arg(archive)
-                .arg("--directory")
-                .arg(self.files.path()),
-        );
+        extract(&archive, self.files.path());
         self.path(&name)
     }
 }
 
+fn extract(archive: &Path, directory: &Path) {
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--file").arg(archive);
+    printed(tar.arg("--directory").arg(directory));
+}
+
 fn printed(command: &mut Command) -> String {
-    Captured::run(command)
-        .and_then(Captured::success)
-        .unwrap()
-        .stdout
+    let ran = Captured::run(command).and_then(Captured::success);
+    ran.unwrap().stdout
 }
 
 fn names_in(dir: &Path) -> BTreeSet<String> {
@@ -121,10 +118,8 @@ fn packaged(listing: &str) -> BTreeSet<String> {
 fn an_archive_can_be_installed_and_read() {
     let release = Release::new();
     let top = release.unpacked();
-    assert_eq!(
-        names_in(&top.join("bin")),
-        PROGRAMS.map(str::to_owned).into()
-    );
+    let programs = PROGRAMS.map(str::to_owned).into();
+    assert_eq!(names_in(&top.join("bin")), programs);
     let classes = binaries::source_tree().join("device-class/classes");
     let mut wanted = names_in(&classes);
     wanted.retain(|name| name.ends_with(".toml"));
@@ -145,22 +140,17 @@ fn an_archive_can_be_installed_and_read() {
         assert!(top.join(file).is_file(), "{file}");
     }
     let page = fs::read_to_string(top.join("share/man/man1/boathook-init-install.1")).unwrap();
-    for option in ["\\-\\-dry\\-run", "\\-\\-json"] {
-        assert!(page.contains(option), "no {option} in {page}");
-    }
+    assert_says(&page, &["\\-\\-dry\\-run", "\\-\\-json"]);
     for program in PROGRAMS {
         assert!(top.join(format!("share/man/man1/{program}.1")).is_file());
     }
 
     let host = release.path("host");
     fs::create_dir(&host).unwrap();
-    printed(
-        Command::new(binaries::program("boathook-init").unwrap())
-            .args(["install", "--engine=none", "--source"])
-            .arg(&top)
-            .arg("--host-root")
-            .arg(&host),
-    );
+    let mut init = Command::new(binaries::program("boathook-init").unwrap());
+    init.args(["install", "--engine=none", "--source"])
+        .arg(&top);
+    printed(init.arg("--host-root").arg(&host));
     let current = host.join("opt/boathook/current");
     // The index is made where the files are installed.
     wanted.insert(device_class::load::INDEX.to_owned());
@@ -179,10 +169,8 @@ fn every_component_has_its_licence() {
         .iter()
         .map(|c| c["name"].as_str().unwrap())
         .collect();
-    assert!(
-        names.contains("tokio") && names.contains("boathook-hook"),
-        "{names:?}"
-    );
+    let has_both = names.contains("tokio") && names.contains("boathook-hook");
+    assert!(has_both, "{names:?}");
     // Not part of the programs: for tests, and for making the release.
     for other in ["proptest", "clap_mangen", "boathook-tests"] {
         assert!(!names.contains(other), "{other}");
@@ -192,10 +180,8 @@ fn every_component_has_its_licence() {
         let (name, version) = (name.as_str().unwrap(), version.as_str().unwrap());
         let license = component["licenses"][0]["expression"].as_str().unwrap();
         let line = format!("\n{name} {version}: {license}");
-        assert!(
-            name.starts_with("boathook") || text.contains(&line),
-            "{line}"
-        );
+        let is_there = name.starts_with("boathook") || text.contains(&line);
+        assert!(is_there, "{line}");
     }
     assert!(text.contains("Permission is hereby granted, free of charge"));
 }
@@ -226,10 +212,8 @@ fn packages_hold_what_the_archive_holds() {
     let listing = printed(Command::new("dpkg-deb").arg("--contents").arg(&deb));
     assert_eq!(packaged(&listing), wanted);
     assert!(listing.contains("./usr/bin/boathook -> ../lib/boathook/bin/boathook"));
-    assert!(
-        !listing.lines().any(|line| !line.contains(" root/root ")),
-        "{listing}"
-    );
+    let is_roots = listing.lines().all(|line| line.contains(" root/root "));
+    assert!(is_roots, "{listing}");
 
     let rpm = release.file(&format!("boathook-{VERSION}-1.x86_64.rpm"));
     if !rpm.exists() {
@@ -245,11 +229,8 @@ fn packages_hold_what_the_archive_holds() {
 }
 
 fn walk(top: &Path) -> Vec<String> {
-    let listing = printed(
-        Command::new("find")
-            .arg(top)
-            .args(["-type", "f", "-printf", "%P\\n"]),
-    );
+    let mut find = Command::new("find");
+    let listing = printed(find.arg(top).args(["-type", "f", "-printf", "%P\\n"]));
     listing.lines().map(str::to_owned).collect()
 }
 
@@ -259,19 +240,11 @@ fn the_same_sources_give_the_same_bytes() {
     release.make("again");
     let sums = |out: &str| fs::read_to_string(release.path(out).join("SHA256SUMS")).unwrap();
     assert_eq!(sums("out"), sums("again"));
-    let checked = printed(
-        Command::new("sha256sum")
-            .args(["--check", "SHA256SUMS"])
-            .current_dir(release.path("out")),
-    );
-    let listed = names_in(&release.path("out")).len() - 1;
-    assert_eq!(
-        checked
-            .lines()
-            .filter(|line| line.ends_with(": OK"))
-            .count(),
-        listed
-    );
+    let mut check = Command::new("sha256sum");
+    check.args(["--check", "SHA256SUMS"]);
+    let checked = printed(check.current_dir(release.path("out")));
+    let right = checked.lines().filter(|line| line.ends_with(": OK"));
+    assert_eq!(right.count(), names_in(&release.path("out")).len() - 1);
 }
 
 /// Nothing is packed of what is left of an earlier build.
@@ -295,10 +268,8 @@ fn a_build_that_fails_ends_it() {
 fn make_install_is_undone_by_make_uninstall() {
     let release = Release::new();
     let host = printed(Command::new("rustc").arg("-vV"));
-    let host = host
-        .lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .unwrap();
+    let host = host.lines().find_map(|line| line.strip_prefix("host: "));
+    let host = host.unwrap();
     // As scripts/build-programs leaves them.
     let built = release.path("target").join(host).join("release/programs");
     fs::create_dir_all(&built).unwrap();

@@ -10,7 +10,6 @@ use harness::demo_host::{VendorLibrary, in_container};
 use harness::engine_root::Generation;
 use harness::image::Image;
 use harness::loader;
-use harness::probe::Report;
 use harness::rootfs::Rootfs;
 
 use super::engine::printed;
@@ -60,8 +59,7 @@ impl Podman {
 
     /// Which of the host's devices a new container has.
     fn devices(&self, options: &[&str]) -> Result<Vec<usize>> {
-        let questions = in_container::questions().command()?;
-        in_container::devices(&Report::parse(&self.run(options, &questions)?)?)
+        in_container::devices_by(|asked| self.run(options, asked))
     }
 }
 
@@ -111,21 +109,17 @@ fn a_device_that_is_gone_stops_the_container() {
     let Some(podman) = podman_or_skip(&[]) else {
         return;
     };
-    let unknown = podman.devices(&["--device=dummy.com/npu=npu-64"]);
-    let message = format!("{:#}", unknown.unwrap_err());
+    let devices = |name| podman.devices(&[&format!("--device=dummy.com/npu={name}")]);
+    let message = format!("{:#}", devices("npu-64").unwrap_err());
     assert!(message.contains("npu-64"), "{message}");
 
     fs::remove_file(podman.machine.devices.node(3)).unwrap();
-    podman
-        .devices(&["--device=dummy.com/npu=npu-3"])
-        .unwrap_err();
+    devices("npu-3").unwrap_err();
     // The others are not affected, and the next file does not have it.
-    let devices = podman.devices(&["--device=dummy.com/npu=npu-4"]).unwrap();
-    assert_eq!(devices, [4]);
+    assert_eq!(devices("npu-4").unwrap(), [4]);
     // A class whose nodes are optional keeps the name.
     generate(&podman.machine, &[]).unwrap();
-    let devices = podman.devices(&["--device=dummy.com/npu=npu-3"]).unwrap();
-    assert!(devices.is_empty(), "{devices:?}");
+    assert!(devices("npu-3").unwrap().is_empty());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use harness::engine_root::Generation;
 
 use super::cri::{Cri, How};
 use super::ctr;
+use crate::said::assert_says;
 
 /// The engine's answer to the plugin; `None`: it cannot be run here.
 fn asked(test: &str, generation: Generation, how: How) -> Option<Captured> {
@@ -41,10 +42,6 @@ fn containerd_1_is_refused() {
     }
     if let Some(ran) = asked(test, Generation::OfThisMachine, How::BinaryName) {
         assert_eq!(ran.status.code(), Some(1));
-        assert!(
-            ran.stderr.contains("ignores CDI annotations"),
-            "{}",
-            ran.stderr
-        );
+        assert_says(&ran.stderr, &["ignores CDI annotations"]);
     }
 }

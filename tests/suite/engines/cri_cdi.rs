@@ -9,7 +9,6 @@ use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::name_of;
 use harness::patience::wait_until;
-use harness::probe::Report;
 use harness::rootfs::Rootfs;
 
 use super::cri::{Cri, How};
@@ -56,10 +55,8 @@ impl<'a> Running<'a> {
 
     /// The devices that it has.
     pub(super) fn devices(&self) -> Vec<usize> {
-        let questions = in_container::questions().command().unwrap();
-        let printed = self.engine.client.exec(&self.id, &questions);
-        let report = Report::parse(&printed.unwrap()).unwrap();
-        in_container::devices(&report).unwrap()
+        let exec = |asked: &[String]| self.engine.client.exec(&self.id, asked);
+        in_container::devices_by(exec).unwrap()
     }
 }
 
@@ -130,8 +127,7 @@ fn containerds_own_client_names_devices() {
     run.args(["run", "--rm", "--device=dummy.com/npu=npu-3", "--cgroup"])
         .arg(engine.machine().parent.child("ctr"))
         .arg(name_of(Rootfs::Busybox))
-        .arg("by-ctr")
-        .args(in_container::questions().command().unwrap());
-    let report = Report::parse(&printed(&mut run).unwrap()).unwrap();
-    assert_eq!(in_container::devices(&report).unwrap(), [3]);
+        .arg("by-ctr");
+    let devices = in_container::devices_by(|asked| printed(run.args(asked)));
+    assert_eq!(devices.unwrap(), [3]);
 }

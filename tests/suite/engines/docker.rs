@@ -10,7 +10,7 @@ use anyhow::Result;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::Image;
-use harness::probe::{self, Report};
+use harness::probe;
 use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
 
@@ -213,12 +213,8 @@ impl DockerLike {
     /// The devices of a running container.
     #[track_caller]
     pub(super) fn devices(&self, name: &str) -> Vec<usize> {
-        let mut command = self.command("exec");
-        command
-            .arg(name)
-            .args(in_container::questions().command().unwrap());
-        let report = Report::parse(&printed(&mut command).unwrap()).unwrap();
-        in_container::devices(&report).unwrap()
+        let exec = |asked: &[String]| printed(self.command("exec").arg(name).args(asked));
+        in_container::devices_by(exec).unwrap()
     }
 
     /// Starts a container of this name, which waits.

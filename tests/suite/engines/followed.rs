@@ -16,7 +16,8 @@ use harness::rootfs::Rootfs;
 use super::cri::{Cri, How};
 use super::ctr;
 use super::engine::{Engine, Running, Wanted, printed};
-use crate::live::follow::{plug_in, tell, unplug};
+use super::replugged::said;
+use crate::live::follow::replug;
 
 const OTHER: usize = DemoHost::UNLIKE;
 
@@ -56,8 +57,8 @@ fn follow(engine: &Cri) {
     start_follower(engine);
     // The second has two, of which one may be away; the third has neither.
     let is = |now: Option<usize>| {
-        for (pod, index) in [(&pods[0], 3), (&pods[1], 3)] {
-            assert!(wait_until(|| has(&**pod, host, index, now)), "{now:?}");
+        for pod in &pods[..2] {
+            assert!(wait_until(|| has(&**pod, host, 3, now)), "{now:?}");
         }
         assert!(has(&*pods[1], host, OTHER, Some(OTHER)));
         assert!(has(&*pods[2], host, 4, Some(4)));
@@ -70,27 +71,19 @@ fn follow(engine: &Cri) {
     };
     for _ in 0..2 {
         is(Some(3));
-        unplug(host, 3);
-        is(None);
-        plug_in(host, 3, OTHER);
-        is(Some(OTHER));
-        fs::remove_file(host.node(3)).unwrap();
-        plug_in(host, 3, 3);
-        is(Some(3));
+        for now in [None, Some(OTHER), Some(3)] {
+            replug(host, 3, now);
+            is(now);
+        }
         engine.containerd.restart().unwrap();
     }
     // The kubelet has given them to others meanwhile.
     let nothing = r#"{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":0}"#;
-    unplug(host, 3);
+    replug(host, 3, None);
     is(None);
     fs::write(machine.path("checkpoint"), nothing).unwrap();
-    plug_in(host, 3, OTHER);
-    tell();
-    assert!(
-        wait_until(|| said(engine).contains("the kubelet did not allocate")),
-        "{}",
-        said(engine)
-    );
+    replug(host, 3, Some(OTHER));
+    wait_until_it_says(engine, "the kubelet did not allocate");
     is(None);
 }
 
@@ -103,14 +96,12 @@ pub(super) fn has(pod: &dyn Running, host: &DemoHost, index: usize, like: Option
     };
     let report = Report::parse(&report).unwrap();
     let seen = report.path(node(index)).unwrap();
-    match (like, &seen.device) {
-        (None, _) => seen.kind == Kind::Missing,
-        (Some(like), Some(found)) => {
-            let device = host.device(like);
-            (found.major, found.minor) == (device.major, device.minor)
-                && seen.read == Access::Granted
+    match like {
+        None => seen.kind == Kind::Missing,
+        Some(like) => {
+            let number = host.device(like).number();
+            seen.number() == Some(number) && seen.read == Access::Granted
         }
-        (Some(_), None) => false,
     }
 }
 
@@ -171,14 +162,10 @@ fn start_follower(engine: &Cri) {
         .args(&command)
         .args(&arguments);
     printed(&mut run).unwrap();
-    assert!(
-        wait_until(|| said(engine).contains("following devices")),
-        "{}",
-        said(engine)
-    );
+    wait_until_it_says(engine, "following devices");
 }
 
-/// What the follower has said.
-fn said(engine: &Cri) -> String {
-    fs::read_to_string(engine.machine().path("follow.log")).unwrap_or_default()
+fn wait_until_it_says(engine: &Cri, words: &str) {
+    let is_so = wait_until(|| said(engine.machine()).contains(words));
+    assert!(is_so, "{}", said(engine.machine()));
 }

@@ -16,14 +16,12 @@ use super::engine::{Engine, Wanted};
 use super::followed::{has, opens};
 use super::machine::Machine;
 use super::{bundles, cdi, ctr, docker, podman};
-use crate::live::follow::{plug_in, tell};
+use crate::live::follow::replug;
 
 const OTHER: usize = DemoHost::UNLIKE;
 
 /// Which podman does not allow by itself.
 pub(super) const MAY_MAKE_NODES: &str = "--cap-add=MKNOD";
-
-const DOCKER_CDI: &str = "docker of forky, CDI";
 
 type Missing = fn(Generation) -> Option<String>;
 type Start<E> = fn(Generation) -> Result<E>;
@@ -31,7 +29,7 @@ type Start<E> = fn(Generation) -> Result<E>;
 /// Which containers have users of their own.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OwnUsers {
-    None,
+    Nobody,
     One,
     All,
 }
@@ -39,52 +37,21 @@ enum OwnUsers {
 #[test]
 fn devices_follow_containers_of_docker_and_podman() {
     use Generation::{Forky, OfThisMachine};
-    let engines: [(&str, Generation, Missing, Start<DockerLike>, OwnUsers); 6] = [
-        (
-            "podman, hooks.d",
-            OfThisMachine,
-            podman::missing,
-            podman::by_hooks_d,
-            OwnUsers::One,
-        ),
-        (
-            "podman, CDI",
-            OfThisMachine,
-            podman::missing,
-            podman::by_cdi,
-            OwnUsers::None,
-        ),
+    use OwnUsers::{All, Nobody, One};
+    let podman: [(&str, Generation, Start<DockerLike>, OwnUsers); 3] = [
+        ("podman, hooks.d", OfThisMachine, podman::by_hooks_d, One),
+        ("podman, CDI", OfThisMachine, podman::by_cdi, Nobody),
         // With users of its own podman 5 mounts the root where nobody else sees it.
-        (
-            "podman of forky",
-            Forky,
-            podman::missing,
-            podman::by_hooks_d,
-            OwnUsers::None,
-        ),
-        (
-            "docker",
-            OfThisMachine,
-            docker::missing,
-            docker::engine,
-            OwnUsers::None,
-        ),
-        (
-            "docker, userns-remap",
-            OfThisMachine,
-            docker::missing,
-            docker::remapped,
-            OwnUsers::All,
-        ),
-        (
-            DOCKER_CDI,
-            Forky,
-            docker::missing,
-            docker::by_cdi,
-            OwnUsers::None,
-        ),
+        ("podman of forky", Forky, podman::by_hooks_d, Nobody),
     ];
-    for (name, generation, missing, start, own_users) in engines {
+    let docker: [(&str, Generation, Start<DockerLike>, OwnUsers); 3] = [
+        ("docker", OfThisMachine, docker::engine, Nobody),
+        ("docker, userns-remap", OfThisMachine, docker::remapped, All),
+        ("docker of forky, CDI", Forky, docker::by_cdi, Nobody),
+    ];
+    let podman = podman.map(|engine| (podman::missing as Missing, engine));
+    let docker = docker.map(|engine| (docker::missing as Missing, engine));
+    for (missing, (name, generation, start, own_users)) in podman.into_iter().chain(docker) {
         match missing(generation) {
             Some(reason) => skip::report(&format!("follow with {name}"), &reason),
             None => {
@@ -103,7 +70,12 @@ fn devices_follow_containers_of_containerd_and_runtimes() {
         Some(reason) => skip::report("follow with containerd", &reason),
         None => {
             let engine = ctr::Ctr::new(generation).unwrap();
-            follow("containerd, ctr", engine.machine(), &engine, OwnUsers::None);
+            follow(
+                "containerd, ctr",
+                engine.machine(),
+                &engine,
+                OwnUsers::Nobody,
+            );
         }
     }
     for (runtime, generation) in [("crun", generation), ("runc", Generation::Forky)] {
@@ -158,19 +130,13 @@ fn follow(name: &str, machine: &Machine, engine: &dyn Engine, own_users: OwnUser
     ];
     for round in 0..2 {
         for now in [None, Some(OTHER), Some(3)] {
-            let _ = fs::remove_file(host.node(3));
-            match now {
-                None => tell(),
-                Some(like) => plug_in(host, 3, like),
-            }
+            replug(host, 3, now);
             for container in &containers {
                 let is = wait_until(|| has(&**container, host, 3, now));
                 assert!(is, "{name}, {round}: {now:?}: {}", said(machine));
             }
-            assert!(
-                has(&*containers[1], host, OTHER, Some(OTHER)),
-                "{name}, {round}"
-            );
+            let has_other = has(&*containers[1], host, OTHER, Some(OTHER));
+            assert!(has_other, "{name}, {round}");
             let gone = [3, OTHER].into_iter().filter(|index| Some(*index) != now);
             // With users of its own it can make no node.
             for gone in gone.filter(|_| own_users != OwnUsers::All) {

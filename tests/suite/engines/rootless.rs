@@ -164,9 +164,7 @@ fn their_user_attaches_devices(machine: &Machine) {
     let devices = || {
         let mut exec = podman(machine);
         exec.args(["exec", "live"]);
-        exec.args(in_container::questions().command().unwrap());
-        let report = Report::parse(&printed(&mut exec).unwrap()).unwrap();
-        in_container::devices(&report).unwrap()
+        in_container::devices_by(|asked| printed(exec.args(asked))).unwrap()
     };
     let program = format!("{PROGRAMS}/boathook");
     // The host whose devices these are has another root than the engine.
@@ -258,9 +256,7 @@ fn containers_of_rootless_docker_have_the_devices_that_their_user_may_open() {
     let devices = || {
         let mut exec = docker();
         exec.args(["exec", "live"]);
-        exec.args(in_container::questions().command().unwrap());
-        let report = Report::parse(&printed(&mut exec).unwrap()).unwrap();
-        in_container::devices(&report).unwrap()
+        in_container::devices_by(|asked| printed(exec.args(asked))).unwrap()
     };
     // The namespaces that rootlesskit made for the daemon.
     let pid = "/run/user/1000/docker.pid";

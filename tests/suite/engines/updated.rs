@@ -11,8 +11,6 @@ use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::engine_root::Generation;
 use harness::patience::wait_until;
-use harness::probe::{PATH, PAUSE};
-use harness::rootfs::Rootfs;
 use serde_json::json;
 
 use super::docker::Container;
@@ -21,7 +19,7 @@ use super::followed::{has, opens};
 use super::machine::Machine;
 use super::replugged::{FOLLOWED, MAY_MAKE_NODES, said, start_follower, start_follower_by};
 use super::{bundles, podman};
-use crate::live::follow::{plug_in, tell};
+use crate::live::follow::{replug, with_device};
 
 const OTHER: usize = DemoHost::UNLIKE;
 
@@ -53,10 +51,8 @@ fn what_an_update_takes_away_is_given_back() {
     };
     assert!(has(&given, host, 3, Some(3)));
     update(&given, 512);
-    assert!(
-        !has(&given, host, 3, Some(3)),
-        "crun has kept the rules: nothing is shown"
-    );
+    let kept = has(&given, host, 3, Some(3));
+    assert!(!kept, "crun has kept the rules: nothing is shown");
     drop(given);
 
     // Of a class that is not followed, what is attached is given back all the same.
@@ -71,11 +67,8 @@ fn what_an_update_takes_away_is_given_back() {
     boathook(&["attach", "attached", "dummy-npu=npu-3"]);
     for shares in [512, 513, 514] {
         update(&attached, shares);
-        assert!(
-            wait_until(|| has(&attached, host, 3, Some(3))),
-            "{shares}: {}",
-            said(machine)
-        );
+        let is_back = wait_until(|| has(&attached, host, 3, Some(3)));
+        assert!(is_back, "{shares}: {}", said(machine));
         assert!(!opens(&attached, host, OTHER));
     }
     boathook(&["detach", "attached"]);
@@ -92,23 +85,14 @@ fn what_an_update_takes_away_is_given_back() {
         (518, Some(OTHER)),
         (519, Some(3)),
     ] {
-        let _ = fs::remove_file(host.node(3));
-        match now {
-            None => tell(),
-            Some(like) => plug_in(host, 3, like),
-        }
+        replug(host, 3, now);
         update(&given, shares);
-        assert!(
-            wait_until(|| has(&given, host, 3, now)),
-            "{shares}: {}",
-            said(machine)
-        );
+        let is_so = wait_until(|| has(&given, host, 3, now));
+        assert!(is_so, "{shares}: {}", said(machine));
         let gone = [3, OTHER].into_iter().filter(|index| Some(*index) != now);
         for gone in gone {
-            assert!(
-                wait_until(|| !opens(&given, host, gone)),
-                "{shares}: {gone}"
-            );
+            let is_so = wait_until(|| !opens(&given, host, gone));
+            assert!(is_so, "{shares}: {gone}");
         }
     }
 }
@@ -132,11 +116,7 @@ fn what_an_update_takes_away_on_cgroup_v2_is_given_back() {
     let mut follow = view();
     follow.arg(binaries::program("boathook").unwrap());
     start_follower_by(&machine, follow, FOLLOWED);
-    let bundle = Bundle::with_hook(Rootfs::Busybox, &host.config_file()).unwrap();
-    let bundle = bundle
-        .env(DemoHost::VARIABLE, "npu-3")
-        .args([PATH, PAUSE])
-        .cgroups_path(machine.parent.unique_child());
+    let bundle = with_device(host, "npu-3").cgroups_path(machine.parent.unique_child());
     let container = OfCrun {
         view: &view,
         bundle: bundle.build().unwrap(),
@@ -162,23 +142,13 @@ fn what_an_update_takes_away_on_cgroup_v2_is_given_back() {
             .unwrap();
     };
     for (pages, now) in [(1, Some(3)), (2, None), (3, Some(OTHER)), (4, Some(OTHER))] {
-        let _ = fs::remove_file(host.node(3));
-        match now {
-            None => tell(),
-            Some(like) => plug_in(host, 3, like),
-        }
+        replug(host, 3, now);
         update(pages);
-        assert!(
-            wait_until(|| has(&container, host, 3, now)),
-            "{pages}: {}",
-            said(&machine)
-        );
+        let is_so = wait_until(|| has(&container, host, 3, now));
+        assert!(is_so, "{pages}: {}", said(&machine));
     }
-    let again = "its device rules are set again";
-    assert!(
-        said(&machine).contains(again),
-        "crun has kept the rules: nothing is shown"
-    );
+    let lost = said(&machine).contains("its device rules are set again");
+    assert!(lost, "crun has kept the rules: nothing is shown");
 }
 
 struct OfCrun<'a> {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Release, VERSION, printed};
+use super::{Release, VERSION, extract, printed};
 
 #[test]
 fn the_image_archives_are_whole() {
@@ -35,20 +35,11 @@ fn the_image_archives_are_whole() {
 fn check_image(release: &Release, name: &str, entrypoint: &str, files: &[&str]) {
     let dir = release.path(&format!("image-{name}"));
     fs::create_dir(&dir).unwrap();
-    printed(
-        Command::new("tar")
-            .arg("--extract")
-            .arg("--file")
-            .arg(release.file(&format!("{name}-{VERSION}-image.tar")))
-            .arg("--directory")
-            .arg(&dir),
-    );
+    extract(&release.file(&format!("{name}-{VERSION}-image.tar")), &dir);
     let read = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
     let blob = |descriptor: &Value| {
-        let digest = descriptor["digest"]
-            .as_str()
-            .unwrap()
-            .trim_start_matches("sha256:");
+        let digest = descriptor["digest"].as_str().unwrap();
+        let digest = digest.trim_start_matches("sha256:");
         let path = dir.join("blobs/sha256").join(digest);
         let sum = printed(Command::new("sha256sum").arg(&path));
         assert!(sum.starts_with(digest), "{sum}");
@@ -62,11 +53,8 @@ fn check_image(release: &Release, name: &str, entrypoint: &str, files: &[&str]) 
     let manifest = read(&blob(manifest));
     let config = read(&blob(&manifest["config"]));
     assert_eq!(config["config"]["Entrypoint"][0], entrypoint);
-    let listing = printed(
-        Command::new("tar")
-            .arg("tzf")
-            .arg(blob(&manifest["layers"][0])),
-    );
+    let layer = blob(&manifest["layers"][0]);
+    let listing = printed(Command::new("tar").arg("tzf").arg(layer));
     for file in files {
         assert!(listing.lines().any(|line| line == *file), "{listing}");
     }
