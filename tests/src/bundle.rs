@@ -2,7 +2,7 @@
 //! write for it.
 
 mod builder;
-mod config;
+pub(crate) mod config;
 mod hook;
 
 use std::fs;

@@ -1,23 +1,16 @@
 //! Fills in a bundle.
 
-use std::collections::HashMap;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use oci_spec::runtime::{
-    Hooks, HooksBuilder, Linux, LinuxBuilder, LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup,
-    LinuxDeviceCgroupBuilder, LinuxDeviceType, LinuxResourcesBuilder, Mount, Process,
-    ProcessBuilder, RootBuilder, Spec, SpecBuilder, UserBuilder, get_default_maskedpaths,
-    get_default_readonly_paths,
-};
+use serde_json::{Value, json};
 
 use super::hook::{HookCommand, Stage};
 use super::{Bundle, config};
 use crate::captured::Captured;
 use crate::driver_tree::add_links;
-use crate::probe;
 use crate::rootfs::Rootfs;
 use crate::scratch;
 
@@ -29,20 +22,9 @@ pub struct BundleBuilder {
     rootfs: Rootfs,
     tree: Option<PathBuf>,
     parent: PathBuf,
-    args: Vec<String>,
-    env: Vec<String>,
-    annotations: HashMap<String, String>,
-    hooks: Vec<(Stage, HookCommand)>,
-    mounts: Vec<Mount>,
-    devices: Vec<LinuxDevice>,
-    device_rules: Vec<LinuxDeviceCgroup>,
-    readonly: bool,
-    user: (u32, u32),
     user_namespace: bool,
-    network: Option<PathBuf>,
-    sys_admin: bool,
-    cgroups_path: Option<PathBuf>,
-    propagation: Option<String>,
+    /// The config.json.
+    config: Value,
 }
 
 impl BundleBuilder {
@@ -51,20 +33,8 @@ impl BundleBuilder {
             rootfs,
             tree: None,
             parent: "/var/tmp".into(),
-            args: vec![probe::PATH.to_string(), probe::PAUSE.to_string()],
-            env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_string()],
-            annotations: HashMap::new(),
-            hooks: Vec::new(),
-            mounts: Vec::new(),
-            devices: Vec::new(),
-            device_rules: Vec::new(),
-            readonly: false,
-            user: (0, 0),
             user_namespace: false,
-            network: None,
-            sys_admin: false,
-            cgroups_path: None,
-            propagation: None,
+            config: config::of_container(),
         }
     }
 
@@ -77,23 +47,21 @@ impl BundleBuilder {
 
     /// The command that the container runs.
     pub fn args<T: Into<String>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
-        self.args = args.into_iter().map(Into::into).collect();
+        self.config["process"]["args"] = args.into_iter().map(Into::<String>::into).collect();
         self
     }
 
-    pub fn env(mut self, key: &str, value: &str) -> Self {
-        self.env.push(format!("{key}={value}"));
-        self
+    pub fn env(self, key: &str, value: &str) -> Self {
+        self.add("/process/env", json!(format!("{key}={value}")))
     }
 
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
-        self.annotations.insert(key.to_string(), value.to_string());
+        self.config["annotations"][key] = value.into();
         self
     }
 
-    pub fn hook(mut self, stage: Stage, command: HookCommand) -> Self {
-        self.hooks.push((stage, command));
-        self
+    pub fn hook(self, stage: Stage, command: HookCommand) -> Self {
+        self.add(&format!("/hooks/{}", stage.key()), command.entry())
     }
 
     /// Bind-mounts one of the host's files or directories.
@@ -102,15 +70,10 @@ impl BundleBuilder {
     }
 
     /// Mounts a file system.
-    pub fn mount(mut self, kind: &str, source: &Path, target: &str, options: &[&str]) -> Self {
-        let mut mount = Mount::default();
-        mount
-            .set_destination(target.into())
-            .set_typ(Some(kind.to_string()))
-            .set_source(Some(source.to_path_buf()))
-            .set_options(Some(options.iter().map(ToString::to_string).collect()));
-        self.mounts.push(mount);
-        self
+    pub fn mount(self, kind: &str, source: &Path, target: &str, options: &[&str]) -> Self {
+        let mount =
+            json!({"destination": target, "type": kind, "source": source, "options": options});
+        self.add("/mounts", mount)
     }
 
     /// Adds a character device as engines do for one of theirs: a node that the runtime
@@ -118,62 +81,62 @@ impl BundleBuilder {
     pub fn char_device(
         mut self,
         path: impl Into<PathBuf>,
-        number: (u64, u64),
+        (major, minor): (u64, u64),
         access: &str,
-    ) -> Result<Self> {
-        let node = LinuxDeviceBuilder::default()
-            .path(path)
-            .typ(LinuxDeviceType::C)
-            .major(i64::try_from(number.0)?)
-            .minor(i64::try_from(number.1)?)
-            // For root alone, as most drivers make theirs.
-            .file_mode(0o600_u32)
-            .build()?;
-        self.devices.push(node);
-        self.device_rule(number, access)
+    ) -> Self {
+        if self.config["linux"]["devices"].is_null() {
+            self.config["linux"]["devices"] = json!([]);
+        }
+        // For root alone, as most drivers make theirs.
+        let node = json!({"path": path.into(), "type": "c", "major": major, "minor": minor,
+            "fileMode": 0o600});
+        let with_node = self.add("/linux/devices", node);
+        with_node.device_rule((major, minor), access)
     }
 
     /// Adds a rule for a character device after the one that denies everything.
-    pub fn device_rule(mut self, (major, minor): (u64, u64), access: &str) -> Result<Self> {
-        let rule = LinuxDeviceCgroupBuilder::default()
-            .allow(true)
-            .typ(LinuxDeviceType::C)
-            .major(i64::try_from(major)?)
-            .minor(i64::try_from(minor)?)
-            .access(access)
-            .build()?;
-        self.device_rules.push(rule);
-        Ok(self)
+    pub fn device_rule(self, (major, minor): (u64, u64), access: &str) -> Self {
+        let rule = json!({"allow": true, "type": "c", "major": major, "minor": minor,
+            "access": access});
+        self.add("/linux/resources/devices", rule)
     }
 
     /// Makes the root file system read-only.
     pub fn readonly(mut self) -> Self {
-        self.readonly = true;
+        self.config["root"]["readonly"] = true.into();
         self
     }
 
     /// Runs the command as this user and group.
     pub fn user(mut self, uid: u32, gid: u32) -> Self {
-        self.user = (uid, gid);
+        self.config["process"]["user"] = json!({"uid": uid, "gid": gid});
         self
     }
 
     /// Puts the container in a user namespace, and gives it its files.
     pub fn user_namespace(mut self) -> Self {
         self.user_namespace = true;
-        self
+        self.config["linux"]["uidMappings"] = config::id_mappings();
+        self.config["linux"]["gidMappings"] = config::id_mappings();
+        self.add("/linux/namespaces", json!({"type": "user"}))
     }
 
     /// Has it share the network namespace of a process, in place of one of its own.
     pub fn network_of(mut self, pid: impl std::fmt::Display) -> Self {
-        self.network = Some(format!("/proc/{pid}/ns/net").into());
+        let namespaces = self.config["linux"]["namespaces"].as_array_mut();
+        let mut network = namespaces.into_iter().flatten();
+        let network = network.find(|it| it["type"] == "network");
+        network.expect("a network")["path"] = format!("/proc/{pid}/ns/net").into();
         self
     }
 
     /// Gives the command CAP_SYS_ADMIN, too.
-    pub fn sys_admin(mut self) -> Self {
-        self.sys_admin = true;
-        self
+    pub fn sys_admin(self) -> Self {
+        let sets = ["bounding", "effective", "permitted"].into_iter();
+        sets.fold(self, |builder, set| {
+            let set = format!("/process/capabilities/{set}");
+            builder.add(&set, "CAP_SYS_ADMIN".into())
+        })
     }
 
     /// Puts the bundle, and with it the root file system, into this directory.
@@ -184,13 +147,13 @@ impl BundleBuilder {
 
     /// Sets `linux.cgroupsPath`.
     pub fn cgroups_path(mut self, path: impl Into<PathBuf>) -> Self {
-        self.cgroups_path = Some(path.into());
+        self.config["linux"]["cgroupsPath"] = json!(path.into());
         self
     }
 
     /// Sets `linux.rootfsPropagation`, such as `shared`.
     pub fn rootfs_propagation(mut self, propagation: &str) -> Self {
-        self.propagation = Some(propagation.to_string());
+        self.config["linux"]["rootfsPropagation"] = propagation.into();
         self
     }
 
@@ -204,77 +167,15 @@ impl BundleBuilder {
         if self.user_namespace {
             give_to_mapped_root(&bundle.rootfs())?;
         }
-        bundle.write_config(&self.config()?)?;
+        bundle.write_config(&self.config)?;
         Ok(bundle)
     }
 
-    fn config(self) -> Result<Spec> {
-        let root = RootBuilder::default()
-            .path("rootfs")
-            .readonly(self.readonly)
-            .build()?;
-        let config = SpecBuilder::default()
-            .version("1.0.2")
-            .root(root)
-            .hostname("boathook-test")
-            .process(self.process()?)
-            .linux(self.linux()?)
-            .hooks(self.hooks()?)
-            .mounts([config::mounts(), self.mounts].concat())
-            .annotations(self.annotations);
-        Ok(config.build()?)
-    }
-
-    fn process(&self) -> Result<Process> {
-        let (uid, gid) = self.user;
-        let process = ProcessBuilder::default()
-            .terminal(false)
-            .user(UserBuilder::default().uid(uid).gid(gid).build()?)
-            .args(self.args.clone())
-            .env(self.env.clone())
-            .cwd("/")
-            .capabilities(config::capabilities(self.sys_admin)?)
-            .no_new_privileges(true);
-        let mut process = process.build()?;
-        process.set_rlimits(None);
-        Ok(process)
-    }
-
-    fn linux(&self) -> Result<Linux> {
-        let mut rules = vec![config::deny_all_devices()?];
-        rules.extend(self.device_rules.iter().cloned());
-        let mut linux = LinuxBuilder::default()
-            .namespaces(config::namespaces(
-                self.user_namespace,
-                self.network.as_deref(),
-            )?)
-            .resources(LinuxResourcesBuilder::default().devices(rules).build()?)
-            .masked_paths(get_default_maskedpaths())
-            .readonly_paths(get_default_readonly_paths())
-            .build()?;
-        if !self.devices.is_empty() {
-            linux.set_devices(Some(self.devices.clone()));
-        }
-        linux.set_cgroups_path(self.cgroups_path.clone());
-        linux.set_rootfs_propagation(self.propagation.clone());
-        if self.user_namespace {
-            linux.set_uid_mappings(Some(vec![config::id_mapping()?]));
-            linux.set_gid_mappings(Some(vec![config::id_mapping()?]));
-        }
-        Ok(linux)
-    }
-
-    fn hooks(&self) -> Result<Hooks> {
-        let entries = |wanted: Stage| {
-            let commands = self.hooks.iter().filter(move |(stage, _)| *stage == wanted);
-            commands
-                .map(|(_, command)| command.entry())
-                .collect::<Result<Vec<_>>>()
-        };
-        let hooks = HooksBuilder::default()
-            .prestart(entries(Stage::Prestart)?)
-            .create_runtime(entries(Stage::CreateRuntime)?);
-        Ok(hooks.build()?)
+    /// Adds an element to a list of config.json.
+    fn add(mut self, list: &str, element: Value) -> Self {
+        let list = self.config.pointer_mut(list).and_then(Value::as_array_mut);
+        list.expect("a list of config.json").push(element);
+        self
     }
 }
 

@@ -4,98 +4,61 @@
 //! what a test machine may lack: there are no resource limits and no change of
 //! the OOM score, which both may need CAP_SYS_RESOURCE.
 
-use std::path::Path;
-
-use anyhow::Result;
 use oci_spec::runtime::{
-    Capability, LinuxCapabilities, LinuxCapabilitiesBuilder, LinuxDeviceCgroup,
-    LinuxDeviceCgroupBuilder, LinuxIdMapping, LinuxIdMappingBuilder, LinuxNamespace,
-    LinuxNamespaceBuilder, LinuxNamespaceType, Mount, get_default_mounts, get_default_namespaces,
+    get_default_maskedpaths, get_default_mounts, get_default_namespaces, get_default_readonly_paths,
 };
+use serde_json::{Value, json};
+
+use crate::probe;
 
 /// The first host uid and gid of a container in a user namespace.
 pub(super) const MAPPED_FIRST: u32 = 100_000;
 /// How many are mapped.
-pub(super) const MAPPED_COUNT: u32 = 65_536;
+const MAPPED_COUNT: u32 = 65_536;
 
 /// Capabilities of a container's root, as engines give them by default.
-const CAPABILITIES: [Capability; 14] = [
-    Capability::AuditWrite,
-    Capability::Chown,
-    Capability::DacOverride,
-    Capability::Fowner,
-    Capability::Fsetid,
-    Capability::Kill,
-    Capability::Mknod,
-    Capability::NetBindService,
-    Capability::NetRaw,
-    Capability::Setfcap,
-    Capability::Setgid,
-    Capability::Setpcap,
-    Capability::Setuid,
-    Capability::SysChroot,
-];
+const CAPABILITIES: &str = "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD \
+    NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID SYS_CHROOT";
 
-/// The default mounts, without the cgroup file system: nothing here uses it
-/// from inside.
-pub(super) fn mounts() -> Vec<Mount> {
+/// A container that runs the probe as root.
+pub(super) fn of_container() -> Value {
+    // Nothing here uses the cgroup file system from inside.
     let mut mounts = get_default_mounts();
     mounts.retain(|mount| !mount.destination().starts_with("/sys/fs/cgroup"));
-    mounts
+    json!({
+        "ociVersion": "1.0.2",
+        "root": {"path": "rootfs", "readonly": false},
+        "hostname": "boathook-test",
+        "process": {
+            "terminal": false,
+            "user": {"uid": 0, "gid": 0},
+            "args": [probe::PATH, probe::PAUSE],
+            "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+            "cwd": "/",
+            "capabilities": capabilities(CAPABILITIES),
+            "noNewPrivileges": true,
+        },
+        "mounts": mounts,
+        "annotations": {},
+        "hooks": {"prestart": [], "createRuntime": []},
+        "linux": {
+            "namespaces": get_default_namespaces(),
+            // With this every engine begins: no device but those that the runtime adds
+            // itself, such as /dev/null.
+            "resources": {"devices": [{"allow": false, "access": "rwm"}]},
+            "maskedPaths": get_default_maskedpaths(),
+            "readonlyPaths": get_default_readonly_paths(),
+        },
+    })
 }
 
-/// The network namespace is a new one, or the host's or another that is `joined`.
-pub(super) fn namespaces(
-    user_namespace: bool,
-    joined: Option<&Path>,
-) -> Result<Vec<LinuxNamespace>> {
-    let mut namespaces = get_default_namespaces();
-    if let Some(joined) = joined {
-        namespaces.retain(|it| it.typ() != LinuxNamespaceType::Network);
-        let network = LinuxNamespaceBuilder::default().typ(LinuxNamespaceType::Network);
-        namespaces.push(network.path(joined).build()?);
-    }
-    if user_namespace {
-        namespaces.push(
-            LinuxNamespaceBuilder::default()
-                .typ(LinuxNamespaceType::User)
-                .build()?,
-        );
-    }
-    Ok(namespaces)
+pub(super) fn id_mappings() -> Value {
+    json!([{"containerID": 0, "hostID": MAPPED_FIRST, "size": MAPPED_COUNT}])
 }
 
-pub(super) fn id_mapping() -> Result<LinuxIdMapping> {
-    let mapping = LinuxIdMappingBuilder::default()
-        .container_id(0_u32)
-        .host_id(MAPPED_FIRST)
-        .size(MAPPED_COUNT);
-    Ok(mapping.build()?)
-}
-
-/// The rule with which every engine begins: no device but those that the
-/// runtime adds itself, such as /dev/null.
-pub(super) fn deny_all_devices() -> Result<LinuxDeviceCgroup> {
-    Ok(LinuxDeviceCgroupBuilder::default()
-        .allow(false)
-        .access("rwm")
-        .build()?)
-}
-
-pub(super) fn capabilities(sys_admin: bool) -> Result<LinuxCapabilities> {
-    let all = || {
-        let more = sys_admin.then_some(Capability::SysAdmin);
-        CAPABILITIES
-            .into_iter()
-            .chain(more)
-            .collect::<std::collections::HashSet<_>>()
-    };
-    let capabilities = LinuxCapabilitiesBuilder::default()
-        .bounding(all())
-        .effective(all())
-        .permitted(all());
-    Ok(capabilities
-        .inheritable(std::collections::HashSet::new())
-        .ambient(std::collections::HashSet::new())
-        .build()?)
+/// These capabilities, as root has them; their names without `CAP_`.
+pub(crate) fn capabilities(names: &str) -> Value {
+    let names = names.split(' ').map(|name| format!("CAP_{name}"));
+    let all: Vec<_> = names.collect();
+    json!({"bounding": all, "effective": all, "permitted": all, "inheritable": [], "ambient": []})
 }

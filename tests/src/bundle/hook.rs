@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use oci_spec::runtime::{Hook, HookBuilder};
+use serde_json::{Value, json};
 
 use crate::binaries;
 
@@ -18,6 +18,14 @@ pub enum Stage {
 
 impl Stage {
     pub const ALL: [Self; 2] = [Self::Prestart, Self::CreateRuntime];
+
+    /// The key of its hooks in config.json.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Prestart => "prestart",
+            Self::CreateRuntime => "createRuntime",
+        }
+    }
 
     /// The hook's subcommand for this stage.
     pub fn subcommand(self) -> &'static str {
@@ -127,13 +135,7 @@ impl HookCommand {
     }
 
     /// The entry for config.json.
-    pub(super) fn entry(&self) -> Result<Hook> {
-        let entry = HookBuilder::default()
-            .path(&self.path)
-            .args(self.args.clone())
-            .env(self.env.clone())
-            .timeout(self.timeout)
-            .build()?;
-        Ok(entry)
+    pub(super) fn entry(&self) -> Value {
+        json!({"path": self.path, "args": self.args, "env": self.env, "timeout": self.timeout})
     }
 }

@@ -109,10 +109,7 @@ impl Node {
     fn apply(&self, builder: BundleBuilder) -> Result<BundleBuilder> {
         let source: &Path = self.host_path.as_deref().unwrap_or(&self.path);
         let number = stat(source)?.st_rdev;
-        builder.char_device(
-            &self.path,
-            (major(number), minor(number)),
-            &self.permissions,
-        )
+        let number = (major(number), minor(number));
+        Ok(builder.char_device(&self.path, number, &self.permissions))
     }
 }

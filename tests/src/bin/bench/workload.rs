@@ -117,9 +117,9 @@ impl Workload {
         const OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
         let mut builder = builder;
         for index in 0..ReferenceWork::NODES {
-            let number = self.host.device(index);
+            let number = self.host.device(index).number();
             let path = format!("/dev/dummy-npu{index}");
-            builder = builder.char_device(path, (number.major, number.minor), "rw")?;
+            builder = builder.char_device(path, number, "rw");
         }
         for library in self.host.libraries() {
             let source = self.host.host().libraries().join(library.file_name());
