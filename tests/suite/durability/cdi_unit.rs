@@ -1,16 +1,13 @@
 //! The units that keep CDI specifications right on hosts without Kubernetes.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use harness::binaries;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
+use harness::patience::wait_until;
 use harness::scratch;
 use harness::systemd_host::{Distribution, SystemdHost};
-
-/// How long the units may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 fn has_specifications(host: &SystemdHost) -> bool {
     let listed = host.run("ls", &["/run/cdi"]).unwrap_or_default();
@@ -61,12 +58,6 @@ fn specifications_are_written_at_boot_and_after_changes() {
         host.run("systemctl", &["restart", "boathook-cdi.timer"])
             .unwrap();
     }
-    let start = Instant::now();
-    while !has_specifications(&host) {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "the timer has not run the service"
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let has_run = wait_until(|| has_specifications(&host));
+    assert!(has_run, "the timer has not run the service");
 }

@@ -145,9 +145,8 @@ fn opens(
     let was_own = other == 3;
     let [number, other] = [number, other].map(|index| demo.device(index));
     let made = "/dev/not-given";
-    let questions = Questions::new()
-        .path(NODE)
-        .new_node(made, other.major, other.minor);
+    let questions = Questions::new().path(NODE);
+    let questions = questions.new_node(made, other.major, other.minor);
     let report = container.probe(&questions)?;
     let refused = Access::refused("EPERM");
     let attempt = report.new_node(made)?;
@@ -156,9 +155,8 @@ fn opens(
         bail!("a device that was not given: {attempt:?}");
     }
     let seen = report.path(NODE)?;
-    let device = seen.device.map(|device| (device.major, device.minor));
     match &seen.read {
-        Access::Granted => Ok(is_refused && device == Some((number.major, number.minor))),
+        Access::Granted => Ok(is_refused && seen.number() == Some(number.number())),
         // One that was attached is gone with the container.
         access if [refused, Access::refused("ENOENT")].contains(access) => Ok(false),
         access => bail!("the device was given, and opening it gives {access}"),

@@ -34,22 +34,14 @@ impl Table {
     /// not be measured, it may have more.
     pub(super) fn compare(&self, rows: &[Row], all_measured: bool) {
         let head = self.head();
-        let measured: Vec<_> = head
-            .iter()
-            .cloned()
-            .chain(rows.iter().map(Row::to_string))
-            .collect();
+        let rows = rows.iter().map(Row::to_string);
+        let measured: Vec<_> = head.iter().cloned().chain(rows).collect();
         println!("{}", measured.join("\n"));
 
         let documented = documented(&head[0]);
-        let wrong: Vec<_> = measured
-            .iter()
-            .filter(|line| !documented.contains(line))
-            .collect();
-        assert!(
-            wrong.is_empty(),
-            "docs/durability.md has no such lines: {wrong:#?}"
-        );
+        let wrong = measured.iter().filter(|line| !documented.contains(line));
+        let wrong: Vec<_> = wrong.collect();
+        assert!(wrong.is_empty(), "docs/durability.md lacks: {wrong:#?}");
         if all_measured {
             let more = documented.iter().filter(|line| !measured.contains(line));
             let more: Vec<_> = more.collect();
