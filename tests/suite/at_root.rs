@@ -62,9 +62,8 @@ impl ThisHost {
     /// `boathook`, which must succeed. It would wait for a pipe for ever.
     fn boathook(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("timeout");
-        command
-            .arg("20")
-            .arg(binaries::program("boathook").unwrap());
+        let program = binaries::program("boathook").unwrap();
+        command.arg("20").arg(program);
         command.arg("--config").arg(self.config_file());
         let ran = Captured::run(command.args(arguments)).unwrap();
         ran.success().unwrap().stdout
@@ -72,20 +71,17 @@ impl ThisHost {
 
     /// What `boathook list` has.
     fn devices(&self) -> Vec<Value> {
-        let listed: Value =
-            serde_json::from_str(&self.boathook(&["list", "--all", "--json"])).unwrap();
+        let listed = self.boathook(&["list", "--all", "--json"]);
+        let listed: Value = serde_json::from_str(&listed).unwrap();
         listed["devices"].as_array().unwrap().clone()
     }
 
     /// What `boathook-plugin list` has.
     fn devices_of_plugin(&self) -> Vec<Value> {
         let mut command = Command::new(binaries::program("boathook-plugin").unwrap());
-        command
-            .args(["list", "--json", "--config"])
-            .arg(self.config_file());
-        let listed = Captured::run(&mut command)
-            .and_then(Captured::success)
-            .unwrap();
+        command.args(["list", "--json", "--config"]);
+        let listed = Captured::run(command.arg(self.config_file()));
+        let listed = listed.and_then(Captured::success).unwrap();
         serde_json::from_str(&listed.stdout).unwrap()
     }
 

@@ -10,6 +10,8 @@ use harness::cgroup_view::CgroupView;
 use harness::privilege;
 use harness::scratch;
 
+use crate::said::assert_says;
+
 #[test]
 fn the_demo_ends_well() {
     show("the_demo_ends_well", &[]);
@@ -24,22 +26,12 @@ fn the_tutorials_class_can_be_shown() {
     let (_, rest) = text.split_once("```toml\n").unwrap();
     let (class, _) = rest.split_once("```").unwrap();
     let directory = scratch::directory("tutorial").unwrap();
-    let (file, host) = (
-        directory.path().join("mychip.toml"),
-        directory.path().join("host.txt"),
-    );
+    let [file, host] = ["mychip.toml", "host.txt"].map(|name| directory.path().join(name));
+    let nodes = "char /dev/mychip0 240:0\nchar /dev/mychip12 240:12\n";
     fs::write(&file, class).unwrap();
-    fs::write(
-        &host,
-        "char /dev/mychip0 240:0\nchar /dev/mychip12 240:12\n",
-    )
-    .unwrap();
-    let shown = show("the_tutorials_class_can_be_shown", &[&file, &host]);
-    for node in ["/dev/mychip0", "/dev/mychip12"] {
-        assert!(
-            shown.as_ref().is_none_or(|shown| shown.contains(node)),
-            "{node}"
-        );
+    fs::write(&host, nodes).unwrap();
+    if let Some(shown) = show("the_tutorials_class_can_be_shown", &[&file, &host]) {
+        assert_says(&shown, &["/dev/mychip0", "/dev/mychip12"]);
     }
 }
 
@@ -51,15 +43,8 @@ fn show(test: &str, arguments: &[&Path]) -> Option<String> {
         return None;
     }
     let program = binaries::program("demo").unwrap();
-    let shown = Captured::run(Command::new(program).args(arguments))
-        .unwrap()
-        .success()
-        .unwrap();
-    assert_eq!(
-        shown.stdout.lines().last(),
-        Some("demo: ok"),
-        "{}",
-        shown.stdout
-    );
-    Some(shown.stdout)
+    let shown = Captured::run(Command::new(program).args(arguments));
+    let shown = shown.and_then(Captured::success).unwrap().stdout;
+    assert_eq!(shown.lines().last(), Some("demo: ok"), "{shown}");
+    Some(shown)
 }

@@ -101,9 +101,8 @@ fn admitted(reviewer: &Reviewer, name: &str) -> Value {
     let answer = reviewer.review(review.to_string().as_bytes());
     let answer = serde_json::to_value(answer.unwrap()).unwrap();
     assert_eq!(answer["response"]["allowed"], true, "{answer}");
-    let patch = STANDARD
-        .decode(answer["response"]["patch"].as_str().unwrap())
-        .unwrap();
+    let patch = answer["response"]["patch"].as_str().unwrap();
+    let patch = STANDARD.decode(patch).unwrap();
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
     json_patch::patch(&mut pod, &patch).unwrap();
     pod["spec"]["containers"][0].clone()

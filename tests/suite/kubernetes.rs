@@ -19,9 +19,7 @@ on_each_cgroup_version!(
 
 fn what_was_allocated_is_in_the_container(lab: &Lab) {
     let (_host, node) = start("");
-    let given = node
-        .allocate(Allocation::of_ids(DemoHost::RESOURCE, &["npu-5", "npu-3"]))
-        .unwrap();
+    let given = allocated(&node, &["npu-5", "npu-3"]);
     assert_eq!(devices_in_a_container(lab, &node, &given), [3, 5]);
     node.stop().unwrap();
 }
@@ -32,9 +30,7 @@ fn thousands_of_shares_are_their_device(lab: &Lab) {
     let (_host, node) = start(&format!("[class.dummy-npu]\nreplicas = {SHARES}\n"));
     let shares: Vec<String> = (0..SHARES).map(|share| format!("npu-3::{share}")).collect();
     let shares: Vec<&str> = shares.iter().map(String::as_str).collect();
-    let given = node
-        .allocate(Allocation::of_ids(DemoHost::RESOURCE, &shares))
-        .unwrap();
+    let given = allocated(&node, &shares);
     assert_eq!(devices_in_a_container(lab, &node, &given), [3]);
     node.stop().unwrap();
 }
@@ -54,24 +50,15 @@ fn a_pods_own_variable_gives_nothing_more(lab: &Lab) {
 /// An image that requests everything, in a pod that was allocated nothing.
 fn without_a_record_there_is_no_device(lab: &Lab) {
     let (host, node) = start("");
-    let mut stranger = node
-        .allocate(Allocation::of_ids(DemoHost::RESOURCE, &["npu-2"]))
-        .unwrap();
-    stranger
-        .envs
-        .insert(DemoHost::VARIABLE.to_string(), "all".to_string());
-    stranger
-        .annotations
-        .retain(|key, _| key.starts_with("io.kubernetes"));
-    let uid = stranger
-        .annotations
-        .get_mut("io.kubernetes.cri.sandbox-uid")
-        .unwrap();
-    *uid = "00000000-0000-4000-8000-000000000000".to_string();
-    assert_eq!(
-        devices_in_a_container(lab, &node, &stranger),
-        [] as [usize; 0]
-    );
+    let mut stranger = allocated(&node, &["npu-2"]);
+    let all = (DemoHost::VARIABLE.to_string(), "all".to_string());
+    stranger.envs.extend([all]);
+    let annotations = &mut stranger.annotations;
+    annotations.retain(|key, _| key.starts_with("io.kubernetes"));
+    let uid = annotations.get_mut("io.kubernetes.cri.sandbox-uid");
+    *uid.unwrap() = "00000000-0000-4000-8000-000000000000".to_string();
+    let devices = devices_in_a_container(lab, &node, &stranger);
+    assert!(devices.is_empty(), "{devices:?}");
     let log = host.log();
     assert_eq!(log.lines().count(), 1, "{log}");
 }
@@ -82,6 +69,11 @@ fn start(config: &str) -> (DemoHost, Node) {
     let node = Node::start(&host, config, DemoHost::RESOURCE).unwrap();
     assert!(node.devices() >= 64);
     (host, node)
+}
+
+fn allocated(node: &Node, ids: &[&str]) -> Allocated {
+    let allocation = Allocation::of_ids(DemoHost::RESOURCE, ids);
+    node.allocate(allocation).unwrap()
 }
 
 /// The indices of the devices that a container with this allocation has.

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use harness::binaries;
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::{Bundle, HookCommand};
 use harness::demo_host::VendorLibrary;
 use harness::privilege::missing_for_root;
 use harness::probe::{Kind, PathReport, Questions};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::ThisHost;
 use super::hot_added::HotAdded;
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, asking, on_each_cgroup_version};
 
 /// A class: one of `classes`, or of those that the project ships.
 struct Row {
@@ -231,13 +231,12 @@ fn hook_and_plugin_list_what_the_rows_say() {
         let host = row.host();
         let listed = |devices: Vec<Value>| -> Vec<String> {
             let own = devices.iter().filter(|device| device["class"] == row.class);
-            let mut ids: Vec<_> = own
-                .map(|device| {
-                    let id = device["id"].as_str().unwrap();
-                    let mark = if device["healthy"] == true { "" } else { "!" };
-                    format!("{mark}{id}")
-                })
-                .collect();
+            let ids = own.map(|device| {
+                let id = device["id"].as_str().unwrap();
+                let mark = if device["healthy"] == true { "" } else { "!" };
+                format!("{mark}{id}")
+            });
+            let mut ids: Vec<_> = ids.collect();
             ids.sort();
             ids
         };
@@ -299,10 +298,9 @@ fn devices_come_and_go(lab: &Lab) {
 fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(&str, Seen)]) {
     let paths = seen.iter().map(|(path, _)| host.with_own(path));
     let questions = paths.fold(Questions::new(), Questions::path);
-    let stage = Stage::CreateRuntime;
-    let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
+    let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
     let mut bundle = Bundle::builder(Rootfs::Glibc)
-        .hook(stage, hook)
+        .hook(STAGE, hook)
         .args(asking(&questions));
     bundle = bundle.bind(&host.own("shared"), "/srv");
     for (name, value) in env.split(' ').map(|pair| pair.split_once('=').unwrap()) {
@@ -329,7 +327,7 @@ impl Row {
 
 impl Seen {
     fn is(&self, found: &PathReport) -> bool {
-        let number = found.device.map(|device| (device.major, device.minor));
+        let number = found.number();
         match self {
             Char(major, minor) => {
                 found.kind == Kind::CharacterDevice && number == Some((*major, *minor))

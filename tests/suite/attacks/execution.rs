@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use harness::bundle::{Bundle, HookCommand, Stage};
+use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::compile::{self, Libc};
 use harness::demo_host::DemoHost;
@@ -14,7 +14,7 @@ use harness::{binaries, fingerprint};
 
 use super::volume::{DATA, Volume};
 use super::{container, host_with_tools};
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(
     programs_of_the_image_are_not_run,
@@ -44,10 +44,8 @@ fn programs_of_the_image_are_not_run(lab: &Lab) {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             // Not the busybox behind a link.
             let _ = fs::remove_file(&file);
-            let script = format!(
-                "#!/bin/sh\ntouch {DATA}/ran {}/ran\n",
-                volume.path().display()
-            );
+            let on_host = volume.path().display();
+            let script = format!("#!/bin/sh\ntouch {DATA}/ran {on_host}/ran\n");
             fs::write(&file, script).unwrap();
             fs::set_permissions(&file, Permissions::from_mode(0o4755)).unwrap();
         }
@@ -66,15 +64,13 @@ fn libraries_of_the_image_are_not_loaded(lab: &Lab) {
     let arguments = ["-shared", "-fPIC", &definition];
     let library = compile::program("preloaded.c", Libc::Glibc, &arguments).unwrap();
     let hostile = |variable: &str| {
-        let stage = Stage::CreateRuntime;
-        let hook = HookCommand::boathook(stage, &host.config_file()).unwrap();
         let value = match variable {
             "LD_LIBRARY_PATH" | "GCONV_PATH" => library.parent().unwrap(),
             _ => &library,
         };
-        let hook = hook.env(variable, &value.display().to_string());
+        let hook = hook(&host).env(variable, &value.display().to_string());
         Bundle::builder(Rootfs::Glibc)
-            .hook(stage, hook)
+            .hook(STAGE, hook)
             .env(DemoHost::VARIABLE, "npu-3")
     };
     for variable in ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "GCONV_PATH"] {

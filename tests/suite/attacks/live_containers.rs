@@ -92,35 +92,25 @@ pub(crate) fn chips() -> DemoHost {
     host
 }
 
-/// Each is refused with nothing done, or done beside what was planted.
+const NOT_ON_ROOT: &str = "not on the container's root";
+
+/// Each is refused with nothing done, or done beside what was planted, in /dev.
 fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
     let host = chips();
     for (plant, word) in [
-        (
-            "mkdir /dev/chips; ln -s /volume/file /dev/chips/3",
-            "symbolic link",
-        ),
-        (
-            "mkdir /dev/chips; ln -s /volume/new /dev/chips/3",
-            "symbolic link",
-        ),
-        (
-            "ln -s /volume/directory /dev/chips",
-            "not on the container's root",
-        ),
-        ("ln -s /volume/new /dev/chips", "does not exist"),
-        ("ln -s /proc/self/cwd /dev/chips", "never followed"),
-        ("ln -s ../../../../../../tmp /dev/chips", ""),
-        ("mkdir -p /dev/chips/3", "is a directory"),
-        ("mkdir /dev/chips; mkfifo /dev/chips/3", "is a named pipe"),
-        (
-            "ln -s /volume/directory /dev/by-id",
-            "not on the container's root",
-        ),
-        ("mkdir /dev/by-id; ln -s /volume/file /dev/by-id/chip-3", ""),
-        ("mkdir /dev/chips; echo mine > /dev/chips/3", ""),
+        ("mkdir chips; ln -s /volume/file chips/3", "symbolic link"),
+        ("mkdir chips; ln -s /volume/new chips/3", "symbolic link"),
+        ("ln -s /volume/directory chips", NOT_ON_ROOT),
+        ("ln -s /volume/new chips", "does not exist"),
+        ("ln -s /proc/self/cwd chips", "never followed"),
+        ("ln -s ../../../../../../tmp chips", ""),
+        ("mkdir -p chips/3", "is a directory"),
+        ("mkdir chips; mkfifo chips/3", "is a named pipe"),
+        ("ln -s /volume/directory by-id", NOT_ON_ROOT),
+        ("mkdir by-id; ln -s /volume/file by-id/chip-3", ""),
+        ("mkdir chips; echo mine > chips/3", ""),
     ] {
-        let victim = Victim::new(plant, |it| it);
+        let victim = Victim::new(&format!("(cd /dev; {plant})"), |it| it);
         let running = victim.start(lab);
         let before = running.output(&["ls", "-lR", "/dev"]).unwrap();
         let id = victim.bundle.id();
@@ -130,16 +120,11 @@ fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
             assert_eq!(word, "", "{plant}");
             done(lab, &host, &["detach", id]);
         } else {
-            assert!(
-                !word.is_empty() && ran.stderr.contains(word),
-                "{plant}: {ran:?}"
-            );
+            let is_refused = !word.is_empty() && ran.stderr.contains(word);
+            assert!(is_refused, "{plant}: {ran:?}");
         }
-        assert_eq!(
-            running.output(&["ls", "-lR", "/dev"]).unwrap(),
-            before,
-            "{plant}"
-        );
+        let after = running.output(&["ls", "-lR", "/dev"]).unwrap();
+        assert_eq!(after, before, "{plant}");
         assert!(records(&host).is_empty(), "{plant}");
         assert!(!may_open(&running, &host, 3), "{plant}: the rule is left");
         victim.assert_volume_unchanged(plant);
@@ -150,47 +135,38 @@ fn what_was_planted_at_the_targets_leads_nowhere(lab: &Lab) {
 fn what_replaced_a_device_meanwhile_is_not_taken_away(lab: &Lab) {
     let host = chips();
     for (replace, left) in [
+        ("umount chips/3; echo mine > chips/3", "cat chips/3"),
         (
-            "umount /dev/chips/3; echo mine > /dev/chips/3",
-            "cat /dev/chips/3",
+            "umount chips/3; mount --bind /volume/file chips/3",
+            "cat chips/3",
         ),
+        ("mount --bind /volume chips", "cat chips/file"),
         (
-            "umount /dev/chips/3; mount --bind /volume/file /dev/chips/3",
-            "cat /dev/chips/3",
+            "rm by-id/chip-3; ln -s /volume/file by-id/chip-3",
+            "cat by-id/chip-3",
         ),
-        ("mount --bind /volume /dev/chips", "cat /dev/chips/file"),
+        ("rm -r by-id; ln -s /volume by-id", "cat by-id/file"),
+        ("rm -r by-id; ln -s by-id by-id", "readlink by-id"),
+        ("rm -r by-id; ln -s /proc/self/cwd by-id", "readlink by-id"),
+        ("rm -r by-id; echo mine > by-id", "cat by-id"),
         (
-            "rm /dev/by-id/chip-3; ln -s /volume/file /dev/by-id/chip-3",
-            "cat /dev/by-id/chip-3",
-        ),
-        (
-            "rm -r /dev/by-id; ln -s /volume /dev/by-id",
-            "cat /dev/by-id/file",
-        ),
-        (
-            "rm -r /dev/by-id; ln -s by-id /dev/by-id",
-            "readlink /dev/by-id",
-        ),
-        (
-            "rm -r /dev/by-id; ln -s /proc/self/cwd /dev/by-id",
-            "readlink /dev/by-id",
-        ),
-        ("rm -r /dev/by-id; echo mine > /dev/by-id", "cat /dev/by-id"),
-        (
-            "mount -t tmpfs none /dev/chips; echo mine > /dev/chips/mine",
-            "cat /dev/chips/mine",
+            "mount -t tmpfs none chips; echo mine > chips/mine",
+            "cat chips/mine",
         ),
     ] {
         let victim = Victim::new(":", BundleBuilder::sys_admin);
         let running = victim.start(lab);
         let id = victim.bundle.id();
         done(lab, &host, &["attach", id, "chips=3"]);
-        running.output(&["/bin/sh", "-c", replace]).unwrap();
-        let before = running.output(&["/bin/sh", "-c", left]).unwrap();
+        let in_dev = |script: &str| {
+            let script = format!("cd /dev; {script}");
+            running.output(&["/bin/sh", "-c", &script]).unwrap()
+        };
+        in_dev(replace);
+        let before = in_dev(left);
         assert!(!before.is_empty(), "{replace}");
         done(lab, &host, &["detach", id]);
-        let after = running.output(&["/bin/sh", "-c", left]).unwrap();
-        assert_eq!(after, before, "{replace}");
+        assert_eq!(in_dev(left), before, "{replace}");
         victim.assert_volume_unchanged(replace);
         assert!(!may_open(&running, &host, 3), "{replace}: the rule is left");
     }

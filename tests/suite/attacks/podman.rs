@@ -57,6 +57,7 @@ fn devices(machine: &Machine, options: &[&str], image: &str) -> Option<String> {
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let mut command: Command = machine.private.command("podman");
     command.args(["run", "--rm", "--name", &format!("attack-{number}")]);
+    command.args(["--network=none", "--cgroups=enabled"]);
     command.args(options).arg(image);
     let ran = Captured::run(command.args(["/bin/sh", "-c", "cd /dev; echo dummy*"])).unwrap();
     if ran.status.success() {
@@ -66,7 +67,9 @@ fn devices(machine: &Machine, options: &[&str], image: &str) -> Option<String> {
     None
 }
 
-const ALONE: [&str; 2] = ["--network=none", "--cgroups=enabled"];
+fn asking(request: &str) -> String {
+    format!("--env={}={request}", DemoHost::VARIABLE)
+}
 
 #[test]
 fn an_image_cannot_claim_to_be_a_pod() {
@@ -98,10 +101,8 @@ fn an_image_cannot_claim_to_be_a_pod() {
     for (name, annotations) in claims {
         let image = load(&machine, name, annotations);
         for request in ["all", "npu-2"] {
-            let variable = format!("--env={}={request}", DemoHost::VARIABLE);
-            let options = [&ALONE[..], &[&variable]].concat();
-            let given = devices(&machine, &options, &image).unwrap_or_default();
-            assert_eq!(given, "", "{name}, {request}");
+            let given = devices(&machine, &[&asking(request)], &image);
+            assert_eq!(given.unwrap_or_default(), "", "{name}, {request}");
         }
     }
 }
@@ -109,21 +110,13 @@ fn an_image_cannot_claim_to_be_a_pod() {
 #[test]
 fn an_images_annotation_does_not_override_the_user() {
     let Some(machine) = machine("") else { return };
-    let image = load(
-        &machine,
-        "asks",
-        &[("devices.boathook.dev/dummy-npu", "all")],
-    );
+    let all = [("devices.boathook.dev/dummy-npu", "all")];
+    let image = load(&machine, "asks", &all);
     for (request, wanted) in [("void", ""), ("none", ""), ("npu-3", "dummy-npu3")] {
-        let variable = format!("--env={}={request}", DemoHost::VARIABLE);
-        let options = [&ALONE[..], &[&variable]].concat();
-        assert_eq!(
-            devices(&machine, &options, &image).as_deref(),
-            Some(wanted),
-            "{request}"
-        );
+        let given = devices(&machine, &[&asking(request)], &image);
+        assert_eq!(given.as_deref(), Some(wanted), "{request}");
     }
-    assert_eq!(devices(&machine, &ALONE, &image).as_deref(), Some(""));
+    assert_eq!(devices(&machine, &[], &image).as_deref(), Some(""));
 }
 
 /// The host has specifications of all devices. An image's author can write neither
@@ -133,23 +126,17 @@ fn an_image_cannot_name_cdi_devices() {
     let Some(machine) = machine("") else { return };
     cdi::generate(&machine, &[]).unwrap();
     let device = "dummy.com/npu=npu-3";
-    let image = load(
-        &machine,
-        "names",
-        &[
-            ("cdi.k8s.io/boathook", device),
-            ("cdi.k8s.io/boathook_npu-3", device),
-            ("io.podman.annotations.cdi", device),
-            ("devices.boathook.dev/dummy-npu", "npu-3"),
-        ],
-    );
-    assert_eq!(devices(&machine, &ALONE, &image).as_deref(), Some(""));
+    let annotations = [
+        ("cdi.k8s.io/boathook", device),
+        ("cdi.k8s.io/boathook_npu-3", device),
+        ("io.podman.annotations.cdi", device),
+        ("devices.boathook.dev/dummy-npu", "npu-3"),
+    ];
+    let image = load(&machine, "names", &annotations);
+    assert_eq!(devices(&machine, &[], &image).as_deref(), Some(""));
     // Whoever starts the container can.
-    let options = [&ALONE[..], &["--device=dummy.com/npu=npu-5"]].concat();
-    assert_eq!(
-        devices(&machine, &options, &image).as_deref(),
-        Some("dummy-npu5")
-    );
+    let given = devices(&machine, &["--device=dummy.com/npu=npu-5"], &image);
+    assert_eq!(given.as_deref(), Some("dummy-npu5"));
 }
 
 /// A pod of podman is not a Kubernetes pod, whatever its cgroup's name is.
@@ -159,15 +146,10 @@ fn a_container_in_a_pod_of_podmans_gets_its_devices() {
     let image = load(&machine, "plain", &[]);
     let podman = |arguments: &[&str]| {
         let mut command = machine.private.command("podman");
-        Captured::run(command.args(arguments))
-            .and_then(Captured::success)
-            .unwrap()
+        let ran = Captured::run(command.args(arguments));
+        ran.and_then(Captured::success).unwrap()
     };
     podman(&["pod", "create", "--infra=false", "--name", "mine"]);
-    let variable = format!("--env={}=npu-3", DemoHost::VARIABLE);
-    let options = [&ALONE[..], &["--pod=mine", &variable]].concat();
-    assert_eq!(
-        devices(&machine, &options, &image).as_deref(),
-        Some("dummy-npu3")
-    );
+    let given = devices(&machine, &["--pod=mine", &asking("npu-3")], &image);
+    assert_eq!(given.as_deref(), Some("dummy-npu3"));
 }

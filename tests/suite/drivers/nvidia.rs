@@ -179,11 +179,8 @@ impl Case {
         let printed = run(lab, self.container(capabilities, &command));
         let printed = printed.success().unwrap().stdout;
         let expected: Vec<String> = names.iter().map(|name| loaded(name)).collect();
-        assert_eq!(
-            printed.lines().collect::<Vec<_>>(),
-            expected,
-            "{capabilities}"
-        );
+        let lines: Vec<_> = printed.lines().collect();
+        assert_eq!(lines, expected, "{capabilities}");
         names.len()
     }
 
@@ -203,12 +200,8 @@ impl Case {
         // "NVIDIA driver is not loaded" (nvidia-smi(1), "RETURN VALUE"); 12 would be a
         // library that it does not find.
         assert_eq!(smi.status.code(), Some(9), "{smi:?}");
-        let opencl = run(
-            lab,
-            self.container("all", &["clinfo", "-l"])
-                .env("LD_DEBUG", "files"),
-        );
-        let opencl = opencl.success().unwrap();
+        let opencl = self.container("all", &["clinfo", "-l"]);
+        let opencl = run(lab, opencl.env("LD_DEBUG", "files")).success().unwrap();
         let loaded = "calling init: /usr/lib/boathook/lib/libnvidia-opencl.so.1";
         assert!(opencl.stderr.contains(loaded), "{}", opencl.stderr);
     }
@@ -218,33 +211,20 @@ impl Case {
 /// numbers, so that opening them fails as it does without the driver.
 fn add_kernel_driver(host: &HostDirectory, version: &str) {
     let gpu = "0000:17:00.0";
-    let files = [
-        (
-            "/proc/driver/nvidia/version".to_string(),
-            format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Wed May  6\n"),
-        ),
-        (
-            "/proc/driver/nvidia/params".to_string(),
-            "ModifyDeviceFiles: 1\n".to_string(),
-        ),
-        (
-            "/proc/driver/nvidia/registry".to_string(),
-            "Binary: \"\"\n".to_string(),
-        ),
-        (
-            format!("/proc/driver/nvidia/gpus/{gpu}/information"),
-            "Model: \t NVIDIA H200\nGPU UUID: \t GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10\n\
-             Device Minor: \t 0\n"
-                .to_string(),
-        ),
-        (
-            format!("/sys/bus/pci/devices/{gpu}/config"),
-            "configuration".to_string(),
-        ),
-    ];
-    for (path, text) in files {
-        host.add_file(&path, &text).unwrap();
+    let module = format!("NVRM version: NVIDIA UNIX x86_64 Kernel Module  {version}  Wed May  6\n");
+    let information = "Model: \t NVIDIA H200\n\
+        GPU UUID: \t GPU-3c1de7a2-9f5b-4a53-8d25-0f6a1b6f4e10\nDevice Minor: \t 0\n";
+    for (name, text) in [
+        ("version", module.as_str()),
+        ("params", "ModifyDeviceFiles: 1\n"),
+        ("registry", "Binary: \"\"\n"),
+        (&format!("gpus/{gpu}/information"), information),
+    ] {
+        let path = format!("/proc/driver/nvidia/{name}");
+        host.add_file(&path, text).unwrap();
     }
+    let config = format!("/sys/bus/pci/devices/{gpu}/config");
+    host.add_file(&config, "configuration").unwrap();
     // Documentation/admin-guide/devices.txt has 195; the others are given at random.
     for (name, major, minor) in [
         ("nvidia0", 195, 0),

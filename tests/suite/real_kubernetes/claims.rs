@@ -219,19 +219,13 @@ fn to_claims(node: &Node) -> Result<()> {
 }
 
 fn rolled_out(node: &Node) -> Result<()> {
-    let status = [
-        "rollout",
-        "status",
-        "daemonset/boathook-dra",
-        "--timeout=180s",
-    ];
-    node.kubectl(&[&[NAMESPACE], &status[..]].concat())
-        .with_context(|| {
-            let logs = [NAMESPACE, "logs", "daemonset/boathook-dra"];
-            node.kubectl(&logs)
-                .unwrap_or_else(|error| error.to_string())
-        })
-        .map(drop)
+    let set = "daemonset/boathook-dra";
+    let status = [NAMESPACE, "rollout", "status", set, "--timeout=180s"];
+    let done = node.kubectl(&status).with_context(|| {
+        let logs = node.kubectl(&[NAMESPACE, "logs", set]);
+        logs.unwrap_or_else(|error| error.to_string())
+    });
+    done.map(drop)
 }
 
 /// The devices of dummy-npu in the slices.
@@ -239,24 +233,13 @@ fn published(node: &Node) -> Result<Vec<Value>> {
     let slices: Value =
         serde_json::from_str(&node.kubectl(&["get", "resourceslices", "-o", "json"])?)?;
     let slices = slices["items"].as_array().cloned().unwrap_or_default();
-    let of_pool = |pool: &'static str| {
-        move |slice: &&Value| {
-            slice["spec"]["pool"]["name"]
-                .as_str()
-                .is_some_and(|name| name.ends_with(pool))
-        }
+    let is_of_pool = |slice: &&Value| {
+        let name = slice["spec"]["pool"]["name"].as_str();
+        name.is_some_and(|name| name.ends_with("/dummy-npu"))
     };
-    let devices = |slice: &Value| {
-        slice["spec"]["devices"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
-    };
-    Ok(slices
-        .iter()
-        .filter(of_pool("/dummy-npu"))
-        .flat_map(devices)
-        .collect())
+    let slices = slices.iter().filter(is_of_pool);
+    let devices = slices.filter_map(|slice| slice["spec"]["devices"].as_array());
+    Ok(devices.flatten().cloned().collect())
 }
 
 fn until_published(node: &Node, wanted: &str) -> Result<()> {
