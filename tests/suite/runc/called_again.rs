@@ -27,6 +27,7 @@ fn both_stages_do_no_harm(lab: &Lab) {
         .unwrap();
     let running = lab.start(&bundle);
 
+    // A process that joins the container later is in the same cgroup.
     let report = running.probe(&Questions::new().path(node(3))).unwrap();
     assert_eq!(report.path(node(3)).unwrap().read, Access::Granted);
     for path in [&node(3), "/usr/lib/boathook"] {

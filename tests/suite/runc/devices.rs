@@ -14,7 +14,6 @@ on_each_cgroup_version!(
     the_hosts_own_nodes_open,
     devices_that_were_not_requested_are_refused,
     access_is_as_the_class_configures,
-    a_later_exec_has_them_too
 );
 
 /// With either hook: the same inode as on the host, and it can be opened in every mode.
@@ -83,12 +82,4 @@ fn access_is_as_the_class_configures(lab: &Lab) {
     assert_eq!(seen.read, Access::Granted);
     assert_eq!(seen.write, Access::refused("EPERM"));
     assert_eq!(seen.read_write, Access::refused("EPERM"));
-}
-
-/// A process that joins the container later is in the same cgroup.
-fn a_later_exec_has_them_too(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let bundle = container(&host, Rootfs::Busybox, "npu-3").build().unwrap();
-    let running = lab.start(&bundle);
-    assert_eq!(running.look(node(3)).unwrap().read, Access::Granted);
 }
