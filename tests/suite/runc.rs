@@ -6,7 +6,6 @@ mod container_kinds;
 mod devices;
 mod doctor;
 mod driver_root;
-mod foreign_mounts;
 mod hidden_calls;
 mod image_libraries;
 mod libraries;

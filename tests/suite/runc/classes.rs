@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,35 +28,10 @@ pub(crate) struct Case {
     directory: PathBuf,
 }
 
-/// What came of a case.
-struct Outcome {
-    /// How many devices were found.
-    devices: usize,
-    /// How many steps the plan has.
-    steps: usize,
-    /// How many nodes and files were there in the container, and how many
-    /// names of libraries its loader found.
-    seen: usize,
-}
-
 fn every_class_is_injected_as_planned(lab: &Lab) {
-    let mut table = String::new();
     for case in cases() {
-        let Outcome {
-            devices,
-            steps,
-            seen,
-        } = case.run(lab);
-        let name = case.name();
-        table += &format!("{name:<30} {devices:>4} devices {steps:>4} steps {seen:>4} seen\n");
+        case.run(lab);
     }
-    let head = format!(
-        "{:<30} {:>12} {:>10} {:>9}\n",
-        "class", "discovered", "planned", "injected"
-    );
-    // Past the capture of the test runner: the table is for readers. Where
-    // standard error is closed there is nobody to read it.
-    let _ = std::io::stderr().write_all((head + &table).as_bytes());
 }
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -121,9 +95,9 @@ impl Case {
             .collect()
     }
 
-    fn run(&self, lab: &Lab) -> Outcome {
+    fn run(&self, lab: &Lab) {
         let host = RecordedHost::new(&self.class, &self.read("host.txt")).unwrap();
-        let devices = self.check_discovery(&host);
+        self.check_discovery(&host);
         let plan = self.explain(&host);
         let steps = plan["steps"].as_array().unwrap();
         for step in steps {
@@ -157,16 +131,11 @@ impl Case {
                 assert_eq!(seen.read, Access::Granted, "{of}");
             }
         }
-        let libraries = self.check_libraries(lab, &host, steps);
-        Outcome {
-            devices,
-            steps: steps.len(),
-            seen: places.len() + libraries,
-        }
+        self.check_libraries(lab, &host, steps);
     }
 
     /// The directory made real has the devices that the recording has.
-    fn check_discovery(&self, host: &RecordedHost) -> usize {
+    fn check_discovery(&self, host: &RecordedHost) {
         let listed = boathook(host, &["list", "--all", "--json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
         let mine = listed["devices"].as_array().unwrap().iter();
@@ -181,7 +150,6 @@ impl Case {
             .filter_map(|line| line.split_whitespace().next())
             .collect();
         assert_eq!(found, expected, "{}", self.name());
-        found.len()
     }
 
     fn explain(&self, host: &RecordedHost) -> Value {
@@ -218,20 +186,19 @@ impl Case {
     }
 
     /// Programs in the container load the libraries by their names.
-    fn check_libraries(&self, lab: &Lab, host: &RecordedHost, steps: &[Value]) -> usize {
+    fn check_libraries(&self, lab: &Lab, host: &RecordedHost, steps: &[Value]) {
         let loaders = steps.iter().filter(|step| step["action"] == "loader");
         let names = loaders.flat_map(|step| step["libraries"].as_array().unwrap());
         let names = names.map(|pair| pair[0].as_str().unwrap().to_string());
         let wanted: Vec<_> = names.map(|name| RecordedHost::wanted(&name)).collect();
         if wanted.is_empty() {
-            return 0;
+            return;
         }
         let bundle = self.bundle(host, loader::command(&wanted));
         for loaded in loader::parse(&lab.run(&bundle)).unwrap() {
             let found = matches!(loaded, Loaded::Found { .. });
             assert!(found, "{}: {loaded:?}", self.name());
         }
-        wanted.len()
     }
 }
 

@@ -125,20 +125,24 @@ fn add_to_image(bundle: &Bundle, library: &VendorLibrary) {
 /// A container may have the host's /etc as a volume: what it says there, every
 /// program of the host would believe.
 fn the_hosts_own_loader_is_left_alone(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let etc = host.root().join("etc");
-    make_loader_cache(&host.root()).unwrap();
-    let before = listing(&etc);
-    let bundle = container(&host, Rootfs::Glibc, "npu-3")
-        .bind(&etc, "/etc")
-        .env("LD_LIBRARY_PATH", DIRECTORY)
-        .args(load_command())
-        .build()
-        .unwrap();
-    let loaded = loader::parse(&lab.run(&bundle)).unwrap();
-    assert_eq!(loaded, [the_vendors()]);
-    assert_eq!(listing(&etc), before);
-    let log = host.log();
-    let remedy = format!("set LD_LIBRARY_PATH={DIRECTORY}");
-    assert_says(&log, &["/etc/ld.so.cache: it is on a volume", &remedy]);
+    for (option, reason) in [
+        ("rw", "/etc/ld.so.cache: it is on a volume"),
+        ("ro", "/etc/ld.so.cache: it is on a volume"),
+    ] {
+        let host = DemoHost::new().unwrap();
+        let etc = host.root().join("etc");
+        make_loader_cache(&host.root()).unwrap();
+        let before = listing(&etc);
+        let bundle = container(&host, Rootfs::Glibc, "npu-3")
+            .mount("bind", &etc, "/etc", &["rbind", option])
+            .env("LD_LIBRARY_PATH", DIRECTORY)
+            .args(load_command())
+            .build()
+            .unwrap();
+        let loaded = loader::parse(&lab.run(&bundle)).unwrap();
+        assert_eq!(loaded, [the_vendors()], "{option}");
+        assert_eq!(listing(&etc), before, "{option}");
+        let remedy = format!("set LD_LIBRARY_PATH={DIRECTORY}");
+        assert_says(&host.log(), &[reason, &remedy]);
+    }
 }

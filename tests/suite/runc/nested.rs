@@ -7,17 +7,10 @@ use harness::demo_host::DemoHost;
 use harness::probe::Questions;
 use harness::rootfs::Rootfs;
 
-use super::{assert_opens, container, node};
+use super::{container, node};
 use crate::lab::{Lab, asking, on_each_cgroup_version};
 
-on_each_cgroup_version!(a_cgroup_below_a_plain_one, a_cgroup_below_one_that_denies);
-
-fn a_cgroup_below_a_plain_one(lab: &Lab) {
-    let host = DemoHost::new().unwrap();
-    let parent = CgroupParent::new();
-    let inner = container(&host, Rootfs::Busybox, "npu-3").cgroups_path(parent.child("inner"));
-    assert_opens(lab, inner, 3);
-}
+on_each_cgroup_version!(a_cgroup_below_one_that_denies);
 
 /// The cgroup above is that of another container, which has no devices. It gets
 /// none for the sake of the inner one, which must not start without.

@@ -1,11 +1,11 @@
 //! Every form of a request, and its result.
 
 use harness::demo_host::DemoHost;
-use harness::probe::{Kind, Questions};
+use harness::demo_host::in_container::{devices, questions};
 use harness::rootfs::Rootfs;
 
-use super::{container, node};
-use crate::lab::{Lab, asking, on_each_cgroup_version};
+use super::container;
+use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(a_request_names_devices);
 
@@ -22,19 +22,8 @@ const CASES: [(&str, &[usize]); 6] = [
 fn a_request_names_devices(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     for (request, expected) in CASES {
-        let bundle = container(&host, Rootfs::Busybox, request).args(about_all_nodes());
-        let report = lab.probe(&bundle.build().unwrap());
-        assert_eq!(nodes(&report), expected, "{request:?}");
+        let report = lab.look(container(&host, Rootfs::Busybox, request), &questions());
+        assert_eq!(devices(&report).unwrap(), expected, "{request:?}");
         assert_eq!(report.env[DemoHost::VARIABLE], request);
     }
-}
-
-fn about_all_nodes() -> Vec<String> {
-    let questions = (0..DemoHost::NODES).fold(Questions::new(), |all, index| all.path(node(index)));
-    asking(&questions)
-}
-
-fn nodes(report: &harness::probe::Report) -> Vec<usize> {
-    let there = |index: &usize| report.path(node(*index)).unwrap().kind != Kind::Missing;
-    (0..DemoHost::NODES).filter(there).collect()
 }
