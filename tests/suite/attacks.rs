@@ -91,28 +91,10 @@ fn chosen<T>(variations: Vec<T>, count: usize) -> impl Iterator<Item = T> {
 }
 
 /// Who the container runs as, and on what.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Root,
-    OrdinaryUser,
-    UserNamespace,
-    ReadOnly,
-}
-
-impl Kind {
-    const ALL: [Self; 4] = [
-        Self::Root,
-        Self::OrdinaryUser,
-        Self::UserNamespace,
-        Self::ReadOnly,
-    ];
-
-    fn of(self, builder: BundleBuilder) -> BundleBuilder {
-        match self {
-            Self::Root => builder,
-            Self::OrdinaryUser => builder.user(1000, 1000),
-            Self::UserNamespace => builder.user_namespace(),
-            Self::ReadOnly => builder.readonly(),
-        }
-    }
-}
+type Kind = (&'static str, fn(BundleBuilder) -> BundleBuilder);
+const KINDS: [Kind; 4] = [
+    ("root", |it| it),
+    ("an ordinary user", |it| it.user(1000, 1000)),
+    ("a user namespace", BundleBuilder::user_namespace),
+    ("read-only", BundleBuilder::readonly),
+];

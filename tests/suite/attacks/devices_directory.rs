@@ -7,7 +7,7 @@ use harness::rootfs::Rootfs;
 
 use super::outcome::{Outcome, node};
 use super::volume::{DATA, Volume, put_link};
-use super::{Kind, container, host_with_tools};
+use super::{KINDS, container, host_with_tools};
 use crate::lab::{Lab, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
@@ -42,11 +42,11 @@ fn asking_for_the_deep_one(host: &DemoHost) -> harness::bundle::BundleBuilder {
 fn a_directory_of_the_host_as_dev(lab: &Lab) {
     for keys in KEYS {
         let host = host_with_nodes_in("/dev", keys);
-        for kind in Kind::ALL {
+        for (name, kind) in KINDS {
             let volume = Volume::with_nodes();
             let builder = asking_for_the_deep_one(&host).bind(volume.path(), "/dev");
-            Outcome::of(lab, kind.of(builder));
-            volume.assert_untouched(&format!("{kind:?}{keys}"));
+            Outcome::of(lab, kind(builder));
+            volume.assert_untouched(&format!("{name}{keys}"));
         }
     }
 }

@@ -35,32 +35,15 @@ on_each_cgroup_version!(
     a_device_that_flaps_and_a_follower_that_is_killed,
 );
 
-/// So many times it looks at once, and so many in a second after that.
-const AT_ONCE: usize = 10;
-const A_SECOND: usize = 2;
-
-/// As often as something may be done in this time, and once at its end.
-fn most(start: Instant) -> usize {
-    let seconds = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
-    AT_ONCE + A_SECOND * seconds + 1
-}
-
 fn a_device_that_flaps_is_looked_at_more_and_more_seldom(lab: &Lab) {
     let host = followed();
     let bundle = with_device(&host, "npu-3").build().unwrap();
     let running = lab.start(&bundle);
     let _follower = Follower::start(lab, &host);
-    let start = Instant::now();
     let looks = Looks::watch(&host);
-    let mut flaps = 0;
-    while start.elapsed() < Duration::from_secs(4) {
-        replug(&host, 3, Some([DemoHost::UNLIKE, 3][flaps % 2]));
-        flaps += 1;
-        sleep(Duration::from_millis(10));
-    }
-    let looks = looks.count();
-    let most = 4 * most(start);
-    assert!((1..=most).contains(&looks), "{looks} of {most} in {flaps}");
+    looks.assert_few_while(Duration::from_millis(10), |turn| {
+        replug(&host, 3, Some([DemoHost::UNLIKE, 3][turn % 2]));
+    });
     assert_follows(&running, &host, 3, &[None, Some(3)]);
 }
 
@@ -98,10 +81,8 @@ fn a_process_that_has_the_number_of_one_that_ended_is_left_alone(lab: &Lab) {
     let [ended, other] = bundles.each_ref().map(|bundle| lab.start(bundle));
     let mounts = || fs::read(format!("/proc/{}/mountinfo", other.pid().unwrap())).unwrap();
     let before = mounts();
-    let path = host
-        .root()
-        .join("run/boathook/attached")
-        .join(bundles[0].id());
+    let directory = host.root().join("run/boathook/attached");
+    let path = directory.join(bundles[0].id());
     let record = fs::read_to_string(&path).unwrap();
     let pid = |container: &Container<'_>| format!("\"pid\":{}", container.pid().unwrap());
     assert!(record.contains(&pid(&ended)), "{record}");
@@ -131,23 +112,15 @@ fn limits_that_are_written_all_the_time_cost_little(lab: &Lab) {
     let Some(file) = limit(lab, &busy) else {
         return skip::report("limits that are written", "cgroups have no limits here");
     };
-    let start = Instant::now();
     let looks = Looks::watch(&host);
-    let mut written = 0;
-    while start.elapsed() < Duration::from_secs(4) {
+    looks.assert_few_while(Duration::from_millis(2), |_| {
         // With what it has.
         let value = match file.ends_with("devices.deny") {
             true => "b 1:77 m".to_owned(),
             false => fs::read_to_string(&file).unwrap(),
         };
         fs::write(&file, value).unwrap();
-        written += 1;
-        sleep(Duration::from_millis(2));
-    }
-    let looks = looks.count();
-    let most = 4 * most(start);
-    let is_seldom = (1..=most).contains(&looks);
-    assert!(is_seldom, "{looks} of {most} in {written}");
+    });
     replug(&host, 3, Some(DemoHost::UNLIKE));
     for container in [&busy, &other] {
         wait_for(container, &host, 3, Some(DemoHost::UNLIKE));
@@ -238,10 +211,22 @@ impl Looks {
         Self(inotify)
     }
 
-    fn count(&self) -> usize {
+    /// Fails unless there are few, and any, while this is done for some seconds at this pace.
+    fn assert_few_while(&self, pace: Duration, mut work: impl FnMut(usize)) {
+        let start = Instant::now();
+        let mut turn = 0;
+        while start.elapsed() < Duration::from_secs(4) {
+            work(turn);
+            turn += 1;
+            sleep(pace);
+        }
         let events = std::iter::from_fn(|| self.0.read_events().ok()).flatten();
         let of_all = |mask: AddWatchFlags| mask.contains(AddWatchFlags::IN_ISDIR);
-        events.filter(|event| of_all(event.mask)).count()
+        let looks = events.filter(|event| of_all(event.mask)).count();
+        // 10 times at once, 2 times in a second after that, and once at the end.
+        let seconds = usize::try_from(start.elapsed().as_secs()).unwrap() + 1;
+        let most = 4 * (10 + 2 * seconds + 1);
+        assert!((1..=most).contains(&looks), "{looks} of {most} in {turn}");
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::fs;
 
+use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
 use harness::privilege;
 use harness::rootfs::Rootfs;
 
 use super::volume::{DATA, Volume, put_link};
-use super::{Kind, chosen, container, host_with_tools};
+use super::{KINDS, chosen, container, host_with_tools};
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::tree::listing;
 
@@ -18,73 +19,53 @@ on_each_cgroup_version!(
     the_places_are_written_to,
 );
 
-/// A path that the hook writes to, and the attacker's file at it in the volume.
-const PLACES: [(Rootfs, &str, &str); 18] = [
-    (Rootfs::Glibc, "/etc/ld.so.cache", "ld.so.cache"),
-    (Rootfs::Glibc, "/etc/ld.so.cache", "shadow"),
-    (Rootfs::GlibcWithoutCache, "/etc/ld.so.cache", "ld.so.cache"),
-    (Rootfs::GlibcWithoutCache, "/etc/ld.so.conf", "ld.so.conf"),
+/// The paths that the hook writes to, each with the attacker's file at it in the volume.
+const PLACES: [(Rootfs, &str); 5] = [
+    (
+        Rootfs::Glibc,
+        "/etc/ld.so.cache ld.so.cache
+        /etc/ld.so.cache shadow
+        /etc/ld.so.conf.d ld.so.conf.d
+        /etc/ld.so.conf.d/00-boathook.conf 00-boathook.conf
+        /etc/ld.so.conf.d/00-boathook.conf shadow
+        /usr/lib/boathook boathook",
+    ),
     (
         Rootfs::GlibcWithoutCache,
-        "/etc/ld.so.conf.d",
-        "ld.so.conf.d",
+        "/etc/ld.so.cache ld.so.cache
+        /etc/ld.so.conf ld.so.conf
+        /etc/ld.so.conf.d ld.so.conf.d
+        /etc etc",
     ),
-    (Rootfs::Glibc, "/etc/ld.so.conf.d", "ld.so.conf.d"),
-    (
-        Rootfs::Glibc,
-        "/etc/ld.so.conf.d/00-boathook.conf",
-        "00-boathook.conf",
-    ),
-    (
-        Rootfs::Glibc,
-        "/etc/ld.so.conf.d/00-boathook.conf",
-        "shadow",
-    ),
-    (Rootfs::GlibcWithoutCache, "/etc", "etc"),
     (
         Rootfs::Musl,
-        "/etc/ld-musl-x86_64.path",
-        "ld-musl-x86_64.path",
+        "/etc/ld-musl-x86_64.path ld-musl-x86_64.path
+        /etc etc",
     ),
-    (Rootfs::Musl, "/etc", "etc"),
-    (Rootfs::Glibc, "/usr/lib/boathook", "boathook"),
-    (Rootfs::Empty, "/usr/lib", "lib"),
-    (Rootfs::Empty, "/usr", "usr"),
-    (Rootfs::Busybox, "/usr/bin/npu-tool", "npu-tool"),
-    (Rootfs::Busybox, "/etc/npu.conf", "npu.conf"),
-    (Rootfs::Busybox, "/var/lib/npu", "npu"),
-    (Rootfs::Empty, "/var", "var"),
+    (
+        Rootfs::Empty,
+        "/usr/lib lib
+        /usr usr
+        /var var",
+    ),
+    (
+        Rootfs::Busybox,
+        "/usr/bin/npu-tool npu-tool
+        /etc/npu.conf npu.conf
+        /var/lib/npu npu",
+    ),
 ];
 
-/// How a link leads to a path of the container.
-#[derive(Clone, Copy, Debug)]
-enum Route {
-    Absolute,
-    Upwards,
-    SelfRoot,
-    InitRoot,
-    SecondLink,
-}
-
-impl Route {
-    const ALL: [Self; 5] = [
-        Self::Absolute,
-        Self::Upwards,
-        Self::SelfRoot,
-        Self::InitRoot,
-        Self::SecondLink,
-    ];
-
-    fn to(self, path: &str) -> String {
-        match self {
-            Self::Absolute => path.to_string(),
-            Self::Upwards => format!("../../../../../../../..{path}"),
-            Self::SelfRoot => format!("/proc/self/root{path}"),
-            Self::InitRoot => format!("/proc/1/root{path}"),
-            Self::SecondLink => format!("/hop{path}"),
-        }
-    }
-}
+/// How a link leads to a path of the container, which is added to this.
+const ROUTES: [&str; 5] = [
+    "",
+    "../../../../../../../..",
+    "/proc/self/root",
+    "/proc/1/root",
+    SECOND_LINK,
+];
+/// Itself a link to the root.
+const SECOND_LINK: &str = "/hop";
 
 /// The places that can be made on this machine.
 fn places() -> Vec<(Rootfs, &'static str, &'static str)> {
@@ -92,10 +73,15 @@ fn places() -> Vec<(Rootfs, &'static str, &'static str)> {
     if let Some(reason) = &musl {
         skip::report("attacks on musl's path file", reason);
     }
-    PLACES
+    let made = PLACES
         .into_iter()
-        .filter(|(rootfs, ..)| *rootfs != Rootfs::Musl || musl.is_none())
-        .collect()
+        .filter(|(rootfs, _)| *rootfs != Rootfs::Musl || musl.is_none());
+    let lines = made.flat_map(|(rootfs, text)| text.lines().map(move |line| (rootfs, line)));
+    let places = lines.map(|(rootfs, line)| {
+        let (place, name) = line.trim().split_once(' ').unwrap();
+        (rootfs, place, name)
+    });
+    places.collect()
 }
 
 /// The container may start or not; the volume must not change.
@@ -103,28 +89,21 @@ fn links_to_a_volume(lab: &Lab) {
     let host = host_with_tools();
     let mut variations = Vec::new();
     for place in places() {
-        for kind in Kind::ALL {
+        for kind in KINDS {
             for full in [true, false] {
-                variations.extend(Route::ALL.map(|route| (place, kind, full, route)));
+                variations.extend(ROUTES.map(|route| (place, kind, full, route)));
             }
         }
     }
-    for ((rootfs, place, name), kind, full, route) in chosen(variations, 18) {
-        let case = format!("{place} of {rootfs:?} to {name}, {route:?}, {kind:?}, full: {full}");
-        let volume = if full {
-            Volume::full()
-        } else {
-            Volume::empty()
+    for ((rootfs, place, name), (of, kind), full, route) in chosen(variations, 18) {
+        let case = format!("{place} of {rootfs:?} to {name}, {route}, {of}, full: {full}");
+        let volume = match full {
+            true => Volume::full(),
+            false => Volume::empty(),
         };
-        let builder = volume.mounted(container(&host, rootfs));
-        let bundle = kind.of(builder).build().unwrap();
-        if matches!(route, Route::SecondLink) {
-            put_link(&bundle, "/hop", ".");
-        }
-        put_link(&bundle, place, &route.to(&format!("{DATA}/{name}")));
-        drop(lab.runc.create(&bundle));
-        volume.assert_untouched(&case);
-        lab.assert_nothing_left(&bundle);
+        let builder = kind(volume.mounted(container(&host, rootfs)));
+        let target = format!("{route}{DATA}/{name}");
+        assert_untouched(lab, builder, &volume, (place, &target), &case);
     }
 }
 
@@ -133,32 +112,39 @@ fn links_to_the_host(lab: &Lab) {
     let host = host_with_tools();
     let mut variations = Vec::new();
     for place in places() {
-        variations.extend(Route::ALL.map(|route| (place, route)));
+        variations.extend(ROUTES.map(|route| (place, route)));
     }
     for ((rootfs, place, name), route) in chosen(variations, 12) {
         let volume = Volume::full();
-        let bundle = container(&host, rootfs).build().unwrap();
-        if matches!(route, Route::SecondLink) {
-            put_link(&bundle, "/hop", ".");
-        }
-        let target = format!("{}/{name}", volume.path().display());
-        put_link(&bundle, place, &route.to(&target));
-        drop(lab.runc.create(&bundle));
-        volume.assert_untouched(&format!("{place} of {rootfs:?}, {route:?}"));
-        lab.assert_nothing_left(&bundle);
+        let target = format!("{route}{}/{name}", volume.path().display());
+        let case = format!("{place} of {rootfs:?}, {route}");
+        let builder = container(&host, rootfs);
+        assert_untouched(lab, builder, &volume, (place, &target), &case);
     }
+}
+
+/// Creates a container of an image with this link.
+fn assert_untouched(
+    lab: &Lab,
+    builder: BundleBuilder,
+    volume: &Volume,
+    (place, target): (&str, &str),
+    case: &str,
+) {
+    let bundle = builder.build().unwrap();
+    put_link(&bundle, SECOND_LINK, ".");
+    put_link(&bundle, place, target);
+    drop(lab.runc.create(&bundle));
+    volume.assert_untouched(case);
+    lab.assert_nothing_left(&bundle);
 }
 
 /// Without a link the hook writes to these places: the tests above test
 /// something.
 fn the_places_are_written_to(lab: &Lab) {
     let host = host_with_tools();
-    let mut images: Vec<Rootfs> = Vec::new();
-    for (rootfs, ..) in places() {
-        if !images.contains(&rootfs) {
-            images.push(rootfs);
-        }
-    }
+    let mut images: Vec<Rootfs> = places().iter().map(|(rootfs, ..)| *rootfs).collect();
+    images.dedup();
     for rootfs in images {
         let bundle = container(&host, rootfs).build().unwrap();
         let before = listing(&bundle.rootfs());

@@ -13,9 +13,9 @@ use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 use harness::scratch;
-use tempfile::TempDir;
 
 use super::long;
+use super::volume::Volume;
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::live::follow::may_open;
 use crate::live::{boathook, done, host, reads, records};
@@ -40,15 +40,13 @@ const CLASS: &str = "version = 1\nresource = 'example.com/chip'\n\
 
 /// A container that runs a script, with a volume that nobody may write to by its links.
 pub(super) struct Victim {
-    volume: TempDir,
+    volume: Volume,
     bundle: Bundle,
 }
 
 impl Victim {
     pub(super) fn new(script: &str, kind: impl FnOnce(BundleBuilder) -> BundleBuilder) -> Self {
-        let volume = scratch::directory("volume").unwrap();
-        fs::write(volume.path().join("file"), "the volume's").unwrap();
-        fs::create_dir(volume.path().join("directory")).unwrap();
+        let volume = Volume::with(&["file"], &["directory"]);
         let script = format!("{script}\ntouch /ready; while :; do sleep 100; done");
         let bundle = Bundle::builder(Rootfs::Busybox)
             .bind(volume.path(), "/volume")
@@ -70,16 +68,7 @@ impl Victim {
     }
 
     pub(super) fn assert_volume_unchanged(&self, case: &str) {
-        let mut names: Vec<_> = fs::read_dir(self.volume.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        names.sort();
-        assert_eq!(names, ["directory", "file"], "{case}");
-        let text = fs::read_to_string(self.volume.path().join("file")).unwrap();
-        assert_eq!(text, "the volume's", "{case}");
-        let inside = fs::read_dir(self.volume.path().join("directory")).unwrap();
-        assert_eq!(inside.count(), 0, "{case}");
+        self.volume.assert_untouched(case);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Users of the host who may write where a class, its file or its programs are.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
 use harness::demo_host::DemoHost;
@@ -52,14 +52,7 @@ fn a_users_directory_is_not_given_to_a_container(lab: &Lab) {
         }),
         ("a link to root's directory", |directory, _| {
             symlink("../root-only", directory).unwrap();
-            nix::unistd::fchownat(
-                nix::fcntl::AT_FDCWD,
-                directory,
-                Some(USER.into()),
-                None,
-                nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW,
-            )
-            .unwrap();
+            lchown(directory, Some(USER), None).unwrap();
         }),
         ("a link to nothing", |directory, file| {
             symlink("nothing", directory).unwrap();

@@ -4,7 +4,7 @@ use harness::bundle::BundleBuilder;
 use harness::demo_host::DemoHost;
 pub(super) use harness::demo_host::in_container::node;
 use harness::demo_host::in_container::questions;
-use harness::probe::{Access, Kind, Report};
+use harness::probe::{Access, Kind, Questions, Report};
 
 use crate::lab::{Lab, asking};
 
@@ -21,18 +21,10 @@ impl Outcome {
     /// nothing else. Nothing is left of it.
     #[track_caller]
     pub(super) fn of(lab: &Lab, builder: BundleBuilder) -> Self {
-        let questions = questions()
-            .path("/usr/lib/boathook")
-            .path("/usr/lib/boathook/lib/libdummy-npu.so.1")
-            .path("/etc/ld.so.cache")
-            .path("/etc/npu.conf")
-            .path("/usr/bin/npu-tool")
-            .path("/var/lib/npu/table");
-        let bundle = builder.args(asking(&questions)).build().unwrap();
-        Self::of_bundle(lab, &bundle)
+        Self::of_bundle(lab, &asked(builder).build().unwrap())
     }
 
-    /// The same for a bundle whose command is the probe.
+    /// The same for a bundle of a container that is [`asked`].
     #[track_caller]
     pub(super) fn of_bundle(lab: &Lab, bundle: &harness::bundle::Bundle) -> Self {
         let ran = lab.runc.run(bundle).unwrap();
@@ -77,18 +69,27 @@ impl Outcome {
     }
 }
 
+/// What belongs to a device that is requested with the tools.
+const WHOLE: [(&str, Kind); 5] = [
+    ("/usr/lib/boathook", Kind::Directory),
+    ("/usr/lib/boathook/lib/libdummy-npu.so.1", Kind::File),
+    ("/usr/bin/npu-tool", Kind::File),
+    ("/etc/npu.conf", Kind::File),
+    ("/var/lib/npu/table", Kind::File),
+];
+
+/// The container with the probe as its command.
+pub(super) fn asked(builder: BundleBuilder) -> BundleBuilder {
+    let paths = WHOLE.iter().map(|(path, _)| *path);
+    builder.args(asking(&paths.fold(questions(), Questions::path)))
+}
+
 /// Fails unless the container has the device, its library and the tools.
 #[track_caller]
 pub(super) fn assert_whole(report: &Report, index: usize, case: &str) {
     let read = &report.path(node(index)).unwrap().read;
     assert_eq!(*read, Access::Granted, "{case}");
-    for (path, kind) in [
-        ("/usr/lib/boathook", Kind::Directory),
-        ("/usr/lib/boathook/lib/libdummy-npu.so.1", Kind::File),
-        ("/usr/bin/npu-tool", Kind::File),
-        ("/etc/npu.conf", Kind::File),
-        ("/var/lib/npu/table", Kind::File),
-    ] {
+    for (path, kind) in WHOLE {
         let seen = report.path(path).unwrap();
         assert_eq!(seen.kind, kind, "{case}: {path}");
         assert_eq!(seen.read, Access::Granted, "{case}: {path}");

@@ -19,23 +19,14 @@ const CLASS: &str = "version = 1\n\
 /// the container. Without one the container is as good as root on the host anyway.
 fn a_container_that_could_remove_a_mask_is_refused(lab: &Lab) {
     type Kind = fn(BundleBuilder) -> BundleBuilder;
-    let cases: [(&str, Kind, &str, Option<&str>); 4] = [
-        ("rights", |it| it.user_namespace().sys_admin(), "", None),
-        (
-            "rights that the administrator allows",
-            |it| it.user_namespace().sys_admin(),
-            "[trust]\nallow_removable_masks = true\n",
-            Some("0 1"),
-        ),
+    let both: Kind = |it| it.user_namespace().sys_admin();
+    let allowed = "[trust]\nallow_removable_masks = true\n";
+    for (name, kind, config, seen) in [
+        ("rights", both, "", None),
+        ("rights that are allowed", both, allowed, Some("0 1")),
         ("no rights", BundleBuilder::user_namespace, "", Some("1")),
-        (
-            "no user namespace",
-            BundleBuilder::sys_admin,
-            "",
-            Some("0 1"),
-        ),
-    ];
-    for (name, kind, config, seen) in cases {
+        ("no namespace", BundleBuilder::sys_admin, "", Some("0 1")),
+    ] {
         let host = HostDirectory::new().unwrap();
         host.add_class("chips", CLASS).unwrap();
         host.write_config(config).unwrap();

@@ -61,7 +61,7 @@ impl Volume {
         Self::with(&[], &[])
     }
 
-    /// The same that will do as a container's /dev.
+    /// As [`Self::full`], and it will do as a container's /dev.
     pub(super) fn with_nodes() -> Self {
         let mut volume = Self::with(&FILES, &DIRECTORIES);
         let top = volume.path();
@@ -79,7 +79,7 @@ impl Volume {
         volume
     }
 
-    fn with(files: &[&str], directories: &[&str]) -> Self {
+    pub(super) fn with(files: &[&str], directories: &[&str]) -> Self {
         let directory = harness::scratch::directory("volume").unwrap();
         let top = directory.path();
         fs::set_permissions(top, Permissions::from_mode(0o777)).unwrap();
