@@ -25,6 +25,7 @@ use std::process::Command;
 use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::HostDirectory;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -63,6 +64,14 @@ fn with_private_run() -> Command {
     Command::new(binaries::program("private-run").unwrap())
 }
 
+/// A host with a class `thing`, which ends so.
+fn host_with_thing(end: &str) -> HostDirectory {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/thing'\nrequest = { env = 'THINGS' }\n";
+    host.add_class("thing", &format!("{class}{end}")).unwrap();
+    host
+}
+
 /// The hook, for a container that is created from `bundle`.
 fn prestart(host: &HostDirectory, bundle: &TempDir) -> Captured {
     let input = state(bundle.path()).to_string();
@@ -82,11 +91,13 @@ pub(crate) fn assert_refused(ran: &Captured, code: i32, words: &[&str]) {
 
 /// A directory with a config.json whose container has this environment.
 fn bundle(env: &[(&str, &str)]) -> TempDir {
-    let env: Vec<_> = env
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    bundle_of(&json!({"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"env": env}}))
+    let env = env.iter().map(|(name, value)| format!("{name}={value}"));
+    bundle_of(&config(&env.collect::<Vec<_>>()))
+}
+
+/// The config.json of a container with this environment.
+fn config(env: &[impl Serialize]) -> Value {
+    json!({"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"env": env}})
 }
 
 fn bundle_of(config: &Value) -> TempDir {

@@ -7,7 +7,9 @@ use std::path::Path;
 use harness::binaries;
 use harness::demo_host::{DemoHost, HostDirectory};
 
-use super::{assert_refused, boathook, bundle, bundle_of, code, of_pod, prestart, succeeds};
+use super::{
+    assert_refused, boathook, bundle, bundle_of, code, host_with_thing, of_pod, prestart, succeeds,
+};
 use crate::said::assert_says;
 
 const GOOD: &str = r#"version = 1
@@ -23,29 +25,14 @@ index = "{index}"
 nodes = ["/dev/thing{index}"]
 "#;
 
-/// A part of a correct file, its replacement, the line, and the message.
-const CASES: [(&str, &str, &str, &[&str]); 6] = [
-    (
-        "nodes =",
-        "noodles =",
-        ":11:",
-        &["noodles", "did you mean `nodes`"],
-    ),
-    ("version = 1", "version = 2", ":1:", &["version"]),
-    (
-        "/dev/thing{index:number}",
-        "/dev/thing{index",
-        ":7:",
-        &["path", "{index"],
-    ),
-    (
-        "/dev/thing{index:number}",
-        "dev/../thing*",
-        ":7:",
-        &["path"],
-    ),
-    ("resource = \"example.com/thing\"\n", "", "", &["resource"]),
-    ("[device]", "[device", ":8:", &["table"]),
+/// A part of a correct file, its replacement, the line, and words of the message.
+const CASES: [&str; 6] = [
+    "nodes =|noodles =|thing.toml:11:|noodles|did you mean `nodes`",
+    "version = 1|version = 2|thing.toml:1:|version",
+    "/dev/thing{index:number}|/dev/thing{index|thing.toml:7:|path|{index",
+    "/dev/thing{index:number}|dev/../thing*|thing.toml:7:|path",
+    "resource = \"example.com/thing\"\n||thing.toml|resource",
+    "[device]|[device|thing.toml:8:|table",
 ];
 
 #[test]
@@ -53,16 +40,15 @@ fn a_class_file_with_an_error_is_refused_by_its_line() {
     let host = HostDirectory::new().unwrap();
     let file = host.classes().join("thing.toml");
     let file = file.to_str().unwrap();
-    for (part, replacement, line, words) in CASES {
+    for case in CASES {
+        let parts: Vec<&str> = case.split('|').collect();
+        let [part, replacement, words @ ..] = &parts[..] else {
+            panic!("{case}");
+        };
         host.add_class("thing", &GOOD.replacen(part, replacement, 1))
             .unwrap();
-        let place = format!("thing.toml{line}");
-        let words = &[words, &[place.as_str()]].concat()[..];
-        assert_refused(
-            &boathook(&host, &["class", "check", file], b""),
-            code::CONFIG,
-            words,
-        );
+        let checked = boathook(&host, &["class", "check", file], b"");
+        assert_refused(&checked, code::CONFIG, words);
         let listed = boathook(&host, &["list", "--all"], b"");
         assert_eq!(listed.status.code(), Some(code::CONFIG));
         assert_says(&listed.stderr, words);
@@ -178,14 +164,12 @@ fn a_first_class_file_can_be_used() {
 #[test]
 fn a_host_is_recorded_once() {
     let host = HostDirectory::new().unwrap();
-    host.add_class("thing", GOOD).unwrap();
-    let file = host.classes().join("thing.toml");
     let text = GOOD.replace("/dev/thing{index:number}", "/sys/thing{index:number}");
     let text = text.replace(
         "nodes = [\"/dev/thing{index}\"]",
         "health = [{ file = \"state\", equals = \"up\" }]",
     );
-    fs::write(file, text).unwrap();
+    host.add_class("thing", &text).unwrap();
     host.add_file("/sys/thing7/state", "up\n").unwrap();
     host.add_file("/sys/thing7/secret", "hidden\n").unwrap();
     let directory = host.path().join("recorded");
@@ -225,11 +209,10 @@ fn two_classes_with_one_variable_are_refused() {
 /// All commands search for the driver's files in the same place.
 #[test]
 fn every_command_uses_the_driver_root() {
-    let host = HostDirectory::new().unwrap();
-    let class = "version = 1\nresource = 'example.com/thing'\n\
-        request = { env = 'THINGS' }\ndiscover = [{ path = '/sys/thing{index:number}' }]\n\
-        device = { id = 'thing-{index}' }\nedits = [{ binaries = ['/usr/bin/thing-info'] }]\n";
-    host.add_class("thing", class).unwrap();
+    let host = host_with_thing(
+        "discover = [{ path = '/sys/thing{index:number}' }]\n\
+         device = { id = 'thing-{index}' }\nedits = [{ binaries = ['/usr/bin/thing-info'] }]\n",
+    );
     host.write_config("[class.thing]\ndriver_root = \"/run/thing/driver\"\n")
         .unwrap();
     host.add_file("/sys/thing0", "").unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 
-use super::{boathook, code, succeeds};
+use super::{boathook, code, host_with_thing, succeeds};
 use crate::said::assert_says;
 
 /// What `boathook list --json` prints.
@@ -59,11 +59,10 @@ fn an_empty_host_has_nothing_to_list() {
 /// But not those that mean several.
 #[test]
 fn other_names_of_devices_are_listed_with_their_class() {
-    let host = HostDirectory::new().unwrap();
-    let class = "version = 1\nresource = 'example.com/thing'\n\
-        request = { env = 'THINGS' }\ndiscover = [{ count = 2 }]\n[device]\n\
-        id = 'thing-{index}'\naliases = ['both', 'no{index}', 'thing-{index}']\n";
-    host.add_class("thing", class).unwrap();
+    let host = host_with_thing(
+        "discover = [{ count = 2 }]\n[device]\n\
+         id = 'thing-{index}'\naliases = ['both', 'no{index}', 'thing-{index}']\n",
+    );
     let ran = boathook(&host, &["list", "thing"], b"");
     let said: Vec<&str> = ran
         .stdout
@@ -80,11 +79,10 @@ fn other_names_of_devices_are_listed_with_their_class() {
 
 #[test]
 fn classes_are_listed_by_name_and_without_devices() {
-    let host = HostDirectory::new().unwrap();
-    let class = "version = 1\nresource = 'example.com/thing'\n\
-        request = { env = 'THINGS' }\ndiscover = [{ path = '/dev/thing{index:number}' }]\n\
-        device = { id = 'thing-{index}' }\n";
-    host.add_class("thing", class).unwrap();
+    let host = host_with_thing(
+        "discover = [{ path = '/dev/thing{index:number}' }]\n\
+         device = { id = 'thing-{index}' }\n",
+    );
     let listed = listed(&host, &["thing"]);
     let expected = json!({
         "classes": ["thing"], "without_devices": ["thing"], "not_enabled": [], "left_out": [], "devices": [],
@@ -97,11 +95,10 @@ fn classes_are_listed_by_name_and_without_devices() {
 /// The hook would refuse a container with it.
 #[test]
 fn a_device_whose_file_is_missing_is_unhealthy() {
-    let host = HostDirectory::new().unwrap();
-    let class = "version = 1\nresource = 'example.com/thing'\n\
-        request = { env = 'THINGS' }\ndiscover = [{ count = 1 }]\n\
-        device = { id = 'thing' }\nedits = [{ nodes = ['/dev/things-control'] }]\n";
-    host.add_class("thing", class).unwrap();
+    let host = host_with_thing(
+        "discover = [{ count = 1 }]\ndevice = { id = 'thing' }\n\
+         edits = [{ nodes = ['/dev/things-control'] }]\n",
+    );
     let listed = listed(&host, &["thing"]);
     let thing = &listed["devices"][0];
     assert_eq!(thing["healthy"], false);
@@ -111,11 +108,9 @@ fn a_device_whose_file_is_missing_is_unhealthy() {
 
 #[test]
 fn devices_that_differ_are_unhealthy_under_one_name() {
-    let host = HostDirectory::new().unwrap();
-    let class = "version = 1\nresource = 'example.com/thing'\n\
-        request = { env = 'THINGS' }\ndiscover = [{ count = 2 }]\n\
-        device = { id = 'thing-{index}', uniform = '{index}' }\n";
-    host.add_class("thing", class).unwrap();
+    let host = host_with_thing(
+        "discover = [{ count = 2 }]\ndevice = { id = 'thing-{index}', uniform = '{index}' }\n",
+    );
     let wanted = "the devices of example.com/thing differ (0, 1)";
     for command in ["list", "check"] {
         let ran = boathook(&host, &[command, "thing"], b"");

@@ -69,11 +69,6 @@ struct Mistake {
     printed: Vec<&'static str>,
 }
 
-fn container(env: &str) -> Value {
-    let env: Vec<&str> = env.split(';').collect();
-    json!({"ociVersion": "1.0.2", "root": {"path": "rootfs"}, "process": {"env": env}})
-}
-
 fn pod() -> Value {
     let mut config = of_pod(&[]);
     config["process"] = json!({ "env": ["DUMMY_VISIBLE_DEVICES=all"] });
@@ -128,13 +123,13 @@ impl Mistake {
     /// What comes of it; nothing without the right to be another user.
     fn make(&self) -> Option<Captured> {
         let host = host();
-        let mut config = container("PATH=/bin");
+        let mut config = super::config(&["PATH=/bin"]);
         let mut before = None;
         let (how, with) = (self.wrong.0, self.wrong.1.as_str());
         let (of, to) = with.split_once(" =>").unwrap_or((with, ""));
         let to = to.trim_start_matches(' ');
         match how {
-            "container" => config = container(with),
+            "container" => config = super::config(&Vec::from_iter(with.split(';'))),
             "pod" => {
                 config = pod();
                 host.write_config(&format!("[trust]\n{with}\n")).unwrap();

@@ -46,14 +46,3 @@ fn an_unreadable_class_file_does_not_hide_an_unknown_class() {
     assert_refused(&own, code::CONFIG, &["d.toml: "]);
     assert!(!own.stderr.contains("b.toml"), "{}", own.stderr);
 }
-
-/// A log survives where a runtime throws the hook's words away.
-#[test]
-fn the_refusal_is_in_the_log_too() {
-    let host = HostDirectory::new().unwrap();
-    let bundle = bundle(&[(DemoHost::VARIABLE, "npu-64")]);
-    let ran = prestart(&host, &bundle);
-    let log = host.log();
-    assert_eq!(log.lines().count(), 1, "{log}");
-    assert!(log.ends_with(&ran.stderr), "{log}");
-}
