@@ -53,18 +53,14 @@ impl HotAdded {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let [link, peer, tap] =
             ["l", "p", "t"].map(|kind| format!("bh{kind}{}-{number}", std::process::id()));
-        ip(&["link", "add", &link, "type", "veth", "peer", "name", &peer]).ok()?;
-        let made = ip(&[
-            "link", "add", "link", &link, "name", &tap, "type", "macvtap",
-        ]);
-        let number = fs::read_to_string(format!("/sys/class/net/{tap}/ifindex"));
-        let Some(number) = made.ok().and(number.ok()) else {
-            ip(&["link", "delete", &link]).unwrap();
+        ip(&format!("link add {link} type veth peer name {peer}")).ok()?;
+        let Ok(number) = add_tap(&link, &tap) else {
+            ip(&format!("link delete {link}")).unwrap();
             return None;
         };
         Some(Self {
             kind: "tap",
-            number: number.trim().parse().unwrap(),
+            number,
             link,
         })
     }
@@ -91,7 +87,7 @@ impl HotAdded {
     /// Removes it, to come back. Only a tap and a loop device can.
     pub(super) fn unplug(&self) {
         match self.kind {
-            "tap" => ip(&["link", "delete", &self.tap_name()]).unwrap(),
+            "tap" => ip(&format!("link delete {}", self.tap_name())).unwrap(),
             _ => loop_control(REMOVE, self.number).unwrap(),
         }
     }
@@ -101,13 +97,7 @@ impl HotAdded {
         if self.kind != "tap" {
             return loop_control(ADD, self.number).unwrap();
         }
-        let name = self.tap_name();
-        let add = [
-            "link", "add", "link", &self.link, "name", &name, "type", "macvtap",
-        ];
-        ip(&add).unwrap();
-        let number = fs::read_to_string(format!("/sys/class/net/{name}/ifindex"));
-        self.number = number.unwrap().trim().parse().unwrap();
+        self.number = add_tap(&self.link, &self.tap_name()).unwrap();
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -131,7 +121,7 @@ impl Drop for HotAdded {
         let number = self.number.to_string();
         let removed = match self.kind {
             "loop" => loop_control(REMOVE, self.number),
-            "tap" => ip(&["link", "delete", &self.link]),
+            "tap" => ip(&format!("link delete {}", self.link)),
             _ => fs::write(format!("{ZRAM_CONTROL}/hot_remove"), number).map_err(Into::into),
         };
         // A panic after another one would end all tests.
@@ -148,7 +138,15 @@ fn loop_control(request: u32, number: u32) -> anyhow::Result<()> {
     Captured::run(&mut perl)?.success().map(drop)
 }
 
-fn ip(arguments: &[&str]) -> anyhow::Result<()> {
+/// Adds a tap on this interface; its number.
+fn add_tap(link: &str, name: &str) -> anyhow::Result<u32> {
+    ip(&format!("link add link {link} name {name} type macvtap"))?;
+    let number = fs::read_to_string(format!("/sys/class/net/{name}/ifindex"))?;
+    Ok(number.trim().parse()?)
+}
+
+fn ip(arguments: &str) -> anyhow::Result<()> {
     let mut ip = Command::new("ip");
-    Captured::run(ip.args(arguments))?.success().map(drop)
+    let ran = Captured::run(ip.args(arguments.split(' ')))?;
+    ran.success().map(drop)
 }

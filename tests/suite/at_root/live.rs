@@ -18,143 +18,95 @@ use super::ThisHost;
 use super::hot_added::HotAdded;
 use crate::lab::{Lab, STAGE, asking, on_each_cgroup_version};
 
-/// A class: one of `classes`, or of those that the project ships.
+/// For each class, one of `classes` or of those that the project ships: its ids as the hook and
+/// as the plugin list them, `!` before those that are unhealthy, and what a container requests.
+/// Below that is what the container has then.
+const ROWS: &str = r##"
+mem | mem-full mem-nothing mem-zeros | mem-full mem-nothing mem-zeros | LIVE_MEM=1:3,zero LIVE_REQUIRE_1=kernel>=3
+/dev/live/null char 1:3
+/dev/live/zero char 1:5
+/dev/live/full missing
+/etc/live/null file "1:3\n"
+/opt/zero directory state
+
+tty | tty1 tty2 | tty1 tty2 | LIVE_TTY=2
+/dev/tty2 char 4:2
+/dev/tty1 missing
+
+terminal | tty1 tty2 | tty1 tty2 | LIVE_TERMINAL=1
+/dev/tty1 char 4:1
+/dev/tty2 missing
+
+fuse | fuse | fuse::0 | FUSE_VISIBLE_DEVICES=all
+/dev/fuse char 10:229
+
+tun | tun | tun::0 | TUN_VISIBLE_DEVICES=all
+/dev/net/tun char 10:200
+
+kvm | kvm | kvm::0 | KVM_VISIBLE_DEVICES=all
+/dev/kvm char 10:232
+
+made | made | made | LIVE_MADE=all LIVE_MADE_CAPABILITIES=more
+/dev/live-zero char 1:5
+/dev/live-loop block 7:0
+/dev/live-nothing missing
+/dev/full char 1:7
+/dev/every/random char 1:8
+
+parts | nulldev nulluevent zero | nulldev nulluevent zero | LIVE_PART=example.org/part=0:1,absent
+/sys/class/mem directory full null
+/etc/parts.d/own.conf file "0x2"
+
+files | files | files | LIVE_FILE=all LIVE_FILE_MORE=on
+/etc/live.conf file "live\n"
+/etc/live-more.conf file "live\n"
+/etc/live.d/one.conf file "one\n"
+@own@/driver/etc/listed file "listed\n"
+/usr/bin/live file "#!/bin/sh\n"
+/opt/live directory libmore.so.1
+/dev/null char 1:3
+
+health | !bytes !number !text key program well | !bytes !number !text key program well | LIVE_HEALTH=well
+
+shared | null zero | null::0 null::1 zero::0 zero::1 | LIVE_SHARE=null LIVE_SHARE_OF_0=NULL LIVE_SHARE_STATE_0=Busy
+/dev/null char 1:3
+/srv/state file "busy\n"
+
+combined | combined | combined | LIVE_COMBINED=all
+/dev/null char 1:3
+/dev/zero char 1:5
+
+joined | 1 | 1 1::0 1::1 | LIVE_JOINED=1
+/dev/null char 1:3
+/dev/zero char 1:5
+"##;
+
 struct Row {
     class: &'static str,
-    /// The ids in the lists; `!` before those that are unhealthy.
-    hook: &'static [&'static str],
-    plugin: &'static [&'static str],
-    /// What a container requests, and what it has then.
+    hook: &'static str,
+    plugin: &'static str,
     env: &'static str,
-    seen: &'static [(&'static str, Seen)],
+    /// The paths with what is there.
+    seen: Vec<(&'static str, &'static str)>,
 }
 
-/// What is at a path in the container.
-enum Seen {
-    Char(u64, u64),
-    Block(u64, u64),
-    File(&'static str),
-    Directory(&'static [&'static str]),
-    Missing,
+fn rows() -> impl Iterator<Item = Row> {
+    ROWS.trim().split("\n\n").map(|row| {
+        let mut lines = row.lines();
+        let head: Vec<&str> = lines.next().unwrap().split(" | ").collect();
+        let [class, hook, plugin, env] = head[..] else {
+            panic!("{row}");
+        };
+        let seen = lines.map(|line| line.split_once(' ').unwrap()).collect();
+        Row {
+            class,
+            hook,
+            plugin,
+            env,
+            seen,
+        }
+    })
 }
-use Seen::{Block, Char, Directory, File, Missing};
-
-const ROWS: [Row; 13] = [
-    Row {
-        class: "mem",
-        hook: &["mem-nothing", "mem-zeros", "mem-full"],
-        plugin: &["mem-full", "mem-nothing", "mem-zeros"],
-        env: "LIVE_MEM=1:3,zero LIVE_REQUIRE_1=kernel>=3",
-        seen: &[
-            ("/dev/live/null", Char(1, 3)),
-            ("/dev/live/zero", Char(1, 5)),
-            ("/dev/live/full", Missing),
-            ("/etc/live/null", File("1:3\n")),
-            ("/opt/zero", Directory(&["state"])),
-        ],
-    },
-    Row {
-        class: "tty",
-        hook: &["tty1", "tty2"],
-        plugin: &["tty1", "tty2"],
-        env: "LIVE_TTY=2",
-        seen: &[("/dev/tty2", Char(4, 2)), ("/dev/tty1", Missing)],
-    },
-    Row {
-        class: "terminal",
-        hook: &["tty1", "tty2"],
-        plugin: &["tty1", "tty2"],
-        env: "LIVE_TERMINAL=1",
-        seen: &[("/dev/tty1", Char(4, 1)), ("/dev/tty2", Missing)],
-    },
-    Row {
-        class: "fuse",
-        hook: &["fuse"],
-        plugin: &["fuse::0"],
-        env: "FUSE_VISIBLE_DEVICES=all",
-        seen: &[("/dev/fuse", Char(10, 229))],
-    },
-    Row {
-        class: "tun",
-        hook: &["tun"],
-        plugin: &["tun::0"],
-        env: "TUN_VISIBLE_DEVICES=all",
-        seen: &[("/dev/net/tun", Char(10, 200))],
-    },
-    Row {
-        class: "kvm",
-        hook: &["kvm"],
-        plugin: &["kvm::0"],
-        env: "KVM_VISIBLE_DEVICES=all",
-        seen: &[("/dev/kvm", Char(10, 232))],
-    },
-    Row {
-        class: "made",
-        hook: &["made"],
-        plugin: &["made"],
-        env: "LIVE_MADE=all LIVE_MADE_CAPABILITIES=more",
-        seen: &[
-            ("/dev/live-zero", Char(1, 5)),
-            ("/dev/live-loop", Block(7, 0)),
-            ("/dev/live-nothing", Missing),
-            ("/dev/full", Char(1, 7)),
-            ("/dev/every/random", Char(1, 8)),
-        ],
-    },
-    Row {
-        class: "parts",
-        hook: &["nulldev", "nulluevent", "zero"],
-        plugin: &["nulldev", "nulluevent", "zero"],
-        env: "LIVE_PART=example.org/part=0:1,absent",
-        seen: &[
-            ("/sys/class/mem", Directory(&["full", "null"])),
-            ("/etc/parts.d/own.conf", File("0x2")),
-        ],
-    },
-    Row {
-        class: "files",
-        hook: &["files"],
-        plugin: &["files"],
-        env: "LIVE_FILE=all LIVE_FILE_MORE=on",
-        seen: &[
-            ("/etc/live.conf", File("live\n")),
-            ("/etc/live-more.conf", File("live\n")),
-            ("/etc/live.d/one.conf", File("one\n")),
-            ("@own@/driver/etc/listed", File("listed\n")),
-            ("/usr/bin/live", File("#!/bin/sh\n")),
-            ("/opt/live", Directory(&["libmore.so.1"])),
-            ("/dev/null", Char(1, 3)),
-        ],
-    },
-    Row {
-        class: "health",
-        hook: &["!bytes", "key", "!number", "program", "!text", "well"],
-        plugin: &["!bytes", "!number", "!text", "key", "program", "well"],
-        env: "LIVE_HEALTH=well",
-        seen: &[],
-    },
-    Row {
-        class: "shared",
-        hook: &["null", "zero"],
-        plugin: &["null::0", "null::1", "zero::0", "zero::1"],
-        env: "LIVE_SHARE=null LIVE_SHARE_OF_0=NULL LIVE_SHARE_STATE_0=Busy",
-        seen: &[("/dev/null", Char(1, 3)), ("/srv/state", File("busy\n"))],
-    },
-    Row {
-        class: "combined",
-        hook: &["combined"],
-        plugin: &["combined"],
-        env: "LIVE_COMBINED=all",
-        seen: &[("/dev/null", Char(1, 3)), ("/dev/zero", Char(1, 5))],
-    },
-    Row {
-        class: "joined",
-        hook: &["1"],
-        plugin: &["1", "1::0", "1::1"],
-        env: "LIVE_JOINED=1",
-        seen: &[("/dev/null", Char(1, 3)), ("/dev/zero", Char(1, 5))],
-    },
-];
 
 on_each_cgroup_version!(containers_get_what_the_rows_say, devices_come_and_go);
 
@@ -170,7 +122,7 @@ fn every_feature_of_the_schema_has_a_row() {
         let keys = definition["properties"].as_object().unwrap().keys();
         unused.extend(keys.map(|key| format!("{table}.{key}")));
     }
-    for row in &ROWS {
+    for row in rows() {
         let class: Value = toml::from_str(&text(row.class)).unwrap();
         remove_used(&mut unused, &schema, &schema, "class", &class);
     }
@@ -227,9 +179,9 @@ fn hook_and_plugin_list_what_the_rows_say() {
     if let Some(reason) = missing_for_root() {
         return skip::report("hook_and_plugin_list_what_the_rows_say", &reason);
     }
-    for row in &ROWS {
+    for row in rows() {
         let host = row.host();
-        let listed = |devices: Vec<Value>| -> Vec<String> {
+        let listed = |devices: Vec<Value>| -> String {
             let own = devices.iter().filter(|device| device["class"] == row.class);
             let ids = own.map(|device| {
                 let id = device["id"].as_str().unwrap();
@@ -238,23 +190,22 @@ fn hook_and_plugin_list_what_the_rows_say() {
             });
             let mut ids: Vec<_> = ids.collect();
             ids.sort();
-            ids
+            ids.join(" ")
         };
-        let mut wanted = row.hook.to_vec();
-        wanted.sort_unstable();
-        assert_eq!(listed(host.devices()), wanted, "{}", row.class);
+        assert_eq!(listed(host.devices()), row.hook, "{}", row.class);
         let plugin = listed(host.devices_of_plugin());
-        let (plugin, more) = plugin.split_at(row.plugin.len().min(plugin.len()));
-        assert_eq!(plugin, row.plugin, "{}", row.class);
+        let more = plugin.strip_prefix(row.plugin);
+        let more = more.unwrap_or_else(|| panic!("{}: {plugin}", row.class));
         // The shares of a class may be many.
-        assert!(more.iter().all(|id| id.contains("::")), "{more:?}");
+        let mut more = more.split_whitespace();
+        assert!(more.all(|id| id.contains("::")), "{plugin}");
     }
 }
 
 fn containers_get_what_the_rows_say(lab: &Lab) {
-    for row in &ROWS {
+    for row in rows() {
         let host = row.host();
-        check_container(lab, &host, row.class, row.env, row.seen);
+        check_container(lab, &host, row.class, row.env, &row.seen);
     }
 }
 
@@ -283,11 +234,9 @@ fn devices_come_and_go(lab: &Lab) {
     for (kind, device) in &added {
         let node = device.node();
         let (major, minor) = device.device();
-        let seen = match *kind {
-            "tap" => Char(major, minor),
-            _ => Block(major, minor),
-        };
-        check_container(lab, &host, "added", "LIVE_ADDED=all", &[(&node, seen)]);
+        let kind = if *kind == "tap" { "char" } else { "block" };
+        let seen = format!("{kind} {major}:{minor}");
+        check_container(lab, &host, "added", "LIVE_ADDED=all", &[(&node, &seen)]);
     }
     while !added.is_empty() {
         added.remove(0);
@@ -295,7 +244,7 @@ fn devices_come_and_go(lab: &Lab) {
     }
 }
 
-fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(&str, Seen)]) {
+fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(&str, &str)]) {
     let paths = seen.iter().map(|(path, _)| host.with_own(path));
     let questions = paths.fold(Questions::new(), Questions::path);
     let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
@@ -309,7 +258,7 @@ fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(
     let report = lab.probe(&bundle.build().unwrap());
     for (path, wanted) in seen {
         let found = report.path(host.with_own(path)).unwrap();
-        assert!(wanted.is(found), "{class}: {path}: {found:?}");
+        assert_eq!(described(found), *wanted, "{class}: {path}: {found:?}");
     }
 }
 
@@ -325,23 +274,16 @@ impl Row {
     }
 }
 
-impl Seen {
-    fn is(&self, found: &PathReport) -> bool {
-        let number = found.number();
-        match self {
-            Char(major, minor) => {
-                found.kind == Kind::CharacterDevice && number == Some((*major, *minor))
-            }
-            Block(major, minor) => {
-                found.kind == Kind::BlockDevice && number == Some((*major, *minor))
-            }
-            File(text) => found.text.as_deref() == Some(text),
-            Directory(names) => found
-                .entries
-                .as_ref()
-                .is_some_and(|entries| entries == names),
-            Missing => found.kind == Kind::Missing,
-        }
+/// As [`ROWS`] have it.
+fn described(found: &PathReport) -> String {
+    let (major, minor) = found.number().unwrap_or_default();
+    match (found.kind, &found.entries) {
+        (Kind::CharacterDevice, _) => format!("char {major}:{minor}"),
+        (Kind::BlockDevice, _) => format!("block {major}:{minor}"),
+        (Kind::File, _) => format!("file {:?}", found.text.as_deref().unwrap_or_default()),
+        (Kind::Directory, Some(names)) => format!("directory {}", names.join(" ")),
+        (Kind::Missing, _) => "missing".to_owned(),
+        (kind, _) => format!("{kind:?}"),
     }
 }
 

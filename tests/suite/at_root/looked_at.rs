@@ -49,22 +49,14 @@ fn memory() -> Vec<String> {
 }
 
 #[test]
-fn links_of_sysfs_are_read() {
+fn links_of_sysfs_are_read_and_recorded() {
     if let Some(reason) = missing_for_root() {
-        return skip::report("links_of_sysfs_are_read", &reason);
+        return skip::report("links_of_sysfs_are_read_and_recorded", &reason);
     }
     let host = ThisHost::new().class("mem", MEM);
     assert_eq!(host.ids(), memory());
     let refused = MEM.replace("required", "refused");
     assert!(ThisHost::new().class("mem", &refused).ids().is_empty());
-}
-
-#[test]
-fn links_of_sysfs_are_recorded() {
-    if let Some(reason) = missing_for_root() {
-        return skip::report("links_of_sysfs_are_recorded", &reason);
-    }
-    let host = ThisHost::new().class("mem", MEM);
     let recording = host.own("recording");
     host.boathook(&["class", "record", recording.to_str().unwrap()]);
     let text = fs::read_to_string(recording.join("host.txt")).unwrap();
