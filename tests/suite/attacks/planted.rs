@@ -5,14 +5,13 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use harness::demo_host::DemoHost;
 use harness::rootfs::Rootfs;
 use harness::scratch;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
-use super::{container, host_with_tools, long};
+use super::races::{rounds, while_exchanging};
+use super::{container, host_with_tools};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -186,33 +185,17 @@ fn links_and_other_things_of_a_daemons_user_do_not(lab: &Lab) {
 fn links_that_come_and_go_do_not(lab: &Lab) {
     let machine = Machine::new(true);
     let (at, roots) = (machine.daemons.path(), machine.roots.path());
-    for (name, target) in [
-        ("file", roots.join("secret")),
-        ("socket", roots.join("secret")),
-        ("work", roots.into()),
-    ] {
+    let secret = roots.join("secret");
+    let pairs = [("file", &*secret), ("socket", &secret), ("work", roots)].map(|(name, target)| {
         let link = at.join(format!("link-{name}"));
         symlink(target, &link).unwrap();
         lchown(&link, Some(DAEMON), Some(DAEMON)).unwrap();
-    }
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                for name in ["file", "socket", "work"] {
-                    let link = at.join(format!("link-{name}"));
-                    let both = RenameFlags::RENAME_EXCHANGE;
-                    renameat2(AT_FDCWD, &at.join(name), AT_FDCWD, &link, both).unwrap();
-                }
-            }
-        });
-        let rounds = if long() { 1000 } else { 12 };
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..rounds {
-                machine.attack(lab);
-            }
-        }));
-        is_over.store(true, Ordering::Relaxed);
-        result.unwrap();
+        (at.join(name), link)
+    });
+    let pairs = pairs.each_ref().map(|(name, link)| (&**name, &**link));
+    while_exchanging(&pairs, || {
+        for _ in rounds() {
+            machine.attack(lab);
+        }
     });
 }

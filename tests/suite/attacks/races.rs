@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,8 +21,8 @@ on_each_cgroup_version!(
     a_directory_of_the_image,
 );
 
-/// How often each race is run. The long run prints how far it is.
-fn rounds() -> impl Iterator<Item = usize> {
+/// The rounds of each race. The long run prints how far it is.
+pub(super) fn rounds() -> impl Iterator<Item = usize> {
     let count = if long() { 1000 } else { 12 };
     (0..count).inspect(move |round| {
         if round % 100 == 0 && *round > 0 {
@@ -30,20 +31,33 @@ fn rounds() -> impl Iterator<Item = usize> {
     })
 }
 
-/// Runs `body` while another thread exchanges two names again and again.
-fn while_exchanging<T>(one: &Path, other: &Path, body: impl FnOnce() -> T) -> T {
+/// Runs `body` while another thread exchanges the names of each pair again and again.
+pub(super) fn while_exchanging(pairs: &[(&Path, &Path)], body: impl FnOnce()) {
+    let exchange = |(one, other): &(&Path, &Path)| {
+        renameat2(
+            AT_FDCWD,
+            *one,
+            AT_FDCWD,
+            *other,
+            RenameFlags::RENAME_EXCHANGE,
+        )
+    };
+    // There and back: the names are right.
+    for pair in pairs.iter().chain(pairs) {
+        exchange(pair).unwrap();
+    }
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 // A name may be replaced meanwhile, which is part of the race.
-                let _ = renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE);
+                let _ = pairs.iter().try_for_each(exchange);
             }
         });
-        let result = body();
+        let result = catch_unwind(AssertUnwindSafe(body));
         ended.store(true, Ordering::Relaxed);
-        result
-    })
+        result.unwrap();
+    });
 }
 
 /// Two links in the volume: to a file of the image and to root's own.
@@ -64,7 +78,7 @@ fn a_link_in_a_shared_volume(lab: &Lab) {
         symlink("/etc/own", &own).unwrap();
         symlink("shadow", &secret).unwrap();
         put_link(&bundle, "/etc/ld.so.cache", &format!("{DATA}/own"));
-        while_exchanging(&own, &secret, || drop(lab.runc.create(&bundle)));
+        while_exchanging(&[(&own, &secret)], || drop(lab.runc.create(&bundle)));
         fs::remove_file(own).unwrap();
         fs::remove_file(secret).unwrap();
         volume.assert_untouched(&format!("round {round}"));
@@ -94,7 +108,7 @@ fn race_in_the_image(lab: &Lab, place: &str, name: &str) {
             .unwrap();
         let link = bundle.in_rootfs("/link");
         symlink(format!("{DATA}/{name}"), &link).unwrap();
-        while_exchanging(&bundle.in_rootfs(place), &link, || {
+        while_exchanging(&[(&bundle.in_rootfs(place), &link)], || {
             drop(lab.runc.create(&bundle));
         });
         volume.assert_untouched(&format!("{place}, round {round}"));
@@ -118,8 +132,7 @@ fn assert_no_secret_in(top: &Path, round: usize) {
             );
         } else if metadata.is_file() {
             let text = fs::read(&path).unwrap();
-            let secret = SECRET.as_bytes();
-            let leaked = text.windows(secret.len()).any(|part| part == secret);
+            let leaked = String::from_utf8_lossy(&text).contains(SECRET);
             assert!(!leaked, "{} in round {round}", path.display());
         }
     }
