@@ -8,7 +8,7 @@ mod report;
 
 pub use answer::answer;
 pub use questions::{NewNode, Questions};
-pub use report::{Access, DeviceNumber, Kind, NodeAttempt, PathReport, Report};
+pub use report::{Access, Kind, NodeAttempt, PathReport, Report};
 
 /// Where the probe is in every root file system of [`crate::rootfs`].
 pub const PATH: &str = "/bin/probe";

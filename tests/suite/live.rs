@@ -68,7 +68,7 @@ pub(crate) fn done(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> String {
 /// Whether the container can read the device, or why not; `None`: it has no node.
 pub(crate) fn reads(container: &Container<'_>, index: usize) -> Option<Access> {
     let seen = container.look(node(index)).unwrap();
-    seen.device.is_some().then_some(seen.read)
+    seen.number().is_some().then_some(seen.read)
 }
 
 /// The records of attached devices. All other files belong to one of these.

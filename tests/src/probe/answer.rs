@@ -9,10 +9,10 @@ use anyhow::Result;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, SFlag, major, makedev, minor, mknod};
-use nix::unistd::{getegid, geteuid};
+use nix::unistd::geteuid;
 
 use super::questions::{NewNode, Questions};
-use super::report::{Access, DeviceNumber, Kind, NodeAttempt, PathReport, Report};
+use super::report::{Access, Kind, NodeAttempt, PathReport, Report};
 use crate::{fingerprint, mountinfo};
 
 /// Files up to this many bytes are reported whole.
@@ -33,7 +33,6 @@ pub fn answer(questions: &Questions) -> Result<Report> {
         .collect();
     Ok(Report {
         uid: geteuid().as_raw(),
-        gid: getegid().as_raw(),
         env: environment(),
         mounts: mountinfo::of_self()?,
         paths,
@@ -50,20 +49,16 @@ fn environment() -> BTreeMap<String, String> {
 
 fn look_at(path: &Path) -> PathReport {
     let metadata = fs::metadata(path).ok();
-    let kind = kind(metadata.as_ref());
+    let metadata = metadata.as_ref();
+    let kind = kind(metadata);
     let contents = (kind == Kind::File).then(|| fs::read(path).ok()).flatten();
     PathReport {
         kind,
         link_target: fs::read_link(path).ok(),
-        mode: metadata
-            .as_ref()
-            .map_or(0, |metadata| metadata.mode() & 0o7777),
-        uid: metadata.as_ref().map_or(0, MetadataExt::uid),
-        gid: metadata.as_ref().map_or(0, MetadataExt::gid),
-        inode: metadata.as_ref().map_or(0, MetadataExt::ino),
-        device: metadata
-            .as_ref()
-            .and_then(|metadata| device_number(kind, metadata)),
+        uid: metadata.map_or(0, MetadataExt::uid),
+        gid: metadata.map_or(0, MetadataExt::gid),
+        inode: metadata.map_or(0, MetadataExt::ino),
+        device: metadata.and_then(|metadata| device_number(kind, metadata)),
         read: open(path, OFlag::O_RDONLY),
         write: open(path, OFlag::O_WRONLY),
         read_write: open(path, OFlag::O_RDWR),
@@ -93,12 +88,10 @@ fn kind(metadata: Option<&Metadata>) -> Kind {
     }
 }
 
-fn device_number(kind: Kind, metadata: &Metadata) -> Option<DeviceNumber> {
+fn device_number(kind: Kind, metadata: &Metadata) -> Option<(u64, u64)> {
     let number = metadata.rdev();
-    matches!(kind, Kind::CharacterDevice | Kind::BlockDevice).then(|| DeviceNumber {
-        major: major(number),
-        minor: minor(number),
-    })
+    let is_device = matches!(kind, Kind::CharacterDevice | Kind::BlockDevice);
+    is_device.then(|| (major(number), minor(number)))
 }
 
 fn entries(directory: &Path) -> Vec<String> {

@@ -21,9 +21,7 @@ pub struct Questions {
 #[serde(deny_unknown_fields)]
 pub struct NewNode {
     pub path: PathBuf,
-    /// Its major number.
     pub major: u64,
-    /// Its minor number.
     pub minor: u64,
 }
 
@@ -32,7 +30,6 @@ impl Questions {
         Self::default()
     }
 
-    /// Asks about a path.
     #[must_use]
     pub fn path(mut self, path: impl Into<PathBuf>) -> Self {
         self.paths.push(path.into());

@@ -14,8 +14,6 @@ use crate::mountinfo::{self, Mounted};
 pub struct Report {
     /// The user that it ran as.
     pub uid: u32,
-    /// The group that it ran as.
-    pub gid: u32,
     pub env: BTreeMap<String, String>,
     /// The mounts, in order.
     pub mounts: Vec<Mounted>,
@@ -32,17 +30,12 @@ pub struct PathReport {
     pub kind: Kind,
     /// Where the path leads, if it is a symbolic link itself.
     pub link_target: Option<PathBuf>,
-    /// The permission bits.
-    pub mode: u32,
     pub uid: u32,
     pub gid: u32,
     /// The inode: the same as on the host if it is the host's own file.
     pub inode: u64,
-    /// The device number, if it is a device.
-    pub device: Option<DeviceNumber>,
-    /// Whether it opens for reading.
+    pub(super) device: Option<(u64, u64)>,
     pub read: Access,
-    /// Whether it opens for writing.
     pub write: Access,
     /// Whether it opens for both at once.
     pub read_write: Access,
@@ -77,15 +70,8 @@ pub enum Kind {
     Other,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct DeviceNumber {
-    pub major: u64,
-    pub minor: u64,
-}
-
 /// Whether something was allowed.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(from = "String", into = "String")]
 pub enum Access {
     /// It was.
     Granted,
@@ -124,7 +110,7 @@ impl Report {
 impl PathReport {
     /// The major and the minor number, if it is a device.
     pub fn number(&self) -> Option<(u64, u64)> {
-        self.device.map(|device| (device.major, device.minor))
+        self.device
     }
 }
 
@@ -141,20 +127,5 @@ impl fmt::Display for Access {
             Self::Granted => "granted",
             Self::Refused(errno) => errno,
         })
-    }
-}
-
-impl From<String> for Access {
-    fn from(text: String) -> Self {
-        match text.as_str() {
-            "granted" => Self::Granted,
-            _ => Self::Refused(text),
-        }
-    }
-}
-
-impl From<Access> for String {
-    fn from(access: Access) -> Self {
-        access.to_string()
     }
 }

@@ -102,7 +102,7 @@ impl Lease<'_> {
         for index in 0..SIZE {
             let is_ours = self.indices.contains(&index);
             let there = report.path(node(index))?;
-            let number = there.device.map(|device| (device.major, device.minor));
+            let number = there.number();
             let expected = is_ours.then_some((MAJOR, index as u64));
             ensure!(number == expected, "{}: {there:?}", node(index));
             ensure!(is_ours || there.kind == Kind::Missing, "{there:?}");

@@ -105,10 +105,10 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
 
 /// What is at a path, for the table.
 pub(crate) fn describe(seen: &PathReport) -> String {
-    match (seen.kind, seen.device, &seen.read) {
+    match (seen.kind, seen.number(), &seen.read) {
         (Kind::Missing, ..) => NO_NODE.to_string(),
-        (Kind::CharacterDevice, Some(number), read) => {
-            format!("c {}:{}, {}", number.major, number.minor, opened(read))
+        (Kind::CharacterDevice, Some((major, minor)), read) => {
+            format!("c {major}:{minor}, {}", opened(read))
         }
         (kind, ..) => format!("{kind:?}"),
     }
