@@ -1,30 +1,23 @@
-//! What reaches a container of an Allocate response, through the kubelet and
-//! containerd's CRI plugin.
+//! What reaches a container of an Allocate response through containerd's CRI plugin.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::manager::Allocation;
 
-/// The container's environment. The kubelet writes the plugin's first and the
-/// pod's after; engines keep the last of a name.
-pub(super) fn environment(
-    plugin: &HashMap<String, String>,
-    pod: &BTreeMap<String, String>,
-) -> BTreeMap<String, String> {
-    let both = plugin.iter().chain(pod);
-    both.map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
-}
+/// What `container_annotations` of the handler begins with, before a star that no slash matches.
+const PASSED_ON: &str = "devices.boathook.dev/";
 
 /// The container's annotations. containerd keeps those whose key matches one
 /// of the handler's `container_annotations` and then writes its own, so that
 /// these cannot be forged.
 pub(super) fn annotations(
     plugin: &HashMap<String, String>,
-    patterns: &[String],
     allocation: &Allocation,
 ) -> BTreeMap<String, String> {
-    let passes = |key: &str| patterns.iter().any(|pattern| matches(pattern, key));
+    let passes = |key: &str| {
+        let rest = key.strip_prefix(PASSED_ON);
+        rest.is_some_and(|rest| !rest.contains('/'))
+    };
     let kept = plugin.iter().filter(|(key, _)| passes(key));
     let mut annotations: BTreeMap<_, _> = kept.map(|(k, v)| (k.clone(), v.clone())).collect();
     for (key, value) in [
@@ -39,64 +32,11 @@ pub(super) fn annotations(
     annotations
 }
 
-/// Go's `path.Match` as far as these patterns need it: `*` is any run of
-/// characters but slashes.
-fn matches(pattern: &str, key: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == key,
-        Some((before, after)) => key.strip_prefix(before).is_some_and(|rest| {
-            let run = rest.find('/').unwrap_or(rest.len());
-            let ends = (0..=run).filter(|end| rest.is_char_boundary(*end));
-            ends.into_iter().any(|end| matches(after, &rest[end..]))
-        }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pods_variable_wins() {
-        let plugin = HashMap::from([
-            ("A".to_owned(), "plugin".to_owned()),
-            ("B".into(), "b".into()),
-        ]);
-        let pod = BTreeMap::from([("A".to_owned(), "pod".to_owned())]);
-        let wanted = [("A", "pod"), ("B", "b")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        assert_eq!(environment(&plugin, &pod), BTreeMap::from(wanted));
-    }
-
-    #[test]
-    fn only_annotations_that_match_pass_and_containerds_own_are_not_forged() {
-        let plugin = [
-            "devices.boathook.dev/npu",
-            "other/x",
-            "io.kubernetes.cri.sandbox-uid",
-        ];
-        let plugin = plugin
-            .map(|key| (key.to_owned(), "plugin".to_owned()))
-            .into();
-        let patterns = [
-            "devices.boathook.dev/*".to_owned(),
-            "io.kubernetes.cri.*".to_owned(),
-        ];
-        let got = annotations(&plugin, &patterns, &Allocation::of("r", 1));
-        assert!(got.contains_key("devices.boathook.dev/npu") && !got.contains_key("other/x"));
-        assert_ne!(got["io.kubernetes.cri.sandbox-uid"], "plugin");
-    }
-
-    #[test]
-    fn a_star_stops_at_a_slash() {
-        for (pattern, key, wanted) in [
-            ("a/*", "a/b", true),
-            ("a/*", "a/b/c", false),
-            ("*/b", "a/b", true),
-            ("a", "a", true),
-            ("a", "ab", false),
-            ("*", "ab", true),
-        ] {
-            assert_eq!(matches(pattern, key), wanted, "{pattern} {key}");
-        }
-    }
+#[test]
+fn only_annotations_that_match_pass() {
+    let keys = ["devices.boathook.dev/npu", "devices.boathook.dev/a/b", "x"];
+    let plugin = keys.map(|key| (key.to_owned(), "plugin".to_owned()));
+    let got = annotations(&plugin.into(), &Allocation::of("r", 1));
+    let passed = got.iter().filter(|(_, value)| *value == "plugin");
+    assert!(passed.map(|(key, _)| key.as_str()).eq([keys[0]]));
 }

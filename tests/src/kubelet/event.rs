@@ -9,10 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The kubelet serves its socket.
-    Started {
-        /// The socket's path.
-        socket: String,
-    },
+    Started { socket: String },
     /// The kubelet died.
     Stopped {},
     /// A plugin registered and was dialled.

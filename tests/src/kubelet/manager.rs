@@ -68,7 +68,6 @@ pub struct Allocated {
 
 pub(super) struct Manager {
     directory: PathBuf,
-    container_annotations: Vec<String>,
     log: EventLog,
     state: Mutex<State>,
 }
@@ -89,10 +88,8 @@ impl Manager {
             entries,
             ..State::default()
         });
-        let container_annotations = config.container_annotations.clone();
         Manager {
             directory,
-            container_annotations,
             log,
             state,
         }
@@ -224,14 +221,13 @@ impl Manager {
             (Some(response), 0) => response,
             (_, more) => return Err(format!("1 container asked, {more} more or none answered")),
         };
-        let envs = container::environment(&response.envs, &allocation.env);
-        let patterns = &self.container_annotations;
-        let annotations = container::annotations(&response.annotations, patterns, &allocation);
         self.give(&endpoint, &allocation, &ids, &response);
+        // The kubelet writes the pod's after the plugin's; engines keep the last of a name.
+        let envs = response.envs.clone().into_iter();
         Ok(Allocated {
             ids,
-            envs,
-            annotations,
+            envs: envs.chain(allocation.env.clone()).collect(),
+            annotations: container::annotations(&response.annotations, &allocation),
             response,
         })
     }

@@ -30,8 +30,8 @@ mod registration;
 mod watcher;
 
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub use event::{DeviceReport, Event, EventLog};
 pub use manager::{Allocated, Allocation};
@@ -44,9 +44,6 @@ use life::Life;
 pub struct Config {
     /// Its root; `device-plugins` is made in it.
     pub dir: PathBuf,
-    /// containerd's `container_annotations`: patterns of keys that reach a
-    /// container.
-    pub container_annotations: Vec<String>,
     /// What is wrong with its Register.
     pub register: RegisterFault,
 }
@@ -56,7 +53,6 @@ impl Config {
     pub fn new(dir: &Path) -> Self {
         Config {
             dir: dir.to_owned(),
-            container_annotations: vec!["devices.boathook.dev/*".to_owned()],
             register: RegisterFault::None,
         }
     }
@@ -78,26 +74,7 @@ impl FakeKubelet {
 
     /// The events, past and future.
     pub fn log(&self) -> &EventLog {
-        &self.log
-    }
-
-    /// Waits until something happens that `wanted` accepts, or has happened
-    /// since the last wait.
-    ///
-    /// # Errors
-    /// It does not happen within `patience`; the error lists the
-    /// events.
-    pub fn wait(&self, patience: Duration, wanted: impl Fn(&Event) -> bool) -> io::Result<Event> {
-        self.log.wait(patience, wanted)
-    }
-
-    /// Waits until a resource is registered and its devices are known.
-    pub fn wait_devices(
-        &self,
-        patience: Duration,
-        resource: &str,
-    ) -> io::Result<Vec<DeviceReport>> {
-        self.log.wait_devices(patience, resource)
+        self
     }
 
     /// Gives devices to a container, as at a pod's admission, and starts it.
@@ -141,6 +118,14 @@ impl FakeKubelet {
         self.stop();
         self.life = Some(Life::begin(self.config.clone(), self.log.clone())?);
         Ok(())
+    }
+}
+
+impl Deref for FakeKubelet {
+    type Target = EventLog;
+
+    fn deref(&self) -> &EventLog {
+        &self.log
     }
 }
 
