@@ -48,5 +48,6 @@ pub mod reference_work;
 pub mod rootfs;
 pub mod runc;
 pub mod scratch;
+pub mod surroundings;
 pub mod systemd_host;
 pub mod vm;

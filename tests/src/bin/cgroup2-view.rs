@@ -5,14 +5,12 @@
 //! The unified tree has no controllers if v1 holds them, but device programs
 //! need none.
 
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use harness::surroundings::{become_command, leave_mount_namespace};
 use harness::{exit, mountinfo};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -21,32 +19,16 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
-    let mut arguments = std::env::args_os().skip(1);
-    let program = arguments
-        .next()
-        .context("usage: cgroup2-view COMMAND [ARGUMENT...]")?;
-    enter_view()?;
-    let error = Command::new(&program).args(arguments).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.display()))
-}
-
-fn enter_view() -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .context("cannot make the mounts private")?;
+    leave_mount_namespace()?;
     for mounted in mountinfo::of_self()?.iter().rev() {
         if mounted.mount_point.starts_with(CGROUP_ROOT) {
             umount2(&mounted.mount_point, MntFlags::empty())
                 .with_context(|| format!("cannot unmount {}", mounted.mount_point.display()))?;
         }
     }
-    mount(
-        Some("none"),
-        Path::new(CGROUP_ROOT),
-        Some("cgroup2"),
-        MsFlags::empty(),
-        none,
-    )
-    .with_context(|| format!("cannot mount cgroup2 on {CGROUP_ROOT}"))
+    let (flags, none) = (MsFlags::empty(), None::<&str>);
+    mount(Some("none"), CGROUP_ROOT, Some("cgroup2"), flags, none)
+        .with_context(|| format!("cannot mount cgroup2 on {CGROUP_ROOT}"))?;
+    let command = std::env::args_os().skip(1);
+    become_command(command, "usage: cgroup2-view COMMAND [ARGUMENT...]")
 }

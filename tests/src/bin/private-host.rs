@@ -14,6 +14,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use harness::surroundings::leave_mount_namespace;
 use harness::{binaries, exit};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -63,13 +64,10 @@ fn outside(layout: &[String]) -> Result<()> {
 
 /// Mounts the private directories, and reaps processes as init does.
 fn first(layout: &[String]) -> Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .context("cannot make the mounts private")?;
+    leave_mount_namespace()?;
     match layout.split_first() {
         None => {
-            fresh("proc", "/proc", none)?;
+            fresh("proc", "/proc", None)?;
             fresh("tmpfs", "/run", Some("mode=755"))?;
             // dockerd has a containerd that does not answer write its stacks there.
             fresh("tmpfs", "/tmp", Some("mode=1777"))?;

@@ -3,11 +3,11 @@
 //! (`ENOSYS`) or under an engine's seccomp profile (`EPERM`).
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use harness::exit;
+use harness::surroundings::become_command;
 use nix::errno::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
@@ -37,10 +37,8 @@ fn run() -> Result<()> {
     let mut arguments = std::env::args_os().skip(1);
     let errno = errno(&text(arguments.next())?)?;
     let calls = calls(&text(arguments.next())?)?;
-    let program = arguments.next().context(USAGE)?;
     hide(&calls, errno)?;
-    let error = Command::new(&program).args(arguments).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.display()))
+    become_command(arguments, USAGE)
 }
 
 fn text(argument: Option<OsString>) -> Result<String> {

@@ -3,13 +3,12 @@
 //! of the system bus as well (`all`), as on a host that has neither. Nothing
 //! outside that namespace changes.
 
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use harness::exit;
+use harness::surroundings::{become_command, leave_mount_namespace};
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 
 /// The directories of systemd's private socket and of the bus's.
 const SOCKETS: [&str; 2] = ["/run/systemd", "/run/dbus"];
@@ -26,21 +25,11 @@ fn run() -> Result<()> {
         Some("all") => &SOCKETS[..],
         _ => bail!(USAGE),
     };
-    let program = arguments.next().context(USAGE)?;
-    unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
-    let none = None::<&str>;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
-        .context("cannot make the mounts private")?;
+    leave_mount_namespace()?;
+    let (flags, none) = (MsFlags::empty(), None::<&str>);
     for directory in hidden {
-        mount(
-            Some("none"),
-            *directory,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            none,
-        )
-        .with_context(|| format!("cannot hide {directory}"))?;
+        mount(Some("none"), *directory, Some("tmpfs"), flags, none)
+            .with_context(|| format!("cannot hide {directory}"))?;
     }
-    let error = Command::new(&program).args(arguments).exec();
-    Err(error).with_context(|| format!("cannot run {}", program.display()))
+    become_command(arguments, USAGE)
 }

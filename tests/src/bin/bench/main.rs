@@ -26,9 +26,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use harness::cgroup_view::CgroupView;
 use harness::figure::{self, Figure};
+use harness::surroundings::leave_mount_namespace;
 use harness::{binaries, exit, privilege};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
 use crate::kind::Kind;
@@ -54,7 +53,8 @@ fn run() -> Result<()> {
         Some(argument) => argument.parse().context(USAGE)?,
         None => ROUNDS,
     };
-    leave_mount_namespace()?;
+    // What is mounted from here on is unmounted when the bench ends, however it ends.
+    leave_mount_namespace().context("make bench requires root")?;
     let machine = Machine::here()?;
     println!("{machine}; {rounds} rounds");
     if let Some(warning) = machine.warning() {
@@ -86,15 +86,6 @@ fn run() -> Result<()> {
     write_results(&machine, rounds, &figures)
 }
 
-/// Everything mounted from here on is unmounted when the bench ends, however it ends.
-fn leave_mount_namespace() -> Result<()> {
-    let none = None::<&str>;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    unshare(CloneFlags::CLONE_NEWNS)
-        .and_then(|()| mount(none, "/", none, private, none))
-        .context("cannot leave the mount namespace; make bench requires root")
-}
-
 /// The medians of one view, and what each hook adds.
 fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     workload.check(view)?;
@@ -106,48 +97,23 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
             Figure::time(&name, times.median(kind), None)
         })
         .collect();
-    for (what, kind, base, goal) in [
-        ("an empty hook", Kind::EmptyHook, Kind::NoHook, None),
-        (
-            "boathook, reference work",
-            Kind::ReferenceWork,
-            Kind::NoHook,
-            None,
-        ),
-        (
-            "boathook-runtime, reference work",
-            Kind::Wrapper,
-            Kind::NoHook,
-            None,
-        ),
-        (
-            "thin CDI, reference work",
-            Kind::ThinCdi,
-            Kind::NoHook,
-            None,
-        ),
-        (
-            "plain CDI, reference work",
-            Kind::PlainCdi,
-            Kind::NoHook,
-            None,
-        ),
-        (
-            "the same work in config.json",
-            Kind::SpecCarried,
-            Kind::NoHook,
-            None,
-        ),
-        (
-            "boathook over an empty hook, no request",
-            Kind::NothingAsked,
-            Kind::EmptyHook,
-            Some(1.0),
-        ),
-    ] {
+    let added = |what, kind, base, goal| {
         let name = format!("added by {what}, {view}");
-        figures.push(Figure::time(&name, times.added(kind, base), goal));
+        Figure::time(&name, times.added(kind, base), goal)
+    };
+    for (what, kind) in [
+        ("an empty hook", Kind::EmptyHook),
+        ("boathook, reference work", Kind::ReferenceWork),
+        ("boathook-runtime, reference work", Kind::Wrapper),
+        ("thin CDI, reference work", Kind::ThinCdi),
+        ("plain CDI, reference work", Kind::PlainCdi),
+        ("the same work in config.json", Kind::SpecCarried),
+    ] {
+        figures.push(added(what, kind, Kind::NoHook, None));
     }
+    let what = "boathook over an empty hook, no request";
+    let over_empty = added(what, Kind::NothingAsked, Kind::EmptyHook, Some(1.0));
+    figures.push(over_empty);
     figures.push(Figure::new(
         &format!("reference work, hook against config.json, {view}"),
         times.added(Kind::ReferenceWork, Kind::NoHook)

@@ -1,0 +1,27 @@
+//! What programs have in common that run a command in other surroundings.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Leaves the mount namespace: what is mounted from here on is in a private one, which ends
+/// with this process and those that it starts.
+pub fn leave_mount_namespace() -> Result<()> {
+    let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
+    unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;
+    mount(none, "/", none, private, none).context("cannot make the mounts private")
+}
+
+/// Becomes this command.
+pub fn become_command(
+    mut command: impl Iterator<Item = OsString>,
+    usage: &'static str,
+) -> Result<()> {
+    let program = command.next().context(usage)?;
+    let error = Command::new(&program).args(command).exec();
+    Err(error).with_context(|| format!("cannot run {}", program.display()))
+}
