@@ -79,6 +79,18 @@ pub fn time(command: &mut Command) -> Result<f64> {
     Ok(time)
 }
 
+/// The median of what one takes longer than the other in the same turn: a machine that is
+/// busier in some turns than in others is so for both.
+pub fn median_added(times: &[f64], base: &[f64]) -> f64 {
+    median(
+        times
+            .iter()
+            .zip(base)
+            .map(|(one, base)| one - base)
+            .collect(),
+    )
+}
+
 /// The middle of the values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -46,11 +46,6 @@ impl ReferenceWork {
     pub fn libraries(&self) -> &[VendorLibrary] {
         &self.libraries
     }
-
-    /// The host that has it.
-    pub fn host(&self) -> &DemoHost {
-        &self.host
-    }
 }
 
 impl Deref for ReferenceWork {

@@ -4,7 +4,6 @@
 //! Exits with 1 when a goal is missed.
 
 mod calls;
-mod grpc_baseline;
 mod node;
 
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use harness::figure::{Figure, median, missed, table};
+use harness::kubelet::other_plugin;
 use harness::{binaries, exit};
 
 use crate::node::Node;
@@ -36,7 +36,11 @@ fn run() -> Result<()> {
     let size = std::fs::metadata(binaries::program("boathook-plugin")?)?.len();
     let mut figures = vec![Figure::new("binary", size as f64 / 1e6, "MB", Some(8.0))];
 
-    let floor = grpc_baseline::latency(CALLS)?;
+    // What gRPC over a Unix socket costs by itself.
+    let directory = tempfile::tempdir()?;
+    let socket = directory.path().join("echo.sock");
+    let _runtime = other_plugin::serve(&socket)?;
+    let floor = calls::allocate(&socket, CALLS)?;
     figures.extend(floor.figures("echo", [None, None]));
     few_devices(&mut figures)?;
     many_devices(&mut figures)?;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::Result;
 use harness::binaries;
 use harness::compile::Libc;
-use harness::figure::{Figure, median, time};
+use harness::figure::{Figure, median, median_added, time};
 use harness::nothing_asked::NothingAsked;
 
 use crate::rounds::WARM_UP;
@@ -26,7 +26,7 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let [empty, of_musl] = [Libc::Glibc, Libc::Musl].map(empty_hook_of);
     let commands = [hook, Command::new(empty?), Command::new(of_musl?)];
     let times = in_turn(&files, commands, rounds)?;
-    let added = over(&times[0], &times[1]);
+    let added = median_added(&times[0], &times[1]);
     let [with, without, of_musl] = times.map(median);
     let variables = NothingAsked::VARIABLES;
     let itself = format!("boathook by itself, no request, {variables} variables");
@@ -46,7 +46,7 @@ pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]>
         .map(|hook| files.hook(&[hook.display().to_string()]));
     let empty = Command::new(empty_hook_of(Libc::Musl)?);
     let [this, other, empty] = in_turn(&files, [this?, other?, empty], rounds)?;
-    Ok([this, other].map(|times| over(&times, &empty)))
+    Ok([this, other].map(|times| median_added(&times, &empty)))
 }
 
 /// How long each command takes, in milliseconds.
@@ -67,15 +67,4 @@ fn in_turn(
         }
     }
     Ok(times)
-}
-
-/// The median of what one takes longer than the other in the same turn.
-fn over(times: &[f64], base: &[f64]) -> f64 {
-    median(
-        times
-            .iter()
-            .zip(base)
-            .map(|(time, base)| time - base)
-            .collect(),
-    )
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use harness::binaries;
 use harness::cgroup_view::CgroupView;
-use harness::figure::{Figure, median};
+use harness::figure::{Figure, median_added};
 use harness::reference_work::ReferenceWork;
 use harness::runc::Runc;
 use harness::scratch;
@@ -119,9 +119,7 @@ pub(crate) fn added<const HOOKS: usize>(
     let empty = times(&turns[HOOKS].1)?;
     let mut medians = [0.0; HOOKS];
     for ((_, file), result) in turns.iter().zip(&mut medians) {
-        let work = times(file)?;
-        let added = work.iter().zip(&empty).map(|(work, empty)| work - empty);
-        *result = median(added.collect());
+        *result = median_added(&times(file)?, &empty);
     }
     Ok(medians)
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// A kind of container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     NoHook,

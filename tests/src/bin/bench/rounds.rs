@@ -5,7 +5,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result};
 use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
-use harness::figure::{median, time};
+use harness::figure::{median, median_added, time};
 use harness::runc::Runc;
 
 use crate::kind::Kind;
@@ -22,11 +22,9 @@ impl Times {
         median(self.0[kind as usize].clone())
     }
 
-    /// The median of what a kind took longer than another in the same round:
-    /// a machine that is busier in some rounds than in others is so for both.
+    /// The median of what a kind took longer than another.
     pub(crate) fn added(&self, kind: Kind, base: Kind) -> f64 {
-        let pairs = self.0[kind as usize].iter().zip(&self.0[base as usize]);
-        median(pairs.map(|(time, base)| time - base).collect())
+        median_added(&self.0[kind as usize], &self.0[base as usize])
     }
 }
 

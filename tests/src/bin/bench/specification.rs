@@ -1,7 +1,6 @@
 //! Boathook's CDI specifications of the workload, and an engine's edits by them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -10,55 +9,10 @@ use harness::bundle::{BundleBuilder, HookCommand, Stage};
 use harness::captured::Captured;
 use harness::reference_work::ReferenceWork;
 use nix::sys::stat::{major, minor, stat};
-use serde::Deserialize;
+use serde_json::Value;
 
-/// What a container gets with the device `all` of a specification.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Specification {
-    #[serde(default)]
-    env: Vec<String>,
-    #[serde(default)]
-    device_nodes: Vec<Node>,
-    #[serde(default)]
-    mounts: Vec<Mount>,
-    #[serde(default)]
-    hooks: Vec<Hook>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Node {
-    path: PathBuf,
-    host_path: Option<PathBuf>,
-    permissions: String,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Mount {
-    host_path: PathBuf,
-    container_path: String,
-    options: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Hook {
-    path: PathBuf,
-    args: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct File {
-    devices: Vec<Device>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Device {
-    name: String,
-    container_edits: Specification,
-}
+/// What a container gets with the device `all` of a specification: its `containerEdits`.
+pub(crate) struct Specification(Value);
 
 impl Specification {
     /// What `boathook cdi generate` writes in this form.
@@ -69,47 +23,51 @@ impl Specification {
         command.args(["cdi", "generate", "bench", "--form", form, "--output"]);
         Captured::run(command.arg(&directory))?.success()?;
         let text = fs::read_to_string(directory.join("boathook-bench.com-npu.json"))?;
-        let file: File = serde_json::from_str(&text)?;
-        let mut devices = file.devices.into_iter();
-        let all = devices.find(|device| device.name == "all");
-        Ok(all.context("no device `all`")?.container_edits)
+        let file: Value = serde_json::from_str(&text)?;
+        let all = each(&file["devices"]).find(|device| device["name"] == "all");
+        let edits = &all.context("no device `all`")?["containerEdits"];
+        Ok(Self(edits.clone()))
     }
 
     /// Adds it to a bundle, as an engine does.
     pub(crate) fn apply(
         &self,
-        builder: BundleBuilder,
+        mut builder: BundleBuilder,
         host: &ReferenceWork,
     ) -> Result<BundleBuilder> {
-        let mut builder = builder;
-        for variable in &self.env {
-            let (key, value) = variable.split_once('=').context("no variable")?;
+        for variable in each(&self.0["env"]) {
+            let (key, value) = text(variable)?.split_once('=').context("no variable")?;
             builder = builder.env(key, value);
         }
-        for node in &self.device_nodes {
-            builder = node.apply(builder)?;
+        for node in each(&self.0["deviceNodes"]) {
+            // With the numbers that the host's node has.
+            let path = text(&node["path"])?;
+            let number = stat(node["hostPath"].as_str().unwrap_or(path))?.st_rdev;
+            let number = (major(number), minor(number));
+            builder = builder.char_device(path, number, text(&node["permissions"])?);
         }
-        for mount in &self.mounts {
-            let options: Vec<&str> = mount.options.iter().map(String::as_str).collect();
-            builder = builder.mount("bind", &mount.host_path, &mount.container_path, &options);
+        for mount in each(&self.0["mounts"]) {
+            let options: Vec<_> = each(&mount["options"]).map(text).collect::<Result<_>>()?;
+            let source = text(&mount["hostPath"])?.as_ref();
+            builder = builder.mount("bind", source, text(&mount["containerPath"])?, &options);
         }
-        for hook in &self.hooks {
+        for hook in each(&self.0["hooks"]) {
             let config = host.config_file().display().to_string();
-            let command = HookCommand::new(&hook.path).arg("--config").arg(&config);
-            let arguments = hook.args.iter().skip(1);
-            let command = arguments.fold(command, |command, argument| command.arg(argument));
+            let command = HookCommand::new(text(&hook["path"])?.as_ref());
+            let mut command = command.arg("--config").arg(&config);
+            for argument in each(&hook["args"]).skip(1) {
+                command = command.arg(text(argument)?);
+            }
             builder = builder.hook(Stage::CreateRuntime, command);
         }
         Ok(builder)
     }
 }
 
-impl Node {
-    /// The node and its rule, with the numbers that the host's node has.
-    fn apply(&self, builder: BundleBuilder) -> Result<BundleBuilder> {
-        let source: &Path = self.host_path.as_deref().unwrap_or(&self.path);
-        let number = stat(source)?.st_rdev;
-        let number = (major(number), minor(number));
-        Ok(builder.char_device(&self.path, number, &self.permissions))
-    }
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> Result<&str> {
+    value.as_str().with_context(|| format!("no text: {value}"))
 }

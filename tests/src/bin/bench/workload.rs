@@ -8,7 +8,7 @@ use harness::binaries;
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
 use harness::compile::{self, Libc};
-use harness::demo_host::VendorLibrary;
+use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded, Wanted};
 use harness::probe::{Access, Questions};
 use harness::reference_work::ReferenceWork;
@@ -30,7 +30,6 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// The reference work.
     pub(crate) fn new() -> Result<Self> {
         let host = ReferenceWork::new()?;
         let config = |runtime: &Path| format!("[runtime]\npath = {runtime:?}\n");
@@ -42,7 +41,6 @@ impl Workload {
         Self::on(host, wrapper_config)
     }
 
-    /// So many nodes and libraries.
     pub(crate) fn of(nodes: usize, libraries: usize) -> Result<Self> {
         let host = ReferenceWork::of(nodes, libraries)?;
         let config = host.config_file();
@@ -69,7 +67,6 @@ impl Workload {
         self.host.config_file()
     }
 
-    /// A new bundle of a kind.
     pub(crate) fn bundle(&self, kind: Kind) -> Result<Bundle> {
         let builder = Bundle::builder(Rootfs::Glibc);
         let stage = Stage::CreateRuntime;
@@ -122,7 +119,7 @@ impl Workload {
             builder = builder.char_device(path, number, "rw");
         }
         for library in self.host.libraries() {
-            let source = self.host.host().libraries().join(library.file_name());
+            let source = DemoHost::libraries(&self.host).join(library.file_name());
             let target = format!("/usr/lib/bench/{}", library.file_name());
             builder = builder.mount("bind", &source, &target, &OPTIONS);
         }
