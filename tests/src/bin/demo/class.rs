@@ -10,7 +10,6 @@ use harness::binaries;
 use harness::bundle::Bundle;
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;
-use harness::privilege;
 use harness::probe::Questions;
 use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
@@ -21,7 +20,7 @@ use serde_json::Value;
 use crate::comparison::{Comparison, Row};
 use crate::container::describe;
 use crate::plan::Plan;
-use crate::step;
+use crate::{on_each_cgroup_version, step};
 
 /// How many devices are requested.
 const ASKED: usize = 2;
@@ -47,19 +46,7 @@ pub(crate) fn run(file: &Path, recording: Option<&Path>) -> Result<()> {
     }
     let asked = ids[..ids.len().min(ASKED)].join(",");
     step("request", &format!("{variable}={asked}"));
-    let mut shown = 0;
-    for view in CgroupView::ALL {
-        match privilege::missing_for_runc(view) {
-            Some(reason) => step("skipped", &format!("{view}: {reason}")),
-            None => {
-                show(&config, &variable, &asked, view)?;
-                shown += 1;
-            }
-        }
-    }
-    if shown == 0 {
-        bail!("no container could be started on this machine");
-    }
+    on_each_cgroup_version(|view| show(&config, &variable, &asked, view))?;
     println!("demo: ok");
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, ensure};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::kubelet::Allocation;
@@ -66,22 +66,26 @@ fn run() -> Result<()> {
         &format!("{} of {offered}: {variables}", ids.join(" and ")),
     );
 
+    on_each_cgroup_version(|view| container::show(&host, &node, &given, view))?;
+    node.stop()?;
+    step("plugin", "stopped, its socket removed");
+    println!("demo: ok");
+    Ok(())
+}
+
+/// Shows a container on each version that this machine has.
+fn on_each_cgroup_version(show: impl Fn(CgroupView) -> Result<()>) -> Result<()> {
     let mut shown = 0;
     for view in CgroupView::ALL {
         match privilege::missing_for_runc(view) {
             Some(reason) => step("skipped", &format!("{view}: {reason}")),
             None => {
-                container::show(&host, &node, &given, view)?;
+                show(view)?;
                 shown += 1;
             }
         }
     }
-    node.stop()?;
-    step("plugin", "stopped, its socket removed");
-    if shown == 0 {
-        bail!("no container could be started on this machine");
-    }
-    println!("demo: ok");
+    ensure!(shown > 0, "no container could be started on this machine");
     Ok(())
 }
 
