@@ -9,7 +9,8 @@ mod signals;
 mod update;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -58,6 +59,14 @@ impl Lab {
     fn configure(&self, runtime: &Path) {
         let more = format!("[runtime]\npath = {runtime:?}\n");
         self.host.write_config(&more).unwrap();
+    }
+
+    /// Makes a script the real runtime.
+    fn configure_script(&self, script: &str) {
+        let path = self.host.path().join("script");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        self.configure(&path);
     }
 
     fn command<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Command {

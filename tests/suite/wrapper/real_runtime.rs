@@ -1,7 +1,7 @@
 //! Which runtime is the real one, and that it is another than the wrapper.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use harness::binaries;
@@ -64,14 +64,11 @@ fn the_wrapper_itself_is_no_runtime() {
 fn a_loop_through_another_program_ends() {
     let lab = Lab::new();
     let own = binaries::program("boathook-runtime").unwrap();
-    let script = lab.host.path().join("script");
     for text in [
         format!("#!/bin/sh\nexec {} \"$@\"\n", own.display()),
         format!("#!/bin/sh\n{} \"$@\"\n", own.display()),
     ] {
-        fs::write(&script, text).unwrap();
-        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
-        lab.configure(&script);
+        lab.configure_script(&text);
         let ran = lab.run(["state", "c1"]);
         assert_eq!(ran.status.code(), Some(3), "{}", ran.stderr);
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);

@@ -2,7 +2,6 @@
 //! nothing is changed.
 
 use std::fs;
-use std::path::Path;
 
 use harness::captured::Captured;
 use serde_json::Value;
@@ -104,7 +103,9 @@ fn the_engine_reads_of_it_in_its_log() {
         let directory = bundle.path().to_str().unwrap();
         let global = [&["--log", log], format].concat();
         lab.run([&*global, &["create", "--bundle", directory, "c1"]].concat());
-        read_and_remove(Path::new(log))
+        let text = fs::read_to_string(log).unwrap();
+        fs::remove_file(log).unwrap();
+        text
     };
     let line = create(&["--log-format", "json"]);
     assert_eq!(line.lines().count(), 1, "{line}");
@@ -117,10 +118,4 @@ fn the_engine_reads_of_it_in_its_log() {
 
     let line = create(&[]);
     assert_says(&line, &["level=error msg=\"boathook: container c1: "]);
-}
-
-fn read_and_remove(path: &Path) -> String {
-    let text = fs::read_to_string(path).unwrap();
-    fs::remove_file(path).unwrap();
-    text
 }

@@ -1,8 +1,6 @@
 //! The deadline is the wrapper's and not the runtime's, which gets its signals as
 //! the engine has set them.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,18 +10,10 @@ use harness::captured::Captured;
 use super::Lab;
 use crate::said::assert_says;
 
-/// Makes a script the real runtime.
-fn configure(lab: &Lab, script: &str) {
-    let path = lab.host.path().join("runtime");
-    fs::write(&path, format!("#!/bin/bash\n{script}\n")).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-    lab.configure(&path);
-}
-
 #[test]
 fn the_runtime_has_the_engines_signals() {
     let lab = Lab::new();
-    configure(&lab, "exec grep -E '^Sig(Blk|Ign)' /proc/self/status");
+    lab.configure_script("#!/bin/bash\nexec grep -E '^Sig(Blk|Ign)' /proc/self/status\n");
     for option in [
         "--default-signal",
         "--ignore-signal=ALRM,XFSZ",
@@ -47,7 +37,7 @@ fn the_runtime_has_the_engines_signals() {
 #[test]
 fn the_deadline_ends_the_wrapper_and_not_the_runtime() {
     let lab = Lab::new();
-    configure(&lab, "sleep 12; echo still here");
+    lab.configure_script("#!/bin/bash\nsleep 12; echo still here\n");
     let started = Instant::now();
     let runtime = lab
         .command(["state", "c1"])

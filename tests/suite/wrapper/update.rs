@@ -1,7 +1,6 @@
 //! `update` with a list of device rules: the container's own are added to it.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 
 use harness::captured::Captured;
@@ -23,10 +22,7 @@ fn configure(lab: &Lab, bundle: &Path) {
          esac; done\n",
         bundle.display()
     );
-    let path = lab.host.path().join("runtime");
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-    lab.configure(&path);
+    lab.configure_script(&script);
 }
 
 /// A bundle as the wrapper leaves it at `create`, with a rule for one device.
