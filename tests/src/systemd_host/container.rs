@@ -19,31 +19,19 @@ pub struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Runs the bundle's container in the background.
-    pub fn run(host: &'a SystemdHost, runtime: Runtime, bundle: &'a Bundle) -> Result<Self> {
-        let container = Self {
-            host,
-            runtime,
-            bundle,
-            wrapper_config: None,
-        };
-        container.start()?;
-        Ok(container)
-    }
-
-    /// The same where the engine calls `boathook-runtime` instead of the
-    /// runtime, with this configuration.
-    pub fn run_wrapped(
+    /// Runs the bundle's container in the background: by the runtime, or by `boathook-runtime`
+    /// with this configuration.
+    pub fn run(
         host: &'a SystemdHost,
         runtime: Runtime,
         bundle: &'a Bundle,
-        config: &'a Path,
+        wrapper_config: Option<&'a Path>,
     ) -> Result<Self> {
         let container = Self {
             host,
             runtime,
             bundle,
-            wrapper_config: Some(config),
+            wrapper_config,
         };
         container.start()?;
         Ok(container)

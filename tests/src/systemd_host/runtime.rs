@@ -47,7 +47,6 @@ pub enum Driver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
     pub program: Program,
-    /// With which cgroup driver.
     pub driver: Driver,
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use harness::bundle::{Bundle, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
+use harness::figure::median;
 use harness::rootfs::Rootfs;
 use harness::systemd_host::{Container, Distribution, Driver, Program, Runtime, SystemdHost};
 
@@ -39,13 +40,11 @@ fn telling_systemd_is_fast() {
         run(&host, stage, hidden.clone());
     }
 
-    let (with, without) = (times_in(&with), times_in(&without));
-    let added = with.median() - without.median();
+    let [with, without] = [with, without].map(|file| median_of_times_in(&file));
+    let added = with - without;
     println!(
-        "added by telling systemd, cgroup v2 ({:.2} ms with, {:.2} ms without)  {added:.2} ms  \
-         goal {LIMIT} or less",
-        with.median(),
-        without.median(),
+        "added by telling systemd, cgroup v2 ({with:.2} ms with, {without:.2} ms without)  \
+         {added:.2} ms  goal {LIMIT} or less"
     );
     assert!(added <= LIMIT, "telling systemd takes too long");
 }
@@ -62,7 +61,7 @@ fn run(host: &SystemdHost, stage: Stage, hook: HookCommand) {
         .cgroups_path(runtime.cgroups_path("cost"))
         .build()
         .unwrap();
-    Container::run(host, runtime, &bundle).unwrap();
+    Container::run(host, runtime, &bundle, None).unwrap();
 }
 
 /// A program that records the duration of a hook.
@@ -70,19 +69,9 @@ fn timed(file: &Path) -> HookCommand {
     HookCommand::new(&SystemdHost::program("timed")).arg(&file.display().to_string())
 }
 
-/// Times in milliseconds, the shortest first.
-struct Times(Vec<f64>);
-
-impl Times {
-    fn median(&self) -> f64 {
-        self.0[self.0.len() / 2]
-    }
-}
-
-fn times_in(file: &Path) -> Times {
+/// In milliseconds.
+fn median_of_times_in(file: &Path) -> f64 {
     let text = fs::read_to_string(file).unwrap();
     let times = text.lines().map(|line| line.parse().unwrap());
-    let mut times: Vec<f64> = times.skip(WARM_UP).collect();
-    times.sort_by(f64::total_cmp);
-    Times(times)
+    median(times.skip(WARM_UP).collect())
 }

@@ -41,7 +41,7 @@ fn follow_and_detach(host: SystemdHost) {
             .cgroups_path(runtime.cgroups_path("live"))
             .build()
             .unwrap();
-        let container = Container::run(&host, runtime, &bundle).unwrap();
+        let container = Container::run(&host, runtime, &bundle, None).unwrap();
         if giver == Giver::Attach {
             container.attach(&config, "dummy-npu=npu-3").unwrap();
         }

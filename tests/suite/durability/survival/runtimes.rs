@@ -121,19 +121,16 @@ pub(super) fn fates(
             .cgroups_path(runtime.cgroups_path(&name))
             .build()?;
         let config = demo.config_file();
-        let container = match device_source.giver {
-            Giver::Hook => Container::run(host, runtime, &bundle)?,
-            Giver::Attach => {
-                let container = Container::run(host, runtime, &bundle)?;
-                container.attach(&config, "dummy-npu=npu-3")?;
-                container
-            }
-            Giver::Wrapper => {
-                let program = Path::new(runtime.program.path());
-                device_source.configure(demo, program, "")?;
-                Container::run_wrapped(host, runtime, &bundle, &config)?
-            }
-        };
+        let is_wrapped = device_source.giver == Giver::Wrapper;
+        if is_wrapped {
+            let program = Path::new(runtime.program.path());
+            device_source.configure(demo, program, "")?;
+        }
+        let wrapper_config = is_wrapped.then_some(&*config);
+        let container = Container::run(host, runtime, &bundle, wrapper_config)?;
+        if device_source.giver == Giver::Attach {
+            container.attach(&config, "dummy-npu=npu-3")?;
+        }
         let unit = runtime.unit(&name);
         let container = OfBundle { container, unit };
         super::go_through(events, host, demo, device_source, &container, &mut fates)?;
