@@ -17,12 +17,16 @@ use crate::rootfs::Rootfs;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Pod {
-    number: u32,
-    image: Rootfs,
-    devices: Option<String>,
-    readonly: bool,
-    user: Option<u32>,
-    by_cdi: bool,
+    pub number: u32,
+    pub image: Rootfs,
+    /// The value of the demo host's variable. What it names, the kubelet gave.
+    pub devices: Option<String>,
+    /// Whether the container's root file system is read-only.
+    pub readonly: bool,
+    /// The user that the container runs as, if not root.
+    pub user: Option<u32>,
+    /// Whether its devices are named for CDI, and not in a variable.
+    pub by_cdi: bool,
 }
 
 impl Pod {
@@ -41,31 +45,11 @@ impl Pod {
         }
     }
 
-    /// The value of the demo host's variable. What it names, the kubelet gave.
     pub fn devices(mut self, devices: Option<&str>) -> Self {
         self.devices = devices.map(str::to_string);
         self
     }
 
-    /// Whether the container's root file system is read-only.
-    pub fn readonly(mut self, readonly: bool) -> Self {
-        self.readonly = readonly;
-        self
-    }
-
-    /// The user that the container runs as, if not root.
-    pub fn user(mut self, user: Option<u32>) -> Self {
-        self.user = user;
-        self
-    }
-
-    /// Whether its devices are named for CDI, and not in a variable.
-    pub fn by_cdi(mut self, by_cdi: bool) -> Self {
-        self.by_cdi = by_cdi;
-        self
-    }
-
-    /// The uid that the API server would give it.
     pub fn uid(&self) -> String {
         format!("00000000-0000-4000-8000-{:012}", self.number)
     }

@@ -15,27 +15,52 @@ use super::engine::{Engine, Running, Wanted};
 /// The hook's directory in a container.
 const INJECTED: &str = "/usr/lib/boathook";
 
-/// Tries one case.
-pub(super) fn check(engine: &dyn Engine, case: Case) -> Result<()> {
-    match case {
-        Case::OneDevice => gets(engine, &asking("npu-3"), &[3]),
-        Case::TwoDevices => gets(engine, &asking("npu-3,npu-7"), &[3, 7]),
-        Case::AllDevices => gets(engine, &asking("all"), &[0, 1, 2, 3, 4, 5, 6, 7]),
-        Case::NoneOfThem => gets(engine, &asking("none"), &[]),
-        Case::Unset => is_left_alone(engine),
-        Case::UnknownDevice => is_refused(engine),
-        Case::Glibc => loads_the_library(engine, Rootfs::Glibc),
-        Case::GlibcWithoutCache => loads_the_library(engine, Rootfs::GlibcWithoutCache),
-        Case::Busybox => gets(engine, &of(Rootfs::Busybox), &[3]),
-        Case::ReadOnly => has_a_read_only_root(engine),
-        Case::OrdinaryUser => is_an_ordinary_user(engine),
-        Case::UserNamespace => is_in_a_user_namespace(engine),
-        Case::Exec => has_them_in_every_exec(engine),
-        Case::Restart => has_them_after_a_restart(engine),
-        Case::TwentyAtOnce => twenty_get_theirs(engine),
-        Case::WritableLayer => leaves_little(engine),
-    }
-}
+/// Fails if an engine does not what a case demands.
+pub(super) type Check = fn(&dyn Engine) -> Result<()>;
+
+/// Every case with its name, in the order of the table.
+pub(super) const CASES: [(Case, &str, Check); 16] = [
+    (Case::OneDevice, "one device", |engine| {
+        gets(engine, &asking("npu-3"), &[3])
+    }),
+    (Case::TwoDevices, "two devices", |engine| {
+        gets(engine, &asking("npu-3,npu-7"), &[3, 7])
+    }),
+    (Case::AllDevices, "all devices", |engine| {
+        gets(engine, &asking("all"), &[0, 1, 2, 3, 4, 5, 6, 7])
+    }),
+    (Case::NoneOfThem, "none", |engine| {
+        gets(engine, &asking("none"), &[])
+    }),
+    (Case::Unset, "unset", is_left_alone),
+    (Case::UnknownDevice, "unknown device refused", is_refused),
+    (Case::Glibc, "glibc image", |engine| {
+        loads_the_library(engine, Rootfs::Glibc)
+    }),
+    (Case::Busybox, "busybox image", |engine| {
+        gets(engine, &of(Rootfs::Busybox), &[3])
+    }),
+    (
+        Case::GlibcWithoutCache,
+        "image without ld.so.cache",
+        |engine| loads_the_library(engine, Rootfs::GlibcWithoutCache),
+    ),
+    (Case::ReadOnly, "read-only rootfs", has_a_read_only_root),
+    (Case::OrdinaryUser, "non-root user", is_an_ordinary_user),
+    (
+        Case::UserNamespace,
+        "user namespace",
+        is_in_a_user_namespace,
+    ),
+    (Case::Exec, "exec", has_them_in_every_exec),
+    (Case::Restart, "restart", has_them_after_a_restart),
+    (
+        Case::TwentyAtOnce,
+        "20 containers at once",
+        twenty_get_theirs,
+    ),
+    (Case::WritableLayer, "writable layer", leaves_little),
+];
 
 fn asking(devices: &str) -> Wanted {
     Wanted::new(Rootfs::Glibc, Some(devices))

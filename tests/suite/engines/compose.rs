@@ -9,7 +9,7 @@ use harness::probe;
 use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
 
-use super::docker::{self, DockerLike, UserNamespaces, name_of};
+use super::docker::{self, DockerLike, name_of};
 use super::engine::printed;
 use super::{cdi, machine, podman};
 
@@ -72,7 +72,7 @@ fn compose_starts_services_with_devices() {
     if let Some(reason) = docker::missing(Generation::Forky) {
         return skip::report("docker compose", &reason);
     }
-    let engine = docker::with(Generation::Forky, UserNamespaces::None, &json!({})).unwrap();
+    let engine = docker::engine(Generation::Forky).unwrap();
     let path = engine.machine.path("compose.yaml");
     let write = |text: &str| fs::write(&path, text).unwrap();
     starts_services(&engine, Some("boathook"), write, |arguments| {
@@ -131,30 +131,19 @@ fn pods_of_podman_with_an_infra_container_have_devices() {
     let engine = podman::by_hooks_d(Generation::Forky).unwrap();
     let image = name_of(Rootfs::Busybox);
     let mut pod = engine.command("pod");
-    pod.args([
-        "create",
-        "--name=p",
-        "--network=none",
-        "--infra-image",
-        &image,
-    ])
-    .arg(format!("--infra-command={} {}", probe::PATH, probe::PAUSE))
-    .arg(format!(
-        "--cgroup-parent={}",
-        engine.machine.parent.path().display()
-    ));
+    let parent = engine.machine.parent.path();
+    pod.args(["create", "--name=p", "--network=none"])
+        .arg(format!("--infra-image={image}"))
+        .arg(format!("--infra-command={} {}", probe::PATH, probe::PAUSE))
+        .arg(format!("--cgroup-parent={}", parent.display()));
     printed(&mut pod).unwrap();
     let options = ["--pod=p", "--env=DUMMY_VISIBLE_DEVICES=npu-3"];
     engine.run_waiting("npu-user", &options);
     assert_eq!(engine.devices("npu-user"), [3]);
     printed(engine.command("pod").args(["restart", "p"])).unwrap();
     assert_eq!(engine.devices("npu-user"), [3]);
-    printed(
-        engine
-            .command("pod")
-            .args(["rm", "--force", "--time=0", "p"]),
-    )
-    .unwrap();
+    let mut remove = engine.command("pod");
+    printed(remove.args(["rm", "--force", "--time=0", "p"])).unwrap();
 }
 
 /// The command of the unit that podman's generator makes for systemd, which is not here.

@@ -6,8 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
-use harness::cri::api::PodSandboxConfig;
+use harness::cri::api::{ContainerConfig, PodSandboxConfig};
 use harness::cri::{CriClient, Pod, Record};
+use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::name_of;
 use harness::rootfs::Rootfs;
@@ -118,26 +119,20 @@ impl Engine for Cri {
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let pod = Pod::new(COUNTER.fetch_add(1, Ordering::Relaxed), wanted.image)
-            .devices(wanted.devices.as_deref())
-            .readonly(wanted.readonly)
-            .user(wanted.user)
-            .by_cdi(self.how == How::Cdi);
-        let (sandbox_config, sandbox) = self.run_pod(&pod)?;
-        let container = Container {
-            engine: self,
-            pod,
-            sandbox_config,
-            sandbox,
-            id: Mutex::default(),
-            attempt: AtomicU32::new(0),
+        let pod = Pod {
+            number: COUNTER.fetch_add(1, Ordering::Relaxed),
+            image: wanted.image,
+            devices: wanted.devices.clone(),
+            readonly: wanted.readonly,
+            user: wanted.user,
+            by_cdi: self.how == How::Cdi,
         };
-        container.start()?;
-        Ok(Box::new(container))
+        Ok(Box::new(Container::of(self, pod, |_| {})?))
     }
 }
 
-struct Container<'a> {
+/// A container that runs, of a pod of its own.
+pub(super) struct Container<'a> {
     engine: &'a Cri,
     pod: Pod,
     sandbox_config: PodSandboxConfig,
@@ -146,11 +141,36 @@ struct Container<'a> {
     attempt: AtomicU32,
 }
 
-impl Container<'_> {
-    fn start(&self) -> Result<()> {
+impl<'a> Container<'a> {
+    /// That of a pod. The caller may change what the kubelet asks for.
+    pub(super) fn of(
+        engine: &'a Cri,
+        pod: Pod,
+        change: impl FnOnce(&mut ContainerConfig),
+    ) -> Result<Self> {
+        let (sandbox_config, sandbox) = engine.run_pod(&pod)?;
+        let container = Self {
+            engine,
+            pod,
+            sandbox_config,
+            sandbox,
+            id: Mutex::default(),
+            attempt: AtomicU32::new(0),
+        };
+        container.start(change)?;
+        Ok(container)
+    }
+
+    /// The devices that it has.
+    pub(super) fn devices(&self) -> Vec<usize> {
+        in_container::devices_by(|asked| self.exec(asked)).unwrap()
+    }
+
+    fn start(&self, change: impl FnOnce(&mut ContainerConfig)) -> Result<()> {
         let client = &self.engine.client;
         let attempt = self.attempt.fetch_add(1, Ordering::Relaxed);
-        let config = self.pod.container(attempt);
+        let mut config = self.pod.container(attempt);
+        change(&mut config);
         let id = client.create(&self.sandbox, &self.sandbox_config, config)?;
         client.start(&id)?;
         *self.id.lock().unwrap() = id;
@@ -170,7 +190,7 @@ impl Running for Container<'_> {
     /// As the kubelet does: a new container in the same sandbox.
     fn restart(&self) -> Result<()> {
         self.engine.client.remove(&self.id())?;
-        self.start()
+        self.start(|_| {})
     }
 }
 

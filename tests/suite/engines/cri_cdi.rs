@@ -1,9 +1,8 @@
 //! CDI devices of a containerd of today: forged names, restarts, and its own client. By
 //! annotation they are in `cri_plugin`; by the field of CRI they are a column of the table.
 
-use anyhow::Result;
 use harness::cri::Pod;
-use harness::cri::api::{ContainerConfig, KeyValue};
+use harness::cri::api::KeyValue;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
@@ -11,7 +10,7 @@ use harness::image::name_of;
 use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 
-use super::cri::{Cri, How};
+use super::cri::{Container, Cri, How};
 use super::ctr;
 use super::engine::printed;
 
@@ -26,46 +25,11 @@ fn engine(test: &str) -> Option<Cri> {
     }
 }
 
-/// A container that runs, of a pod of its own.
-pub(super) struct Running<'a> {
-    engine: &'a Cri,
-    sandbox: String,
-    id: String,
-}
-
-impl<'a> Running<'a> {
-    /// That of a pod. The caller may change what the kubelet asks for.
-    pub(super) fn of(
-        engine: &'a Cri,
-        pod: &Pod,
-        change: impl FnOnce(&mut ContainerConfig),
-    ) -> Result<Self> {
-        let (config, sandbox) = engine.run_pod(pod)?;
-        let mut asked = pod.container(0);
-        change(&mut asked);
-        let id = engine.client.create(&sandbox, &config, asked);
-        let container = Self {
-            engine,
-            sandbox,
-            id: id.as_ref().cloned().unwrap_or_default(),
-        };
-        engine.client.start(&id?)?;
-        Ok(container)
-    }
-
-    /// The devices that it has.
-    pub(super) fn devices(&self) -> Vec<usize> {
-        let exec = |asked: &[String]| self.engine.client.exec(&self.id, asked);
-        in_container::devices_by(exec).unwrap()
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        if let Err(error) = self.engine.client.remove_sandbox(&self.sandbox) {
-            // Called while dropping: there is nobody to return it to.
-            eprintln!("{error:#}");
-        }
+/// A pod that requests devices by CDI.
+fn by_cdi(number: u32, devices: &str) -> Pod {
+    Pod {
+        by_cdi: true,
+        ..Pod::new(number, Rootfs::Busybox).devices(Some(devices))
     }
 }
 
@@ -76,9 +40,8 @@ fn a_pod_cannot_name_another_ones_devices() {
     let Some(engine) = engine("CDI, forged names") else {
         return;
     };
-    let victim = Pod::new(0, Rootfs::Busybox).devices(Some("npu-3"));
-    let victim = Running::of(&engine, &victim.by_cdi(true), |_| {}).unwrap();
-    let attacker = Running::of(&engine, &Pod::new(1, Rootfs::Busybox), |asked| {
+    let victim = Container::of(&engine, by_cdi(0, "npu-3"), |_| {}).unwrap();
+    let attacker = Container::of(&engine, Pod::new(1, Rootfs::Busybox), |asked| {
         asked.envs.push(KeyValue {
             key: DemoHost::VARIABLE.into(),
             value: "npu-3".into(),
@@ -99,10 +62,7 @@ fn a_restart_of_the_engine_is_survived() {
     let Some(engine) = engine("CDI, restart of containerd") else {
         return;
     };
-    let start = |number, devices| {
-        let pod = Pod::new(number, Rootfs::Busybox).devices(Some(devices));
-        Running::of(&engine, &pod.by_cdi(true), |_| {})
-    };
+    let start = |number, devices| Container::of(&engine, by_cdi(number, devices), |_| {});
     let first = start(0, "npu-1").unwrap();
     engine.containerd.restart().unwrap();
     // It answers a moment after it listens.

@@ -16,12 +16,9 @@ use harness::engine_root::Generation;
 use harness::kubelet::{Allocation, Config, FakeKubelet};
 use harness::patience::PATIENCE;
 use harness::rootfs::Rootfs;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use super::cri::{Cri, How};
-use super::cri_cdi::Running;
-use super::ctr;
+use super::cri::{Container, Cri, How};
+use super::ctr::{self, kill_inside};
 
 /// The pods that are started while the plugin is killed.
 const PODS: u32 = 30;
@@ -80,8 +77,8 @@ impl Node {
     }
 
     fn kill_plugin(&mut self) {
-        if let Some(plugin) = self.plugin.take() {
-            kill_inside(plugin);
+        if let Some(mut plugin) = self.plugin.take() {
+            kill_inside(&mut plugin).unwrap();
         }
     }
 
@@ -99,21 +96,11 @@ impl Node {
     }
 
     /// Starts the container of a pod that is given these devices.
-    fn start(&self, number: u32, devices: &str) -> Result<Running<'_>> {
+    fn start(&self, number: u32, devices: &str) -> Result<Container<'_>> {
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(devices));
         let allocated = self.allocated(&pod)?;
-        Running::of(&self.engine, &pod, allocated)
+        Container::of(&self.engine, pod, allocated)
     }
-}
-
-/// Kills the program that a process has started in other namespaces, as the OOM killer
-/// would.
-fn kill_inside(mut outside: Child) {
-    let id = outside.id();
-    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    let inside = Pid::from_raw(children.trim().parse().unwrap());
-    kill(inside, Signal::SIGKILL).unwrap();
-    outside.wait().unwrap();
 }
 
 impl Drop for Node {
@@ -145,7 +132,7 @@ fn a_container_waits_until_the_plugin_has_written_its_file() {
         let names = "dummy.com/npu=npu-3".to_owned();
         let key = "cdi.k8s.io/boathook_dummy.com_npu".to_owned();
         let named = |asked: &mut ContainerConfig| drop(asked.annotations.insert(key, names));
-        let started = Running::of(&node.engine, &pod, named);
+        let started = Container::of(&node.engine, pod.clone(), named);
         started.map(|container| container.devices())
     };
     assert_eq!(start(&node).unwrap(), [3]);
@@ -172,17 +159,17 @@ fn no_container_starts_without_its_devices_when_the_plugin_is_killed() {
         let allocated = node.allocated(&pod).unwrap();
         // Each third node has lost its files, too.
         let is_lost = number % 3 == 2;
-        let plugin = node.plugin.take().context("no plugin").unwrap();
+        let mut plugin = node.plugin.take().context("no plugin").unwrap();
         let file = node.file();
         let devices = std::thread::scope(|scope| {
             let killing = scope.spawn(move || {
                 sleep(Duration::from_millis(u64::from(number) * 10));
-                kill_inside(plugin);
+                kill_inside(&mut plugin).unwrap();
                 if is_lost {
                     fs::remove_file(file).unwrap();
                 }
             });
-            let container = Running::of(&node.engine, &pod, allocated);
+            let container = Container::of(&node.engine, pod, allocated);
             killing.join().unwrap();
             container.map(|container| container.devices())
         });

@@ -46,8 +46,7 @@ impl Containerd {
     /// Kills the daemon and starts it again. Its containers keep running.
     pub(super) fn restart(&self) -> Result<()> {
         let mut daemon = self.daemon.lock().unwrap();
-        kill_child(&daemon)?;
-        daemon.wait()?;
+        kill_inside(&mut daemon)?;
         *daemon = start_daemon(&self.machine)?;
         Ok(())
     }
@@ -214,11 +213,13 @@ impl Drop for Container<'_> {
     }
 }
 
-/// Kills the process that a child of this test started in other namespaces. The child,
-/// nsenter, ends with it.
-fn kill_child(outside: &Child) -> Result<()> {
+/// Kills the process that a child of this test started in other namespaces, as the OOM killer
+/// would. The child, nsenter, ends with it.
+pub(super) fn kill_inside(outside: &mut Child) -> Result<()> {
     let id = outside.id();
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"))?;
     let inside: i32 = children.trim().parse().context("it has no process")?;
-    Ok(kill(Pid::from_raw(inside), Signal::SIGKILL)?)
+    kill(Pid::from_raw(inside), Signal::SIGKILL)?;
+    outside.wait()?;
+    Ok(())
 }

@@ -25,7 +25,7 @@ pub(super) struct DockerLike {
     /// The words before the subcommand: program and options.
     client: fn(&Machine) -> Command,
     requests: Requests,
-    /// Options of `run`.
+    /// More options of `run`.
     pub(super) options: Vec<String>,
     user_namespaces: UserNamespaces,
     /// Shared by who starts a container, and held alone by who ends one: docker 20.10 can
@@ -68,9 +68,7 @@ pub(super) fn engine(generation: Generation) -> Result<DockerLike> {
 pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     let machine = bare(generation)?;
     cdi::generate(&machine, &[])?;
-    let options = ["--network", "none"];
-    let requests = Requests::Cdi;
-    DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
+    DockerLike::new(machine, client, Requests::Cdi, &[], UserNamespaces::None)
 }
 
 /// A dockerd with support for GPUs: it finds the hook of NVIDIA's container toolkit,
@@ -90,9 +88,7 @@ pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
          nodes = [\"/dev/dummy-npu{index}\"]\n",
     )?;
     start_daemon(&machine)?;
-    let options = ["--network", "none", "--runtime", "boathook"];
-    let requests = Requests::Variable;
-    DockerLike::new(machine, client, requests, &options, UserNamespaces::None)
+    by_runtime(machine, UserNamespaces::None)
 }
 
 /// The same with a user namespace for every container.
@@ -112,10 +108,21 @@ pub(super) fn with(
     user_namespaces: UserNamespaces,
     more: &Value,
 ) -> Result<DockerLike> {
-    let machine = configured(generation, user_namespaces, more)?;
-    let options = ["--network", "none", "--runtime", "boathook"];
-    let requests = Requests::Variable;
-    DockerLike::new(machine, client, requests, &options, user_namespaces)
+    by_runtime(
+        configured(generation, user_namespaces, more)?,
+        user_namespaces,
+    )
+}
+
+fn by_runtime(machine: Machine, user_namespaces: UserNamespaces) -> Result<DockerLike> {
+    let options = ["--runtime", "boathook"];
+    DockerLike::new(
+        machine,
+        client,
+        Requests::Variable,
+        &options,
+        user_namespaces,
+    )
 }
 
 /// A machine with a dockerd that has the runtime, without images.
@@ -259,7 +266,7 @@ impl Engine for DockerLike {
         let mut command = self.command("run");
         // The container's only process does not listen to SIGTERM.
         command.args(["--detach", "--stop-timeout=0", "--name", &container.name]);
-        command.args(&self.options);
+        command.arg("--network=none").args(&self.options);
         if let Some(devices) = &wanted.devices {
             match self.requests {
                 Requests::Variable => {

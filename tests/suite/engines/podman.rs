@@ -15,55 +15,38 @@ pub(crate) fn missing(generation: Generation) -> Option<String> {
 
 /// Every container has the hook, by the file in hooks.d.
 pub(super) fn by_hooks_d(generation: Generation) -> Result<DockerLike> {
-    engine(generation, &[])
+    engine(machine(generation)?, plain, Requests::Variable)
 }
 
 /// The wrapper is named on the command line. The hook is in hooks.d as well,
 /// and must not be called twice.
 pub(super) fn by_runtime(generation: Generation) -> Result<DockerLike> {
-    engine(generation, &["--runtime", "boathook"])
+    let client = |machine: &Machine| with_runtime(machine, "boathook");
+    engine(machine(generation)?, client, Requests::Variable)
 }
 
 /// Without Boathook's configuration: containers name devices of CDI specifications.
 pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     let (machine, parent) = unconfigured(generation)?;
     cdi::generate(&machine, &[])?;
-    DockerLike::new(
-        machine,
-        plain,
-        Requests::Cdi,
-        &["--network", "none", &parent],
-        UserNamespaces::ByOption,
-    )
+    engine((machine, parent), plain, Requests::Cdi)
 }
 
 /// With crun, and the hook in hooks.d.
 pub(super) fn by_crun(generation: Generation) -> Result<DockerLike> {
     let (machine, parent) = machine(generation)?;
     super::bundles::leave_hybrid(&machine)?;
-    DockerLike::new(
-        machine,
-        |machine| {
-            let mut command = plain(machine);
-            command.args(["--runtime", "crun"]);
-            command
-        },
-        Requests::Variable,
-        &["--network", "none", &parent],
-        UserNamespaces::ByOption,
-    )
+    let client = |machine: &Machine| with_runtime(machine, "crun");
+    engine((machine, parent), client, Requests::Variable)
 }
 
-fn engine(generation: Generation, global: &'static [&'static str]) -> Result<DockerLike> {
-    let (machine, parent) = machine(generation)?;
-    let client = if global.is_empty() { plain } else { wrapped };
-    DockerLike::new(
-        machine,
-        client,
-        Requests::Variable,
-        &["--network", "none", &parent],
-        UserNamespaces::ByOption,
-    )
+fn engine(
+    (machine, parent): (Machine, String),
+    client: fn(&Machine) -> Command,
+    requests: Requests,
+) -> Result<DockerLike> {
+    let user_namespaces = UserNamespaces::ByOption;
+    DockerLike::new(machine, client, requests, &[&parent], user_namespaces)
 }
 
 /// A machine for podman, and the option that names its containers' cgroup.
@@ -88,7 +71,7 @@ pub(super) fn unconfigured(generation: Generation) -> Result<(Machine, String)> 
 
 /// Without limits: raising them takes CAP_SYS_RESOURCE, which a test machine
 /// may lack.
-const CONTAINERS_CONF: &str = r#"
+pub(super) const CONTAINERS_CONF: &str = r#"
 [containers]
 default_ulimits = []
 [engine]
@@ -101,8 +84,8 @@ pub(super) fn plain(machine: &Machine) -> Command {
     machine.private.command("podman")
 }
 
-fn wrapped(machine: &Machine) -> Command {
+fn with_runtime(machine: &Machine, runtime: &str) -> Command {
     let mut command = plain(machine);
-    command.args(["--runtime", "boathook"]);
+    command.args(["--runtime", runtime]);
     command
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
+use anyhow::Result;
 use harness::binaries;
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container;
@@ -39,16 +40,14 @@ fn add_user(machine: &Machine) {
     append("/etc/subuid", "user:200000:65536");
     append("/etc/subgid", "user:200000:65536");
     let containers = "/home/user/.config/containers";
-    let conf = "[containers]\ndefault_ulimits = []\n\
-                [engine]\nruntime = \"runc\"\ncgroup_manager = \"cgroupfs\"\n\
-                events_logger = \"none\"\n";
-    machine
-        .write(&format!("{containers}/containers.conf"), conf)
-        .unwrap();
     let storage = "[storage]\ndriver = \"vfs\"\n";
-    machine
-        .write(&format!("{containers}/storage.conf"), storage)
-        .unwrap();
+    for (name, text) in [
+        ("containers.conf", podman::CONTAINERS_CONF),
+        ("storage.conf", storage),
+    ] {
+        let file = format!("{containers}/{name}");
+        machine.write(&file, text).unwrap();
+    }
     fs::create_dir_all(private.file("/run/user/1000")).unwrap();
     let mut give = private.command("chown");
     printed(give.args(["-R", "user:user", "/home/user", "/run/user/1000"])).unwrap();
@@ -93,7 +92,7 @@ fn as_user(machine: &Machine) -> Command {
 
 /// What a container of the user has, and what its user is told otherwise. `run` is the
 /// engine's command with all but the container's own options.
-fn report(mut run: Command, devices: &str) -> anyhow::Result<Report> {
+fn report(mut run: Command, devices: &str) -> Result<Report> {
     let questions = in_container::questions().path(LOADER);
     run.args(["--rm", "--network=none"])
         .arg(format!("--env=DUMMY_VISIBLE_DEVICES={devices}"))
@@ -174,11 +173,9 @@ fn their_user_attaches_devices(machine: &Machine) {
         boathook.args(["unshare", &program]).args(arguments);
         printed(&mut boathook)
     };
-    assert!(devices().is_empty());
-    boathook(&["attach", state, "live", "dummy-npu=npu-3,npu-5"]).unwrap();
-    assert_eq!(devices(), [3, 5]);
-    boathook(&["detach", state, "live", "dummy-npu=npu-3"]).unwrap();
-    assert_eq!(devices(), [5]);
+    assert_attaches("live", devices, |arguments| {
+        boathook(&[arguments, &[state]].concat())
+    });
 
     // Neither the user without the namespace nor root may: the message says who does.
     for mut command in [as_user(machine), machine.private.command("env")] {
@@ -186,10 +183,28 @@ fn their_user_attaches_devices(machine: &Machine) {
         let message = format!("{:#}", printed(&mut command).unwrap_err());
         assert!(message.contains("podman unshare"), "{message}");
     }
-    assert_eq!(devices(), [5]);
-    boathook(&["detach", state, "live"]).unwrap();
     assert!(devices().is_empty());
     printed(podman(machine).args(["rm", "--force", "--time=0", "live"])).unwrap();
+}
+
+/// Devices are attached to a container without any, and detached from it.
+fn assert_attaches(
+    container: &str,
+    devices: impl Fn() -> Vec<usize>,
+    boathook: impl Fn(&[&str]) -> Result<String>,
+) {
+    assert!(devices().is_empty());
+    for (command, expected) in [
+        (
+            &["attach", container, "dummy-npu=npu-3,npu-5"][..],
+            &[3, 5][..],
+        ),
+        (&["detach", container, "dummy-npu=npu-3"], &[5]),
+        (&["detach", container], &[]),
+    ] {
+        boathook(command).unwrap();
+        assert_eq!(devices(), expected, "{command:?}");
+    }
 }
 
 /// A container has the device that it requests; an unknown one is refused with the
@@ -268,13 +283,7 @@ fn containers_of_rootless_docker_have_the_devices_that_their_user_may_open() {
         boathook.arg(format!("{PROGRAMS}/boathook")).args(arguments);
         printed(boathook.args(["--root", "/run/user/1000/docker/runtime-runc/moby"]))
     };
-    let id = id.trim();
-    boathook(&["attach", id, "dummy-npu=npu-3,npu-5"]).unwrap();
-    assert_eq!(devices(), [3, 5]);
-    boathook(&["detach", id, "dummy-npu=npu-3"]).unwrap();
-    assert_eq!(devices(), [5]);
-    boathook(&["detach", id]).unwrap();
-    assert!(devices().is_empty());
+    assert_attaches(id.trim(), devices, boathook);
     // It ends with its machine.
     drop(machine);
     daemon.wait().unwrap();
