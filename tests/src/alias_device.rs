@@ -17,33 +17,16 @@ use crate::scratch;
 /// the devices that an engine gives to every container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AliasDevice {
-    /// The major number.
     pub major: u64,
-    /// The minor number.
     pub minor: u64,
 }
 
-/// Devices that open without effect, likeliest first (the kernel's
-/// Documentation/admin-guide/devices.txt): hwrng, fuse, loop-control, kvm,
+/// The minor numbers of miscellaneous devices that open without effect, likeliest first
+/// (the kernel's Documentation/admin-guide/devices.txt): hwrng, fuse, loop-control, kvm,
 /// btrfs-control, mapper/control, vhost-net, hpet, snapshot.
-const CANDIDATES: [AliasDevice; 9] = [
-    AliasDevice::new(10, 183),
-    AliasDevice::new(10, 229),
-    AliasDevice::new(10, 237),
-    AliasDevice::new(10, 232),
-    AliasDevice::new(10, 234),
-    AliasDevice::new(10, 236),
-    AliasDevice::new(10, 238),
-    AliasDevice::new(10, 228),
-    AliasDevice::new(10, 231),
-];
+const CANDIDATES: [u64; 9] = [183, 229, 237, 232, 234, 236, 238, 228, 231];
 
 impl AliasDevice {
-    const fn new(major: u64, minor: u64) -> Self {
-        Self { major, minor }
-    }
-
-    /// The major and the minor number.
     pub fn number(self) -> (u64, u64) {
         (self.major, self.minor)
     }
@@ -51,16 +34,15 @@ impl AliasDevice {
     /// Two different devices that open on this machine.
     pub fn pair() -> Result<(Self, Self)> {
         let directory = scratch::directory("alias")?;
-        let mut usable = CANDIDATES.into_iter().filter(|device| {
-            let node = directory
-                .path()
-                .join(format!("{}-{}", device.major, device.minor));
+        let known = CANDIDATES.map(|minor| Self { major: 10, minor });
+        let mut usable = known.into_iter().filter(|device| {
+            let node = directory.path().join(device.minor.to_string());
             device.make_node(&node).is_ok() && opens(&node)
         });
         match (usable.next(), usable.next()) {
             (Some(first), Some(second)) => Ok((first, second)),
             _ => bail!(
-                "this kernel has fewer than two usable devices of {CANDIDATES:?}, or /var/tmp is mounted nodev"
+                "this kernel has fewer than two usable devices of 10:{CANDIDATES:?}, or /var/tmp is mounted nodev"
             ),
         }
     }

@@ -37,7 +37,6 @@ impl Bundle {
         Ok(Self::builder(rootfs).hook(stage, hook))
     }
 
-    /// The bundle's directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -47,7 +46,6 @@ impl Bundle {
         self.directory().join("rootfs")
     }
 
-    /// The file config.json.
     pub fn config_file(&self) -> PathBuf {
         self.directory().join("config.json")
     }

@@ -12,7 +12,6 @@ use crate::patience::wait_until;
 pub struct CgroupParent(String);
 
 impl CgroupParent {
-    /// A new name.
     pub fn new() -> Self {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);

@@ -29,7 +29,6 @@ pub fn missing() -> Option<String> {
 }
 
 impl Hanging {
-    /// Mounts it over a directory.
     pub fn over(directory: &Path) -> Result<Self> {
         let server = File::options().read(true).write(true).open("/dev/fuse")?;
         let options = format!(

@@ -20,7 +20,6 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of a root file system.
     pub fn new(rootfs: Rootfs) -> Result<Self> {
         let directory = scratch::directory("image")?;
         let tree = directory.path().join("tree");

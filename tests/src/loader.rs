@@ -24,7 +24,6 @@ pub struct Wanted {
 pub enum Loaded {
     /// The loader found it.
     Found {
-        /// The soname requested.
         soname: String,
         /// The file that the loader found.
         path: PathBuf,
@@ -33,7 +32,6 @@ pub enum Loaded {
     },
     /// It did not.
     Failed {
-        /// The soname requested.
         soname: String,
         /// The loader's message.
         error: String,

@@ -17,10 +17,8 @@ use crate::{binaries, scratch};
 pub struct NothingAsked(TempDir);
 
 impl NothingAsked {
-    /// The number of the container's variables.
     pub const VARIABLES: usize = 300;
 
-    /// Writes the files.
     pub fn new() -> Result<Self> {
         let this = Self(scratch::directory("alone")?);
         let env: Vec<String> = (0..Self::VARIABLES)

@@ -35,12 +35,10 @@ impl HostDirectory {
         self.path().join("root")
     }
 
-    /// The directory of class files.
     pub fn classes(&self) -> PathBuf {
         self.path().join("classes")
     }
 
-    /// The hook's configuration.
     pub fn config_file(&self) -> PathBuf {
         self.path().join("config.toml")
     }
@@ -55,7 +53,6 @@ impl HostDirectory {
         self.0.path()
     }
 
-    /// Adds a class file.
     pub fn add_class(&self, name: &str, text: &str) -> Result<()> {
         let file = self.classes().join(format!("{name}.toml"));
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
