@@ -18,7 +18,7 @@ use crate::lab::{Lab, on_each_cgroup_version};
 on_each_cgroup_version!(
     a_link_at_a_programs_path_stops_nothing,
     a_read_only_volume_stops_nothing,
-    special_files_stop_nothing_and_block_nothing,
+    special_files_block_nothing,
 );
 
 /// How long a container with a special file may take, under load.
@@ -104,9 +104,9 @@ fn make_device(path: &Path, major: u64, minor: u64) {
     mknod(path, SFlag::S_IFCHR, mode, makedev(major, minor)).unwrap();
 }
 
-/// The loader cannot read them either. The hook does not wait for a writer, and
-/// does not read without end.
-fn special_files_stop_nothing_and_block_nothing(lab: &Lab) {
+/// The loader cannot read them either, and the container is refused. The hook does not wait
+/// for a writer, and does not read without end.
+fn special_files_block_nothing(lab: &Lab) {
     let host = host_with_tools();
     let places = [
         "/etc/ld.so.cache",
