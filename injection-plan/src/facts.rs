@@ -141,7 +141,12 @@ fn run(
     match ended {
         Err(error) => Err(format!("cannot be run: {error}")),
         Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),
-        Ok(Some((_, text))) if program.cannot_tell(&text) => Ok(None),
+        // One that is killed may have printed nothing, too.
+        Ok(Some((status, text)))
+            if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) =>
+        {
+            Ok(None)
+        }
         Ok(Some((status, _))) if !status.success() => Err(format!("failed ({status})")),
         Ok(Some((_, text))) => match program.facts(&text, known) {
             facts if facts.is_empty() => Err("printed nothing that the class knows".into()),
@@ -275,6 +280,25 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(20), "{script}");
             assert_eq!(found.faults, [reason], "{script}");
             assert_eq!(write(&found, root.path()), None, "{script}");
+        }
+    }
+
+    /// As where no device has a link to another one.
+    #[test]
+    fn silence_is_the_answer_of_a_program_that_succeeds_only() {
+        let mut class = class();
+        let text = "program = ['/smi', '-L']\ncannot_tell = '^\\s*$'\nlines = []\n";
+        class.spec.facts = vec![toml::from_str(text).unwrap()];
+        for (script, faults) in [
+            ("echo", &[][..]),
+            ("kill -9 $$", &["/smi -L failed (signal: 9 (SIGKILL))"]),
+            ("exit 9", &["/smi -L failed (exit status: 9)"]),
+        ] {
+            let root = host(script);
+            let found = Reported::of(&class, root.path(), |_, _| {
+                Command::new(root.path().join("smi"))
+            });
+            assert_eq!(found.faults, faults, "{script}");
         }
     }
 

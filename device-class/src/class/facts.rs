@@ -47,7 +47,7 @@ pub struct FactsProgram {
     /// host does not have: only boathook-dra, which makes them, runs it, as with `for_parts`.
     pub needs: Option<PathPattern>,
     /// A regular expression. Output with a match is that of a version or a device that does
-    /// not know these facts, and no fault.
+    /// not know these facts, and no fault. Empty output counts only if the program succeeds.
     cannot_tell: Option<Pattern>,
     /// What each line of the output is compared with, beginning with the outermost
     /// heading.
