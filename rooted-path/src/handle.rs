@@ -28,7 +28,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    fn of(stat: &FileStat) -> Self {
+    pub fn of(stat: &FileStat) -> Self {
         match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
             SFlag::S_IFREG => Self::Regular,
             SFlag::S_IFDIR => Self::Directory,

@@ -28,13 +28,6 @@ use harness::runc::Container;
 
 use crate::lab::Lab;
 
-/// A demo host on which records can be kept.
-pub(crate) fn host() -> DemoHost {
-    let host = DemoHost::new().unwrap();
-    std::fs::create_dir(host.root().join("run")).unwrap();
-    host
-}
-
 /// A container that was started without anything of Boathook.
 pub(crate) fn plain(rootfs: Rootfs) -> BundleBuilder {
     Bundle::builder(rootfs)

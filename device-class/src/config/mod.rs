@@ -33,9 +33,6 @@ pub struct Config {
     pub classes: Vec<PathBuf>,
     /// The root under which the host's devices, drivers and libraries are.
     pub host_root: PathBuf,
-    /// A file to which the hook also writes its messages: some runtimes throw
-    /// a hook's stderr away.
-    pub log_file: Option<PathBuf>,
     /// Which messages the hook and the wrapper report.
     pub log_level: LogLevel,
     /// What differs on this host from the class files, by class.
@@ -107,7 +104,6 @@ impl Default for Config {
                 "/etc/boathook/classes.d".into(),
             ],
             host_root: "/".into(),
-            log_file: None,
             log_level: LogLevel::default(),
             class: BTreeMap::new(),
             runtime: RuntimeConfig::default(),

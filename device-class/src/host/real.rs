@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode};
 use nix::time::{ClockId, clock_gettime};
 use rooted_path::{FileKind, Handle, Resolver, RootDir};
 
@@ -96,16 +96,15 @@ impl RealHost {
     }
 }
 
-fn entry_of(file: &Handle) -> Entry {
+fn entry_of(stat: &FileStat) -> Entry {
     let device = |kind| {
-        let number = file.stat().st_rdev;
         Entry::Device(DeviceNumber {
             kind,
-            major: nix::sys::stat::major(number) as u32,
-            minor: nix::sys::stat::minor(number) as u32,
+            major: nix::sys::stat::major(stat.st_rdev) as u32,
+            minor: nix::sys::stat::minor(stat.st_rdev) as u32,
         })
     };
-    match file.kind() {
+    match FileKind::of(stat) {
         FileKind::CharDevice => device(DeviceKind::Character),
         FileKind::BlockDevice => device(DeviceKind::Block),
         FileKind::Directory => Entry::Directory,
@@ -142,7 +141,7 @@ impl HostView for RealHost {
             Err(error) if absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        Ok(Some(entry_of(&found)))
+        Ok(Some(entry_of(found.stat())))
     }
 
     fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
@@ -150,9 +149,9 @@ impl HostView for RealHost {
             Err(OwnershipError::Open { error, .. }) if absent(&error) => return Ok(None),
             found => found?,
         };
-        let inside = self.path_inside(found.path());
+        let inside = self.path_inside(&found.path);
         Ok(Some(Place {
-            entry: entry_of(found.handle()),
+            entry: entry_of(&found.stat),
             path: inside.map_err(|error| OwnershipError::open(path, error))?,
             is_of_others: found.is_of_others,
         }))
@@ -193,10 +192,11 @@ impl HostView for RealHost {
             OwnershipError::Open { error, .. } => error,
             error => io::Error::other(error),
         })?;
-        if found.handle().kind() != FileKind::Regular {
+        let handle = found.open().map_err(io::Error::other)?;
+        if handle.kind() != FileKind::Regular {
             return Err(io::Error::other("not a regular file"));
         }
-        let checked = format!("/proc/self/fd/{}", found.handle().as_fd().as_raw_fd());
+        let checked = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         read_regular(open(checked.as_str(), flags, Mode::empty())?.into(), limit)
     }

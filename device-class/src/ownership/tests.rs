@@ -130,7 +130,7 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
         let found = Tree::new(root).find(Path::new(path));
         found.map(|found| {
             (
-                found.path().strip_prefix(root).unwrap().to_owned(),
+                found.path.strip_prefix(root).unwrap().to_owned(),
                 found.is_of_others,
             )
         })
@@ -156,6 +156,12 @@ fn links_count_only_if_they_and_their_directories_are_roots() {
     }
     let error = found("/users").unwrap_err();
     assert!(matches!(error, OwnershipError::Link { .. }), "{error}");
+
+    let checked = Tree::new(root).find(Path::new("/d/f")).unwrap();
+    checked.open().unwrap();
+    fs::rename(root.join("secret"), root.join("d/f")).unwrap();
+    let error = checked.open().unwrap_err().to_string();
+    assert!(error.contains("/d/f: Stale file handle"), "{error}");
 }
 
 #[test]

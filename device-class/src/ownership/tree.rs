@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{openat, readlinkat};
-use nix::sys::stat::Mode;
+use nix::fcntl::{AtFlags, open, openat, readlinkat};
+use nix::sys::stat::{FileStat, Mode, fstatat};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
-use rooted_path::{FileKind, HANDLE_NOFOLLOW, Handle, MAX_LINKS, Resolver, RootDir};
+use rooted_path::{
+    FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity, MAX_LINKS, Resolver, RootDir,
+};
 
 use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_mount, is_ours, mode};
 
@@ -31,26 +33,36 @@ pub struct Tree {
     directories: RefCell<HashMap<PathBuf, Arc<Located>>>,
 }
 
+/// What a path leads to.
 #[derive(Debug)]
 pub struct InTree {
-    found: Arc<Located>,
+    /// The directory that it is in. The root of the tree has none.
+    parent: Option<Arc<Located>>,
+    /// Its path without links, below that of the tree's root.
+    pub path: PathBuf,
+    pub stat: FileStat,
     /// Whether others than root can put something else there.
     pub is_of_others: bool,
 }
 
 impl InTree {
-    /// Its path without links, below that of the tree's root.
-    pub fn path(&self) -> &Path {
-        &self.found.path
-    }
-
-    pub fn handle(&self) -> &Handle {
-        &self.found.handle
+    /// A handle on it, if nothing else is there meanwhile.
+    pub fn open(&self) -> Result<Handle, OwnershipError> {
+        let failed = |error| OwnershipError::open(&self.path, error);
+        let file = match (&self.parent, self.path.file_name()) {
+            (Some(parent), Some(name)) => {
+                openat(&parent.handle, name, HANDLE_NOFOLLOW, Mode::empty())
+            }
+            _ => open(&self.path, HANDLE, Mode::empty()),
+        };
+        let handle = Handle::new(file.map_err(failed)?, &self.path)
+            .map_err(|error| OwnershipError::failed(&self.path, error))?;
+        match handle.identity() == Identity::of(&self.stat) {
+            true => Ok(handle),
+            false => Err(failed(nix::Error::ESTALE)),
+        }
     }
 }
-
-/// Where a path leads: the file, and the directory that it is in.
-type End = (Arc<Located>, Option<Arc<Located>>);
 
 impl Tree {
     /// The tree at `root`, a path without links.
@@ -64,22 +76,17 @@ impl Tree {
     /// What is at `path`, with links followed in the tree.
     ///
     /// # Errors
-    /// Others than root can decide what is there, or it cannot be opened.
+    /// Others than root can decide what is there, or it cannot be read what it is.
     pub fn find(&self, path: &Path) -> Result<InTree, OwnershipError> {
-        let (found, parent) = self.follow(path, &mut 0)?;
-        let is_of_others = parent.is_some_and(|parent| !is_roots(&parent.handle));
-        let handle = &found.handle;
-        if is_of_others && handle.kind() == FileKind::Regular && handle.stat().st_nlink > 1 {
-            let path = found.path.clone();
-            return Err(OwnershipError::Names { path });
+        let found = self.follow(path, &mut 0)?;
+        let InTree { path, stat, .. } = &found;
+        if found.is_of_others && FileKind::of(stat) == FileKind::Regular && stat.st_nlink > 1 {
+            return Err(OwnershipError::Names { path: path.clone() });
         }
-        Ok(InTree {
-            found,
-            is_of_others,
-        })
+        Ok(found)
     }
 
-    fn follow(&self, path: &Path, links: &mut usize) -> Result<End, OwnershipError> {
+    fn follow(&self, path: &Path, links: &mut usize) -> Result<InTree, OwnershipError> {
         let above = path.parent().unwrap_or(Path::new("/"));
         let name = match path.components().next_back() {
             Some(Component::Normal(name)) => name,
@@ -88,7 +95,15 @@ impl Tree {
                 let above = self.inside(&directory.path);
                 return self.follow(above.parent().unwrap_or(Path::new("/")), links);
             }
-            _ => return Ok((self.top()?, None)),
+            _ => {
+                let top = self.top()?;
+                return Ok(InTree {
+                    parent: None,
+                    path: top.path.clone(),
+                    stat: *top.handle.stat(),
+                    is_of_others: false,
+                });
+            }
         };
         let parent = self.directory(above, links)?;
         let mode = mode(&parent.handle);
@@ -97,24 +112,27 @@ impl Tree {
             return Err(OwnershipError::Shared { path, mode });
         }
         let path = parent.path.join(name);
-        let file = openat(&parent.handle, name, HANDLE_NOFOLLOW, Mode::empty())
+        let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|error| OwnershipError::open(&path, error))?;
-        let handle = Handle::new(file, &path);
-        let handle = handle.map_err(|error| OwnershipError::failed(&path, error))?;
-        if handle.kind() != FileKind::Symlink {
-            return Ok((Arc::new(Located { handle, path }), Some(parent)));
+        let is_of_others = !is_roots(&parent.handle);
+        if FileKind::of(&stat) != FileKind::Symlink {
+            return Ok(InTree {
+                parent: Some(parent),
+                path,
+                stat,
+                is_of_others,
+            });
         }
-        if !is_ours(handle.stat().st_uid)
-            || !is_roots(&parent.handle)
-            || self.is_claimed(&handle)?
-        {
+        // Root alone can replace the link, so that what is read now is the link above.
+        if !is_ours(stat.st_uid) || is_of_others || self.is_claimed(&stat, &parent)? {
             return Err(OwnershipError::Link { path });
         }
         *links += 1;
         if *links > MAX_LINKS {
             return Err(OwnershipError::open(&path, nix::Error::ELOOP));
         }
-        let target = readlinkat(&handle, "").map_err(|error| OwnershipError::open(&path, error))?;
+        let target =
+            readlinkat(&parent.handle, name).map_err(|error| OwnershipError::open(&path, error))?;
         self.follow(&self.inside(&parent.path).join(target), links)
     }
 
@@ -122,10 +140,17 @@ impl Tree {
         if let Some(found) = self.directories.borrow().get(path) {
             return Ok(Arc::clone(found));
         }
-        let (found, _) = self.follow(path, links)?;
+        let found = self.follow(path, links)?;
+        let directory = match found.parent {
+            None => self.top()?,
+            Some(_) => Arc::new(Located {
+                handle: found.open()?,
+                path: found.path,
+            }),
+        };
         let mut directories = self.directories.borrow_mut();
-        directories.insert(path.into(), Arc::clone(&found));
-        Ok(found)
+        directories.insert(path.into(), Arc::clone(&directory));
+        Ok(directory)
     }
 
     fn top(&self) -> Result<Arc<Located>, OwnershipError> {
@@ -145,12 +170,14 @@ impl Tree {
     }
 
     /// Whether a user's program, which can claim any owner for its files, may provide
-    /// this one: a FUSE server below the tree's root.
-    fn is_claimed(&self, file: &Handle) -> Result<bool, OwnershipError> {
-        if file.stat().st_dev == self.top()?.handle.stat().st_dev {
+    /// this link: a FUSE server below the tree's root.
+    fn is_claimed(&self, link: &FileStat, parent: &Located) -> Result<bool, OwnershipError> {
+        if link.st_dev == self.top()?.handle.stat().st_dev {
             return Ok(false);
         }
-        Ok(fstatfs(file).is_ok_and(|fs| fs.filesystem_type() == FUSE_SUPER_MAGIC))
+        // A link is in the file system of its directory: nothing is mounted on links.
+        let fs = fstatfs(&parent.handle);
+        Ok(fs.is_ok_and(|fs| fs.filesystem_type() == FUSE_SUPER_MAGIC))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Messages: a line each on stderr, and, of the hook and the wrapper, in places
 //! that survive a runtime which drops its hooks' stderr (crun): the node's log
-//! ([`node`]), syslog, and the file that the configuration names.
+//! ([`node`]) and syslog.
 //!
 //! Every message passes [`printable::line`] once, so that no text of an image reaches
 //! a terminal or a log file as a line or an escape sequence of its own.
@@ -9,15 +9,12 @@ mod node;
 mod time;
 
 use std::error::Error;
-use std::fs::File;
 use std::io::{self, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use device_class::config::{Config, LogLevel};
-use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
 use node::NodeLog;
 
 pub(crate) use node::lines as node_log;
@@ -44,7 +41,6 @@ fn prefix(level: LogLevel) -> &'static str {
 struct Log {
     reader: Reader,
     level: LogLevel,
-    file: Option<File>,
     /// The host's root, below which the node's log is.
     host_root: PathBuf,
     node: OnceLock<NodeLog>,
@@ -52,33 +48,16 @@ struct Log {
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Sets the places that messages go to, once for the process, and which messages. A
-/// file that cannot be opened is left out: a full disk must not stop a container.
+/// Sets the places that messages go to, once for the process, and which messages.
 pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
-    let file = config
-        .filter(|_| reader == Reader::Engine)
-        .and_then(|config| config.log_file.as_deref());
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
         reader,
         level: level.unwrap_or_default(),
-        file: file.and_then(|path| append_to(path, Mode::from_bits_retain(0o640)).ok()),
         host_root: host_root.to_owned(),
         node: OnceLock::new(),
     });
-}
-
-/// Without waiting for a reader, should it be a pipe.
-fn append_to(path: &Path, mode: Mode) -> nix::Result<File> {
-    let flags = OFlag::O_WRONLY
-        | OFlag::O_APPEND
-        | OFlag::O_CREAT
-        | OFlag::O_NOFOLLOW
-        | OFlag::O_NONBLOCK
-        | OFlag::O_NOCTTY
-        | OFlag::O_CLOEXEC;
-    nix::fcntl::open(path, flags, mode).map(File::from)
 }
 
 /// Opens what is otherwise opened by the first message. To be called before
@@ -114,22 +93,9 @@ fn write(level: LogLevel, message: &str) {
     let line = format!("{}{}", prefix(level), printable::line(message));
     // A closed stderr leaves the other places.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
-    let Some(log) = LOG.get() else {
-        return;
-    };
-    if log.file.is_none() && log.reader == Reader::User {
-        return;
-    }
-    let stamped = format!("{} {line}\n", now());
-    if let Some(mut file) = log.file.as_ref() {
-        // One write, so that lines of several hooks do not mix.
-        let _ = file.write_all(stamped.as_bytes());
-    }
-    if log.reader == Reader::Engine {
-        open();
-        if let Some(node) = log.node.get() {
-            node.write(level, &line, &stamped);
-        }
+    open();
+    if let Some(node) = LOG.get().and_then(|log| log.node.get()) {
+        node.write(level, &line);
     }
 }
 

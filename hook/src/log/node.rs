@@ -10,9 +10,11 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use device_class::config::LogLevel;
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 
+use super::now;
 use crate::oci::open_regular;
 use crate::process;
 
@@ -56,10 +58,10 @@ impl NodeLog {
     }
 
     /// Writes a message: as it is to syslog, which adds the time itself.
-    pub(super) fn write(&self, level: LogLevel, line: &str, stamped: &str) {
+    pub(super) fn write(&self, level: LogLevel, line: &str) {
         if let Some(mut file) = self.file.as_ref() {
             // One write, so that lines of several hooks do not mix.
-            let _ = file.write_all(stamped.as_bytes());
+            let _ = file.write_all(format!("{} {line}\n", now()).as_bytes());
         }
         if let Some(syslog) = &self.syslog {
             let severity = match level {
@@ -116,7 +118,19 @@ fn open(directory: &Path) -> io::Result<File> {
 }
 
 fn append_to(path: &Path) -> io::Result<File> {
-    let file = super::append_to(path, Mode::from_bits_retain(0o600))?;
+    let flags = OFlag::O_WRONLY
+        | OFlag::O_APPEND
+        | OFlag::O_CREAT
+        | OFlag::O_NOFOLLOW
+        // Without waiting for a reader, should it be a pipe.
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY
+        | OFlag::O_CLOEXEC;
+    let file = File::from(nix::fcntl::open(
+        path,
+        flags,
+        Mode::S_IRUSR | Mode::S_IWUSR,
+    )?);
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("not a regular file")),

@@ -14,12 +14,13 @@ use crate::{binaries, scratch};
 pub struct HostDirectory(TempDir);
 
 impl HostDirectory {
-    /// An empty root with /dev and /etc, and the class `dummy-npu`.
+    /// An empty root with /dev, /etc and /run, and the class `dummy-npu`.
     pub fn new() -> Result<Self> {
         let host = Self(scratch::directory("host")?);
         for directory in [
             host.root().join("dev"),
             host.root().join("etc"),
+            host.root().join("run"),
             host.classes(),
         ] {
             fs::create_dir_all(&directory)
@@ -43,9 +44,9 @@ impl HostDirectory {
         self.path().join("config.toml")
     }
 
-    /// The hook's log, which it creates at the first message.
+    /// The hook's log, which it creates at the first message or mount.
     pub fn log_file(&self) -> PathBuf {
-        self.path().join("boathook.log")
+        self.root().join("run/boathook/log")
     }
 
     /// The directory itself, with the root and all beside it.
@@ -84,10 +85,9 @@ impl HostDirectory {
     /// Writes the hook's configuration: this host, and `more` lines of TOML.
     pub fn write_config(&self, more: &str) -> Result<()> {
         let text = format!(
-            "classes = [{:?}]\nhost_root = {:?}\nlog_file = {:?}\n{more}",
+            "classes = [{:?}]\nhost_root = {:?}\n{more}",
             self.classes(),
-            self.root(),
-            self.log_file()
+            self.root()
         );
         let file = self.config_file();
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))

@@ -248,6 +248,8 @@ fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(
     let paths = seen.iter().map(|(path, _)| host.with_own(path));
     let questions = paths.fold(Questions::new(), Questions::path);
     let hook = HookCommand::boathook(STAGE, &host.config_file()).unwrap();
+    // Its log is no part of this machine.
+    let hook = hook.with_private_run().unwrap();
     let mut bundle = Bundle::builder(Rootfs::Glibc)
         .hook(STAGE, hook)
         .args(asking(&questions));

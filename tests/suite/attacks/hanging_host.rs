@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
+use harness::demo_host::DemoHost;
 use harness::hanging::{self, Hanging};
 use harness::rootfs::Rootfs;
 use nix::fcntl::{OFlag, open};
@@ -17,7 +18,7 @@ use nix::sys::stat::Mode;
 use super::{container_with_device, host_with_tools};
 use crate::lab::{Lab, STAGE, hook, with_lab};
 use crate::live::follow::{Follower, assert_follows, followed, with_device};
-use crate::live::{self, boathook, done, plain};
+use crate::live::{boathook, done, plain};
 
 /// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
 const ENOUGH: Duration = Duration::from_secs(14);
@@ -71,7 +72,7 @@ fn timed_alone<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 fn detached_in_time(lab: &Lab) {
-    let host = live::host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);

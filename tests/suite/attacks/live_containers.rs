@@ -18,7 +18,7 @@ use super::long;
 use super::volume::Volume;
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::live::follow::may_open;
-use crate::live::{boathook, done, host, reads, records};
+use crate::live::{boathook, done, reads, records};
 
 on_each_cgroup_version!(
     what_was_planted_at_the_targets_leads_nowhere,
@@ -73,7 +73,7 @@ impl Victim {
 }
 
 pub(crate) fn chips() -> DemoHost {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     host.add_class("chips", CLASS).unwrap();
     let links = host.root().join("dev/by-id");
     fs::create_dir(&links).unwrap();
@@ -311,7 +311,7 @@ fn targets_that_come_and_go(lab: &Lab) {
 }
 
 fn a_frozen_container_cannot_delay_it(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let victim = Victim::new(":", |it| it);
     let running = victim.start(lab);
     let id = victim.bundle.id();

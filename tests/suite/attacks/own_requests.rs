@@ -10,7 +10,7 @@ use harness::rootfs::Rootfs;
 
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::live::follow::{may_open, plug_in, with_device};
-use crate::live::{done, host, plain, reads, records};
+use crate::live::{done, plain, reads, records};
 
 on_each_cgroup_version!(
     what_an_image_requests_is_not_attached_with_a_device,
@@ -25,7 +25,7 @@ fn image(request: &str) -> Bundle {
 }
 
 fn what_an_image_requests_is_not_attached_with_a_device(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = image("all");
     let running = lab.start(&bundle);
     let device = format!("dummy-npu={}", DemoHost::UNLIKE);
@@ -39,7 +39,7 @@ fn what_an_image_requests_is_not_attached_with_a_device(lab: &Lab) {
 }
 
 fn what_an_image_requests_does_not_stay_after_detach(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = image("npu-3");
     let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
@@ -51,7 +51,7 @@ fn what_an_image_requests_does_not_stay_after_detach(lab: &Lab) {
 
 /// The files of a driver are for who was given its devices.
 fn what_an_image_requests_is_not_given_by_refresh(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = image("all");
     let running = lab.start(&bundle);
     let text = done(lab, &host, &["refresh", bundle.id()]);
@@ -64,7 +64,7 @@ fn what_an_image_requests_is_not_given_by_refresh(lab: &Lab) {
 /// start.
 fn what_all_means_today_is_not_attached_with_a_device(lab: &Lab) {
     const NEW: usize = DemoHost::UNLIKE;
-    let host = host();
+    let host = DemoHost::new().unwrap();
     fs::remove_file(host.node(NEW)).unwrap();
     let bundle = with_device(&host, "all").build().unwrap();
     let running = lab.start(&bundle);

@@ -11,7 +11,7 @@ use harness::rootfs::Rootfs;
 use harness::scratch;
 
 use super::races::{rounds, while_exchanging};
-use super::{container, host_with_tools};
+use super::{container_with_hook, hook, host_with_tools};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -33,9 +33,9 @@ impl Machine {
     /// `optional` is whether the class can do without the daemon.
     fn new(optional: bool) -> Self {
         let host = host_with_tools();
-        let run = Path::new("/run");
-        let daemons = scratch::directory_in(run, "daemon").unwrap();
-        let roots = scratch::directory_in(run, "root").unwrap();
+        let srv = Path::new("/srv");
+        let daemons = scratch::directory_in(srv, "daemon").unwrap();
+        let roots = scratch::directory_in(srv, "root").unwrap();
         fs::set_permissions(roots.path(), Permissions::from_mode(0o700)).unwrap();
         fs::write(roots.path().join("secret"), "secret").unwrap();
         fs::set_permissions(roots.path().join("secret"), Permissions::from_mode(0o600)).unwrap();
@@ -60,11 +60,7 @@ impl Machine {
             machine.daemons.path().display()
         );
         machine.host.add_class("tools", &class).unwrap();
-        let config = format!(
-            "classes = [{:?}]\nlog_file = {:?}\n",
-            machine.host.classes(),
-            machine.host.log_file()
-        );
+        let config = format!("classes = [{:?}]\n", machine.host.classes());
         fs::write(machine.host.config_file(), config).unwrap();
         machine.start_daemon();
         machine
@@ -87,7 +83,8 @@ impl Machine {
     fn attack(&self, lab: &Lab) -> Option<String> {
         let script = "cd /npu; ls -l . work; cat socket file work/secret; echo > work/written; \
                       echo attack >> socket; echo attack >> file; echo done";
-        let bundle = container(&self.host, Rootfs::Busybox)
+        let hook = hook(&self.host).with_private_run().unwrap();
+        let bundle = container_with_hook(hook, Rootfs::Busybox)
             .env(DemoHost::VARIABLE, "void")
             .args(["/bin/sh", "-c", script])
             .build()

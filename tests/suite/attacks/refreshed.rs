@@ -7,8 +7,8 @@ use harness::demo_host::DemoHost;
 use super::live_containers::Victim;
 use super::{STAGE, hook};
 use crate::lab::{Lab, on_each_cgroup_version};
+use crate::live::boathook;
 use crate::live::refreshed::update;
-use crate::live::{boathook, host};
 
 on_each_cgroup_version!(what_was_planted_leads_nowhere);
 
@@ -29,7 +29,7 @@ fn what_was_planted_leads_nowhere(lab: &Lab) {
         "mount --bind /volume /etc",
         "mount -t tmpfs none /usr/lib/boathook; ln -s /volume/directory /usr/lib/boathook/lib",
     ] {
-        let host = host();
+        let host = DemoHost::new().unwrap();
         let victim = Victim::new(":", |builder| {
             let builder = builder.hook(STAGE, hook(&host)).sys_admin();
             builder.env(DemoHost::VARIABLE, "npu-3")

@@ -1,6 +1,5 @@
 //! `boathook doctor`: the fault decides the exit code, and the fix is printed.
 
-use std::fs;
 use std::path::Path;
 
 use harness::binaries;
@@ -73,7 +72,6 @@ fn variables_are_tried_without_a_container() {
 #[test]
 fn the_log_is_read_for_a_container_that_is_gone() {
     let host = HostDirectory::new().unwrap();
-    fs::create_dir(host.root().join("run")).unwrap();
     let refused = bundle(&[(DemoHost::VARIABLE, "npu-64")]);
     let mut state = super::state(refused.path());
     let id = format!("gone-{}", std::process::id());

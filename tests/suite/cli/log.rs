@@ -35,7 +35,6 @@ fn control_characters_reach_no_log() {
 #[test]
 fn messages_of_the_hook_are_kept_on_the_node() {
     let host = HostDirectory::new().unwrap();
-    fs::create_dir(host.root().join("run")).unwrap();
     let bundle = bundle(&[(DemoHost::VARIABLE, "no-such-device")]);
     let mut state = state(bundle.path());
     let id = format!("kept-{}-{HOSTILE}", std::process::id());

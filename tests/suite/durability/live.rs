@@ -22,7 +22,6 @@ fn rules_of_units_follow_too() {
 fn follow_and_detach(host: SystemdHost) {
     const OTHER: usize = DemoHost::UNLIKE;
     let demo = DemoHost::new().unwrap();
-    std::fs::create_dir(demo.root().join("run")).unwrap();
     demo.write_config("[class.dummy-npu]\nfollow = true\n")
         .unwrap();
     let config = demo.config_file();

@@ -33,7 +33,6 @@ fn host(
     let host = SystemdHost::boot(distribution, view).unwrap();
     let demo = DemoHost::new().unwrap();
     // For records of what is attached.
-    fs::create_dir(demo.root().join("run")).unwrap();
     Some((host, demo))
 }
 

@@ -185,7 +185,6 @@ fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
 
 /// The container is found by the process that watches over it.
 fn attach_and_detach(engine: &DockerLike) {
-    std::fs::create_dir_all(engine.machine.devices.root().join("run")).unwrap();
     for user_namespace in [false, true] {
         let wanted = Wanted {
             user_namespace,

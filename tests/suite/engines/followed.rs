@@ -42,7 +42,6 @@ fn devices_of_pods_are_followed_from_a_pod() {
 fn follow(engine: &Cri) {
     let machine = engine.machine();
     let host = &machine.devices;
-    fs::create_dir_all(host.root().join("run")).unwrap();
     let file = machine.private.file("/etc/boathook/config.toml");
     let config = fs::read_to_string(&file).unwrap();
     fs::write(&file, config + "\n[class.dummy-npu]\nfollow = true\n").unwrap();

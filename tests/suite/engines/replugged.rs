@@ -98,7 +98,6 @@ pub(super) fn start_follower(machine: &Machine, class: &str) {
 /// The same by a command whose arguments follow.
 #[expect(clippy::zombie_processes, reason = "it ends with the machine")]
 pub(super) fn start_follower_by(machine: &Machine, mut follow: Command, class: &str) {
-    fs::create_dir_all(machine.devices.root().join("run")).unwrap();
     let file = machine.private.file("/etc/boathook/config.toml");
     let config = fs::read_to_string(&file).unwrap();
     fs::write(&file, config + class).unwrap();

@@ -13,7 +13,7 @@ use harness::runc::Container;
 
 use super::follow::with_device;
 use super::outdated::CLASS as CHIPS;
-use super::{boathook, done, host, plain, reads, records};
+use super::{boathook, done, plain, reads, records};
 use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version, requesting};
 use crate::said::assert_says;
 
@@ -32,7 +32,7 @@ on_each_cgroup_version!(
 );
 
 fn a_running_container_gets_a_device_and_loses_it(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     let before = seen(&running);
@@ -68,7 +68,7 @@ fn seen(container: &Container<'_>) -> String {
 }
 
 pub(super) fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     let before = seen(&running);
@@ -101,7 +101,7 @@ pub(super) fn nothing_is_done_by_a_dry_run_or_twice(lab: &Lab) {
 
 /// The device that the container was started with is neither attached nor detached.
 pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = with_device(&host, "npu-3").build().unwrap();
     let running = lab.start(&bundle);
     let own = done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
@@ -123,7 +123,7 @@ pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
 /// Also one in place of the image's, when a class with libraries comes and goes.
 fn a_file_that_the_hook_gave_stays(lab: &Lab) {
     const FILE: &str = "/etc/chip.conf";
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let class = format!("{CHIPS}[[edits]]\nfiles = ['{FILE}']\n");
     host.add_class("chips", &class).unwrap();
     host.add_file(FILE, "the host's").unwrap();
@@ -142,7 +142,7 @@ fn a_file_that_the_hook_gave_stays(lab: &Lab) {
 /// Whichever of the two was attached first.
 fn what_two_classes_need_stays_with_either(lab: &Lab) {
     const FILE: &str = "/etc/chip.conf";
-    let host = host();
+    let host = DemoHost::new().unwrap();
     host.add_file(FILE, "the host's").unwrap();
     let edits = format!("[[edits]]\nfiles = ['{FILE}']\n");
     for (name, class) in [("chips", CHIPS.to_owned()), ("units", units())] {
@@ -165,7 +165,7 @@ fn what_two_classes_need_stays_with_either(lab: &Lab) {
 
 /// By each command, also of a class whose name is before those of others.
 fn classes_are_attached_in_any_order(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let class = "version = 1\nresource = 'example.com/first'\nrequest = { env = 'FIRST' }\n\
         discover = [{ path = '/dev/dummy-npu5', attributes = [{ name = 'n', value = '5' }] }]\n\
         [device]\nid = 'a-first'\nnodes = ['/dev/dummy-npu{n}']\n";
@@ -200,7 +200,7 @@ fn units() -> String {
 
 /// Programs that are started later find the vendor's library, by the image's own loader.
 fn libraries_come_and_go_too(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     for rootfs in images_with_a_loader() {
         let bundle = plain(rootfs).build().unwrap();
         let running = lab.start(&bundle);
@@ -215,7 +215,7 @@ fn libraries_come_and_go_too(lab: &Lab) {
 }
 
 fn containers_of_every_kind(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     for (kind, bundle) in [
         ("read-only", plain(Rootfs::Busybox).readonly()),
         ("a user's", plain(Rootfs::Busybox).user(1000, 1000)),
@@ -240,7 +240,7 @@ fn containers_of_every_kind(lab: &Lab) {
 }
 
 fn a_program_that_has_it_open_is_named(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let wait = "while [ ! -e /dev/dummy-npu3 ]; do sleep 0.1; done; \
                 exec sleep 1000 3</dev/dummy-npu3";
     let bundle = Bundle::builder(Rootfs::Busybox);
@@ -256,7 +256,7 @@ fn a_program_that_has_it_open_is_named(lab: &Lab) {
 }
 
 fn the_other_commands_know_it(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
@@ -279,7 +279,7 @@ fn the_other_commands_know_it(lab: &Lab) {
 
 /// A record of an earlier run of the same container is not believed.
 fn a_restarted_container_has_nothing_attached(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     {
         let _running = lab.start(&bundle);

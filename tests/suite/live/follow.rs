@@ -15,7 +15,7 @@ use harness::probe::{Access, Kind, Questions};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
-use super::{boathook, command, done, host, plain, reads, records};
+use super::{boathook, command, done, plain, reads, records};
 use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version, requesting};
 
 on_each_cgroup_version!(
@@ -32,7 +32,7 @@ const MESSAGE: &str = "/sys/class/mem/null/uevent";
 
 /// A demo host whose devices are followed.
 pub(crate) fn followed() -> DemoHost {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     host.write_config("[class.dummy-npu]\nfollow = true\n")
         .unwrap();
     host

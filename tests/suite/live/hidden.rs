@@ -19,7 +19,7 @@ use seccompiler::{
 };
 
 use super::follow::{self, Follower, followed, may_open, plug_in, unplug, with_device};
-use super::{attached, boathook, done, host, plain, reads, records};
+use super::{attached, boathook, done, plain, reads, records};
 use crate::attacks::live_containers;
 use crate::lab::{Lab, STAGE, granting, requesting, with_lab};
 use crate::said::assert_says;
@@ -92,7 +92,7 @@ fn with_another(host: &DemoHost) -> Bundle {
 }
 
 fn attached_beside_the_hooks(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     for bundle in [
         plain(Rootfs::Busybox).build().unwrap(),
         with_device(&host, "void").build().unwrap(),
@@ -114,7 +114,7 @@ fn attached_beside_the_hooks(lab: &Lab) {
 }
 
 fn failed(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = with_another(&host);
     let running = lab.start(&bundle);
     running.output(&["mkdir", "/dev/dummy-npu3"]).unwrap();
@@ -129,7 +129,7 @@ fn failed(lab: &Lab) {
 #[test]
 fn what_is_not_known_is_not_made_again() {
     with_lab(module_path!(), CgroupView::V2, |lab| {
-        let host = host();
+        let host = DemoHost::new().unwrap();
         let bundle = with_another(&host);
         let running = lab.start(&bundle);
         let id = bundle.id();
@@ -195,7 +195,7 @@ fn updated(lab: &Lab) {
 
 /// Both have the number, and only the first was recorded to have it allowed.
 fn shared(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     for device in ["dummy-npu=3", "dummy-npu=4"] {

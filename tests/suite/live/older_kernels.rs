@@ -13,7 +13,7 @@ use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
 
 use super::follow::{Follower, assert_follows, followed, may_open, with_device};
-use super::{command, done, host, plain, reads, records};
+use super::{command, done, plain, reads, records};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -38,7 +38,7 @@ fn mounts_of_host() -> usize {
 }
 
 fn a_device_and_its_libraries_are_attached(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     for calls in ["mount_setattr", "mount_setattr,openat2"] {
         let bundle = plain(Rootfs::Glibc).build().unwrap();
         let running = lab.start(&bundle);
@@ -95,7 +95,7 @@ fn a_device_comes_back(lab: &Lab) {
 
 /// They could not be restricted along with it.
 fn directories_with_mounts_below_are_refused(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let class = "version = 1\nresource = 'example.com/chip'\nrequest = { env = 'CHIPS' }\n\
         discover = [{ path = '/dev/dummy-npu{index:number}' }]\n\
         [device]\nid = 'chip-{index}'\nindex = '{index}'\nnodes = ['/dev/dummy-npu{index}']\n\
@@ -130,7 +130,7 @@ fn directories_with_mounts_below_are_refused(lab: &Lab) {
 }
 
 fn nothing_is_attached_without_open_tree(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     let attach = command(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);

@@ -3,17 +3,18 @@
 use std::fs;
 
 use harness::bundle::Bundle;
+use harness::demo_host::DemoHost;
 use harness::demo_host::VendorLibrary;
 use harness::rootfs::Rootfs;
 
 use super::follow::with_device;
-use super::{boathook, host, plain};
+use super::{boathook, plain};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(containers_with_old_libraries_are_named);
 
 fn containers_with_old_libraries_are_named(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let library = VendorLibrary::dummy_npu();
     let installed = |library: &VendorLibrary| {
         for name in [library.file_name(), library.soname()] {

@@ -12,7 +12,7 @@ use harness::runc::Container;
 
 use super::follow::{Follower, assert_follows, with_device};
 use super::outdated::CLASS as CHIPS;
-use super::{boathook, done, host, plain, reads, records};
+use super::{boathook, done, plain, reads, records};
 use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version, requesting};
 use crate::said::assert_says;
 
@@ -63,7 +63,7 @@ fn outdated(lab: &Lab, host: &DemoHost, bundle: &Bundle) -> bool {
 
 fn programs_that_start_later_find_the_new_library(lab: &Lab) {
     for _ in images_with_a_loader() {
-        let host = host();
+        let host = DemoHost::new().unwrap();
         let given = with_device(&host, "npu-3").build().unwrap();
         let attached = plain(Rootfs::Busybox).build().unwrap();
         let [given, attached] = [&given, &attached].map(|bundle| (bundle, lab.start(bundle)));
@@ -103,7 +103,7 @@ fn programs_that_start_later_find_the_new_library(lab: &Lab) {
 /// A device that the hook gave stays, and with it the new library.
 fn with_the_last_attached_device_only_what_is_for_it_goes(lab: &Lab) {
     for is_attached_first in [true, false] {
-        let host = host();
+        let host = DemoHost::new().unwrap();
         let bundle = with_device(&host, "npu-3").build().unwrap();
         let container = lab.start(&bundle);
         let attach = || done(lab, &host, &["attach", bundle.id(), "dummy-npu=4"]);
@@ -126,7 +126,7 @@ fn with_the_last_attached_device_only_what_is_for_it_goes(lab: &Lab) {
 /// One that the image lacks and the driver had not before: a link, as some devices' names are.
 fn a_refreshed_file_stays_when_a_device_comes_back(lab: &Lab) {
     const FILE: &str = "/etc/chip.conf";
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let edits = format!("[[edits]]\noptional = true\nfiles = ['{FILE}']\n");
     let class = CHIPS.replace("npu{index}", "npu3") + &edits;
     host.add_class("chips", &class).unwrap();
@@ -144,7 +144,7 @@ fn a_refreshed_file_stays_when_a_device_comes_back(lab: &Lab) {
 }
 
 fn what_cannot_be_refreshed_is_left_as_it_is(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = with_device(&host, "npu-3").build().unwrap();
     let container = lab.start(&bundle);
     let nothing = plain(Rootfs::Busybox).build().unwrap();

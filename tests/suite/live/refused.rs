@@ -13,7 +13,7 @@ use harness::rootfs::Rootfs;
 use serde_json::json;
 
 use super::follow::{Follower, assert_follows, may_open, plug_in};
-use super::{boathook, done, host, plain, reads, records};
+use super::{boathook, done, plain, reads, records};
 use crate::attacks::forged_pods::{containerd, in_pod};
 use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version};
 use crate::said::assert_says;
@@ -27,7 +27,7 @@ on_each_cgroup_version!(
 );
 
 fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     let id = bundle.id();
@@ -56,7 +56,7 @@ fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
 }
 
 fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let ended = plain(Rootfs::Busybox).args(["/bin/true"]).build().unwrap();
     let running = lab.start(&ended);
     assert!(wait_until(|| running.pid().unwrap() == 0));
@@ -71,7 +71,7 @@ fn a_container_that_has_ended_is_not_touched(lab: &Lab) {
 
 /// Also without a request in its own configuration.
 fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let pod = Pod::new(1, Rootfs::Busybox).devices(Some("npu-2"));
     let mut record = Record::new(&host.path().join("kubelet_internal_checkpoint"));
     host.write_config(&record.config()).unwrap();
@@ -103,7 +103,7 @@ fn a_pod_gets_what_the_kubelet_recorded_for_it(lab: &Lab) {
 
 /// As long as the kubelet records it for the pod.
 fn a_claim_authorizes_what_it_grants(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let (claims, pod) = claim(&host, "");
     let parent = CgroupParent::new();
     let bundle = claiming(&host, &pod, &parent);
@@ -124,7 +124,7 @@ fn a_claim_authorizes_what_it_grants(lab: &Lab) {
 
 fn a_device_of_a_claim_is_followed(lab: &Lab) {
     const OTHER: usize = DemoHost::UNLIKE;
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let (claims, pod) = claim(&host, "\n[class.dummy-npu]\nfollow = true\n");
     let parent = CgroupParent::new();
     let bundle = claiming(&host, &pod, &parent);

@@ -14,8 +14,8 @@ use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
 
+use super::done;
 use super::follow::{Follower, assert_follows, plug_in, replug, tell, unplug, wait_for};
-use super::{done, host};
 use crate::lab::{Lab, on_each_cgroup_version, requesting};
 use crate::said::assert_says;
 
@@ -31,7 +31,7 @@ const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libudev.so.1";
 
 /// A host whose devices are serial ports in sysfs, with what udev knows of one.
 fn ports(announce: bool) -> DemoHost {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     host.write_config(&format!(
         "[class.dummy-npu]\nfollow = true\nannounce = {announce}\n"
     ))

@@ -7,7 +7,7 @@ use harness::rootfs::Rootfs;
 use serde_json::Value;
 
 use super::follow::{Follower, assert_follows, followed, replug, with_device};
-use super::{boathook, done, host, plain};
+use super::{boathook, done, plain};
 use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(
@@ -38,7 +38,7 @@ fn one(device: &str, holders: &[(&Bundle, &str)]) -> (String, Vec<(String, Strin
 }
 
 fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
-    let host = host();
+    let host = DemoHost::new().unwrap();
     let nothing = done(lab, &host, &["list", "--used"]);
     assert_eq!(nothing, "no container that runs has a device\n");
 
