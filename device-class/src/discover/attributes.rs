@@ -29,16 +29,38 @@ impl From<TemplateError> for Unread {
     }
 }
 
+/// Reads files of a host. Several attributes may be of one file, which may cost a driver time:
+/// it is read once for those that follow each other.
+pub(super) struct Files<'h> {
+    host: &'h dyn HostView,
+    last: Option<(PathBuf, String)>,
+}
+
+impl<'h> Files<'h> {
+    pub(super) fn of(host: &'h dyn HostView) -> Self {
+        Files { host, last: None }
+    }
+
+    fn text(&mut self, path: &Path) -> io::Result<&str> {
+        if self.last.as_ref().is_none_or(|(last, _)| last != path) {
+            let bytes = self.host.read(path, MAX_ATTRIBUTE)?;
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            self.last = Some((path.to_owned(), text));
+        }
+        Ok(self.last.as_ref().map_or("", |(_, text)| text))
+    }
+}
+
 /// Adds the values of the sources to what is known, one after the other.
 pub(super) fn read(
     sources: &[AttributeSource],
     base: Option<&Path>,
     mut known: Attributes,
     facts: &Facts,
-    host: &dyn HostView,
+    files: &mut Files<'_>,
 ) -> Result<Attributes, Unread> {
     for source in sources {
-        let value = read_one(source, base, &known, facts, host);
+        let value = read_one(source, base, &known, facts, files);
         match (value, &source.default) {
             (Ok(values), _) => known.extend(values),
             (Err(_), Some(default)) => {
@@ -73,8 +95,9 @@ fn read_one(
     base: Option<&Path>,
     known: &Attributes,
     facts: &Facts,
-    host: &dyn HostView,
+    files: &mut Files<'_>,
 ) -> Result<Attributes, Unread> {
+    let host = files.host;
     let (name, value) = match &source.origin {
         Origin::Path {
             count,
@@ -110,7 +133,7 @@ fn read_one(
             text: from,
             regex,
         } => {
-            let (path, text) = read_text(from, base, known, facts, host)?;
+            let (path, text) = read_text(from, base, known, facts, files)?;
             let no_match = |regex| {
                 let of = match from {
                     Text::Value(_) => format!("`{}`", excerpt(&text)),
@@ -139,7 +162,7 @@ fn read_text(
     base: Option<&Path>,
     known: &Attributes,
     facts: &Facts,
-    host: &dyn HostView,
+    files: &mut Files<'_>,
 ) -> Result<(PathBuf, String), Unread> {
     match text {
         Text::Value(template) => Ok((template.to_string().into(), template.fill(known)?)),
@@ -153,7 +176,8 @@ fn read_text(
         }
         Text::RealPath(template) => {
             let path = located(template, base, known)?;
-            let real = host
+            let real = files
+                .host
                 .canonical(&path)
                 .map_err(|error| unread(&path, error))?;
             let text = real.to_string_lossy().into_owned();
@@ -167,15 +191,13 @@ fn read_text(
         }
         Text::File { file, key } => {
             let path = located(file, base, known)?;
-            let bytes = host
-                .read(&path, MAX_ATTRIBUTE)
-                .map_err(|error| unread(&path, error))?;
-            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let text = files.text(&path).map_err(|error| unread(&path, error))?;
             let Some(key) = key else {
+                let text = text.to_owned();
                 return Ok((path, text));
             };
             let key = key.fill(known)?;
-            match keyed_values(&text, &key).next() {
+            match keyed_values(text, &key).next() {
                 Some(value) => Ok((path, value.to_owned())),
                 None => Err(lacks(&path, &format!("line `{key}`"))),
             }

@@ -46,6 +46,7 @@ pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::Refused;
 
+use self::attributes::Files;
 use crate::class::{DeviceClass, Source};
 use crate::facts::Facts;
 use crate::host::HostView;
@@ -192,7 +193,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         return inventory;
     }
     let facts = Facts::read(class, host, &mut inventory.warnings);
-    match attributes::read(&class.spec.attributes, None, known, &facts, host) {
+    let files = &mut Files::of(host);
+    match attributes::read(&class.spec.attributes, None, known, &facts, files) {
         Ok(attributes) => inventory.host_attributes = attributes,
         // No driver is loaded: nothing to warn of, and nothing to find.
         Err(unread @ attributes::Unread::Absent(_)) => {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Device, Inventory, attributes, source};
+use super::attributes::{self, Files};
+use super::{Device, Inventory, source};
 use crate::class::{self, DeviceClass, MAX_COUNTERS, PartStep, Parts, WriteStep};
 use crate::facts::Facts;
 use crate::host::HostView;
@@ -189,7 +190,7 @@ fn of_sort<'a>(
     host: &dyn HostView,
 ) -> Result<Vec<PossiblePart>, Whole> {
     let (common, of_place) = spec.attributes();
-    let known = attributes::read(common, None, known, facts, host)?;
+    let known = attributes::read(common, None, known, facts, &mut Files::of(host))?;
     let profile = spec.profile.fill(&known)?;
     class::profile(&profile).map_err(Whole)?;
     let read = |(name, amount): (&String, &Template)| {
@@ -207,7 +208,7 @@ fn of_sort<'a>(
         let mut known = known.clone();
         let own = [profile.clone(), slots.start.to_string()];
         known.extend(AttributeName::of_part().into_iter().zip(own));
-        let known = attributes::read(of_place, None, known, facts, host)?;
+        let known = attributes::read(of_place, None, known, facts, &mut Files::of(host))?;
         let wanted = spec.found.equals.fill(&known)?;
         let is_it = |device: &&Device| {
             let value = spec.found.value.fill(&device.attributes);

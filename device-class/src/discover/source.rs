@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::attributes::{self, Unread};
+use super::attributes::{self, Files, Unread};
 use super::{MAX_DEVICES, search};
 use crate::class::{Condition, Expectation, Source, SymlinkRule};
 use crate::facts::Facts;
@@ -128,6 +128,7 @@ fn complete<'s>(
 ) -> Result<Option<&'s Condition>, Unread> {
     let mut untested: Vec<&'s Condition> = source.require.iter().collect();
     let mut unread = source.attributes.as_slice();
+    let mut files = Files::of(host);
     loop {
         let mut unmet = None;
         untested.retain(|&condition| {
@@ -149,7 +150,7 @@ fn complete<'s>(
         let known = std::mem::take(&mut candidate.attributes);
         let next = std::slice::from_ref(next);
         let base = candidate.path.as_deref();
-        candidate.attributes = attributes::read(next, base, known, facts, host)?;
+        candidate.attributes = attributes::read(next, base, known, facts, &mut files)?;
         unread = rest;
     }
 }

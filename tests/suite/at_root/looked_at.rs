@@ -98,25 +98,52 @@ fn no_node_is_opened() {
         .make_node(&host.own("node"))
         .unwrap();
     for command in ["list", "check"] {
-        let trace = host.own("trace");
-        let mut traced = Command::new("strace");
-        traced.args(["-f", "-e", "trace=%file", "-o"]);
-        traced
-            .arg(&trace)
-            .arg(binaries::program("boathook").unwrap());
-        traced.arg("--config").arg(host.config_file()).arg(command);
-        Captured::run(&mut traced).unwrap();
-        let text = fs::read_to_string(&trace).unwrap();
-        fs::remove_file(trace).unwrap();
-        let of_node: Vec<_> = text
-            .lines()
-            .filter(|line| line.contains("/node\"") || line.contains(", \"node\""))
-            .collect();
-        assert!(!of_node.is_empty(), "{text}");
+        let of_node = calls_on(&host, command, "node");
+        assert!(!of_node.is_empty(), "{command}");
         let mut opens = of_node.iter().filter(|line| line.contains("open"));
-        let opened = opens.find(|line| !line.contains("O_PATH"));
-        assert_eq!(opened, None, "{command}");
+        assert_eq!(
+            opens.find(|line| !line.contains("O_PATH")),
+            None,
+            "{command}"
+        );
     }
+}
+
+/// A driver may need time to write it.
+#[test]
+fn a_file_of_several_attributes_is_read_once() {
+    let missing = missing_for_root().or_else(count::missing);
+    if let Some(reason) = missing {
+        return skip::report("a_file_of_several_attributes_is_read_once", &reason);
+    }
+    let one = r#"{ name = "one", file = "information", key = "One" },"#;
+    let two = r#"{ name = "two", file = "information", key = "Two" },"#;
+    let reads = |attributes: &str| {
+        let attributes = format!("{{name}}\", attributes = [{attributes}] }}]");
+        let host = ThisHost::new().class("own", &OWN.replace("{name}\" }]", &attributes));
+        fs::create_dir(host.own("npu")).unwrap();
+        fs::write(host.own("npu/information"), "One: 1\nTwo: 2\n").unwrap();
+        calls_on(&host, "list", "information").len()
+    };
+    assert_ne!(reads(one), 0);
+    assert_eq!(reads(&[one, two].concat()), reads(one));
+}
+
+/// The calls of `boathook COMMAND` on files with this name.
+fn calls_on(host: &ThisHost, command: &str, name: &str) -> Vec<String> {
+    let trace = host.own("trace");
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-e", "trace=%file", "-o"]).arg(&trace);
+    traced.arg(binaries::program("boathook").unwrap());
+    traced.arg("--config").arg(host.config_file()).arg(command);
+    Captured::run(&mut traced).unwrap();
+    let text = fs::read_to_string(&trace).unwrap();
+    fs::remove_file(trace).unwrap();
+    let ends = [format!("/{name}\""), format!(", \"{name}\"")];
+    let lines = text
+        .lines()
+        .filter(|line| ends.iter().any(|end| line.contains(end)));
+    lines.map(str::to_owned).collect()
 }
 
 /// The number of a device that no driver of this kernel has.
