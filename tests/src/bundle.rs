@@ -7,7 +7,6 @@ mod hook;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -62,8 +61,7 @@ impl Bundle {
     }
 
     fn new(directory: TempDir) -> Self {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = crate::scratch::number();
         // No id is the beginning of another one: leftovers are found by the id.
         let id = format!("boathook-test-{}-{number:06}", std::process::id());
         Self { directory, id }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::patience::wait_until;
 
@@ -13,8 +12,7 @@ pub struct CgroupParent(String);
 
 impl CgroupParent {
     pub fn new() -> Self {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = crate::scratch::number();
         Self(format!("boathook-parent-{}-{number}", std::process::id()))
     }
 
@@ -30,8 +28,7 @@ impl CgroupParent {
 
     /// The `cgroupsPath` of a cgroup in it that no other container has.
     pub fn unique_child(&self) -> PathBuf {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = crate::scratch::number();
         self.child(&format!("child-{number}"))
     }
 }

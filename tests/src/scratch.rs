@@ -1,8 +1,9 @@
-//! Temporary directories for bundles and demo hosts.
+//! Temporary directories for bundles and demo hosts, and numbers for names.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
@@ -23,4 +24,10 @@ pub fn directory_in(parent: &Path, purpose: &str) -> Result<TempDir> {
         .permissions(Permissions::from_mode(0o755))
         .tempdir_in(parent)
         .with_context(|| format!("cannot make a temporary directory in {}", parent.display()))
+}
+
+/// A number that nothing else in this process has.
+pub fn number() -> u32 {
+    static COUNTER: AtomicU32 = AtomicU32::new(0);
+    COUNTER.fetch_add(1, Ordering::Relaxed)
 }

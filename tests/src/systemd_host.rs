@@ -15,7 +15,6 @@ mod runtime;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -55,8 +54,7 @@ impl SystemdHost {
 
     /// Boots a host, and waits until systemd reports that it is running.
     pub fn boot(distribution: Distribution, view: CgroupView) -> Result<Self> {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = scratch::number();
         let host = Self {
             runc: Runc::new(view)?,
             directory: scratch::directory("systemd")?,

@@ -156,7 +156,7 @@ fn news_of_cards(kubelet: &FakeKubelet) -> Vec<String> {
         }
         _ => None,
     };
-    kubelet.log().so_far().iter().filter_map(kind).collect()
+    kubelet.so_far().iter().filter_map(kind).collect()
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn node() -> Node {
 }
 
 pub(crate) fn registrations(kubelet: &FakeKubelet) -> usize {
-    let events = kubelet.log().so_far();
+    let events = kubelet.so_far();
     let registered = |event: &&Event| matches!(event, Event::Registered { .. });
     events.iter().filter(registered).count()
 }

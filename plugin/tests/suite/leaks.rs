@@ -30,7 +30,7 @@ fn a_thousand_restarts_of_the_kubelet_lose_no_registration_and_leak_nothing() {
             warm = resident(node.pid());
         }
     }
-    let events = kubelet.log().so_far();
+    let events = kubelet.so_far();
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
     assert_eq!(count(|event| matches!(event, Event::Started { .. })), 1001);
     assert_eq!(registrations(&kubelet), 1001, "one for each start");

@@ -44,11 +44,6 @@ impl HostDirectory {
         self.path().join("config.toml")
     }
 
-    /// The hook's log, which it creates at the first message or mount.
-    pub fn log_file(&self) -> PathBuf {
-        self.root().join("run/boathook/log")
-    }
-
     /// The directory itself, with the root and all beside it.
     pub fn path(&self) -> &Path {
         self.0.path()
@@ -103,6 +98,6 @@ impl HostDirectory {
 
     /// What the hook has logged so far.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_file()).unwrap_or_default()
+        fs::read_to_string(self.root().join("run/boathook/log")).unwrap_or_default()
     }
 }

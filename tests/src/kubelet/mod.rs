@@ -72,11 +72,6 @@ impl FakeKubelet {
         Ok(FakeKubelet { config, log, life })
     }
 
-    /// The events, past and future.
-    pub fn log(&self) -> &EventLog {
-        self
-    }
-
     /// Gives devices to a container, as at a pod's admission, and starts it.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use harness::bundle::Bundle;
 use harness::rootfs::Rootfs;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
@@ -62,29 +63,17 @@ pub(super) fn while_exchanging(pairs: &[(&Path, &Path)], body: impl FnOnce()) {
 
 /// Two links in the volume: to a file of the image and to root's own.
 fn a_link_in_a_shared_volume(lab: &Lab) {
-    let host = host_with_tools();
-    for round in rounds() {
-        let volume = Volume::full();
-        let bundle = volume
-            .mounted(container(&host, Rootfs::Glibc))
-            .build()
-            .unwrap();
-        fs::copy(
-            bundle.in_rootfs("/etc/ld.so.cache"),
-            bundle.in_rootfs("/etc/own"),
-        )
-        .unwrap();
+    race(lab, "a volume", |volume, bundle| {
+        let [cache, copy] = ["/etc/ld.so.cache", "/etc/own"].map(|path| bundle.in_rootfs(path));
+        fs::copy(cache, copy).unwrap();
         let (own, secret) = (volume.path().join("own"), volume.path().join("other"));
         symlink("/etc/own", &own).unwrap();
         symlink("shadow", &secret).unwrap();
-        put_link(&bundle, "/etc/ld.so.cache", &format!("{DATA}/own"));
-        while_exchanging(&[(&own, &secret)], || drop(lab.runc.create(&bundle)));
+        put_link(bundle, "/etc/ld.so.cache", &format!("{DATA}/own"));
+        while_exchanging(&[(&own, &secret)], || drop(lab.runc.create(bundle)));
         fs::remove_file(own).unwrap();
         fs::remove_file(secret).unwrap();
-        volume.assert_untouched(&format!("round {round}"));
-        assert_no_secret_in(&bundle.rootfs(), round);
-        lab.assert_nothing_left(&bundle);
-    }
+    });
 }
 
 /// The image's own file and a link to root's.
@@ -99,18 +88,22 @@ fn a_directory_of_the_image(lab: &Lab) {
 }
 
 fn race_in_the_image(lab: &Lab, place: &str, name: &str) {
-    let host = host_with_tools();
-    for round in rounds() {
-        let volume = Volume::full();
-        let bundle = volume
-            .mounted(container(&host, Rootfs::Glibc))
-            .build()
-            .unwrap();
+    race(lab, place, |_, bundle| {
         let link = bundle.in_rootfs("/link");
         symlink(format!("{DATA}/{name}"), &link).unwrap();
         while_exchanging(&[(&bundle.in_rootfs(place), &link)], || {
-            drop(lab.runc.create(&bundle));
+            drop(lab.runc.create(bundle));
         });
+    });
+}
+
+fn race(lab: &Lab, place: &str, attack: impl Fn(&Volume, &Bundle)) {
+    let host = host_with_tools();
+    for round in rounds() {
+        let volume = Volume::full();
+        let container = volume.mounted(container(&host, Rootfs::Glibc));
+        let bundle = container.build().unwrap();
+        attack(&volume, &bundle);
         volume.assert_untouched(&format!("{place}, round {round}"));
         assert_no_secret_in(&bundle.rootfs(), round);
         lab.assert_nothing_left(&bundle);

@@ -118,9 +118,8 @@ impl Engine for Cri {
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
         let pod = Pod {
-            number: COUNTER.fetch_add(1, Ordering::Relaxed),
+            number: harness::scratch::number(),
             image: wanted.image,
             devices: wanted.devices.clone(),
             readonly: wanted.readonly,

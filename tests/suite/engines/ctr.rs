@@ -3,16 +3,15 @@
 use std::fs;
 use std::process::{Child, Command};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use harness::binaries;
 use harness::engine_root::Generation;
 use harness::image::{Image, name_of};
 use harness::probe;
 use harness::rootfs::Rootfs;
+use harness::{binaries, scratch};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -133,8 +132,7 @@ impl Engine for Ctr {
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = scratch::number();
         let container = Container {
             engine: self,
             id: format!("test-{number}"),
@@ -181,12 +179,11 @@ impl Container<'_> {
 
 impl Running for Container<'_> {
     fn exec(&self, args: &[String]) -> Result<String> {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
         // On a busy machine ctr may end before it has copied what a short
         // command printed. Each of the tests' commands prints something.
         let mut said = String::new();
         for _ in 0..EXEC_ATTEMPTS {
-            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let number = scratch::number();
             let mut command = self.engine.task("exec");
             command.args(["--exec-id", &format!("exec-{number}"), &self.id]);
             said = printed(command.args(args))?;

@@ -4,7 +4,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
 use std::sync::RwLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 use harness::demo_host::in_container;
@@ -257,8 +256,7 @@ impl Engine for DockerLike {
     }
 
     fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let number = harness::scratch::number();
         let container = Container {
             engine: self,
             name: format!("test-{number}"),
