@@ -29,8 +29,8 @@ impl From<TemplateError> for Unread {
     }
 }
 
-/// Reads files of a host. Several attributes may be of one file, which may cost a driver time:
-/// it is read once for those that follow each other.
+/// Reads files of a host. A file of several attributes that follow each other is read once,
+/// because a driver may need time to write it.
 pub(super) struct Files<'h> {
     host: &'h dyn HostView,
     last: Option<(PathBuf, String)>,

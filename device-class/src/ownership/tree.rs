@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -46,7 +47,10 @@ pub struct InTree {
 }
 
 impl InTree {
-    /// A handle on it, if nothing else is there meanwhile.
+    /// A handle on it.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another file since it was found.
     pub fn open(&self) -> Result<Handle, OwnershipError> {
         let failed = |error| OwnershipError::open(&self.path, error);
         let file = match (&self.parent, self.path.file_name()) {
@@ -59,7 +63,10 @@ impl InTree {
             .map_err(|error| OwnershipError::failed(&self.path, error))?;
         match handle.identity() == Identity::of(&self.stat) {
             true => Ok(handle),
-            false => Err(failed(nix::Error::ESTALE)),
+            false => {
+                let error = io::Error::other("it was replaced while it was in use");
+                Err(OwnershipError::open(&self.path, error))
+            }
         }
     }
 }
@@ -76,7 +83,7 @@ impl Tree {
     /// What is at `path`, with links followed in the tree.
     ///
     /// # Errors
-    /// Others than root can decide what is there, or it cannot be read what it is.
+    /// Others than root can decide what is there, or its metadata cannot be read.
     pub fn find(&self, path: &Path) -> Result<InTree, OwnershipError> {
         let found = self.follow(path, &mut 0)?;
         let InTree { path, stat, .. } = &found;
@@ -123,7 +130,7 @@ impl Tree {
                 is_of_others,
             });
         }
-        // Root alone can replace the link, so that what is read now is the link above.
+        // Root alone can replace the link between the two calls.
         if !is_ours(stat.st_uid) || is_of_others || self.is_claimed(&stat, &parent)? {
             return Err(OwnershipError::Link { path });
         }
