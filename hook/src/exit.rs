@@ -26,6 +26,9 @@ pub enum ExitCode {
     /// The devices could not be injected into the container.
     Injection = 6,
     Deadline = 7,
+    /// `detach`: the device rules are revoked, but the nodes stay in the container's mount
+    /// namespace.
+    NodeStays = 8,
     /// `doctor`: there is no such container.
     NoContainer = 10,
     /// `doctor`: the container requests no device.
@@ -72,9 +75,9 @@ mod tests {
     #[test]
     fn the_numbers_stay_what_they_are() {
         let codes = [
-            Success, Failure, Usage, Config, Spec, Request, Injection, Deadline,
+            Success, Failure, Usage, Config, Spec, Request, Injection, Deadline, NodeStays,
         ];
-        assert_eq!(codes.map(|code| code as u8), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(codes.map(|code| code as u8), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
         let of_doctor = [
             (NoContainer, "no-container"),
             (NoRequest, "no-request"),

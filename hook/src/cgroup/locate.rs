@@ -52,6 +52,16 @@ impl DeviceCgroup {
         Self::find_in(&KernelMounts::default(), membership)
     }
 
+    /// The cgroup at `path` in the hierarchy that controls devices, whether it is there or not;
+    /// `None` if this host has no device controller.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::of`].
+    pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
+        Self::find_at(&KernelMounts::default(), |_| Some(path))
+    }
+
     /// [`Self::of`], on a host whose `/proc` and `/sys/fs/cgroup` are elsewhere.
     pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = roots.proc.join(pid.to_string()).join("cgroup");
@@ -59,14 +69,21 @@ impl DeviceCgroup {
     }
 
     fn find_in(roots: &KernelMounts, membership: &[u8]) -> Result<Option<Self>, CgroupError> {
+        Self::find_at(roots, |hierarchy| membership::path(membership, hierarchy))
+    }
+
+    fn find_at<'p>(
+        roots: &KernelMounts,
+        path: impl FnOnce(Hierarchy) -> Option<&'p Path>,
+    ) -> Result<Option<Self>, CgroupError> {
         let mountinfo = read(&roots.proc.join("thread-self/mountinfo"), MOUNTINFO_LIMIT)?;
-        if is_cgroup2(&roots.cgroup) {
-            let found = locate(membership, &mountinfo, Hierarchy::Unified)?;
-            Ok(found.map(Self::V2))
+        let (hierarchy, version): (_, fn(CgroupDir) -> Self) = if is_cgroup2(&roots.cgroup) {
+            (Hierarchy::Unified, Self::V2)
         } else {
-            let found = locate(membership, &mountinfo, Hierarchy::V1Devices)?;
-            Ok(found.map(Self::V1))
-        }
+            (Hierarchy::V1Devices, Self::V1)
+        };
+        let found = path(hierarchy).map(|path| locate(path, &mountinfo, hierarchy));
+        Ok(found.transpose()?.map(version))
     }
 }
 
@@ -76,15 +93,8 @@ fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// The process's cgroup in `hierarchy`; `None` if the host does not have it.
-fn locate(
-    membership: &[u8],
-    mountinfo: &[u8],
-    hierarchy: Hierarchy,
-) -> Result<Option<CgroupDir>, CgroupError> {
-    let Some(path) = membership::path(membership, hierarchy) else {
-        return Ok(None);
-    };
+/// The directory of the cgroup at `path` in `hierarchy`.
+fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupDir, CgroupError> {
     let mounts = mounts(mountinfo, hierarchy);
     let found = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
@@ -93,12 +103,9 @@ fn locate(
             path: path.to_owned(),
         })
     });
-    match found {
-        Some(found) => Ok(Some(found)),
-        None => Err(CgroupError::NotVisible {
-            cgroup: path.to_owned(),
-        }),
-    }
+    found.ok_or_else(|| CgroupError::NotVisible {
+        cgroup: path.to_owned(),
+    })
 }
 
 /// A mount of a hierarchy, or of a part of it.
@@ -194,7 +201,8 @@ mod tests {
                 V2_MOUNT => Hierarchy::Unified,
                 _ => Hierarchy::V1Devices,
             };
-            let found = locate(membership.as_bytes(), mountinfo.as_bytes(), hierarchy).unwrap();
+            let path = membership::path(membership.as_bytes(), hierarchy);
+            let found = path.map(|path| locate(path, mountinfo.as_bytes(), hierarchy).unwrap());
             let dir = found.map_or("none".into(), |found| found.dir);
             assert_eq!(dir, Path::new(expected), "{membership}");
         }
@@ -207,11 +215,8 @@ mod tests {
             ("5:devices:/../z\n", V1_MOUNT),
             ("5:devices:/a\n", V2_MOUNT),
         ] {
-            let found = locate(
-                membership.as_bytes(),
-                mountinfo.as_bytes(),
-                Hierarchy::V1Devices,
-            );
+            let path = membership::path(membership.as_bytes(), Hierarchy::V1Devices).unwrap();
+            let found = locate(path, mountinfo.as_bytes(), Hierarchy::V1Devices);
             assert!(
                 matches!(found, Err(CgroupError::NotVisible { .. })),
                 "{membership}: {found:?}"

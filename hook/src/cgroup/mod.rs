@@ -18,6 +18,7 @@ mod allow;
 mod denied;
 mod error;
 mod locate;
+mod members;
 mod membership;
 mod privilege;
 mod report;

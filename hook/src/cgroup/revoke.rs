@@ -51,7 +51,7 @@ impl DeviceCgroup {
 
     /// Whether it is the first cgroup of its hierarchy, which is not the container's own: a
     /// runtime made none, or it made one in another hierarchy alone.
-    pub(super) fn is_root(&self) -> bool {
+    pub(crate) fn is_root(&self) -> bool {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         cgroup.dir == cgroup.mount
     }

@@ -69,42 +69,107 @@ pub(super) fn attach(
     Ok(ExitCode::Success)
 }
 
-/// Takes attached devices away from a container that runs.
+/// Takes attached devices away from a container.
 pub(super) fn detach(
     arguments: &DetachArguments,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let found = begin(&arguments.container, &arguments.devices, config)?;
-    let detached = live::detach(&found, &arguments.devices, config);
-    let detached = detached.map_err(|error| of_container(&found, error))?;
+    let id = &find_id(&arguments.container, config)?;
+    crate::process::confine()?;
+    let detached = live::detach(id, &arguments.devices, config);
+    let detached = detached.map_err(|error| match of_class(&arguments.devices, config) {
+        Err(unknown) if matches!(error, LiveError::NotAttached(_)) => unknown,
+        _ => CommandError::Container {
+            id: id.clone(),
+            error: Box::new(CommandError::Live(error)),
+        },
+    })?;
     let Detached {
         devices,
+        removed_rest,
+        not_removed,
         warnings,
         open_by,
     } = detached;
     for warning in warnings {
-        log::warning(&format!("container {}: {warning}", found.id));
+        log::warning(&format!("container {id}: {warning}"));
     }
     for process in &open_by {
+        log::warning(&process.to_string());
+    }
+    if !devices.is_empty() {
+        log::warning(IN_FLIGHT);
+    }
+    let not_removed = not_removed.map(|error| log::chain(&error));
+    if let Some(error) = &not_removed {
         log::warning(&format!(
-            "process {} ({}) has device {} open, and can use it until it closes it",
-            process.pid, process.program, process.device
+            "container {id}: the device rules are revoked, but the nodes stay in the container's \
+             mount namespace, where they cannot be opened: {error}"
         ));
     }
+    let code = match not_removed.is_some() {
+        true => ExitCode::NodeStays,
+        false => ExitCode::Success,
+    };
     if json {
-        print_json(&serde_json::json!({ "devices": devices, "open_by": open_by }))?;
-        return Ok(ExitCode::Success);
+        let unseen = (!devices.is_empty()).then_some(IN_FLIGHT);
+        print_json(&serde_json::json!({
+            "container": id, "devices": devices, "open_by": open_by, "not_removed": not_removed,
+            "unseen": unseen,
+        }))?;
+        return Ok(code);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     for device in &devices {
-        let (name, class, id) = (&device.device, &device.class, &found.id);
+        let (name, class) = (&device.device, &device.class);
         writeln!(out, "{name} of {class}: detached from container {id}")?;
     }
-    if devices.is_empty() {
-        writeln!(out, "nothing is attached to container {}", found.id)?;
+    match (devices.is_empty(), removed_rest) {
+        (true, true) if code == ExitCode::Success => writeln!(
+            out,
+            "what was left of detached devices is removed from container {id}"
+        )?,
+        (true, false) => writeln!(out, "nothing is attached to container {id}")?,
+        _ => {}
     }
-    Ok(ExitCode::Success)
+    Ok(code)
+}
+
+/// What no look at processes finds.
+const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or that io_uring \
+     holds, cannot be seen: only a restart of the container makes sure that no process can use a \
+     detached device";
+
+/// The id of a container whose devices are to be detached: also of one whose bundle or processes
+/// cannot be found any more.
+fn find_id(container: &RunningContainer, config: &Config) -> Result<String, CommandError> {
+    let name = &container.name;
+    let is_id = match live::find_record(&config.host_root, name) {
+        Ok(record) => record.is_some_and(|record| !record.has_ended()),
+        // No container has such an id.
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => false,
+        Err(_) => true,
+    };
+    if is_id {
+        return Ok(name.clone());
+    }
+    let found = containers::named(name, container.root.clone(), &config.host_root);
+    found.map(|found| found.id).or_else(|unknown| {
+        let records = live::all_records(&config.host_root).into_iter();
+        let mut ids = records.map(|it| it.id).filter(|id| id.starts_with(&**name));
+        match (ids.next(), ids.next()) {
+            (Some(id), None) => Ok(id),
+            _ => Err(CommandError::no_container(unknown)),
+        }
+    })
+}
+
+/// Refuses devices of which there is no class.
+fn of_class(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
+    let sources = load::each_source(&config.classes)?;
+    let classes: Vec<_> = devices.iter().map(|it| it.class.clone()).collect();
+    known_classes(&classes, sources.iter().flatten())
 }
 
 /// Exchanges the files of a driver that the host has replaced, or only prints the steps.
@@ -160,9 +225,7 @@ fn begin(
     devices: &[CdiGrant],
     config: &Config,
 ) -> Result<Found, CommandError> {
-    let sources = load::each_source(&config.classes)?;
-    let classes: Vec<_> = devices.iter().map(|it| it.class.clone()).collect();
-    known_classes(&classes, sources.iter().flatten())?;
+    of_class(devices, config)?;
     let found = containers::named(&container.name, container.root.clone(), &config.host_root)
         .map_err(CommandError::no_container)?;
     let unknown = |what: &str, hint: &str| CommandError::NoContainer {

@@ -61,19 +61,16 @@ enum Since {
     Attached,
 }
 
-/// What a record has, if it is `there`: `follow` takes out what was made for a device that is
-/// unplugged, and keeps the device.
-fn keys(
-    record: &live::Record,
-    there: impl Fn(&live::Made) -> bool,
-) -> impl Iterator<Item = (Key, Since)> {
+/// The devices of a record: `follow` takes out what was made for one that is unplugged, and
+/// keeps the device.
+fn keys(record: &live::Record) -> impl Iterator<Item = (Key, Since)> {
     let has = move |device: &&live::Device| {
         let key = device.key();
-        let is_its = |made: &&live::Made| made.why.contains(&key);
-        let mut made = record.made.iter().filter(is_its).peekable();
+        let is_its = |why: &Vec<String>| why.contains(&key);
         // A container may have had already what an attached device would be given.
-        let is_known = made.peek().is_none() && !device.asked.is_empty();
-        is_known || made.any(&there)
+        !device.asked.is_empty()
+            || record.made.iter().any(|made| is_its(&made.why))
+            || record.rules.iter().any(|rule| is_its(&rule.why))
     };
     record.devices.iter().filter(has).map(|it| {
         let since = match it.asked.is_empty() {
@@ -117,7 +114,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add(&holder, keys(&record, |_| true));
+            holders.add(&holder, keys(&record));
         }
         match Record::read(path) {
             Ok(record) => {
@@ -141,10 +138,13 @@ impl Holders {
             log::warning("containers of other users are not looked at: run this as root");
         }
         let mut holders = Holders::default();
+        let mut records = live::all_records(&config.host_root);
         for (container, pid, directory) in containers::running(root, &config.host_root) {
+            records.retain(|record| record.id != container.id);
+            let id = container.id.clone();
             // As a list: the program is smaller.
             let looked = running_root::in_child(|| {
-                let looked = Looked::at(pid, &directory, config);
+                let looked = Looked::at(&id, pid, &directory, config);
                 let devices = looked.devices.into_iter();
                 let devices = devices.map(|(key, since)| (key, since == Since::Attached));
                 (devices.collect::<Vec<_>>(), looked.pod, looked.fault)
@@ -173,6 +173,14 @@ impl Holders {
                 ..Holder::default()
             };
             holders.add(&holder, devices);
+        }
+        // Those whose bundle or first process is not found.
+        for record in records {
+            let holder = Holder {
+                container: record.id.clone(),
+                ..Holder::default()
+            };
+            holders.add(&holder, keys(&record));
         }
         holders
     }
@@ -212,19 +220,18 @@ struct Looked {
 }
 
 impl Looked {
-    fn at(pid: i32, directory: &Path, config: &Config) -> Self {
-        let root = RunningRoot::of(pid);
-        // It may have ended.
-        if root.look(Path::new("/")).is_err() {
-            return Looked::default();
-        }
-        let mut records = live::all_records(&config.host_root).into_iter();
-        let record = records.find(|record| record.pid == pid).unwrap_or_default();
-        let there = |made: &live::Made| matches!(root.look(&made.path), Ok(Some(_)));
+    fn at(id: &str, pid: i32, directory: &Path, config: &Config) -> Self {
+        let records = live::all_records(&config.host_root);
+        let record = records.iter().find(|record| record.id == id);
         let mut looked = Looked {
-            devices: keys(&record, there).collect(),
+            devices: record.into_iter().flat_map(keys).collect(),
             ..Looked::default()
         };
+        let root = RunningRoot::of(pid);
+        // Its first process may have ended.
+        if root.look(Path::new("/")).is_err() {
+            return looked;
+        }
         match looked.given(&root, directory, config) {
             Ok(()) => {}
             Err(error) => looked.fault = Some(log::chain(&error)),

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::str::FromStr;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -11,6 +10,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 use rooted_path::split_leaf;
 
+use super::process::{living_thread_of_ended_leader, parent, start_time};
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
@@ -34,6 +34,9 @@ pub struct ContainerNamespace {
     pid: i32,
     /// The process's directory in `/proc`.
     process: OwnedFd,
+    /// The directory of another thread, if the first one has ended and others go on: only
+    /// a thread that lives has namespaces, a root and a working directory.
+    thread: Option<OwnedFd>,
     mounts: OwnedFd,
     place: Place,
     root: Handle,
@@ -66,7 +69,9 @@ impl ContainerNamespace {
     /// if `rootfs` is another directory there than on the host; otherwise
     /// [`Error::File`].
     pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
-        Self::open(pid, rootfs, |_, process, root| {
+        let proc = Procfs::open()?;
+        let process = proc.process(pid)?;
+        Self::open(proc, process, None, pid, rootfs, |_, process, root| {
             check_root(process, rootfs, resolver, root)?;
             Ok((Place::Path(rootfs.to_owned()), root))
         })
@@ -85,10 +90,13 @@ impl ContainerNamespace {
         rootfs: &Path,
         resolver: Resolver,
     ) -> Result<Self> {
-        Self::open(pid, rootfs, |proc, process, root| {
-            if started.is_some_and(|started| start_time(process, pid).ok() != Some(started)) {
-                return Err(Error::OtherProcess { pid });
-            }
+        let proc = Procfs::open()?;
+        let process = proc.process(pid)?;
+        if started.is_some_and(|started| start_time(&process, pid).ok() != Some(started)) {
+            return Err(Error::OtherProcess { pid });
+        }
+        let thread = living_thread_of_ended_leader(&process, pid)?;
+        Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
             let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
@@ -105,20 +113,22 @@ impl ContainerNamespace {
     }
 
     fn open(
+        proc: Procfs,
+        process: OwnedFd,
+        thread: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
         place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(Place, Identity)>,
     ) -> Result<Self> {
-        let proc = Procfs::open()?;
-        let process = proc.process(pid)?;
+        let living = thread.as_ref().unwrap_or(&process);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        let mounts = openat(&process, "ns/mnt", flags, Mode::empty())
+        let mounts = openat(living, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
         let own_mounts = namespace(proc.this(), pid, "ns/mnt")?;
         if fstat(&mounts).is_ok_and(|stat| Identity::of(&stat) == own_mounts) {
             return Err(Error::SameNamespace { pid });
         }
-        let users = namespace(&process, pid, "ns/user")?;
+        let users = namespace(living, pid, "ns/user")?;
         let own_users = namespace(proc.this(), pid, "ns/user")?;
         let has_own_users = own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
         let reader = if users == own_users {
@@ -126,15 +136,15 @@ impl ContainerNamespace {
         } else {
             Reader::Outside
         };
-        let uids = read_map(&process, pid, "uid_map")?;
-        let gids = read_map(&process, pid, "gid_map")?;
+        let uids = read_map(living, pid, "uid_map")?;
+        let gids = read_map(living, pid, "gid_map")?;
         let owner = Owner::of(&uids, &gids, reader).map_err(|(file, reason)| Error::IdMap {
             pid,
             file,
             reason,
         })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        let (place, identity) = place(&proc, &process, root.identity())?;
+        let (place, identity) = place(&proc, living, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
         let facts = RootFacts {
             owner,
@@ -145,6 +155,7 @@ impl ContainerNamespace {
         Ok(Self {
             pid,
             process,
+            thread,
             mounts,
             place,
             root,
@@ -169,7 +180,8 @@ impl ContainerNamespace {
     /// same process whose namespace this is.
     pub fn cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
-        let bytes = read_proc(&self.process, "cgroup", MEMBERSHIP_CAP + 1, path)?;
+        let living = self.thread.as_ref().unwrap_or(&self.process);
+        let bytes = read_proc(living, "cgroup", MEMBERSHIP_CAP + 1, path)?;
         // A path that is cut short names another cgroup.
         if bytes.len() as u64 > MEMBERSHIP_CAP {
             return Err(Error::system("read", path(), Errno::EFBIG));
@@ -179,7 +191,8 @@ impl ContainerNamespace {
 
     pub(crate) fn network(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-        openat(&self.process, "ns/net", flags, Mode::empty())
+        let living = self.thread.as_ref().unwrap_or(&self.process);
+        openat(living, "ns/net", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
@@ -306,33 +319,6 @@ fn seen_by_parent(
     let top = openat(&directory, "root", HANDLE, Mode::empty()).ok()?;
     let found = RootDir::new(top, resolver).lookup(rootfs).ok()??;
     Some(found.identity())
-}
-
-/// When the process with this number was started, if there is one that has not ended.
-pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
-    start_time(&Procfs::open().ok()?.process(pid).ok()?, pid).ok()
-}
-
-/// Since the boot, in ticks.
-fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
-    field_of_stat(process, pid, 22)
-}
-
-fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
-    field_of_stat(process, pid, 4)
-}
-
-/// A field of `stat`, from the fourth, counted from 1 as proc_pid_stat(5) does; the second
-/// may have blanks and parentheses. A process that has ended has none, also if it is still
-/// listed.
-fn field_of_stat<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
-    let path = || PathBuf::from(format!("/proc/{pid}/stat"));
-    let bytes = read_proc(process, "stat", MAP_CAP, path)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let fields = text.rsplit_once(") ").map(|(_, fields)| fields);
-    let fields = fields.filter(|fields| !fields.starts_with(['Z', 'X']));
-    let field = fields.and_then(|fields| fields.split(' ').nth(number - 3)?.parse().ok());
-    field.ok_or_else(|| system(path(), Errno::ESRCH))
 }
 
 fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {

@@ -9,8 +9,9 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, Sp
 use super::detach;
 use super::lock;
 use super::made::Made;
-use super::record::{self, Device, Record, Records};
-use super::rule::{Rule, rules_of_steps};
+use super::record::{Device, Record};
+use super::records::{self, Records};
+use super::rule::{Rule, note_host_nodes, rules_of_steps};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};
@@ -85,19 +86,23 @@ pub(crate) fn write_at_start(
     let records = Records::open(root, &state.id, lock::PATIENCE)?;
     // The hook may be called for CDI and once more for what the container requests itself.
     let is_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);
-    let mut record = records.load(Record {
+    let mut record = Record {
         id: state.id.clone(),
         pid: state.pid,
         started: container::start_time_of(state.pid).unwrap_or_default(),
+        is_init: container::is_init(state.pid),
         bundle: bundle.directory.clone(),
-        cgroup: super::cgroup_path(DeviceCgroup::of(state.pid)),
+        spec: Some(super::spec(bundle)),
         whole: hides || !is_twice,
         ..Record::default()
-    });
+    };
+    record.set_cgroup(DeviceCgroup::of(state.pid).ok().flatten().as_ref());
+    let mut record = records.read_or_start(record);
     rules.extend(rules_of_steps(&ours).map(rule));
+    note_host_nodes(&mut rules, &plan.steps, root);
     record.add(devices, rules, made);
     records.save(&record)?;
-    record::prune(root);
+    records::prune(root);
     Ok(detach::rules(&record))
 }
 
@@ -151,7 +156,7 @@ mod tests {
             follow: true,
         });
         write_at_start(&state, &bundle, &plan, top.path()).unwrap();
-        let [record] = &record::all(top.path())[..] else {
+        let [record] = &records::all(top.path())[..] else {
             panic!("one record");
         };
         assert_eq!(record.bundle, top.path());

@@ -8,14 +8,14 @@ use device_class::device::DeviceRule;
 use device_class::name::ClassName;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
-use super::detach::{rules, take_back, undo};
+use super::detach::{remove_in, rules, undo};
 use super::follow::{self, Became};
 use super::made::Made;
 use super::record::{Device, Record};
-use super::rule::rules_of_steps;
-use super::{Found, LiveError, Running};
+use super::rule::{note_host_nodes, rules_of_steps};
+use super::{Found, LiveError, Running, in_child, try_twice};
 use crate::apply;
-use crate::cgroup::DeviceCgroup;
+use crate::cgroup::SpecRules;
 use crate::oci::{Attached, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
@@ -27,6 +27,8 @@ pub(crate) struct Attaching {
     pub(crate) plan: InjectionPlan,
     /// All that it shall have, for rules that must be made again.
     all: Vec<DeviceRule>,
+    /// The steps for all of that, also those that it does not lack.
+    steps: Vec<InjectionStep>,
     devices: Vec<Device>,
 }
 
@@ -47,13 +49,14 @@ impl Attaching {
         });
         let asked: Vec<Attached> = asked.collect();
         // With what it has: libraries and masks are for all its devices at once.
-        running.bundle.attached = [known, asked.clone()].concat();
-        let with_all = planner::plan_for(&running.bundle, &Caller::Running, config);
+        running.container.bundle.attached = [known, asked.clone()].concat();
+        let with_all = planner::plan_for(&running.container.bundle, &Caller::Running, config);
         let mut plan = match with_all {
             Ok(plan) => plan,
             Err(error) => {
-                running.bundle.attached = asked;
-                let mut plan = planner::plan_for(&running.bundle, &Caller::Attach, config)?;
+                running.container.bundle.attached = asked;
+                let mut plan =
+                    planner::plan_for(&running.container.bundle, &Caller::Attach, config)?;
                 plan.warnings.push(format!(
                     "the container's other devices are left as they are: {}",
                     crate::log::chain(&error)
@@ -61,9 +64,9 @@ impl Attaching {
                 plan
             }
         };
-        let before = running.bundle.attached.len() - wanted.len();
+        let before = running.container.bundle.attached.len() - wanted.len();
         // Those of a class are in this order, the classes in their own.
-        let mut before: Vec<&ClassName> = running.bundle.attached[..before]
+        let mut before: Vec<&ClassName> = running.container.bundle.attached[..before]
             .iter()
             .map(|known| &known.grant.class)
             .collect();
@@ -101,11 +104,13 @@ impl Attaching {
             _ => true,
         });
         let all = apply::rules_of(&plan);
+        let steps = plan.steps.clone();
         running.keep_missing(&mut plan, &attached, &Record::default(), config)?;
         Ok(Attaching {
             running,
             plan,
             all,
+            steps,
             devices: attached,
         })
     }
@@ -132,7 +137,7 @@ impl Running {
         let is_hidden = !rules.is_empty() && self.is_hidden(config)?;
         let denied = self.denied(&rules)?;
         let look = |path: &Path| {
-            let found = self.namespace.look(path);
+            let found = self.container.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
         };
         let is_new = |user: &String| devices.iter().any(|device| device.class == *user);
@@ -184,16 +189,15 @@ impl Running {
     /// The rules that the container's cgroup denies. On cgroup v2 the user of a rootless engine
     /// cannot read them, and the engine sets none.
     pub(super) fn denied(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
-        match self.cgroup()?.map(|cgroup| cgroup.denied(rules)) {
+        match self
+            .record
+            .find_cgroup()?
+            .map(|cgroup| cgroup.denied(rules))
+        {
             None => Ok(Vec::new()),
             Some(Err(error)) if error.lacks_privileges() => Ok(Vec::new()),
             Some(denied) => Ok(denied?.rules),
         }
-    }
-
-    pub(super) fn cgroup(&self) -> Result<Option<DeviceCgroup>, LiveError> {
-        let found = DeviceCgroup::of_member(&self.namespace.cgroups()?)?;
-        Ok(found.map(|cgroup| cgroup.up_to(&self.record.cgroup)))
     }
 }
 
@@ -211,6 +215,7 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         running,
         plan,
         all,
+        steps,
         devices,
     } = attaching;
     if plan.steps.is_empty() {
@@ -230,6 +235,7 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         keep: &[],
         plan: &plan,
         all: &all,
+        steps: &steps,
         devices,
         lasting: &BTreeSet::new(),
     };
@@ -249,6 +255,8 @@ pub(super) struct Change<'a> {
     pub(super) plan: &'a InjectionPlan,
     /// All rules that it has after that, for programs that must be made again.
     pub(super) all: &'a [DeviceRule],
+    /// The steps for all that it has after that.
+    pub(super) steps: &'a [InjectionStep],
     /// Devices that are to be recorded.
     pub(super) devices: Vec<Device>,
     /// Classes and devices for which something is made that stays when attached devices are
@@ -269,15 +277,17 @@ impl Running {
             keep,
             plan,
             all,
+            steps,
             devices,
             lasting,
         } = change;
-        apply::check_masks(plan, &self.namespace, &self.bundle, config)?;
-        let calls = self.calls.for_running()?;
+        let namespace = &self.container.namespace;
+        apply::check_masks(plan, namespace, &self.container.bundle, config)?;
+        let calls = self.container.calls.for_running()?;
         let ready = apply::open_sources(plan, config, calls)?;
         let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
         let mut new = Record {
-            made: Made::of(&ready, &self.namespace, &stale.made)?,
+            made: Made::of(&ready, namespace, &stale.made)?,
             devices,
             ..self.record.identity()
         };
@@ -288,52 +298,94 @@ impl Running {
             }
         }
         new.rules.extend(rules_of_steps(&plan.steps));
+        note_host_nodes(&mut new.rules, steps, &config.host_root);
         let mut left = self.record.clone();
-        left.withdraw(&stale.rules, &self.bundle.spec_devices);
+        let has_rules = !all.is_empty() || !stale.rules.is_empty();
+        let is_hidden = has_rules && self.is_hidden(config)?;
+        left.was_given_nothing |= is_hidden && !left.whole;
+        left.withdraw(&stale.rules);
         left.made.retain(|made| !stale.made.contains(made));
         let mut done = left.clone();
         done.add(new.devices.clone(), new.rules.clone(), new.made.clone());
+        done.share(steps);
         let mut both = done.clone();
         both.add(Vec::new(), stale.rules.clone(), stale.made.clone());
-        let has_rules = !all.is_empty() || !stale.rules.is_empty();
-        let spec = has_rules.then(|| self.spec(&left, config)).transpose()?;
+        let spec = &self.container.bundle.spec_devices.rules;
+        let spec = match is_hidden {
+            true => left.regenerated(spec),
+            false => SpecRules::of_container(spec),
+        };
+        let cgroup = match has_rules {
+            true => self.record.find_cgroup()?,
+            false => None,
+        };
         // First, so that it is known what is there even if this process is killed.
         self.records.save(&both)?;
-        let changed = self.in_child(|notes| {
+        let changed = in_child(|notes| {
             Stage::Rules.begin();
-            if let (Some(cgroup), Some(spec)) = (self.cgroup()?, &spec) {
-                notes.extend(cgroup.exchange(&rules(stale), keep, all, spec)?);
+            if let Some(cgroup) = &cgroup {
+                notes.extend(cgroup.exchange(&rules(stale), keep, all, &spec)?);
             }
             Stage::Container.begin();
             if stale.made.is_empty() && ready.is_empty() {
                 return Ok(());
             }
-            let root = self.enter()?;
+            let root = self.container.enter()?;
             undo(stale, &root)?;
-            let label = self.bundle.mount_label.as_deref();
+            let label = self.container.bundle.mount_label.as_deref();
             Ok(apply::attach(ready, &root, calls, label, notes)?)
         });
-        let changed = changed.and_then(|notes| match self.namespace.started() {
-            Ok(_) => Ok(notes),
-            Err(_) => Err(LiveError::Ended),
+        let changed = changed.and_then(|notes| {
+            if self.record.has_ended() {
+                return Err(LiveError::Ended);
+            }
+            self.records.save(&done)?;
+            Ok(notes)
         });
-        match &changed {
-            Ok(_) => self.records.save(&done)?,
-            // What it had is gone with it.
-            Err(LiveError::Ended) => self.records.save(&self.record.identity())?,
-            Err(_) => match take_back(self, &new, &[], &left, config) {
-                Ok(_) => {
-                    let allowed = self.allowed(stale, keep, &left, config);
-                    left.add(Vec::new(), allowed, stale.made.clone());
-                    self.records.save(&left)?;
-                }
-                Err(error) => crate::log::warning(&format!(
-                    "a part of it is left in the container, and `boathook detach` will take it \
-                     away: {}",
-                    crate::log::chain(&error)
-                )),
-            },
+        if changed.is_ok() {
+            return changed;
         }
+        if self.record.has_ended() {
+            // What it had is gone with it.
+            self.records.save(&self.record.identity())?;
+            return Err(LiveError::Ended);
+        }
+        self.roll_back(&new, stale, left);
         changed
+    }
+
+    /// Takes back what a change that failed has added, of a container that keeps `left`.
+    fn roll_back(&self, new: &Record, stale: &Record, mut left: Record) {
+        // By this process, which the container cannot keep waiting.
+        let revoked = try_twice(|| self.record.revoke(&new.rules, &left));
+        let removed = match new.made.is_empty() {
+            true => Ok(()),
+            false => try_twice(|| remove_in(&self.container, new)),
+        };
+        let allowed = self.record.still_allowed(&stale.rules, &left);
+        left.add(Vec::new(), allowed, stale.made.clone());
+        let failed = revoked.is_err() || removed.is_err();
+        if revoked.is_err() {
+            left.add(new.devices.clone(), new.rules.clone(), Vec::new());
+        }
+        if removed.is_err() {
+            left.add(Vec::new(), Vec::new(), new.made.clone());
+        }
+        let saved = try_twice(|| Ok(self.records.save(&left)?));
+        for error in [revoked.map(drop), removed, saved]
+            .into_iter()
+            .filter_map(Result::err)
+        {
+            crate::log::warning(&format!(
+                "container {}: {}",
+                self.record.id,
+                crate::log::chain(&error)
+            ));
+        }
+        if failed {
+            crate::log::warning(
+                "a part of it is left in the container, and `boathook detach` will take it away",
+            );
+        }
     }
 }

@@ -1,4 +1,8 @@
 //! Detaching: what attaching added is taken away, and nothing else.
+//!
+//! The device rules are revoked first, by the record alone ([`super::revoke`]). Then what was
+//! made in the container's root is removed; that needs its mount namespace, which the container
+//! can make unusable.
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
@@ -6,185 +10,171 @@ use device_class::device::DeviceRule;
 use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
 use super::record::{Device, Record};
-use super::rule::{Rule, parsed};
-use super::{Found, LiveError, Running};
-use crate::apply;
+use super::records::{self, Records};
+use super::rule::parsed;
+use super::{LiveError, OpenContainer, in_child, lock, require_root, try_twice};
 use crate::container::ContainerRoot;
-use crate::oci::{Attached, CdiGrant};
+use crate::oci::{Attached, Bundle, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 
 /// What was taken away.
+#[derive(Default)]
 pub(crate) struct Detached {
     pub(crate) devices: Vec<Device>,
+    /// Whether what was left in the container of devices that were detached before is removed.
+    pub(crate) removed_rest: bool,
+    /// Why device nodes and files stay in the container's mount namespace.
+    pub(crate) not_removed: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
     /// Processes that opened a device before, and can use it as long as they have it open.
     pub(crate) open_by: Vec<OpenBy>,
 }
 
-/// Takes devices away from a container that runs; without any named, all that were attached.
-pub(crate) fn detach(
-    found: &Found,
-    named: &[CdiGrant],
-    config: &Config,
-) -> Result<Detached, LiveError> {
+/// Takes devices away from the container `id`; without any named, all that were attached.
+pub(crate) fn detach(id: &str, named: &[CdiGrant], config: &Config) -> Result<Detached, LiveError> {
+    require_root()?;
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let mut running = Running::open(found, config)?;
-    let is_named = |device: &Device, grant: &CdiGrant| {
-        let mut names = grant.device.split(',');
-        !device.asked.is_empty()
-            && grant.class.as_str() == device.class
-            && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
+    // A process that does not end may have the lock for ever: the rules are revoked without it.
+    let records = Records::open(&config.host_root, id, lock::PATIENCE);
+    let record = match &records {
+        Ok(records) => records.read()?,
+        Err(_) => records::find(&config.host_root, id)?,
     };
-    let recorded = running.record.devices.clone();
-    let has = |grant: &CdiGrant| recorded.iter().any(|it| is_named(it, grant));
-    let named: Vec<CdiGrant> = named
-        .iter()
-        .map(|grant| match has(grant) {
-            true => grant.clone(),
-            false => running.by_id(grant, config),
-        })
-        .collect();
-    if let Some(unknown) = named.iter().find(|grant| !has(grant)) {
-        let attached = running.record.devices.iter();
-        let attached = attached.filter(|device| !device.asked.is_empty());
-        let attached: Vec<String> = attached
-            .map(|device| format!("{}={}", device.class, device.device))
-            .collect();
-        return Err(LiveError::NotAttached(format!(
-            "{}={} is not attached to it; {}",
-            unknown.class,
-            unknown.device,
-            match attached.is_empty() {
-                true => "nothing is; a device that it was started with stays".to_owned(),
-                false => format!("attached are {}", attached.join(", ")),
-            }
-        )));
-    }
-    let mut record = running.record.clone();
-    let mut taken = record.take(|device| {
-        !device.asked.is_empty() && named.is_empty()
-            || named.iter().any(|grant| is_named(device, grant))
-    });
-    running.bundle.attached = record.attached();
+    let record = record.filter(|record| !record.has_ended());
     Stage::Planning.begin();
-    let mut keep = Vec::new();
-    if let Ok(mut plan) = planner::plan_for(&running.bundle, &Caller::Running, config) {
-        // Its own requests may mean them today, such as `all`; it lacked them before.
-        let is_taken = |user: &String| taken.devices.iter().any(|it| it.key() == *user);
-        plan.steps
-            .retain(|step| step.users.is_empty() || !step.users.iter().all(is_taken));
-        keep = apply::rules_of(&plan);
-        record.keep(&mut taken, &plan.steps);
-    }
-    keep.extend(rules(&record));
+    let named = named_devices(record.as_ref(), named, config)?;
     deadline.cancel();
-    let warnings = match take_back(&running, &taken, &keep, &record, config) {
+    let Some(record) = record else {
+        return Ok(Detached::default());
+    };
+    let mut left = record.clone();
+    let taken = left.take(|device| match named.is_empty() {
+        true => !device.asked.is_empty(),
+        false => named.iter().any(|grant| is_named(device, grant)),
+    });
+    if !taken.has_content() {
+        return Ok(Detached::default());
+    }
+    let warnings = match in_child(|notes| {
+        Stage::Rules.begin();
+        notes.extend(record.revoke(&taken.rules, &left)?);
+        Ok(())
+    }) {
         Ok(warnings) => warnings,
         Err(error) => {
-            let mut left = running.record.clone();
-            let allowed = running.allowed(&taken, &keep, &record, config);
-            left.rules
+            let allowed = record.still_allowed(&taken.rules, &left);
+            let mut record = record;
+            record
+                .rules
                 .retain(|rule| !taken.rules.contains(rule) || allowed.contains(rule));
-            running.records.save(&left)?;
+            records?.save(&record)?;
             return Err(error);
         }
     };
-    running.records.save(&record)?;
-    let rules = rules(&taken);
-    let open_by = open_by::processes(&running.namespace.cgroups()?, &rules);
-    drop(running);
+    let records = records.map_err(LiveError::OnlyRevoked)?;
+    left.withdraw(&taken.rules);
+    let mut with_rest = left.clone();
+    with_rest.add(Vec::new(), Vec::new(), taken.made.clone());
+    records.save(&with_rest).map_err(LiveError::OnlyRevoked)?;
+    let not_removed = match remove(&record, &taken) {
+        Err(error) if !record.has_ended() => Some(error),
+        _ => {
+            records.save(&left).map_err(LiveError::OnlyRevoked)?;
+            None
+        }
+    };
+    drop(records);
+    let open_by = open_by::find(&record, &parsed(&taken.rules));
     follow::tell_of(&taken, Became::Detached, config);
     Ok(Detached {
+        removed_rest: taken.devices.is_empty(),
         devices: taken.devices,
+        not_removed,
         warnings,
         open_by,
     })
 }
 
-impl Running {
-    /// The rules of a record that the cgroup still allows, after a change that failed. The
-    /// others were revoked, and must not be recorded: [`follow`] gives back what an update of
-    /// the container takes away.
-    pub(super) fn allowed(
-        &self,
-        record: &Record,
-        keep: &[DeviceRule],
-        kept: &Record,
-        config: &Config,
-    ) -> Vec<Rule> {
-        // A hidden program does not say: what is revoked again is so for certain.
-        let is_hidden = matches!(self.is_hidden(config), Ok(true));
-        let again = || self.in_child(|_| self.revoke(record, keep, kept, config).map(drop));
-        if is_hidden && again().is_ok() {
-            return Vec::new();
-        }
-        let denied = self.denied(&rules(record)).unwrap_or_default();
-        let is_denied = |rule: &Rule| {
-            let rule = DeviceRule::parse(&rule.rule);
-            rule.is_some_and(|rule| denied.iter().any(|it| it.number == rule.number))
-        };
-        let rules = record.rules.iter().filter(|rule| !is_denied(rule));
-        rules.cloned().collect()
-    }
+/// Whether a device that was attached is meant.
+fn is_named(device: &Device, grant: &CdiGrant) -> bool {
+    let mut names = grant.device.split(',');
+    !device.asked.is_empty()
+        && grant.class.as_str() == device.class
+        && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
+}
 
-    fn revoke(
-        &self,
-        record: &Record,
-        keep: &[DeviceRule],
-        kept: &Record,
-        config: &Config,
-    ) -> Result<Vec<String>, LiveError> {
-        match self.cgroup()? {
-            Some(cgroup) if !record.rules.is_empty() => {
-                let spec = self.spec(kept, config)?;
-                Ok(cgroup.revoke(&rules(record), keep, &spec)?)
-            }
-            _ => Ok(Vec::new()),
+/// The devices that the user named, as the record has them.
+fn named_devices(
+    record: Option<&Record>,
+    named: &[CdiGrant],
+    config: &Config,
+) -> Result<Vec<CdiGrant>, LiveError> {
+    let devices = record.map_or(&[][..], |record| &record.devices);
+    let has = |grant: &CdiGrant| devices.iter().any(|it| is_named(it, grant));
+    let named = named.iter().map(|grant| match record {
+        Some(record) if !has(grant) => by_id(record, grant, config),
+        _ => grant.clone(),
+    });
+    let named: Vec<CdiGrant> = named.collect();
+    let Some(unknown) = named.iter().find(|grant| !has(grant)) else {
+        return Ok(named);
+    };
+    let attached = devices.iter().filter(|device| !device.asked.is_empty());
+    let attached: Vec<String> = attached
+        .map(|device| format!("{}={}", device.class, device.device))
+        .collect();
+    Err(LiveError::NotAttached(format!(
+        "{}={} is not attached to it; {}",
+        unknown.class,
+        unknown.device,
+        match attached.is_empty() {
+            true => "nothing is; a device that it was started with stays".to_owned(),
+            false => format!("attached are {}", attached.join(", ")),
         }
-    }
+    )))
+}
 
-    /// The same by ids, if this host has the devices: they may be named otherwise than they
-    /// were attached.
-    fn by_id(&mut self, grant: &CdiGrant, config: &Config) -> CdiGrant {
-        self.bundle.attached = vec![Attached {
+/// The same by ids, if this host has the devices: they may be named otherwise than they were
+/// attached.
+fn by_id(record: &Record, grant: &CdiGrant, config: &Config) -> CdiGrant {
+    let plan = || {
+        let mut bundle = Bundle::read(&record.bundle).ok()?;
+        bundle.attached = vec![Attached {
             grant: grant.clone(),
             forced: true,
         }];
-        let plan = planner::plan_for(&self.bundle, &Caller::Attach, config);
-        let grants = plan.map(|plan| plan.grants).unwrap_or_default();
-        let attached = grants
-            .into_iter()
-            .filter(|it| it.asked_by.starts_with("attached "));
-        let ids: Vec<String> = attached.flat_map(|it| it.devices).collect();
-        match ids.is_empty() {
-            true => grant.clone(),
-            false => CdiGrant {
-                device: ids.join(","),
-                ..grant.clone()
-            },
-        }
+        planner::plan_for(&bundle, &Caller::Attach, config).ok()
+    };
+    let grants = plan().map(|plan| plan.grants).unwrap_or_default();
+    let attached = grants
+        .into_iter()
+        .filter(|it| it.asked_by.starts_with("attached "));
+    let ids: Vec<String> = attached.flat_map(|it| it.devices).collect();
+    match ids.is_empty() {
+        true => grant.clone(),
+        false => CdiGrant {
+            device: ids.join(","),
+            ..grant.clone()
+        },
     }
 }
 
-/// Takes all of a record away, but for the rules of devices in `keep`, from a container that
-/// keeps `kept`.
-pub(super) fn take_back(
-    running: &Running,
-    record: &Record,
-    keep: &[DeviceRule],
-    kept: &Record,
-    config: &Config,
-) -> Result<Vec<String>, LiveError> {
-    running.in_child(|notes| {
-        Stage::Rules.begin();
-        notes.extend(running.revoke(record, keep, kept, config)?);
+/// Removes what was made in the root of a container.
+pub(super) fn remove(container: &Record, taken: &Record) -> Result<(), LiveError> {
+    if taken.made.is_empty() {
+        return Ok(());
+    }
+    let opened = OpenContainer::open(&container.found())?;
+    remove_in(&opened, taken)
+}
+
+pub(super) fn remove_in(container: &OpenContainer, taken: &Record) -> Result<(), LiveError> {
+    let removed = in_child(|_| {
         Stage::Container.begin();
-        if record.made.is_empty() {
-            return Ok(());
-        }
-        undo(record, &running.enter()?)
-    })
+        try_twice(|| undo(taken, &container.enter()?))
+    });
+    removed.map(drop)
 }
 
 /// Takes all of a record out of a container's root: as much as possible, and the first fault.

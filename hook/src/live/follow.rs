@@ -4,6 +4,7 @@
 //! What a container has is known by its record, and what the host has by looking: so it does
 //! not matter what happened while nobody looked.
 
+mod gone;
 mod message;
 mod pace;
 mod replace;
@@ -26,12 +27,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::LiveError;
-use super::record::{self, Record};
+use super::record::Record;
+use super::records;
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::sys::process::Child;
 use crate::sys::uevent::Uevents;
+use gone::{Gone, find_gone, remove_nodes, revoke_stale};
 pub(super) use message::Told;
 use pace::Pace;
 use replace::replace;
@@ -98,13 +101,15 @@ pub(super) fn tell_of(devices: &Record, became: Became, config: &Config) {
 /// Changes one container as [`Follower`] does: its devices may have come back with other
 /// numbers while nobody followed them.
 pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError> {
-    let records = record::all(&config.host_root);
+    let records = records::all(&config.host_root);
     let Some(record) = records.iter().find(|record| record.id == container) else {
         return Ok(());
     };
     let sight = Sight::of(slice::from_ref(record), config);
+    let gone = find_gone(record, &sight, &config.host_root);
+    let revoked = revoke_stale(record, &gone, &sight, config)?;
     let followed = sight.followed(record);
-    if !followed.is_empty() && replace(record, &followed, &sight, config)? {
+    if revoked | (!followed.is_empty() && replace(record, &followed, &sight, config)?) {
         tell_of(record, Became::Replaced, config);
     }
     Ok(())
@@ -183,7 +188,7 @@ impl<'c> Follower<'c> {
     fn look(&mut self) {
         self.next = None;
         let knows_none = self.seen.devices.is_empty() && self.seen.failed.is_empty();
-        let records = record::all(&self.config.host_root).len();
+        let records = records::all(&self.config.host_root).len();
         if knows_none && records == 0 {
             return;
         }
@@ -229,7 +234,7 @@ impl<'c> Follower<'c> {
 
     fn try_mend(&mut self, mut updated: Updated) -> Result<(), LiveError> {
         if self.updates.watch_records(&self.config.host_root)? {
-            let all = record::all(&self.config.host_root).into_iter();
+            let all = records::all(&self.config.host_root).into_iter();
             updated.new.extend(all.map(|record| record.id));
         }
         if updated.new.is_empty() && updated.written.is_empty() {
@@ -260,7 +265,7 @@ impl<'c> Follower<'c> {
     fn look_here(&mut self) {
         let now = self.began.elapsed().as_secs();
         let pause = u64::from(self.pause.get());
-        let records = record::all(&self.config.host_root);
+        let records = records::all(&self.config.host_root);
         // Several at once, each in a child.
         let mut working = Vec::new();
         let mut looked = Vec::new();
@@ -279,14 +284,26 @@ impl<'c> Follower<'c> {
             }
         }
         self.seen.unusable = unusable;
+        // Of all containers, before any of them can keep this waiting.
+        let mut not_revoked = BTreeMap::new();
+        let mut revoked = Vec::new();
         for record in &records {
+            let gone = find_gone(record, &sight, &self.config.host_root);
+            let was_revoked = revoke_stale(record, &gone, &sight, self.config);
+            let was_revoked = was_revoked.unwrap_or_else(|error| {
+                not_revoked.insert(&record.id, log::chain(&error));
+                false
+            });
+            revoked.push((record, gone, was_revoked));
+        }
+        for (record, gone, was_revoked) in revoked {
             let followed = sight.followed(record);
-            if followed.is_empty() {
+            if followed.is_empty() && gone.is_empty() {
                 self.seen.failed.remove(&record.id);
                 continue;
             }
             let told: Vec<_> = record.devices.iter().map(|it| sight.told(it)).collect();
-            let devices = format!("{} {followed:?} {told:?}", record.started);
+            let devices = format!("{} {followed:?} {told:?} {gone:?}", record.started);
             let failed = self.seen.failed.get(&record.id);
             if self.seen.devices.get(&record.id) == Some(&devices)
                 || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < pause)
@@ -301,12 +318,24 @@ impl<'c> Follower<'c> {
                 now.followed(record) != followed
             };
             let work = || {
-                let done = match replace(record, &followed, &sight, self.config) {
+                let replaced = match followed.is_empty() {
+                    false => replace(record, &followed, &sight, self.config),
+                    true => Ok(false),
+                };
+                // Those that are left by that: of classes that cannot be used, or all.
+                let is_left = |key: &&String| {
+                    let mut followed = followed.iter();
+                    replaced.is_err() || !followed.any(|(device, _)| device.key() == **key)
+                };
+                let left: Gone = gone.iter().filter(is_left).cloned().collect();
+                let removed = remove_nodes(record, &left, self.config);
+                let done = match replaced.and_then(|was_changed| removed.map(|()| was_changed)) {
                     Err(LiveError::Ended) => Ok(None),
                     // That is told by a message of its own, and then this looks again.
                     Err(_) if has_changed() => Ok(None),
-                    done => done.map(Some).map_err(|error| log::chain(&error)),
+                    done => done.map(|was_changed| Some(was_changed | was_revoked)),
                 };
+                let done = done.map_err(|error| log::chain(&error));
                 serde_json::to_string(&done).unwrap_or_default()
             };
             match sys::process::start_child(deadline::LIMIT, work) {
@@ -317,13 +346,16 @@ impl<'c> Follower<'c> {
         while !working.is_empty() {
             self.end_some(&mut working, &mut looked, now);
         }
+        for (id, error) in not_revoked {
+            self.fail(id, error, now);
+        }
         tell(&looked, &sight, self.config);
         let runs = |id: &String| records.iter().any(|record| record.id == *id);
         let mut seen = self.seen.devices.keys().chain(self.seen.failed.keys());
         if seen.any(|id| !runs(id)) {
             self.seen.devices.retain(|id, _| runs(id));
             self.seen.failed.retain(|id, _| runs(id));
-            record::prune(&self.config.host_root);
+            records::prune(&self.config.host_root);
         }
     }
 
@@ -378,13 +410,17 @@ impl<'c> Follower<'c> {
             Ok(None) => LiveError::TooSlow.to_string(),
             Err(errno) => log::chain(&LiveError::Fork(errno)),
         };
-        let before = self.seen.failed.get(&record.id);
+        self.fail(&record.id, error, now);
+        None
+    }
+
+    fn fail(&mut self, id: &str, error: String, now: u64) {
+        let before = self.seen.failed.get(id);
         if before.is_none_or(|(_, before)| *before != error) {
-            log::warning(&format!("container {}: {error}", record.id));
+            log::warning(&format!("container {id}: {error}"));
         }
         // Also if it becomes as it was before, what is left of this attempt is to be looked at.
-        self.seen.devices.remove(&record.id);
-        self.seen.failed.insert(record.id.clone(), (now, error));
-        None
+        self.seen.devices.remove(id);
+        self.seen.failed.insert(id.to_owned(), (now, error));
     }
 }

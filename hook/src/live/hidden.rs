@@ -4,6 +4,7 @@
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
+use injection_plan::plan::SpecRule;
 
 use super::record::Record;
 use super::rule::{Rule, parsed};
@@ -29,33 +30,28 @@ pub(super) fn is_hidden(
         bundle.hooks.ours().next().is_none()
             || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
     };
-    match record.whole || was_given_nothing() {
+    match record.whole || record.was_given_nothing || was_given_nothing() {
         true => Ok(true),
         false => Err(LiveError::Hidden),
     }
 }
 
-/// What a program that is hidden is made again from, of a container that keeps `kept`.
-pub(super) fn spec(kept: &Record, bundle: &Bundle) -> SpecRules {
-    let spec = SpecRules::of_container(&bundle.spec_devices.rules);
-    let spec = spec.and_deny(&parsed(&kept.withdrawn));
-    spec.and_allow(&parsed(&kept.rules))
+impl Record {
+    /// The rules that a program is generated from in place of one that the kernel hides: those
+    /// of the specification, and what is recorded.
+    pub(super) fn regenerated(&self, spec: &[SpecRule]) -> SpecRules {
+        let spec = SpecRules::of_container(spec);
+        let spec = spec.and_deny(&parsed(&self.withdrawn));
+        spec.and_allow(&parsed(&self.rules))
+    }
 }
 
 impl Running {
     /// As [`is_hidden`].
     pub(super) fn is_hidden(&self, config: &Config) -> Result<bool, LiveError> {
-        match self.cgroup()? {
-            Some(cgroup) => is_hidden(&cgroup, &self.record, &self.bundle, config),
+        match self.record.find_cgroup()? {
+            Some(cgroup) => is_hidden(&cgroup, &self.record, &self.container.bundle, config),
             None => Ok(false),
-        }
-    }
-
-    /// What its program is made from, if it is hidden and has to be made again.
-    pub(super) fn spec(&self, kept: &Record, config: &Config) -> Result<SpecRules, LiveError> {
-        match self.is_hidden(config)? {
-            true => Ok(spec(kept, &self.bundle)),
-            false => Ok(SpecRules::of_container(&self.bundle.spec_devices.rules)),
         }
     }
 

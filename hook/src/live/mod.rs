@@ -14,7 +14,9 @@ mod lock;
 mod made;
 mod open_by;
 mod record;
+mod records;
 mod refresh;
+mod revoke;
 mod rule;
 
 use std::io;
@@ -23,12 +25,13 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use nix::errno::Errno;
+use oci_spec::runtime::LinuxDeviceCgroup;
 
 use crate::apply::ApplyError;
 use crate::cgroup::{CgroupError, DeviceCgroup};
-use crate::container::{self, ContainerNamespace, ContainerRoot};
+use crate::container::{self, ContainerNamespace, ContainerRoot, ProcessState};
 use crate::mount::{self, KernelCalls};
-use crate::oci::{Bundle, BundleError};
+use crate::oci::{self, Bundle, BundleError};
 use crate::planner::PlannerError;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -37,9 +40,9 @@ pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
 pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::{Follower, catch_up};
-pub(crate) use made::Made;
-use record::Records;
-pub(crate) use record::{Device, Record, add_attached, all as all_records};
+pub(crate) use record::{Device, Record};
+use records::Records;
+pub(crate) use records::{add_attached, all as all_records, find as find_record};
 pub(crate) use refresh::{Refreshing, refresh};
 
 /// Why a container that runs was not changed.
@@ -47,6 +50,11 @@ pub(crate) use refresh::{Refreshing, refresh};
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]
     Ended,
+    #[error(
+        "its first process has ended while others of it go on: devices can only be taken away from \
+         it, with `boathook detach`"
+    )]
+    FirstProcessEnded,
     #[error(
         "this needs root: run it with sudo, or with `podman unshare` for a container of your own \
          rootless podman"
@@ -58,8 +66,13 @@ pub(crate) enum LiveError {
          with `podman unshare`"
     )]
     OwnUsers,
-    #[error("the records of what is attached cannot be used")]
+    #[error("the record of what is attached cannot be used")]
     Records(#[from] io::Error),
+    #[error(
+        "its device rules are revoked, but not all that was attached is removed; run this again \
+         later"
+    )]
+    OnlyRevoked(#[source] io::Error),
     #[error("{}", .0)]
     NotAttached(String),
     #[error(transparent)]
@@ -119,97 +132,28 @@ pub(crate) struct Found {
     pub(crate) bundle: PathBuf,
 }
 
-/// A container that runs, with what is known of it.
-struct Running {
+/// A container that runs, through the mount namespace of its first process.
+struct OpenContainer {
     bundle: Bundle,
     namespace: ContainerNamespace,
-    records: Records,
-    record: Record,
     calls: KernelCalls,
 }
 
-impl Running {
-    /// Opens a container, and locks the records.
-    fn open(found: &Found, config: &Config) -> Result<Self, LiveError> {
-        Self::open_within(lock::PATIENCE, found, config)
-    }
-
-    fn open_within(patience: Duration, found: &Found, config: &Config) -> Result<Self, LiveError> {
-        if !nix::unistd::geteuid().is_root() {
-            return Err(LiveError::NotRoot);
-        }
+impl OpenContainer {
+    fn open(found: &Found) -> Result<Self, LiveError> {
         let bundle = Bundle::read(&found.bundle)?;
         let calls = KernelCalls::probe();
         let resolver = calls.resolver();
         let namespace =
-            ContainerNamespace::of_running(found.pid, found.started, &bundle.rootfs, resolver);
-        // A process that ends loses its namespaces before it is listed as ended.
-        let namespaces = format!("/proc/{}/ns/mnt", found.pid);
-        let namespace = namespace.map_err(|error| match std::fs::metadata(namespaces) {
-            Err(_) => LiveError::Ended,
-            Ok(_) => error.into(),
-        })?;
+            ContainerNamespace::of_running(found.pid, found.started, &bundle.rootfs, resolver)?;
         if namespace.has_own_users() && !bundle.has_user_namespace {
             return Err(LiveError::OwnUsers);
         }
-        let started = namespace.started().map_err(|_| LiveError::Ended)?;
-        let records = Records::open(&config.host_root, &found.id, patience)?;
-        let record = records.load(Record {
-            id: found.id.clone(),
-            pid: found.pid,
-            started,
-            bundle: found.bundle.clone(),
-            cgroup: cgroup_path(DeviceCgroup::of_member(&namespace.cgroups()?)),
-            ..Record::default()
-        });
-        Ok(Running {
+        Ok(OpenContainer {
             bundle,
             namespace,
-            records,
-            record,
             calls,
         })
-    }
-
-    /// The container of a record.
-    fn of(record: &Record, patience: Duration, config: &Config) -> Result<Self, LiveError> {
-        let found = Found {
-            id: record.id.clone(),
-            pid: record.pid,
-            started: Some(record.started),
-            bundle: record.bundle.clone(),
-        };
-        Self::open_within(patience, &found, config)
-    }
-
-    /// Runs `work` in a child, which may enter the container, and returns its notes.
-    fn in_child(
-        &self,
-        work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
-    ) -> Result<Vec<String>, LiveError> {
-        let mut work = Some(work);
-        self.run(&mut |notes| work.take().map_or(Ok(()), |work| work(notes)))
-    }
-
-    /// Once for all kinds of work: the program is smaller.
-    fn run(
-        &self,
-        work: &mut dyn FnMut(&mut Vec<String>) -> Result<(), LiveError>,
-    ) -> Result<Vec<String>, LiveError> {
-        let answer = sys::process::in_child(deadline::LIMIT, || {
-            let _deadline = Deadline::start(deadline::SECONDS);
-            let mut notes = Vec::new();
-            let done = work(&mut notes).map_err(|error| crate::log::chain(&error));
-            serde_json::to_string(&(done, notes)).unwrap_or_default()
-        });
-        let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::TooSlow)?;
-        let answer: (Result<(), String>, Vec<String>) = serde_json::from_str(&answer)
-            .map_err(|error| LiveError::InContainer(error.to_string()))?;
-        match answer.0 {
-            Ok(()) => Ok(answer.1),
-            Err(_) if self.namespace.started().is_err() => Err(LiveError::Ended),
-            Err(error) => Err(LiveError::InContainer(error)),
-        }
     }
 
     /// Enters the container, for good.
@@ -219,12 +163,115 @@ impl Running {
     }
 }
 
-fn cgroup_path(found: Result<Option<DeviceCgroup>, CgroupError>) -> PathBuf {
-    let path = |cgroup: DeviceCgroup| cgroup.path().to_owned();
-    found.ok().flatten().map(path).unwrap_or_default()
+/// A container that runs, with what is known of it.
+struct Running {
+    container: OpenContainer,
+    records: Records,
+    record: Record,
 }
 
-/// Whether the container of a record still runs.
-fn runs(record: &Record) -> bool {
-    container::start_time_of(record.pid) == Some(record.started)
+impl Running {
+    /// Opens a container, and locks the records.
+    fn open(found: &Found, config: &Config) -> Result<Self, LiveError> {
+        Self::open_within(lock::PATIENCE, found, config)
+    }
+
+    fn open_within(patience: Duration, found: &Found, config: &Config) -> Result<Self, LiveError> {
+        require_root()?;
+        let container = OpenContainer::open(found).map_err(|error| {
+            let state = |started| container::process_state(found.pid, started);
+            match found.started.map(state) {
+                Some(ProcessState::Ended) => LiveError::Ended,
+                _ => error,
+            }
+        })?;
+        let started = container.namespace.started()?;
+        let records = Records::open(&config.host_root, &found.id, patience)?;
+        let mut new = Record {
+            id: found.id.clone(),
+            pid: found.pid,
+            started,
+            is_init: container::is_init(found.pid),
+            bundle: found.bundle.clone(),
+            spec: Some(spec(&container.bundle)),
+            ..Record::default()
+        };
+        let cgroup = DeviceCgroup::of_member(&container.namespace.cgroups()?)?;
+        new.set_cgroup(cgroup.as_ref());
+        let record = match records.read()? {
+            Some(known) if known.is_of_same_start(&new) => known.with_missing(new),
+            Some(known) if known.has_content() && !known.has_ended() => {
+                return Err(LiveError::FirstProcessEnded);
+            }
+            _ => new,
+        };
+        Ok(Running {
+            container,
+            records,
+            record,
+        })
+    }
+
+    /// The container of a record.
+    fn of(record: &Record, patience: Duration, config: &Config) -> Result<Self, LiveError> {
+        Self::open_within(patience, &record.found(), config)
+    }
+}
+
+impl Record {
+    /// Where its container was found.
+    fn found(&self) -> Found {
+        Found {
+            id: self.id.clone(),
+            pid: self.pid,
+            started: Some(self.started),
+            bundle: self.bundle.clone(),
+        }
+    }
+}
+
+fn require_root() -> Result<(), LiveError> {
+    match nix::unistd::geteuid().is_root() {
+        true => Ok(()),
+        false => Err(LiveError::NotRoot),
+    }
+}
+
+/// The device rules of a specification, for a record.
+fn spec(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
+    let rules = bundle.spec_devices.rules.iter();
+    rules.map(|rule| oci::devices::written(*rule)).collect()
+}
+
+/// Runs `work` in a child, which may enter a container, and returns its notes.
+fn in_child(
+    work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
+) -> Result<Vec<String>, LiveError> {
+    let mut work = Some(work);
+    run_in_child(&mut |notes| work.take().map_or(Ok(()), |work| work(notes)))
+}
+
+/// Once for all kinds of work: the program is smaller.
+fn run_in_child(
+    work: &mut dyn FnMut(&mut Vec<String>) -> Result<(), LiveError>,
+) -> Result<Vec<String>, LiveError> {
+    let answer = sys::process::in_child(deadline::LIMIT, || {
+        let _deadline = Deadline::start(deadline::SECONDS);
+        let mut notes = Vec::new();
+        let done = work(&mut notes).map_err(|error| crate::log::chain(&error));
+        serde_json::to_string(&(done, notes)).unwrap_or_default()
+    });
+    let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::TooSlow)?;
+    let answer: (Result<(), String>, Vec<String>) =
+        serde_json::from_str(&answer).map_err(|error| LiveError::InContainer(error.to_string()))?;
+    match answer {
+        (Ok(()), notes) => Ok(notes),
+        (Err(error), _) => Err(LiveError::InContainer(error)),
+    }
+}
+
+/// Does `work`, and once more if it fails: what is taken back must not stay because a single call
+/// failed.
+fn try_twice<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+    work().or_else(|_| work())
 }

@@ -1,75 +1,131 @@
-//! Processes of a container that have a device open: what is open stays so, whatever rules and
-//! nodes say.
+//! Processes of a container that have a device open: what is open stays usable, whatever rules
+//! and nodes say.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
+use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use device_class::device::{DeviceKind, DeviceRule};
+use device_class::device::{DeviceKind, DeviceNumber, DeviceRule};
 use nix::sys::stat::{SFlag, makedev};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::record::Record;
+use crate::log;
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
 use crate::sys::statmount::kind_and_device;
 
 /// A process with a device open.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OpenBy {
     pub(crate) pid: i32,
+    /// The thread that has it open, if that is not the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) thread: Option<i32>,
     pub(crate) program: String,
     pub(crate) device: String,
+    /// Whether the device's memory is mapped, and no descriptor of it is open.
+    pub(crate) mapped: bool,
 }
 
-/// The processes of the cgroups of a container's first process, and below, that have one of
-/// the devices open.
-pub(super) fn processes(cgroups: &[u8], rules: &[DeviceRule]) -> Vec<OpenBy> {
-    let cgroups = String::from_utf8_lossy(cgroups);
-    let own = cgroups.lines().filter(|line| !line.ends_with(":/"));
-    let own: Vec<&str> = own.collect();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let directory = entry.path();
-        let of = fs::read_to_string(directory.join("cgroup")).unwrap_or_default();
-        let is_in = |line: &str, own: &str| {
-            let below = line.strip_prefix(own);
-            below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-        };
-        // An engine may put containers into one cgroup of a hierarchy that it does not use.
-        let is_here = |own: &&str| of.lines().any(|line| is_in(line, own));
-        if rules.is_empty() || own.is_empty() || !own.iter().all(is_here) {
-            continue;
+impl fmt::Display for OpenBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (pid, program, device) = (self.pid, &self.program, &self.device);
+        match self.thread {
+            Some(thread) => write!(f, "thread {thread} of process {pid} ({program})")?,
+            None => write!(f, "process {pid} ({program})")?,
         }
-        let open = fs::read_dir(directory.join("fd")).into_iter().flatten();
-        for open in open.flatten() {
-            if let Some(rule) = rules.iter().find(|rule| is(&open.path(), rule)) {
-                found.push(OpenBy {
-                    pid,
-                    program: fs::read_to_string(directory.join("comm"))
-                        .unwrap_or_default()
-                        .trim_end()
-                        .to_owned(),
-                    device: rule.number.to_string(),
-                });
-                break;
+        match self.mapped {
+            true => write!(
+                f,
+                " has memory of device {device} mapped, and can use it until it ends"
+            ),
+            false => write!(
+                f,
+                " has device {device} open, and can use it until it closes it"
+            ),
+        }
+    }
+}
+
+/// The processes of a container that have one of the devices open or mapped. A descriptor that
+/// is on its way in a socket or held by io_uring is in no file of `/proc`, and is not found.
+pub(super) fn find(container: &Record, rules: &[DeviceRule]) -> Vec<OpenBy> {
+    let cgroup = container.find_cgroup();
+    let Ok(Some(cgroup)) = cgroup.map(|it| it.filter(|it| !rules.is_empty() && !it.is_root()))
+    else {
+        return Vec::new();
+    };
+    let numbers: Vec<DeviceNumber> = rules.iter().map(|rule| rule.number).collect();
+    // A process of the container may have so many descriptors that this does not end soon.
+    let found = sys::process::in_child(deadline::LIMIT, || {
+        let _deadline = Deadline::start(deadline::SECONDS);
+        let found = cgroup.processes().into_iter();
+        let found: Vec<OpenBy> = found.flat_map(|pid| of_process(pid, &numbers)).collect();
+        serde_json::to_string(&found).unwrap_or_default()
+    });
+    let found = found.ok().flatten();
+    let found = found.and_then(|text| serde_json::from_str(&text).ok());
+    found.unwrap_or_else(|| {
+        log::warning(&format!(
+            "container {}: it is not known which of its processes have the devices open",
+            container.id
+        ));
+        Vec::new()
+    })
+}
+
+/// The first descriptor or mapping of each device that a process has.
+fn of_process(pid: i32, numbers: &[DeviceNumber]) -> Vec<OpenBy> {
+    let directory = PathBuf::from(format!("/proc/{pid}"));
+    let mut found: Vec<OpenBy> = Vec::new();
+    let mut left: BTreeSet<DeviceNumber> = numbers.iter().copied().collect();
+    let threads = entries(&directory.join("task"));
+    // Threads may have tables of descriptors of their own (unshare(2), CLONE_FILES).
+    let tables = threads.map(|thread| (thread.join("fd"), false));
+    let tables = tables.chain([(directory.join("map_files"), true)]);
+    for (table, mapped) in tables {
+        for entry in entries(&table) {
+            let Some(number) = left.iter().find(|number| is_device(&entry, **number)) else {
+                continue;
+            };
+            let number = *number;
+            left.remove(&number);
+            let thread = table.parent().and_then(Path::file_name);
+            let thread = thread.and_then(|it| it.to_str()?.parse().ok());
+            let program = fs::read_to_string(directory.join("comm")).unwrap_or_default();
+            found.push(OpenBy {
+                pid,
+                thread: thread.filter(|thread| *thread != pid),
+                program: program.trim_end().to_owned(),
+                device: number.to_string(),
+                mapped,
+            });
+            if left.is_empty() {
+                return found;
             }
         }
     }
     found
 }
 
-/// Whether a descriptor is open on the device.
-fn is(descriptor: &Path, rule: &DeviceRule) -> bool {
-    let path = CString::new(descriptor.as_os_str().as_bytes());
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
+/// Whether a descriptor or a mapping is of the device.
+fn is_device(link: &Path, device: DeviceNumber) -> bool {
+    let path = CString::new(link.as_os_str().as_bytes());
     let Some((kind, number)) = path.ok().and_then(|path| kind_and_device(&path).ok()) else {
         return false;
     };
-    let wanted = match rule.kind() {
+    let wanted = match device.kind {
         DeviceKind::Block => SFlag::S_IFBLK,
         DeviceKind::Character => SFlag::S_IFCHR,
     };
-    kind == wanted && number == makedev(rule.major().into(), rule.minor().into())
+    kind == wanted && number == makedev(device.major.into(), device.minor.into())
 }

@@ -1,28 +1,18 @@
-//! What was changed in containers that run: a file for each below `/run/boathook`, by which
-//! `detach`, `doctor` and `explain` know it.
+//! The record of one container: what was changed in it while it ran, and what of its start is
+//! followed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{InjectionStep, SpecDevices, device_key};
+use injection_plan::plan::{Action, InjectionStep, SpecRule, device_key};
+use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
 use super::follow::Told;
-use super::lock::ContainerLock;
 use super::made::Made;
-use super::rule::{Rule, rules_of_steps};
-use crate::log;
-use crate::oci::{Attached, Bundle, CdiGrant, capped, open_regular};
-
-/// The directory in that of the log.
-const NAME: &str = "attached";
-
-/// The largest record that is read, in bytes.
-const MAX: usize = 4 << 20;
+use super::rule::Rule;
+use crate::oci::{Attached, CdiGrant};
 
 /// What was changed in one container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,9 +23,20 @@ pub(crate) struct Record {
     pub(crate) pid: i32,
     pub(crate) started: u64,
     pub(crate) bundle: PathBuf,
+    /// Whether that is the init process of a PID namespace: then no process of the container
+    /// goes on after it.
+    #[serde(default)]
+    pub(crate) is_init: bool,
     /// The path of its cgroup before its processes could move deeper.
     #[serde(default)]
     pub(crate) cgroup: PathBuf,
+    /// The inode number of that cgroup's directory; 0 if the container has no cgroup of its own,
+    /// or the record is one of an older version.
+    #[serde(default)]
+    pub(crate) cgroup_inode: u64,
+    /// The device rules of its specification; `None` in a record of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spec: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<Device>,
     /// The device rules that the container did not have.
     pub(crate) rules: Vec<Rule>,
@@ -44,6 +45,9 @@ pub(crate) struct Record {
     /// specification does not have.
     #[serde(default)]
     pub(crate) whole: bool,
+    /// Whether the hook gave it nothing at its start.
+    #[serde(default)]
+    pub(crate) was_given_nothing: bool,
     /// Device rules of the specification that were taken away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) withdrawn: Vec<Rule>,
@@ -112,7 +116,10 @@ impl Record {
             self.withdrawn
                 .retain(|withdrawn| withdrawn.rule != rule.rule);
             match self.rules.iter_mut().find(|known| known.rule == rule.rule) {
-                Some(known) => merge(&mut known.why, rule.why),
+                Some(known) => {
+                    merge(&mut known.why, rule.why);
+                    known.host = rule.host.or(known.host.take());
+                }
                 None => self.rules.push(rule),
             }
         }
@@ -125,14 +132,32 @@ impl Record {
         }
     }
 
-    /// Takes rules out, also those that the specification has.
-    pub(crate) fn withdraw(&mut self, stale: &[Rule], spec: &SpecDevices) {
-        self.rules.retain(|rule| !stale.contains(rule));
-        let named = stale.iter().filter(|stale| {
-            let rule = DeviceRule::parse(&stale.rule);
-            rule.is_some_and(|rule| spec.names(rule.number))
+    /// Removes rules that were revoked, and notes those that the specification has.
+    pub(crate) fn withdraw(&mut self, revoked: &[Rule]) {
+        self.rules.retain(|rule| !revoked.contains(rule));
+        let named = revoked.iter().filter(|revoked| {
+            let rule = DeviceRule::parse(&revoked.rule);
+            rule.is_some_and(|rule| self.spec_names(&rule) && !self.withdrawn.contains(revoked))
         });
-        self.withdrawn.extend(named.cloned());
+        let named: Vec<Rule> = named.cloned().collect();
+        self.withdrawn.extend(named);
+    }
+
+    /// Whether the specification has a rule that allows the device alone. One that is not
+    /// recorded may have any.
+    fn spec_names(&self, rule: &DeviceRule) -> bool {
+        let wanted = SpecRule::from(rule);
+        self.spec_rules().is_none_or(|spec| {
+            spec.iter().any(|known| {
+                (known.allow, known.kind) == (true, wanted.kind)
+                    && (known.major, known.minor) == (wanted.major, wanted.minor)
+            })
+        })
+    }
+
+    /// The device rules of the specification, if they are recorded.
+    pub(super) fn spec_rules(&self) -> Option<Vec<SpecRule>> {
+        self.spec.as_deref().map(crate::oci::device_rules)
     }
 
     /// Takes devices out, with what was only for them, which is returned as a record.
@@ -156,27 +181,28 @@ impl Record {
         }
     }
 
-    /// Takes back from `taken` what devices that stay attached use, too: of two that need
-    /// the same, only the first was recorded to have made it.
-    pub(crate) fn keep(&mut self, taken: &mut Record, steps: &[InjectionStep]) {
-        let devices = self.devices.clone();
-        let is_attached = |users: &[String]| devices.iter().any(|it| it.is_among(users));
-        let of_attached = |step: &&InjectionStep| is_attached(&step.users);
-        let used: Vec<_> = steps.iter().filter(of_attached).collect();
-        let (kept, gone) = taken
-            .made
-            .drain(..)
-            .partition(|made| used.iter().any(|step| made.is_of(step)));
-        taken.made = gone;
-        self.made.extend::<Vec<Made>>(kept);
-        for rule in rules_of_steps(steps) {
-            if !is_attached(&rule.why) {
+    /// Adds the devices that need what is recorded already for another one: of two that need the
+    /// same, only the first was lacking it.
+    pub(crate) fn share(&mut self, steps: &[InjectionStep]) {
+        for step in steps {
+            let is_user = |user: &&String| {
+                let user = std::slice::from_ref(*user);
+                self.devices.iter().any(|device| device.is_among(user))
+            };
+            let users: Vec<String> = step.users.iter().filter(is_user).cloned().collect();
+            if users.is_empty() {
                 continue;
             }
-            let mut rules = taken.rules.iter();
-            if let Some(at) = rules.position(|taken| taken.rule == rule.rule) {
-                taken.rules.swap_remove(at);
-                self.rules.push(rule);
+            if let Action::Allow { rule, .. } = &step.action {
+                let is_same = |known: &&mut Rule| {
+                    DeviceRule::parse(&known.rule).is_some_and(|it| it.number == rule.number)
+                };
+                for known in self.rules.iter_mut().filter(is_same) {
+                    merge(&mut known.why, users.clone());
+                }
+            }
+            for made in self.made.iter_mut().filter(|made| made.is_of(step)) {
+                merge(&mut made.why, users.clone());
             }
         }
     }
@@ -184,13 +210,37 @@ impl Record {
     /// A record of the same container with nothing in it.
     pub(crate) fn identity(&self) -> Record {
         Record {
-            id: self.id.clone(),
-            pid: self.pid,
-            started: self.started,
-            bundle: self.bundle.clone(),
-            cgroup: self.cgroup.clone(),
-            ..Record::default()
+            devices: Vec::new(),
+            rules: Vec::new(),
+            made: Vec::new(),
+            whole: false,
+            withdrawn: Vec::new(),
+            told: BTreeMap::new(),
+            ..self.clone()
         }
+    }
+
+    /// Whether it is of the same start of the same container.
+    pub(super) fn is_of_same_start(&self, other: &Record) -> bool {
+        (self.pid, self.started) == (other.pid, other.started)
+    }
+
+    /// The record with what one of an older version lacks.
+    pub(super) fn with_missing(mut self, new: Record) -> Record {
+        if self.spec.is_none() {
+            self.spec = new.spec;
+            self.is_init = new.is_init;
+        }
+        if self.cgroup_inode == 0 && self.cgroup == new.cgroup {
+            self.cgroup_inode = new.cgroup_inode;
+        }
+        self
+    }
+
+    /// Whether there is a reason to keep it.
+    pub(super) fn has_content(&self) -> bool {
+        let has_devices = !self.devices.is_empty() || !self.rules.is_empty();
+        has_devices || !self.made.is_empty() || self.whole
     }
 }
 
@@ -206,137 +256,10 @@ fn merge(known: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// The directory of records, and the lock of one container's.
-pub(crate) struct Records {
-    directory: PathBuf,
-    id: String,
-    lock: ContainerLock,
-}
-
-impl Records {
-    /// Those of the host whose root is at `root`, to change the container `id`.
-    pub(crate) fn open(root: &Path, id: &str, patience: Duration) -> io::Result<Self> {
-        let directory = directory(root)?;
-        check_name(id)?;
-        Ok(Records {
-            lock: ContainerLock::take(&directory, id, patience)?,
-            directory,
-            id: id.to_owned(),
-        })
-    }
-
-    /// The record of a container that runs; without one, or with one of an earlier run, an
-    /// empty one.
-    pub(crate) fn load(&self, container: Record) -> Record {
-        let known = read(&self.directory.join(&container.id));
-        let same =
-            |known: &Record| (known.pid, known.started) == (container.pid, container.started);
-        known.filter(same).unwrap_or(container)
-    }
-
-    /// Writes a record, or removes that of a container that has nothing more.
-    pub(crate) fn save(&self, record: &Record) -> io::Result<()> {
-        let path = self.directory.join(&record.id);
-        let has_any = !record.devices.is_empty() || !record.rules.is_empty();
-        if !has_any && record.made.is_empty() && !record.whole {
-            return match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
-        }
-        write(&self.directory, record)
-    }
-}
-
-impl Drop for Records {
-    fn drop(&mut self) {
-        if !self.directory.join(&self.id).exists() {
-            self.lock.remove_file();
-        }
-    }
-}
-
-/// Removes the records of containers that have ended.
-pub(crate) fn prune(root: &Path) {
-    for directory in log::directories(root).iter().map(|it| it.join(NAME)) {
-        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let ended = || read(&entry.path()).filter(|record| !super::runs(record));
-            // A container with the same id may have been started meanwhile.
-            if let Some(record) = ended()
-                && let Ok(Some(lock)) = ContainerLock::try_take(&directory, &record.id)
-                && ended().is_some()
-            {
-                let _ = fs::remove_file(unfinished(&directory, &record.id));
-                let _ = fs::remove_file(entry.path());
-                lock.remove_file();
-            }
-        }
-    }
-}
-
-/// Runtimes allow letters, digits and `_+-.` in an id, which is a file's name here.
-fn check_name(id: &str) -> io::Result<()> {
-    match id.is_empty() || id.starts_with('.') || id.contains('/') {
-        true => Err(io::ErrorKind::InvalidFilename.into()),
-        false => Ok(()),
-    }
-}
-
-fn write(directory: &Path, record: &Record) -> io::Result<()> {
-    check_name(&record.id)?;
-    let new = unfinished(directory, &record.id);
-    fs::write(&new, serde_json::to_string(record)?)?;
-    fs::rename(new, directory.join(&record.id))
-}
-
-/// A record until it is complete; a process that was killed leaves it.
-fn unfinished(directory: &Path, id: &str) -> PathBuf {
-    directory.join(format!(".{id}.new"))
-}
-
-/// The directory of records, made if it is missing.
-pub(super) fn directory(root: &Path) -> io::Result<PathBuf> {
-    let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for parent in log::directories(root) {
-        let directory = parent.join(NAME);
-        match log::own_directory(&parent).and_then(|()| log::own_directory(&directory)) {
-            Ok(()) => return Ok(directory),
-            Err(error) => {
-                let path = directory.display();
-                failed = io::Error::new(error.kind(), format!("{path}: {error}"));
-            }
-        }
-    }
-    Err(failed)
-}
-
-/// All records, of containers that still run.
-pub(crate) fn all(root: &Path) -> Vec<Record> {
-    let directories = log::directories(root).into_iter();
-    let entries = directories.flat_map(|it| fs::read_dir(it.join(NAME)).into_iter().flatten());
-    let records = entries.flatten().filter_map(|entry| read(&entry.path()));
-    records.filter(super::runs).collect()
-}
-
-/// Adds to a container's configuration what is attached to it.
-pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
-    let records = all(root).into_iter();
-    let mut its = records.filter(|record| record.bundle == directory);
-    bundle.attached = its.next().map(|it| it.attached()).unwrap_or_default();
-}
-
-fn read(path: &Path) -> Option<Record> {
-    let name = path.file_name()?.to_str()?;
-    let bytes = capped(open_regular(path).ok()?, MAX).ok()??;
-    let record: Record = serde_json::from_slice(&bytes).ok()?;
-    (record.id == name && !name.starts_with('.')).then_some(record)
-}
-
 #[cfg(test)]
 mod tests {
-    use injection_plan::plan::Action;
-
     use super::*;
+    use crate::live::rule::rules_of_steps;
 
     #[test]
     fn a_rule_that_stays_is_not_taken_with_a_device() {
@@ -349,6 +272,7 @@ mod tests {
         let rule = |why: &[&str]| Rule {
             rule: "c 10:183 rw".to_owned(),
             why: why.iter().map(ToString::to_string).collect(),
+            host: None,
         };
         let chip = "chips chip-0";
         for [first, second] in [[vec![], vec![chip]], [vec![chip], vec![]]] {
@@ -360,7 +284,6 @@ mod tests {
         }
     }
 
-    /// Of two that need the same only the first was recorded to have it allowed.
     #[test]
     fn a_rule_that_another_device_needs_stays_recorded() {
         let device = |id: &str| Device {
@@ -381,11 +304,10 @@ mod tests {
         let mut record = Record::default();
         let first = rules_of_steps(&[allow("chip-0")]).collect();
         record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
-        let mut taken = record.take(|device| device.device == "chip-0");
-        record.keep(&mut taken, &[allow("chip-1")]);
+        record.share(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
+        let taken = record.take(|device| device.device == "chip-0");
         assert_eq!(taken.rules, []);
-        let mut taken = record.take(|_| true);
-        record.keep(&mut taken, &[]);
+        let taken = record.take(|_| true);
         assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
     }
 }

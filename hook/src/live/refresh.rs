@@ -27,10 +27,10 @@ impl Refreshing {
     pub(crate) fn plan(found: &Found, config: &Config) -> Result<Self, LiveError> {
         let mut running = Running::open(found, config)?;
         Stage::Planning.begin();
-        running.bundle.attached = running.record.attached();
-        let mut plan = planner::plan_for(&running.bundle, &Caller::Running, config)?;
+        running.container.bundle.attached = running.record.attached();
+        let mut plan = planner::plan_for(&running.container.bundle, &Caller::Running, config)?;
         let look = |path: &Path| {
-            let found = running.namespace.look(path);
+            let found = running.container.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
         };
         let is_old =
@@ -80,6 +80,7 @@ pub(crate) fn refresh(refreshing: Refreshing, config: &Config) -> Result<Vec<Str
         keep: &[],
         plan: &plan,
         all: &[],
+        steps: &plan.steps,
         devices: Vec::new(),
         lasting: &given,
     };

@@ -1,5 +1,9 @@
 //! Device rules of records, each with what it is for.
 
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionStep};
 use serde::{Deserialize, Serialize};
@@ -11,6 +15,55 @@ pub(crate) struct Rule {
     /// The keys of devices or the class that it is for. None: it stays.
     #[serde(rename = "for")]
     pub(crate) why: Vec<String>,
+    /// The host's node of the device when the rule was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<HostNode>,
+}
+
+/// A device node of the host: a device that is connected later has another one, also if its path
+/// and its number are the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct HostNode {
+    path: PathBuf,
+    /// File system, inode and device number.
+    identity: [u64; 3],
+}
+
+impl HostNode {
+    fn find(root: &Path, path: &Path) -> Option<Self> {
+        Some(HostNode {
+            identity: identity(root, path)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Whether the host has it no more, or another one at its path.
+    pub(super) fn is_gone(&self, root: &Path) -> bool {
+        identity(root, &self.path) != Some(self.identity)
+    }
+}
+
+/// `None` if there is no device node at the path.
+fn identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
+    let path = root.join(path.strip_prefix("/").unwrap_or(path));
+    let node = fs::symlink_metadata(path).ok()?;
+    let kind = node.file_type();
+    let is_device = kind.is_char_device() || kind.is_block_device();
+    is_device.then(|| [node.dev(), node.ino(), node.rdev()])
+}
+
+/// Adds the host's nodes to rules, as steps have them, of the host whose root is at `root`.
+pub(super) fn note_host_nodes(rules: &mut [Rule], steps: &[InjectionStep], root: &Path) {
+    for rule in rules {
+        let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
+        let source = steps.iter().find_map(|step| match &step.action {
+            Action::Node {
+                mount, number: of, ..
+            } if Some(*of) == number => Some(&mount.source),
+            _ => None,
+        });
+        rule.host = source.and_then(|source| HostNode::find(root, source));
+    }
 }
 
 impl Rule {
@@ -19,6 +72,7 @@ impl Rule {
         Rule {
             rule: rule.to_string(),
             why: step.users.clone(),
+            host: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Runtimes differ in rare forms of a rule. The stricter interpretation is
 //! used: the hook must not allow what the runtime would not.
 
-use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
+use device_class::device::{Access, DeviceKind, DeviceNumber};
 use injection_plan::plan::{SpecNode, SpecRule};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
@@ -33,18 +33,20 @@ pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
 }
 
 /// A rule as the spec has it.
-pub(crate) fn written(rule: &DeviceRule) -> LinuxDeviceCgroup {
-    let kind = match rule.kind() {
-        DeviceKind::Character => LinuxDeviceType::C,
-        DeviceKind::Block => LinuxDeviceType::B,
+pub(crate) fn written(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
+    let rule = rule.into();
+    let kind = match rule.kind {
+        None => LinuxDeviceType::A,
+        Some(DeviceKind::Character) => LinuxDeviceType::C,
+        Some(DeviceKind::Block) => LinuxDeviceType::B,
     };
     let mut written = LinuxDeviceCgroup::default();
     written
-        .set_allow(true)
+        .set_allow(rule.allow)
         .set_typ(Some(kind))
-        .set_major(Some(rule.major().into()))
-        .set_minor(Some(rule.minor().into()))
-        .set_access(Some(rule.access().to_string()));
+        .set_major(rule.major.map(i64::from))
+        .set_minor(rule.minor.map(i64::from))
+        .set_access(Some(rule.access.to_string()));
     written
 }
 
@@ -116,6 +118,8 @@ fn number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError>
 
 #[cfg(test)]
 mod tests {
+    use device_class::device::DeviceRule;
+
     use super::*;
 
     fn of_json(json: &str) -> Vec<SpecRule> {
@@ -205,5 +209,8 @@ mod tests {
     fn what_is_written_is_read_as_the_same_rule() {
         let rule = DeviceRule::new(DeviceKind::Block, 8, 1, Access::default());
         assert_eq!(rules(&[written(&rule)]), [SpecRule::from(&rule)]);
+        for rule in [DENY_ALL, allow(10, None, "rw"), allow(10, Some(1), "m")] {
+            assert_eq!(rules(&[written(rule)]), [rule]);
+        }
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod hooks;
 mod state;
 
 pub use bundle::{Attached, Bundle, BundleError};
+pub(crate) use devices::rules as device_rules;
 pub use hooks::{CdiGrant, Hooks};
 pub use state::{State, StateError};
 

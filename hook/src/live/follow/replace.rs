@@ -35,10 +35,10 @@ pub(super) fn replace(
     let mut here = running.record.identity();
     let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
     here.devices = present.map(|(device, _)| (*device).clone()).collect();
-    running.bundle.attached = Record::grants(here.devices.iter());
+    running.container.bundle.attached = Record::grants(here.devices.iter());
     // Those that the engine made are gone by now, or will be.
-    running.bundle.spec_devices.nodes.clear();
-    let mut plan = planner::plan_attached(&running.bundle, sight.classes(), config)?;
+    running.container.bundle.spec_devices.nodes.clear();
+    let mut plan = planner::plan_attached(&running.container.bundle, sight.classes(), config)?;
     plan.steps.retain(|step| {
         let is_theirs = step.users.iter().all(is_followed);
         let is_node = matches!(
@@ -68,6 +68,7 @@ pub(super) fn replace(
             stale.made.push(made.clone());
         }
     }
+    let steps = plan.steps.clone();
     let mut all = apply::rules_of(&plan);
     keep.extend(&all);
     running.keep_missing(&mut plan, &[], &stale, config)?;
@@ -81,6 +82,7 @@ pub(super) fn replace(
         keep: &keep,
         plan: &plan,
         all: &all,
+        steps: &steps,
         devices: Vec::new(),
         lasting: &BTreeSet::new(),
     };

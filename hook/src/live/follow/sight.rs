@@ -1,14 +1,17 @@
 //! What the host has of the classes that are followed: looked up once for all containers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, Presence};
+use device_class::device::DeviceRule;
+use device_class::discover::{self, FoundNode, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 
 use super::message::Told;
 use crate::live::record::{Device, Record};
+use crate::live::rule::Rule;
 use crate::log;
 use crate::planner::{self, LookedUp};
 
@@ -21,6 +24,8 @@ pub(super) struct Sight {
     followed: BTreeMap<String, LookedUp>,
     /// Of those with `announce`: what is to be said of each device, by class and id.
     told: BTreeMap<String, BTreeMap<String, Vec<Told>>>,
+    /// Classes that are not followed.
+    unfollowed: BTreeSet<String>,
     /// Why others cannot be used: what containers have of them stays as it is.
     pub(super) unusable: BTreeMap<String, String>,
 }
@@ -62,7 +67,7 @@ impl Sight {
                     }
                     self.followed.insert(name, class);
                 }
-                Ok(None) => {}
+                Ok(None) => drop(self.unfollowed.insert(name)),
                 Err(reason) => {
                     self.unusable.insert(name, reason);
                 }
@@ -83,6 +88,33 @@ impl Sight {
             Some((device, nodes(class, device)))
         });
         followed.collect()
+    }
+
+    /// Whether the host has a device; `None` if its class is not there or cannot be used.
+    pub(super) fn has(&self, device: &Device) -> Option<bool> {
+        if self.unfollowed.contains(&device.class) {
+            return Some(true);
+        }
+        let class = self.followed.get(&device.class)?;
+        Some(nodes(class, device).is_some())
+    }
+
+    /// Whether a rule for a device is for a number that it had before.
+    pub(super) fn has_other_number(&self, device: &Device, rule: &Rule, root: &Path) -> bool {
+        let Some(class) = self.followed.get(&device.class) else {
+            return false;
+        };
+        let devices = class.found.inventory.devices.iter();
+        let own = devices.filter(|found| found.id.as_str() == device.device);
+        let own = own.flat_map(|found| &found.nodes);
+        let mut nodes = own.chain(&class.found.edits.nodes);
+        let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
+        let is_its = |node: &FoundNode| match node.number {
+            Presence::Found(found) => Some(found) == number,
+            _ => false,
+        };
+        // A node for a capability is none of those, and is the host's as before.
+        !nodes.any(is_its) && rule.host.as_ref().is_some_and(|host| host.is_gone(root))
     }
 
     /// What is to be said of a device, of which nothing may be there; `None`: its containers

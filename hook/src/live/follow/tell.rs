@@ -120,7 +120,7 @@ fn present(record: &Record, sight: &Sight, config: &Config) -> Result<Present, L
     let running = Running::of(record, lock::PATIENCE, config)?;
     let devices = record.devices.iter().filter_map(|device| {
         let told = sight.told(device)?.iter().cloned();
-        let (there, gone) = told.partition(|told| told.is_in(&running.namespace));
+        let (there, gone) = told.partition(|told| told.is_in(&running.container.namespace));
         Some((device.key(), [there, gone]))
     });
     Ok(devices.collect())
@@ -206,9 +206,9 @@ impl Namespace {
             };
             messages.extend(difference(&before, now));
         }
-        let file = running.namespace.network()?;
+        let file = running.container.namespace.network()?;
         let number = fstat(&file).map_err(LiveError::Network)?.st_ino;
-        let owner = running.namespace.owner().uid();
+        let owner = running.container.namespace.owner().uid();
         let namespace = Namespace {
             file,
             owner,

@@ -14,8 +14,9 @@ use nix::Result;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use crate::cgroup::{self, DeviceCgroup};
-use crate::live::record::{self, Record, Records};
+use crate::cgroup;
+use crate::live::record::Record;
+use crate::live::records::{self, Records};
 use crate::live::rule::{Rule, rules_of_steps};
 use crate::live::{LiveError, detach, hidden, lock};
 use crate::log;
@@ -55,7 +56,7 @@ impl Updates {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-        let watch = self.inotify.add_watch(&record::directory(root)?, flags);
+        let watch = self.inotify.add_watch(&records::directory(root)?, flags);
         self.records = Some(watch.map_err(LiveError::Watch)?);
         Ok(true)
     }
@@ -123,11 +124,10 @@ pub(super) fn cgroups_of(
     ids: &BTreeSet<String>,
     config: &Config,
 ) -> BTreeMap<String, Vec<PathBuf>> {
-    let records = record::all(&config.host_root).into_iter();
+    let records = records::all(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
     let found = records.filter_map(|record| {
-        let cgroup = DeviceCgroup::of(record.pid).ok()??;
-        let cgroup = cgroup.up_to(&record.cgroup);
+        let cgroup = record.find_cgroup().ok()??;
         Some((record.id, cgroup.own_directories()))
     });
     found.collect()
@@ -135,7 +135,7 @@ pub(super) fn cgroups_of(
 
 /// Adds to these containers' rules what they lack of their records. Returns why not, by id.
 pub(super) fn mend(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
-    let records = record::all(&config.host_root).into_iter();
+    let records = records::all(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
     let failed = records.filter_map(|record| match mend_one(&record, config) {
         Ok(()) | Err(LiveError::Ended) => None,
@@ -149,15 +149,13 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
     let records = Records::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
     // As it is while nobody else changes the container.
-    let record = records.load(record.identity());
-    let cgroup = DeviceCgroup::of(record.pid);
-    if !crate::live::runs(&record) {
+    let now = records.read()?.filter(|now| now.is_of_same_start(record));
+    let Some(record) = now.filter(Record::first_process_runs) else {
         return Err(LiveError::Ended);
-    }
-    let Some(cgroup) = cgroup? else {
+    };
+    let Some(cgroup) = record.find_cgroup()? else {
         return Ok(());
     };
-    let cgroup = cgroup.up_to(&record.cgroup);
     let recorded = detach::rules(&record);
     if recorded.is_empty() || !cgroup.hides()? && cgroup.denied(&recorded)?.rules.is_empty() {
         return Ok(());
@@ -167,7 +165,7 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
     let record = still_there(record, &mut bundle, config);
     let rules = detach::rules(&record);
     if is_hidden || !cgroup.denied(&rules)?.rules.is_empty() {
-        let spec = hidden::spec(&record, &bundle);
+        let spec = record.regenerated(&bundle.spec_devices.rules);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }

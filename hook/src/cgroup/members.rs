@@ -1,0 +1,143 @@
+//! The processes of a cgroup. By them it is judged whether a container runs: its first process
+//! may end while others go on, or have no thread by which `/proc` shows anything of it.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::DeviceCgroup;
+
+/// The most directories of one container's cgroups that are visited. A container may make more;
+/// it then counts as one that runs.
+const MAX_DIRECTORIES: usize = 4096;
+
+impl DeviceCgroup {
+    fn directory(&self) -> &Path {
+        let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
+        &cgroup.dir
+    }
+
+    /// The inode number of the cgroup's directory. The kernel gives it to no other cgroup, so
+    /// that a cgroup that was removed is not taken for a later one with the same path.
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        Ok(fs::metadata(self.directory())?.ino())
+    }
+
+    /// Whether the cgroup or one below it has a thread that lives. False if it was removed.
+    pub(crate) fn is_populated(&self) -> io::Result<bool> {
+        let populated = match self {
+            Self::V1(cgroup) => has_tasks(&cgroup.dir),
+            Self::V2(cgroup) => {
+                let events = fs::read_to_string(cgroup.dir.join("cgroup.events"));
+                events.map(|events| events.lines().any(|line| line == "populated 1"))
+            }
+        };
+        match populated {
+            Err(error) if is_removed(&error) => Ok(false),
+            populated => populated,
+        }
+    }
+
+    /// The processes of the cgroup and of those below it.
+    pub(crate) fn processes(&self) -> BTreeSet<i32> {
+        let mut processes = BTreeSet::new();
+        let mut directories = vec![self.directory().to_owned()];
+        let mut visited = 0;
+        while let Some(directory) = directories.pop() {
+            visited += 1;
+            if visited > MAX_DIRECTORIES {
+                break;
+            }
+            // A threaded cgroup has no list of processes (cgroup v2).
+            let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
+            let listed = files.iter().find_map(|file| fs::read_to_string(file).ok());
+            let listed = listed.unwrap_or_default();
+            processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
+            directories.extend(below(&directory));
+        }
+        processes
+    }
+}
+
+/// Whether a cgroup of v1 or one below it has a thread.
+fn has_tasks(directory: &Path) -> io::Result<bool> {
+    let mut directories = vec![directory.to_owned()];
+    let mut visited = 0;
+    while let Some(directory) = directories.pop() {
+        visited += 1;
+        if visited > MAX_DIRECTORIES {
+            return Ok(true);
+        }
+        let read = File::open(directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
+        match read {
+            Ok(0) => directories.extend(below(&directory)),
+            Ok(_) => return Ok(true),
+            Err(error) if is_removed(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+fn below(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.path())
+}
+
+/// A cgroup that is being removed answers with ENODEV.
+fn is_removed(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::ENOENT | Errno::ENODEV))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CgroupDir;
+    use super::*;
+
+    fn cgroup(directory: &Path) -> CgroupDir {
+        CgroupDir {
+            mount: directory.to_owned(),
+            dir: directory.join("c"),
+            path: "/c".into(),
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_populated_as_long_as_one_below_it_has_a_thread() {
+        let top = tempfile::tempdir().unwrap();
+        let own = top.path().join("c");
+        let v1 = || DeviceCgroup::V1(cgroup(top.path())).is_populated().unwrap();
+        let v2 = || DeviceCgroup::V2(cgroup(top.path())).is_populated().unwrap();
+        assert!(!v1() && !v2(), "it was removed");
+        fs::create_dir_all(own.join("inner/deeper")).unwrap();
+        for directory in ["", "inner", "inner/deeper"] {
+            fs::write(own.join(directory).join("tasks"), "").unwrap();
+        }
+        for (populated, text) in [(false, "populated 0\n"), (true, "populated 1\nfrozen 0\n")] {
+            fs::write(own.join("cgroup.events"), text).unwrap();
+            assert_eq!(v2(), populated);
+        }
+        assert!(!v1());
+        fs::write(own.join("inner/deeper/tasks"), "7\n").unwrap();
+        assert!(v1());
+    }
+
+    #[test]
+    fn processes_of_nested_and_threaded_cgroups_are_found() {
+        let top = tempfile::tempdir().unwrap();
+        let own = top.path().join("c");
+        fs::create_dir_all(own.join("inner")).unwrap();
+        fs::create_dir_all(own.join("threaded")).unwrap();
+        fs::write(own.join("cgroup.procs"), "7\n8\n").unwrap();
+        fs::write(own.join("inner/cgroup.procs"), "9\n").unwrap();
+        fs::write(own.join("threaded/cgroup.threads"), "10\n").unwrap();
+        let found = DeviceCgroup::V2(cgroup(top.path())).processes();
+        assert_eq!(found, BTreeSet::from([7, 8, 9, 10]));
+    }
+}

@@ -1,0 +1,185 @@
+//! The first process of a container, as `/proc` shows it.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+use super::procfs::{Procfs, read_proc};
+use super::{Error, HANDLE, Result};
+
+/// What is read of `stat` or `status` at most, in bytes.
+const STATUS_CAP: u64 = 64 << 10;
+
+/// The states of `stat` that a thread has after its end: zombie and dead.
+const ENDED: [char; 2] = ['Z', 'X'];
+
+/// Whether a process that is known by its number and its start time runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProcessState {
+    /// At least one of its threads lives.
+    Running,
+    /// All its threads have ended; another process may have its number.
+    Ended,
+    /// `/proc` could not be read.
+    Unknown,
+}
+
+/// The state of the process that had the number `pid` and was started at `started`, field 22 of
+/// its `stat`.
+pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
+    // A single call that fails does not prove that the process has ended.
+    for _ in 0..2 {
+        match find_start_time(pid) {
+            Ok(found) if found == started => return ProcessState::Running,
+            Ok(_) => return ProcessState::Ended,
+            Err(Error::File(error)) if [Errno::ENOENT, Errno::ESRCH].contains(&error.errno()) => {}
+            Err(_) => return ProcessState::Unknown,
+        }
+    }
+    ProcessState::Ended
+}
+
+/// When the process with this number was started, if there is one of which any thread lives.
+pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
+    find_start_time(pid).ok()
+}
+
+fn find_start_time(pid: i32) -> Result<u64> {
+    start_time(&Procfs::open()?.process(pid)?, pid)
+}
+
+/// Whether the process is the init process of a PID namespace below this process's own: when it
+/// ends, the kernel ends all other processes of the namespace (pid_namespaces(7)).
+pub(crate) fn is_init(pid: i32) -> bool {
+    let status = || {
+        let process = Procfs::open()?.process(pid)?;
+        let path = || PathBuf::from(format!("/proc/{pid}/status"));
+        read_proc(&process, "status", STATUS_CAP, path)
+    };
+    let status = status().unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let numbers: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
+    numbers.len() > 1 && numbers.last() == Some(&"1")
+}
+
+/// When a process was started, in ticks since the boot.
+pub(super) fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
+    read_stat_field(process, pid, 22)
+}
+
+/// The number of a process's parent.
+pub(super) fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
+    read_stat_field(process, pid, 4)
+}
+
+/// A field of `stat`, from the fourth, counted from 1 as proc_pid_stat(5) does. A process whose
+/// threads have all ended has none, also if it is still listed. One whose first thread has ended
+/// while others go on has not ended: any program can do this with pthread_exit(3).
+fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
+    let stat = read_stat(process, pid)?;
+    let mut fields = fields(&stat);
+    if fields.is_some_and(has_ended) && living_thread(process, pid)?.is_none() {
+        fields = None;
+    }
+    let field = fields.and_then(|fields| fields.split(' ').nth(number - 3)?.parse().ok());
+    field.ok_or_else(|| system(format!("/proc/{pid}/stat").into(), Errno::ESRCH))
+}
+
+/// The directory of a thread that lives, if the first thread of the process has ended.
+pub(super) fn living_thread_of_ended_leader(
+    process: &OwnedFd,
+    pid: i32,
+) -> Result<Option<OwnedFd>> {
+    let stat = read_stat(process, pid)?;
+    match fields(&stat).is_none_or(has_ended) {
+        true => living_thread(process, pid),
+        false => Ok(None),
+    }
+}
+
+/// The directory of the first thread of a process that lives, if any does.
+fn living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
+    let failed = |errno| system(format!("/proc/{pid}/task").into(), errno);
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut threads = Dir::openat(process, "task", flags, Mode::empty()).map_err(failed)?;
+    for entry in threads.iter() {
+        let entry = entry.map_err(failed)?;
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if name.starts_with('.') {
+            continue;
+        }
+        let path = format!("task/{name}");
+        let opened = openat(
+            process,
+            path.as_str(),
+            HANDLE | OFlag::O_DIRECTORY,
+            Mode::empty(),
+        );
+        // A thread may end at any time.
+        if let Ok(thread) = opened
+            && let Ok(stat) = read_stat(&thread, pid)
+            && fields(&stat).is_some_and(|fields| !has_ended(fields))
+        {
+            return Ok(Some(thread));
+        }
+    }
+    Ok(None)
+}
+
+fn read_stat(process: &OwnedFd, pid: i32) -> Result<String> {
+    let path = || PathBuf::from(format!("/proc/{pid}/stat"));
+    let bytes = read_proc(process, "stat", STATUS_CAP, path)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The fields of `stat` from the third, the state. The second, a name that the program chooses,
+/// may contain blanks and parentheses.
+fn fields(stat: &str) -> Option<&str> {
+    stat.rsplit_once(") ").map(|(_, fields)| fields)
+}
+
+fn has_ended(fields: &str) -> bool {
+    fields.starts_with(ENDED)
+}
+
+fn system(path: PathBuf, errno: Errno) -> Error {
+    Error::system("open", path, errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_with_the_same_start_time_runs() {
+        let me = i32::try_from(std::process::id()).unwrap();
+        let started = start_time_of(me).unwrap();
+        assert_eq!(process_state(me, started), ProcessState::Running);
+        assert_eq!(process_state(me, started + 1), ProcessState::Ended);
+        assert_eq!(process_state(0x3fff_ffff, started), ProcessState::Ended);
+        assert!(!is_init(me));
+    }
+
+    #[test]
+    fn a_process_that_is_not_waited_for_has_ended() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let process = Procfs::open().unwrap().process(pid).unwrap();
+        let is_zombie =
+            || read_stat(&process, pid).is_ok_and(|it| fields(&it).is_some_and(has_ended));
+        while !is_zombie() {
+            std::thread::yield_now();
+        }
+        assert_eq!(process_state(pid, 1), ProcessState::Ended);
+        assert_eq!(start_time_of(pid), None);
+        child.wait().unwrap();
+    }
+}

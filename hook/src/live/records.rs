@@ -1,0 +1,260 @@
+//! The files of records below `/run/boathook`, one for each container, by which `detach`,
+//! `follow`, `doctor` and `explain` know what was changed in containers that run.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::lock::ContainerLock;
+use super::record::Record;
+use crate::log;
+use crate::oci::{Bundle, capped, open_regular};
+
+/// The directory in that of the log.
+const NAME: &str = "attached";
+
+/// The largest record that is read, in bytes.
+const MAX: usize = 4 << 20;
+
+/// The directory of records, and the lock of one container's.
+pub(crate) struct Records {
+    directory: PathBuf,
+    id: String,
+    lock: ContainerLock,
+}
+
+impl Records {
+    /// Locks the record of the container `id` on the host whose root is at `root`.
+    pub(crate) fn open(root: &Path, id: &str, patience: Duration) -> io::Result<Self> {
+        let directory = directory(root)?;
+        check_name(id)?;
+        Ok(Records {
+            lock: ContainerLock::take(&directory, id, patience)?,
+            directory,
+            id: id.to_owned(),
+        })
+    }
+
+    /// The container's record, of whatever start of it.
+    pub(crate) fn read(&self) -> io::Result<Option<Record>> {
+        read(&self.directory.join(&self.id))
+    }
+
+    /// The record of a container that is being started: `container`, or what was recorded of
+    /// the same start already. A record of an earlier start or a damaged one is replaced.
+    pub(crate) fn read_or_start(&self, container: Record) -> Record {
+        let known = self.read().ok().flatten();
+        known
+            .filter(|known| known.is_of_same_start(&container))
+            .unwrap_or(container)
+    }
+
+    /// Writes a record, or removes that of a container that has nothing more.
+    pub(crate) fn save(&self, record: &Record) -> io::Result<()> {
+        if record.has_content() {
+            return write(&self.directory, record);
+        }
+        match fs::remove_file(self.directory.join(&record.id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Records {
+    fn drop(&mut self) {
+        if !self.directory.join(&self.id).exists() {
+            self.lock.remove_file();
+        }
+    }
+}
+
+/// Removes the records of containers that have ended, and what processes that were killed left
+/// beside records.
+pub(crate) fn prune(root: &Path) {
+    for directory in directories(root) {
+        for entry in entries(&directory) {
+            let path = entry.path();
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                continue;
+            };
+            let id = match name.strip_prefix('.') {
+                Some(name) => name
+                    .strip_suffix(".lock")
+                    .or_else(|| name.strip_suffix(".new")),
+                None => Some(name),
+            };
+            let Some(id) = id else {
+                continue;
+            };
+            let is_needed = || match read(&directory.join(id)) {
+                Ok(Some(record)) => !record.has_ended(),
+                Ok(None) => false,
+                // It may be of a container that runs.
+                Err(_) => true,
+            };
+            // A container with the same id may have been started meanwhile.
+            if !is_needed()
+                && let Ok(Some(lock)) = ContainerLock::try_take(&directory, id)
+                && !is_needed()
+            {
+                let _ = fs::remove_file(unfinished(&directory, id));
+                if !name.starts_with('.') {
+                    let _ = fs::remove_file(path);
+                }
+                lock.remove_file();
+            }
+        }
+    }
+}
+
+/// The record of the container with this id, of whatever start of it, without its lock.
+pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<Record>> {
+    check_name(id)?;
+    let mut found = Ok(None);
+    for directory in directories(root) {
+        found = read(&directory.join(id));
+        if !matches!(found, Ok(None)) {
+            break;
+        }
+    }
+    found
+}
+
+/// All records of containers that run. One that cannot be read is reported.
+pub(crate) fn all(root: &Path) -> Vec<Record> {
+    let directories = directories(root).into_iter();
+    let entries = directories.flat_map(|directory| entries(&directory));
+    let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    let records = entries.filter(is_record).filter_map(|entry| {
+        let record = read(&entry.path());
+        record.unwrap_or_else(|error| {
+            log::warning(&error.to_string());
+            None
+        })
+    });
+    records.filter(|record| !record.has_ended()).collect()
+}
+
+/// Adds to a container's configuration what is attached to it.
+pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
+    let records = all(root).into_iter();
+    let mut its = records.filter(|record| record.bundle == directory);
+    bundle.attached = its.next().map(|it| it.attached()).unwrap_or_default();
+}
+
+/// The directory of records, made if it is missing.
+pub(super) fn directory(root: &Path) -> io::Result<PathBuf> {
+    let mut failed = io::Error::from(io::ErrorKind::NotFound);
+    for parent in log::directories(root) {
+        let directory = parent.join(NAME);
+        match log::own_directory(&parent).and_then(|()| log::own_directory(&directory)) {
+            Ok(()) => return Ok(directory),
+            Err(error) => {
+                let path = directory.display();
+                failed = io::Error::new(error.kind(), format!("{path}: {error}"));
+            }
+        }
+    }
+    Err(failed)
+}
+
+fn directories(root: &Path) -> Vec<PathBuf> {
+    let parents = log::directories(root).into_iter();
+    parents.map(|parent| parent.join(NAME)).collect()
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten()
+}
+
+/// Runtimes allow letters, digits and `_+-.` in an id, which is a file's name here.
+fn check_name(id: &str) -> io::Result<()> {
+    match id.is_empty() || id.starts_with('.') || id.contains('/') {
+        true => Err(io::ErrorKind::InvalidFilename.into()),
+        false => Ok(()),
+    }
+}
+
+fn write(directory: &Path, record: &Record) -> io::Result<()> {
+    check_name(&record.id)?;
+    let new = unfinished(directory, &record.id);
+    fs::write(&new, serde_json::to_string(record)?)?;
+    fs::rename(new, directory.join(&record.id))
+}
+
+/// A record until it is complete; a process that was killed leaves it.
+fn unfinished(directory: &Path, id: &str) -> PathBuf {
+    directory.join(format!(".{id}.new"))
+}
+
+fn read(path: &Path) -> io::Result<Option<Record>> {
+    let record = match open_regular(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.and_then(|file| capped(file, MAX)),
+    };
+    let bytes = record.map_err(|error| unusable(path, &error.to_string()))?;
+    let bytes = bytes.ok_or_else(|| unusable(path, "it is too large"))?;
+    let record: Record =
+        serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error.to_string()))?;
+    match path.file_name().is_some_and(|name| name == &*record.id) {
+        true => Ok(Some(record)),
+        false => Err(unusable(path, "it is that of another container")),
+    }
+}
+
+fn unusable(path: &Path, reason: &str) -> io::Error {
+    io::Error::other(format!(
+        "{} is not a record of attached devices: {reason}; what its container has is not known: \
+         remove the file once the container is started again",
+        path.display()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(id: &str, pid: u32) -> Record {
+        let pid = i32::try_from(pid).unwrap();
+        Record {
+            id: id.to_owned(),
+            pid,
+            started: crate::container::start_time_of(pid).unwrap_or(1),
+            whole: true,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn what_ended_containers_and_killed_processes_left_is_removed() {
+        let top = tempfile::tempdir().unwrap();
+        let directory = top.path().join("run/boathook").join(NAME);
+        fs::create_dir_all(&directory).unwrap();
+        write(&directory, &record("runs", std::process::id())).unwrap();
+        write(&directory, &record("ended", 0x3fff_ffff)).unwrap();
+        for left in [".runs.lock", ".ended.lock", ".killed.lock", ".killed.new"] {
+            fs::write(directory.join(left), "").unwrap();
+        }
+        fs::write(directory.join("damaged"), "{").unwrap();
+        fs::write(directory.join(".damaged.lock"), "").unwrap();
+        let held = ContainerLock::try_take(&directory, "held").unwrap();
+        prune(top.path());
+        let mut left: Vec<_> = entries(&directory).map(|entry| entry.file_name()).collect();
+        left.sort();
+        let expected = [
+            ".damaged.lock",
+            ".held.lock",
+            ".runs.lock",
+            "damaged",
+            "runs",
+        ];
+        assert_eq!(left, expected);
+        drop(held);
+        assert_eq!(all(top.path()), [record("runs", std::process::id())]);
+        assert!(find(top.path(), "damaged").is_err());
+        assert_eq!(find(top.path(), "none").unwrap(), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! Taking device rules away from a container. It needs the record and the container's cgroup
+//! alone: no bundle, no plan and no process of the container, all of which the container or its
+//! user may have changed.
+
+use device_class::device::DeviceRule;
+
+use super::LiveError;
+use super::record::Record;
+use super::rule::{Rule, parsed};
+use crate::cgroup::{CgroupError, DeviceCgroup, SpecRules};
+use crate::container::{self, ProcessState};
+use crate::oci::Bundle;
+
+impl Record {
+    /// Notes which cgroup is the container's.
+    pub(super) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
+        let Some(cgroup) = cgroup else {
+            return;
+        };
+        self.cgroup = cgroup.path().to_owned();
+        // Other containers and the host's programs may be in the first one.
+        if !cgroup.is_root() {
+            self.cgroup_inode = cgroup.inode().unwrap_or_default();
+        }
+    }
+
+    /// Whether no process of the container is left. False if that is not known for certain.
+    pub(crate) fn has_ended(&self) -> bool {
+        match container::process_state(self.pid, self.started) {
+            ProcessState::Running | ProcessState::Unknown => false,
+            ProcessState::Ended if self.is_init || self.cgroup_inode == 0 => true,
+            ProcessState::Ended => match self.recorded_cgroup() {
+                Ok(Some(cgroup)) => cgroup.is_populated().is_ok_and(|populated| !populated),
+                Ok(None) => true,
+                Err(_) => false,
+            },
+        }
+    }
+
+    /// Whether its first process runs, by which a container can be given something.
+    pub(super) fn first_process_runs(&self) -> bool {
+        container::process_state(self.pid, self.started) == ProcessState::Running
+    }
+
+    /// The container's cgroup by its path and inode; `None` if it was removed, or is not
+    /// recorded.
+    fn recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+        if self.cgroup_inode == 0 {
+            return Ok(None);
+        }
+        let cgroup = DeviceCgroup::from_path(&self.cgroup)?;
+        let is_same = |it: &DeviceCgroup| it.inode().is_ok_and(|inode| inode == self.cgroup_inode);
+        Ok(cgroup.filter(is_same))
+    }
+
+    /// The container's cgroup: by the record, or by its first process if the record does not
+    /// have it, or this process does not see it.
+    pub(super) fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+        let recorded = self.recorded_cgroup();
+        if let Ok(Some(_)) = recorded {
+            return recorded;
+        }
+        let cgroup = DeviceCgroup::of(self.pid);
+        // Another process may have had the number meanwhile.
+        if !self.first_process_runs() {
+            return recorded;
+        }
+        Ok(cgroup?.map(|cgroup| cgroup.up_to(&self.cgroup)))
+    }
+
+    /// Revokes rules in the container's cgroup, but for those of devices of `kept`, the record
+    /// of what the container keeps. Returns warnings.
+    pub(super) fn revoke(&self, rules: &[Rule], kept: &Record) -> Result<Vec<String>, LiveError> {
+        if rules.is_empty() {
+            return Ok(Vec::new());
+        }
+        let Some(cgroup) = self.find_cgroup()? else {
+            return Ok(Vec::new());
+        };
+        let rules = parsed(rules);
+        let spec = kept.rules_to_regenerate(&cgroup, &rules)?;
+        Ok(cgroup.revoke(&rules, &parsed(&kept.rules), &spec)?)
+    }
+
+    /// What the container's program is generated from, if the kernel hides it; otherwise which
+    /// of the revoked rules the runtime's program itself may have.
+    fn rules_to_regenerate(
+        &self,
+        cgroup: &DeviceCgroup,
+        revoked: &[DeviceRule],
+    ) -> Result<SpecRules, LiveError> {
+        let is_hidden = cgroup.hides()?;
+        if is_hidden && !self.whole && !self.was_given_nothing {
+            return Err(LiveError::Hidden);
+        }
+        let in_bundle = || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
+        match self.spec_rules().or_else(|| in_bundle().ok()) {
+            Some(spec) if is_hidden => Ok(self.regenerated(&spec)),
+            Some(spec) => Ok(SpecRules::of_container(&spec)),
+            None if is_hidden => Err(LiveError::Hidden),
+            None => Ok(SpecRules::of_container(&[]).and_allow(revoked)),
+        }
+    }
+
+    /// Those of `rules` that the cgroup still allows, after a change that failed. The others
+    /// must not stay recorded: `follow` gives back what an update of the container takes away.
+    pub(super) fn still_allowed(&self, rules: &[Rule], kept: &Record) -> Vec<Rule> {
+        let Ok(Some(cgroup)) = self.find_cgroup() else {
+            return rules.to_vec();
+        };
+        // A hidden program does not say: what is revoked again is so for certain.
+        if cgroup.hides().unwrap_or(true) && self.revoke(rules, kept).is_ok() {
+            return Vec::new();
+        }
+        let denied = cgroup.denied(&parsed(rules)).unwrap_or_default().rules;
+        let is_denied = |rule: &Rule| {
+            let rule = DeviceRule::parse(&rule.rule);
+            rule.is_some_and(|rule| denied.iter().any(|it| it.number == rule.number))
+        };
+        let allowed = rules.iter().filter(|rule| !is_denied(rule));
+        allowed.cloned().collect()
+    }
+}
