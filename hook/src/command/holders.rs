@@ -61,16 +61,20 @@ enum Since {
     Attached,
 }
 
-/// The devices of a record: `follow` takes out what was made for one that is unplugged, and
-/// keeps the device.
-fn keys(record: &live::Record) -> impl Iterator<Item = (Key, Since)> {
+/// The devices of a record that a container may use, or whose nodes are `there`: `follow` takes
+/// out what was made for a device that is unplugged, and keeps the device.
+fn keys(
+    record: &live::Record,
+    there: impl Fn(&Path) -> bool,
+) -> impl Iterator<Item = (Key, Since)> {
     let has = move |device: &&live::Device| {
         let key = device.key();
         let is_its = |why: &Vec<String>| why.contains(&key);
+        let mut made = record.made.iter().filter(|made| is_its(&made.why));
         // A container may have had already what an attached device would be given.
         !device.asked.is_empty()
-            || record.made.iter().any(|made| is_its(&made.why))
-            || record.rules.iter().any(|rule| is_its(&rule.why))
+            || record.rules.iter().any(|rule| rule.why == [&*key])
+            || made.any(|made| there(&made.path))
     };
     record.devices.iter().filter(has).map(|it| {
         let since = match it.asked.is_empty() {
@@ -114,7 +118,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add(&holder, keys(&record));
+            holders.add(&holder, keys(&record, |_| true));
         }
         match Record::read(path) {
             Ok(record) => {
@@ -180,7 +184,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
-            holders.add(&holder, keys(&record));
+            holders.add(&holder, keys(&record, |_| true));
         }
         holders
     }
@@ -223,11 +227,13 @@ impl Looked {
     fn at(id: &str, pid: i32, directory: &Path, config: &Config) -> Self {
         let records = live::all_records(&config.host_root);
         let record = records.iter().find(|record| record.id == id);
+        let root = RunningRoot::of(pid);
+        let there = |path: &Path| matches!(root.look(path), Ok(Some(_)));
+        let devices = record.into_iter().flat_map(|record| keys(record, there));
         let mut looked = Looked {
-            devices: record.into_iter().flat_map(keys).collect(),
+            devices: devices.collect(),
             ..Looked::default()
         };
-        let root = RunningRoot::of(pid);
         // Its first process may have ended.
         if root.look(Path::new("/")).is_err() {
             return looked;

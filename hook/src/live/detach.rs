@@ -172,7 +172,8 @@ pub(super) fn remove(container: &Record, taken: &Record) -> Result<(), LiveError
 pub(super) fn remove_in(container: &OpenContainer, taken: &Record) -> Result<(), LiveError> {
     let removed = in_child(|_| {
         Stage::Container.begin();
-        try_twice(|| undo(taken, &container.enter()?))
+        let root = container.enter()?;
+        try_twice(|| undo(taken, &root))
     });
     removed.map(drop)
 }

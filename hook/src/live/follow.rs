@@ -279,7 +279,8 @@ impl<'c> Follower<'c> {
         for (class, reason) in &unusable {
             if self.seen.unusable.get(class) != Some(reason) {
                 log::warning(&format!(
-                    "class {class}: containers keep its devices as they are: {reason}"
+                    "class {class}: containers get none of its devices again, and lose those \
+                     that are unplugged: {reason}"
                 ));
             }
         }

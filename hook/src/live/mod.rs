@@ -273,5 +273,5 @@ fn run_in_child(
 /// Does `work`, and once more if it fails: what is taken back must not stay because a single call
 /// failed.
 fn try_twice<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
-    work().or_else(|_| work())
+    work().or_else(|error| work().map_err(|_| error))
 }

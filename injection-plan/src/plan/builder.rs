@@ -40,7 +40,7 @@ pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
     /// Further names for it beside the file.
     pub(super) links: BTreeSet<String>,
-    pub(super) user: User,
+    pub(super) users: BTreeSet<User>,
 }
 
 /// The parts of all requests, each place and device once.
@@ -53,10 +53,10 @@ pub(super) struct PlanBuilder {
     pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<User>)>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
     /// Links, with the nodes that they lead to.
-    pub(super) links: BTreeMap<PathBuf, (PathBuf, User)>,
+    pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
-    pub(super) directories: BTreeMap<PathBuf, (PathBuf, User)>,
-    pub(super) files: BTreeMap<PathBuf, (FileSource, User)>,
+    pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
+    pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<User>)>,
     pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
     /// Places in the container, of directories that it may write to.
     pub(super) writable: BTreeSet<PathBuf>,

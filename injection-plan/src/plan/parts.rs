@@ -67,13 +67,14 @@ impl PlanBuilder {
             let first = first.or_insert(PlannedLibrary {
                 source: source.clone(),
                 links: BTreeSet::new(),
-                user: class.clone(),
+                users: BTreeSet::new(),
             });
             if first.source != source {
                 let path = home_of(library.programs).join(&library.soname);
                 return Err(conflict(path, &first.source, &source));
             }
             first.links.extend(library.links.iter().cloned());
+            first.users.insert(class.clone());
         }
         for libraries in &edits.image_libraries {
             if !self.image_libraries.contains(libraries) {
@@ -93,10 +94,11 @@ impl PlanBuilder {
                 continue;
             };
             let place = self.files.entry(file.container.clone());
-            let (first, _) = place.or_insert((source.clone(), whose.clone()));
+            let (first, users) = place.or_insert((source.clone(), BTreeSet::new()));
             if *first != source {
                 return Err(conflict(file.container.clone(), &first.path, &source.path));
             }
+            users.insert(whose.clone());
         }
         Ok(())
     }
@@ -209,19 +211,19 @@ pub(super) fn home_of(programs: Programs) -> PathBuf {
 }
 
 fn place(
-    places: &mut BTreeMap<PathBuf, (PathBuf, User)>,
+    places: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
     path: &Path,
     source: PathBuf,
-    class: &User,
+    whose: &User,
 ) -> Result<(), PlanError> {
-    let (first, _) = places
+    let (first, users) = places
         .entry(path.into())
-        .or_insert((source.clone(), class.clone()));
-    if *first == source {
-        Ok(())
-    } else {
-        Err(conflict(path.into(), first, &source))
+        .or_insert((source.clone(), BTreeSet::new()));
+    if *first != source {
+        return Err(conflict(path.into(), first, &source));
     }
+    users.insert(whose.clone());
+    Ok(())
 }
 
 fn conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {

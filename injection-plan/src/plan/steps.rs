@@ -58,18 +58,18 @@ impl PlanBuilder {
             };
             steps.push(InjectionStep::of(action, users));
         }
-        for (path, (node, user)) in self.links {
+        for (path, (node, users)) in self.links {
             let target = relative(&path, &node);
-            steps.push(InjectionStep::of(Action::Link { path, target }, [user]));
+            steps.push(InjectionStep::of(Action::Link { path, target }, users));
         }
-        for (path, (source, user)) in self.directories {
+        for (path, (source, users)) in self.directories {
             let writable = self.writable.contains(&path);
             let directory = BindMount::directory(source, path, writable);
-            steps.push(InjectionStep::of(Action::Directory(directory), [user]));
+            steps.push(InjectionStep::of(Action::Directory(directory), users));
         }
-        for (path, (source, user)) in self.files {
+        for (path, (source, users)) in self.files {
             let file = Action::File(BindMount::file(source, path));
-            steps.push(InjectionStep::of(file, [user]));
+            steps.push(InjectionStep::of(file, users));
         }
         let mut loader = Vec::new();
         let mut libraries_32bit = Vec::new();
@@ -77,7 +77,7 @@ impl PlanBuilder {
             let PlannedLibrary {
                 source,
                 links,
-                user,
+                users,
             } = library;
             let home = home_of(programs);
             let path = home.join(&name);
@@ -92,7 +92,7 @@ impl PlanBuilder {
                     .map(|link| (link.clone(), home.join(link))),
             );
             let mount = BindMount::library(source, path);
-            steps.push(InjectionStep::of(Action::Library { mount, links }, [user]));
+            steps.push(InjectionStep::of(Action::Library { mount, links }, users));
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {

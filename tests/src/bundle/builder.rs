@@ -132,10 +132,15 @@ impl BundleBuilder {
 
     /// Gives the command CAP_SYS_ADMIN, too.
     pub fn sys_admin(self) -> Self {
+        self.capability("CAP_SYS_ADMIN")
+    }
+
+    /// Gives the command this capability, too.
+    pub fn capability(self, capability: &str) -> Self {
         let sets = ["bounding", "effective", "permitted"].into_iter();
         sets.fold(self, |builder, set| {
             let set = format!("/process/capabilities/{set}");
-            builder.add(&set, "CAP_SYS_ADMIN".into())
+            builder.add(&set, capability.into())
         })
     }
 

@@ -2,7 +2,7 @@
 //! change what the program is about to touch.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use harness::bundle::{Bundle, BundleBuilder};
@@ -231,18 +231,19 @@ fn a_container_in_another_root_or_namespace_is_refused(lab: &Lab) {
         let running = victim.start(lab);
         let pid = running.pid().unwrap();
         // The script goes on after it is ready.
+        let seen = |pid: i32| {
+            ["root", "ns/user"].map(|it| fs::metadata(format!("/proc/{pid}/{it}")).unwrap().ino())
+        };
+        let of_image = fs::metadata(victim.bundle.rootfs()).unwrap().ino();
+        let host_users = seen(std::process::id().cast_signed())[1];
+        assert!(
+            wait_until(|| seen(pid) != [of_image, host_users]),
+            "{script}"
+        );
         let id = victim.bundle.id();
-        let is_refused = wait_until(|| {
-            let ran = boathook(lab, &host, &["attach", id, "chips=3"]);
-            if ran.status.success() {
-                done(lab, &host, &["detach", id]);
-                return false;
-            }
-            assert_eq!(ran.status.code(), Some(6), "{script}: {ran:?}");
-            assert!(ran.stderr.contains(word), "{script}: {ran:?}");
-            true
-        });
-        assert!(is_refused, "{script}");
+        let ran = boathook(lab, &host, &["attach", id, "chips=3"]);
+        assert_eq!(ran.status.code(), Some(6), "{script}: {ran:?}");
+        assert!(ran.stderr.contains(word), "{script}: {ran:?}");
         assert!(Path::new(&format!("/proc/{pid}")).exists());
         victim.assert_volume_unchanged(&script);
         assert!(records(&host).is_empty(), "{script}");

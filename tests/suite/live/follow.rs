@@ -24,7 +24,7 @@ on_each_cgroup_version!(
     links_and_names_stay_right,
     attach_makes_up_for_what_nobody_followed,
     several_containers_follow_and_others_do_not,
-    a_class_whose_ids_change_is_left_alone,
+    a_class_whose_ids_change_gives_nothing,
 );
 
 /// A file of the kernel's that sends a message of a device when written to.
@@ -322,8 +322,9 @@ fn several_containers_follow_and_others_do_not(lab: &Lab) {
     assert!(!may_open(&running[2], &host, DemoHost::UNLIKE));
 }
 
-/// The class was all right when the container was started.
-fn a_class_whose_ids_change_is_left_alone(lab: &Lab) {
+/// The class was all right when the container was started. Of one that cannot be used, devices
+/// only go.
+fn a_class_whose_ids_change_gives_nothing(lab: &Lab) {
     let host = followed();
     let class = |source: &str| {
         let class = format!(
@@ -353,10 +354,14 @@ fn a_class_whose_ids_change_is_left_alone(lab: &Lab) {
         plug_in(&host, 4, 4);
         wait_for(&other, &host, 4, Some(4));
     }
-    assert_eq!(reads(&ports, 3), Some(Access::Granted));
-    let said = "class ports: containers keep its devices as they are: ";
+    wait_for(&ports, &host, 3, None);
+    assert!(!may_open(&ports, &host, 3));
+    plug_in(&host, 3, 3);
+    assert_follows(&other, &host, 4, &[None, Some(4)]);
+    assert_eq!(reads(&ports, 3), None);
+    let said = "class ports: containers get none of its devices again, and lose those";
     assert_eq!((follower.has_said(said), follower.has_said(reason)), (1, 1));
     class("count = 8");
     tell();
-    wait_for(&ports, &host, 3, None);
+    wait_for(&ports, &host, 3, Some(3));
 }

@@ -1,0 +1,363 @@
+//! Containers that change what a tool sees of them, so that a device cannot be taken away. The
+//! container's device rule is gone in each case: a program in its cgroup cannot open the device.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::bundle::{Bundle, BundleBuilder};
+use harness::cgroup_parent::CgroupParent;
+use harness::cgroup_view::CgroupView;
+use harness::compile::{self, Libc};
+use harness::cri::Pod;
+use harness::demo_host::DemoHost;
+use harness::patience::wait_until;
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use super::forged_pods::{containerd, in_pod};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
+use crate::live::follow::{Follower, replug};
+use crate::live::{boathook, done, plain, records};
+
+on_each_cgroup_version!(
+    a_detached_device_is_gone_whatever_the_first_process_does,
+    an_unplugged_device_is_gone_whatever_the_first_process_does,
+    a_device_is_gone_though_the_path_of_another_is_no_directory,
+    a_device_is_gone_though_the_bundle_is_gone,
+    a_device_is_gone_though_the_class_file_has_a_mistake,
+    a_device_is_gone_though_the_kubelets_record_is_damaged,
+    a_damaged_record_is_reported,
+);
+
+const PROGRAM: &str = "/usr/bin/changed-process";
+const FLAG: &str = "/change";
+/// The exit code of `detach` for a node that it cannot remove.
+const NODE_STAYS: i32 = 8;
+
+/// What the first process of a container does.
+struct Change {
+    arguments: &'static [&'static str],
+    /// It has no rights at all.
+    unprivileged: bool,
+    /// Whether the container's mount namespace can be entered after it.
+    enterable: bool,
+}
+
+const CHANGES: [Change; 6] = [
+    Change {
+        arguments: &["thread"],
+        unprivileged: true,
+        enterable: true,
+    },
+    Change {
+        arguments: &["thread-and-child"],
+        unprivileged: true,
+        enterable: true,
+    },
+    Change {
+        arguments: &["chroot", "/usr"],
+        unprivileged: false,
+        enterable: false,
+    },
+    Change {
+        arguments: &["users"],
+        unprivileged: true,
+        enterable: false,
+    },
+    Change {
+        arguments: &["users"],
+        unprivileged: false,
+        enterable: false,
+    },
+    Change {
+        arguments: &["users-and-mounts"],
+        unprivileged: false,
+        enterable: false,
+    },
+];
+
+impl Change {
+    fn bundle(&self, container: BundleBuilder) -> Bundle {
+        let program = compile::program("changed-process.c", Libc::Glibc, &["-static", "-pthread"]);
+        let mut container = container
+            .bind(&program.unwrap(), PROGRAM)
+            .args([&[PROGRAM, FLAG], self.arguments].concat());
+        if self.unprivileged {
+            container = container.user(65534, 65534);
+        } else {
+            container = container
+                .capability("CAP_SYS_ADMIN")
+                .capability("CAP_SYS_CHROOT");
+        }
+        container.build().unwrap()
+    }
+
+    /// Has the first process make the change, and waits for it.
+    fn make(&self, bundle: &Bundle, pid: i32) {
+        let seen = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let state = stat.rsplit_once(") ").unwrap().1.as_bytes()[0];
+            let links =
+                ["root", "ns/user"].map(|it| fs::read_link(format!("/proc/{pid}/{it}")).ok());
+            (state == b'Z', links)
+        };
+        let before = seen();
+        fs::write(bundle.in_rootfs(FLAG), "").unwrap();
+        assert!(wait_until(|| seen() != before), "{:?}", self.arguments);
+    }
+}
+
+/// The directory of a container's device cgroup.
+fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
+    let own = fs::read_to_string(format!("/proc/{}/cgroup", container.pid().unwrap())).unwrap();
+    let (hierarchy, mounts): (_, &[&str]) = match lab.runc.view() {
+        CgroupView::V1 => (":devices:", &["/sys/fs/cgroup/devices"]),
+        CgroupView::V2 => ("0::", &["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]),
+    };
+    let mut lines = own.lines();
+    let path = lines.find_map(|line| Some(line.split_once(hierarchy)?.1));
+    let path = path.expect("a device cgroup").trim_start_matches('/');
+    let mut directories = mounts.iter().map(|mount| Path::new(mount).join(path));
+    directories
+        .find(|directory| directory.join("cgroup.procs").exists())
+        .expect("the cgroup's directory")
+}
+
+/// Whether a program in the cgroup can open a device, by a node of the host's.
+fn opens(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
+    let node = host.path().join(format!("for-cgroup-{index}"));
+    if !node.exists() {
+        host.device(index).make_node(&node).unwrap();
+    }
+    let script = "echo $$ > \"$1\"/cgroup.procs && exec 3< \"$2\"";
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script, "sh"]).arg(cgroup).arg(&node);
+    command.output().unwrap().status.success()
+}
+
+fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for change in CHANGES {
+        let case = change.arguments;
+        let bundle = change.bundle(plain(Rootfs::Busybox));
+        let running = lab.start(&bundle);
+        let cgroup = cgroup(lab, &running);
+        let id = bundle.id();
+        done(lab, &host, &["attach", id, "dummy-npu=3"]);
+        assert!(opens(&cgroup, &host, 3), "{case:?}");
+        change.make(&bundle, running.pid().unwrap());
+        let used = done(lab, &host, &["list", "--used", "dummy-npu"]);
+        assert!(used.contains("(attached)"), "{case:?}: {used}");
+        // A container that starts meanwhile removes no record of one that runs.
+        drop(
+            lab.start(
+                &requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2")
+                    .build()
+                    .unwrap(),
+            ),
+        );
+        let ran = boathook(lab, &host, &["detach", id]);
+        let expected = match change.enterable {
+            true => 0,
+            false => NODE_STAYS,
+        };
+        assert_eq!(ran.status.code(), Some(expected), "{case:?}: {ran:?}");
+        assert!(
+            ran.stdout.contains("npu-3 of dummy-npu: detached"),
+            "{case:?}: {ran:?}"
+        );
+        assert!(ran.stderr.contains("only a restart"), "{case:?}: {ran:?}");
+        assert!(
+            change.enterable || ran.stderr.contains("the nodes stay"),
+            "{case:?}: {ran:?}"
+        );
+        assert!(!opens(&cgroup, &host, 3), "{case:?}: the rule is left");
+        let node = format!("/proc/{}/root/dev/dummy-npu3", running.pid().unwrap());
+        assert!(!change.enterable || !Path::new(&node).exists(), "{case:?}");
+        let used = done(lab, &host, &["list", "--used", "dummy-npu"]);
+        assert!(!used.contains("(attached)"), "{case:?}: {used}");
+        // Nothing is given back.
+        let _follower = Follower::start(lab, &host);
+        assert!(!opens(&cgroup, &host, 3), "{case:?}");
+        assert_eq!(
+            records(&host).iter().any(|it| it == id),
+            !change.enterable,
+            "{case:?}"
+        );
+        let id = id.to_owned();
+        drop(running);
+        // The record of one that has ended goes with the next start.
+        let other = requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2");
+        host.write_config("[class.dummy-npu]\nfollow = true\n")
+            .unwrap();
+        let other = other.build().unwrap();
+        let _other = lab.start(&other);
+        assert!(!records(&host).contains(&id), "{case:?}");
+        host.write_config("").unwrap();
+    }
+}
+
+/// Two devices of one container are followed; one of them is unplugged after the change.
+fn assert_unplugged_is_gone(
+    lab: &Lab,
+    host: &DemoHost,
+    bundle: &Bundle,
+    case: &str,
+    change: impl FnOnce(&Container<'_>),
+) {
+    let running = lab.start(bundle);
+    let cgroup = cgroup(lab, &running);
+    for index in [3, DemoHost::UNLIKE] {
+        assert!(opens(&cgroup, host, index), "{case}: {index}");
+    }
+    change(&running);
+    let _follower = Follower::start(lab, host);
+    replug(host, 3, None);
+    assert!(
+        wait_until(|| !opens(&cgroup, host, 3)),
+        "{case}: the rule is left"
+    );
+    assert!(
+        opens(&cgroup, host, DemoHost::UNLIKE),
+        "{case}: the other device's rule is gone"
+    );
+}
+
+const CLASS: &str = "version = 1\nresource = 'example.com/chip'\nfollow = true\n\
+    request = { env = 'CHIPS' }\ndiscover = [{ count = 8 }]\n\
+    [device]\nid = 'chip-{index}'\nindex = '{index}'\n\
+    nodes = [{ path = '/dev/dummy-npu{index}', container_path = '/dev/chips/{index}', \
+    optional = true }]\n";
+
+fn chips() -> DemoHost {
+    let host = DemoHost::new().unwrap();
+    host.add_class("chips", CLASS).unwrap();
+    host
+}
+
+/// A container that the hook gives two devices that are followed.
+fn two_chips(host: &DemoHost) -> BundleBuilder {
+    let value = format!("3,{}", DemoHost::UNLIKE);
+    requesting(host, Rootfs::Busybox, "CHIPS", &value).args(["/bin/sleep", "1000"])
+}
+
+fn an_unplugged_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
+    for change in CHANGES {
+        let host = chips();
+        let bundle = change.bundle(two_chips(&host));
+        assert_unplugged_is_gone(lab, &host, &bundle, change.arguments[0], |running| {
+            change.make(&bundle, running.pid().unwrap());
+        });
+    }
+}
+
+fn a_device_is_gone_though_the_path_of_another_is_no_directory(lab: &Lab) {
+    for put in ["echo > chips", "ln -s chips chips", "ln -s /nothing chips"] {
+        let host = chips();
+        let bundle = two_chips(&host).sys_admin().build().unwrap();
+        assert_unplugged_is_gone(lab, &host, &bundle, put, |running| {
+            let script = format!("cd /dev; umount chips/*; rm -r chips; {put}");
+            running.output(&["/bin/sh", "-c", &script]).unwrap();
+        });
+    }
+}
+
+fn a_device_is_gone_though_the_bundle_is_gone(lab: &Lab) {
+    let host = chips();
+    let bundle = two_chips(&host).build().unwrap();
+    let hide = |bundle: &Bundle| {
+        fs::rename(bundle.config_file(), bundle.directory().join("elsewhere")).unwrap();
+    };
+    assert_unplugged_is_gone(lab, &host, &bundle, "bundle", |_| hide(&bundle));
+    let host = DemoHost::new().unwrap();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    hide(&bundle);
+    let ran = boathook(lab, &host, &["detach", bundle.id()]);
+    assert_eq!(ran.status.code(), Some(NODE_STAYS), "{ran:?}");
+    assert!(!opens(&cgroup, &host, 3), "the rule is left");
+}
+
+fn a_device_is_gone_though_the_class_file_has_a_mistake(lab: &Lab) {
+    let host = chips();
+    let bundle = two_chips(&host).build().unwrap();
+    assert_unplugged_is_gone(lab, &host, &bundle, "class", |_| {
+        host.add_class("chips", "version = 1\nresource = \n")
+            .unwrap();
+    });
+    let host = chips();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    done(lab, &host, &["attach", bundle.id(), "chips=3"]);
+    fs::remove_file(host.classes().join("chips.toml")).unwrap();
+    done(lab, &host, &["detach", bundle.id(), "chips=3"]);
+    assert!(!opens(&cgroup, &host, 3), "the rule is left");
+    assert!(records(&host).is_empty());
+}
+
+fn a_device_is_gone_though_the_kubelets_record_is_damaged(lab: &Lab) {
+    const UID: &str = "00000000-0000-4000-8000-000000000001";
+    for damage in ["", "{\"Data\": {\"PodDev", "{}", "removed"] {
+        let host = chips();
+        let parent = CgroupParent::new();
+        let file = host.path().join("kubelet_internal_checkpoint");
+        let devices = ["chip-3".to_owned(), format!("chip-{}", DemoHost::UNLIKE)];
+        let entry = serde_json::json!({"PodUID": UID, "ContainerName": Pod::CONTAINER,
+            "ResourceName": "example.com/chip", "DeviceIDs": {"-1": devices}, "AllocResp": ""});
+        let data = serde_json::json!({"PodDeviceEntries": [entry], "RegisteredDevices": {}});
+        fs::write(
+            &file,
+            serde_json::json!({"Data": data, "Checksum": 0}).to_string(),
+        )
+        .unwrap();
+        host.write_config(&format!("[trust]\nkubelet_checkpoint = {file:?}\n"))
+            .unwrap();
+        let bundle = containerd(two_chips(&host), UID, "default")
+            .cgroups_path(in_pod(&parent, UID))
+            .build()
+            .unwrap();
+        assert_unplugged_is_gone(lab, &host, &bundle, damage, |_| match damage {
+            "removed" => fs::remove_file(&file).unwrap(),
+            damage => fs::write(&file, damage).unwrap(),
+        });
+    }
+}
+
+/// One that is damaged is not taken for one that has nothing.
+fn a_damaged_record_is_reported(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.start(&bundle);
+    let id = bundle.id();
+    done(lab, &host, &["attach", id, "dummy-npu=3"]);
+    let record = host.root().join("run/boathook/attached").join(id);
+    let whole = fs::read_to_string(&record).unwrap();
+    for damaged in [
+        "",
+        "{",
+        &whole[..whole.len() / 2],
+        &whole.replace(id, "another"),
+    ] {
+        fs::write(&record, damaged).unwrap();
+        for arguments in [&["detach", id][..], &["attach", id, "dummy-npu=2"]] {
+            let ran = boathook(lab, &host, arguments);
+            assert_eq!(ran.status.code(), Some(6), "{damaged}: {ran:?}");
+            assert!(
+                ran.stderr.contains(record.to_str().unwrap()),
+                "{damaged}: {ran:?}"
+            );
+        }
+        let listed = boathook(lab, &host, &["list", "--used", "dummy-npu"]);
+        assert!(
+            listed.stderr.contains(record.to_str().unwrap()),
+            "{damaged}: {listed:?}"
+        );
+    }
+    fs::write(&record, whole).unwrap();
+    done(lab, &host, &["detach", id]);
+    drop(running);
+}
