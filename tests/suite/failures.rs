@@ -8,6 +8,7 @@
 //! The short run tries a few of each program's calls; with
 //! `BOATHOOK_FAILURES=long` (`make failures`) every call fails in every way.
 
+mod attach;
 mod hook;
 mod installer;
 mod trace;

@@ -1,0 +1,81 @@
+//! `boathook attach` of a container that runs: a call that fails leaves nothing of the device.
+
+use std::path::Path;
+
+use harness::binaries;
+use harness::bundle::Bundle;
+use harness::captured::Captured;
+use harness::demo_host::DemoHost;
+use harness::probe::Access;
+use harness::rootfs::Rootfs;
+
+use super::trace::{self, STRACE};
+use crate::lab::{Lab, on_each_cgroup_version};
+use crate::live::follow::may_open;
+use crate::live::{done, plain, reads, records};
+
+on_each_cgroup_version!(every_call_fails_once);
+
+fn every_call_fails_once(lab: &Lab) {
+    if let Some(reason) = trace::missing() {
+        return skip::report("failing system calls of attach", &reason);
+    }
+    let host = DemoHost::new().unwrap();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.start(&bundle);
+    let recorded = host.path().join("calls");
+    attach(lab, &host, &trace::recording(&recorded), &bundle)
+        .success()
+        .unwrap();
+    let has_it = || reads(&running, 3) == Some(Access::Granted);
+    let has_nothing = |case: &str| {
+        assert_eq!(reads(&running, 3), None, "{case}: the node is left");
+        assert!(!may_open(&running, &host, 3), "{case}: the rule is left");
+        assert!(records(&host).is_empty(), "{case}");
+    };
+    assert!(has_it());
+    done(lab, &host, &["detach", bundle.id()]);
+    has_nothing("without a fault");
+    // Most calls are made while nothing is changed: those after the record is written count.
+    let planning = trace::faults(&recorded, 8);
+    for fault in planning.chain(trace::faults_between(&recorded, ".new", "exit_group", 32)) {
+        // The second time the same call of each child process fails, too.
+        for children in [false, true] {
+            let case = format!("{fault}, children: {children}");
+            let mut strace = fault.arguments().to_vec();
+            if children {
+                strace.insert(0, "-f".to_owned());
+            }
+            let ran = attach(lab, &host, &strace, &bundle);
+            assert!(!ran.stderr.contains("panicked"), "{case}: {}", ran.stderr);
+            if ran.status.success() {
+                assert!(has_it(), "{case}: {ran:?}");
+            } else if !fault.kills() {
+                assert_eq!(
+                    reads(&running, 3),
+                    None,
+                    "{case}: the node is left: {ran:?}"
+                );
+                assert!(
+                    !may_open(&running, &host, 3),
+                    "{case}: the rule is left: {ran:?}"
+                );
+                assert!(records(&host).is_empty(), "{case}: {ran:?}");
+            }
+            done(lab, &host, &["detach", bundle.id()]);
+            has_nothing(&case);
+        }
+    }
+}
+
+fn attach(lab: &Lab, host: &DemoHost, strace: &[String], bundle: &Bundle) -> Captured {
+    let mut command = lab.runc.view().command(Path::new(STRACE)).unwrap();
+    command
+        .args(strace)
+        .arg(binaries::program("boathook").unwrap())
+        .arg("--config")
+        .arg(host.config_file())
+        .args(["attach", bundle.id(), "dummy-npu=3", "--root"])
+        .arg(lab.runc.state_directory());
+    Captured::run(&mut command).unwrap()
+}
