@@ -53,6 +53,7 @@ pub(crate) fn check_engine(objects: &Objects) {
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
         set_default: false,
+        real_runtime: None,
         base_spec: None,
     };
     let now = engine.read(&host, None).unwrap();
