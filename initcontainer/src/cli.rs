@@ -152,7 +152,9 @@ impl FromStr for EngineNames {
             }
             let engine: Engine = name.parse().map_err(|e| format!("{e}"))?;
             if engines.contains(&engine) {
-                return Err(format!("{engine} is named twice; name each once, of {known}"));
+                return Err(format!(
+                    "{engine} is named twice; name each once, of {known}"
+                ));
             }
             engines.push(engine);
         }

@@ -58,7 +58,11 @@ impl Configuration {
                 "boathook-runtime must call {} in place of the default runtime: write `{line}` in \
                  [runtime] of {}, and try again",
                 runtime.display(),
-                if is_given { "the given configuration" } else { CONFIG }
+                if is_given {
+                    "the given configuration"
+                } else {
+                    CONFIG
+                }
             );
         }
         if is_ours && now.as_ref() != Some(&text) {

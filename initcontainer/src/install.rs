@@ -16,8 +16,8 @@ use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record, common_run
 use crate::configuration::Configuration;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record, staging_dir,
-    target, version_dir,
+    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record,
+    staging_dir, target, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};

@@ -36,7 +36,10 @@ fn it_is_called_by_ours_and_comes_back() {
     assert!(text.contains(NOTE), "{text}");
     assert!(site.read("etc/boathook/config.toml").contains(LINE));
     let daemon = site.read("etc/docker/daemon.json");
-    assert!(daemon.contains("\"default-runtime\": \"boathook\""), "{daemon}");
+    assert!(
+        daemon.contains("\"default-runtime\": \"boathook\""),
+        "{daemon}"
+    );
     let text = said(&site.run(&INSTALL));
     assert!(text.contains("nothing to do"), "{text}");
     said(&site.run(&["uninstall"]));
@@ -81,7 +84,10 @@ fn a_configuration_of_the_administrator_must_name_it() {
         match refusal {
             Some(words) => {
                 let text = complaint(&output);
-                assert!(text.contains(&format!("write `{LINE}` in [runtime] {words}")), "{text}");
+                assert!(
+                    text.contains(&format!("write `{LINE}` in [runtime] {words}")),
+                    "{text}"
+                );
                 assert!(!is_set(), "{text}");
             }
             None => {
@@ -96,12 +102,16 @@ fn a_configuration_of_the_administrator_must_name_it() {
 #[test]
 fn one_that_cannot_be_called_is_not_replaced() {
     let site = site();
-    let runtime = "{\"default-runtime\": \"runsc\", \"runtimes\": {\"runsc\": {\"path\": \"/b/runsc\"}}}";
+    let runtime =
+        "{\"default-runtime\": \"runsc\", \"runtimes\": {\"runsc\": {\"path\": \"/b/runsc\"}}}";
     site.write("etc/docker/daemon.json", runtime);
     let before = tree::snapshot(site.root());
     for more in [&["--dry-run"][..], &[]] {
         let text = complaint(&site.run(&[&INSTALL[..], more].concat()));
-        assert!(text.contains("docker: the default runtime is runsc (/b/runsc)"), "{text}");
+        assert!(
+            text.contains("docker: the default runtime is runsc (/b/runsc)"),
+            "{text}"
+        );
         assert_eq!(tree::snapshot(site.root()), before);
     }
     // Beside it, ours is installed.
@@ -137,7 +147,10 @@ fn a_wrong_list_of_engines_changes_nothing() {
             let output = site.run(&[command, "--engine", engines]);
             assert_eq!(output.status.code(), Some(2), "{command} {engines}");
             let text = complaint(&output);
-            assert!(text.contains(words) && text.contains("containerd, crio"), "{text}");
+            assert!(
+                text.contains(words) && text.contains("containerd, crio"),
+                "{text}"
+            );
             assert_eq!(tree::snapshot(site.root()), before);
         }
     }
