@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use device_class::config::Config;
 use device_class::load::INDEX;
 use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record, common_runtime};
 
@@ -63,6 +64,7 @@ pub fn plan(
         .filter_map(|plan| Some((plan.engine, plan.replaced.as_ref()?)));
     let real_runtime = common_runtime(replaced)?;
     notes.extend(plans.iter().filter_map(replaced_runtime));
+    notes.extend(unknown_classes(host, payload)?);
     let links = links(host, payload, &mut notes)?;
     let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
@@ -101,6 +103,19 @@ pub fn plan(
         engines: plans,
         notes,
     })
+}
+
+/// Tables of the given configuration for classes that neither the release nor the host has.
+fn unknown_classes(host: &HostRoot, payload: &Payload) -> Result<Vec<String>> {
+    let Some(text) = &payload.config else {
+        return Ok(Vec::new());
+    };
+    let config = Config::parse(Path::new(CONFIG), text)?;
+    let own = host.list(Path::new(OWN_CLASSES))?;
+    let own = own.iter().filter_map(|name| name.to_str());
+    let files: BTreeSet<&str> = payload.classes().into_iter().chain(own).collect();
+    let known = files.iter().filter_map(|name| name.strip_suffix(".toml"));
+    Ok(config.warn_of_unknown_classes(known).collect())
 }
 
 /// What becomes of an engine's default runtime, if ours replaces it.

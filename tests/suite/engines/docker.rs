@@ -144,7 +144,7 @@ pub(super) fn bare(generation: Generation) -> Result<Machine> {
 }
 
 /// A machine with docker's own settings.
-fn unconfigured(
+pub(super) fn unconfigured(
     generation: Generation,
     user_namespaces: UserNamespaces,
     more: &Value,

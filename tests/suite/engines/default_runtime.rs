@@ -1,0 +1,177 @@
+//! `boathook-init install --set-default` with a real dockerd: whatever was the default
+//! runtime starts the containers afterwards, too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use harness::binaries;
+use harness::captured::Captured;
+use harness::engine_root::Generation;
+use harness::image::Image;
+use harness::probe;
+use harness::rootfs::Rootfs;
+use serde_json::json;
+
+use super::docker::{self, UserNamespaces, name_of};
+use super::engine::printed;
+use super::machine::{self, Machine};
+use crate::said::assert_says;
+
+const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+const CONFIG: &str = "/etc/boathook/config.toml";
+
+/// A machine with docker, which is not running and of which no configuration of Boathook's
+/// names a runtime. Its daemon.json has `default` as the default runtime.
+fn stopped(default: Option<&Path>) -> Machine {
+    let more = match default {
+        Some(path) => json!({"default-runtime": "mine", "runtimes": {"mine": {"path": path}}}),
+        None => json!({}),
+    };
+    let generation = Generation::OfThisMachine;
+    let machine = docker::unconfigured(generation, UserNamespaces::None, &more).unwrap();
+    fs::remove_file(machine.private.file(CONFIG)).unwrap();
+    machine
+}
+
+fn missing(programs: &[&str]) -> Option<String> {
+    machine::missing(Generation::OfThisMachine, programs)
+}
+
+fn init(machine: &Machine, line: &str) -> Captured {
+    let program = binaries::program("boathook-init").unwrap();
+    let mut command = machine.private.command(&program);
+    Captured::run(command.args(line.split_whitespace())).unwrap()
+}
+
+/// The installation of ours as docker's default runtime.
+fn install() -> String {
+    let program = binaries::program("boathook-init").unwrap();
+    let source = program.parent().unwrap().display();
+    format!("install --engine docker --set-default --classes=none --source {source}")
+}
+
+/// Starts dockerd with an option, or says why it does not start.
+fn start_with(machine: &Machine, option: &str) -> anyhow::Result<()> {
+    let mut daemon = machine.private.command("dockerd");
+    daemon.arg(option);
+    let ready = || printed(docker::client(machine).arg("version")).is_ok();
+    machine.start("dockerd", &mut daemon, ready).map(drop)
+}
+
+#[test]
+fn docker_with_an_option_for_the_default_runtime_is_left_alone() {
+    let test = "docker's default runtime as an option";
+    if let Some(reason) = missing(&["dockerd", "docker", "containerd", "runc"]) {
+        return skip::report(test, &reason);
+    }
+    let option = "--default-runtime=runc";
+    let drop_in = "/etc/systemd/system/docker.service.d/runtime.conf";
+    let machine = stopped(None);
+    let before = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
+    let unit = format!("[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd {option}\n");
+    machine
+        .write(
+            "/etc/systemd/system/docker.service",
+            "[Service]\nExecStart=dockerd\n",
+        )
+        .unwrap();
+    machine.write(drop_in, &unit).unwrap();
+    let refused = |source: &str| {
+        let ran = init(&machine, &install());
+        assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+        assert_says(&ran.stderr, &[option, source, "--set-default"]);
+        let now = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
+        assert_eq!(now, before);
+    };
+    refused(drop_in);
+    fs::remove_file(machine.private.file(drop_in)).unwrap();
+    start_with(&machine, option).unwrap();
+    refused("the command line of process");
+
+    // What would happen otherwise.
+    let other = stopped(None);
+    init(&other, &install()).success().unwrap();
+    let error = start_with(&other, option).unwrap_err().to_string();
+    assert!(
+        error.contains("both as a flag and in the configuration file"),
+        "{error}"
+    );
+}
+
+/// The state of the container's runtime: each has a file of its own name.
+fn state_files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some("status" | "state.json") => found.push(path),
+            _ if entry.file_type().unwrap().is_dir() => found.extend(state_files(&path)),
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn the_runtime_that_was_dockers_default_starts_its_containers() {
+    let test = "docker's default runtime crun";
+    if let Some(reason) = missing(&["dockerd", "docker", "containerd", "runc", "crun"]) {
+        return skip::report(test, &reason);
+    }
+    let crun = Generation::OfThisMachine.program("crun").unwrap();
+    let machine = stopped(Some(&crun));
+    let before = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
+    // Where `boathook-init` sends the signal and asks.
+    let pid_file = machine.private.file("/run/docker.pid");
+    docker::start_daemon(&machine).unwrap();
+    fs::copy(machine.path("pid"), pid_file).unwrap();
+    let docker = |arguments: &[&str]| printed(docker::client(&machine).args(arguments)).unwrap();
+    let default = || {
+        docker(&["info", "--format", "{{.DefaultRuntime}}"])
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(default(), "mine");
+
+    let planned = init(&machine, &format!("{} --dry-run", install()))
+        .success()
+        .unwrap();
+    let path = format!("it calls {}", crun.display());
+    assert_says(
+        &planned.stdout,
+        &["the default runtime boathook replaces mine", &path],
+    );
+    init(&machine, &format!("{} --restart", install()))
+        .success()
+        .unwrap();
+    assert_eq!(default(), "boathook");
+    let image = Image::new(Rootfs::Busybox).unwrap();
+    let layer = image.layer().to_str().unwrap().to_owned();
+    docker(&["import", &layer, &name_of(Rootfs::Busybox)]);
+    docker(&[
+        "run",
+        "--detach",
+        "--network=none",
+        "--stop-timeout=0",
+        "--name=c",
+        &name_of(Rootfs::Busybox),
+        probe::PATH,
+        probe::PAUSE,
+    ]);
+    let inspected = docker(&["inspect", "--format={{.HostConfig.Runtime}}", "c"]);
+    assert_eq!(inspected.trim(), "boathook");
+    let states = [machine.path("exec"), machine.private.file("/run/docker")];
+    let states: Vec<PathBuf> = states.iter().flat_map(|dir| state_files(dir)).collect();
+    let is_of_crun = |path: &PathBuf| path.ends_with("status");
+    assert!(
+        !states.is_empty() && states.iter().all(is_of_crun),
+        "{states:?}"
+    );
+    docker(&["rm", "--force", "c"]);
+
+    init(&machine, "uninstall --restart").success().unwrap();
+    assert_eq!(default(), "mine");
+    let after = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
+    assert_eq!(after, before);
+    assert!(!machine.private.file(CONFIG).exists());
+}
