@@ -121,10 +121,8 @@ fn the_runtime_that_was_dockers_default_starts_its_containers() {
     let crun = Generation::OfThisMachine.program("crun").unwrap();
     let machine = stopped(Some(&crun));
     let before = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
-    // Where `boathook-init` sends the signal and asks.
-    let pid_file = machine.private.file("/run/docker.pid");
     docker::start_daemon(&machine).unwrap();
-    fs::copy(machine.path("pid"), pid_file).unwrap();
+    docker::place_as_by_default(&machine).unwrap();
     let docker = |arguments: &[&str]| printed(docker::client(&machine).args(arguments)).unwrap();
     let default = || {
         docker(&["info", "--format", "{{.DefaultRuntime}}"])
