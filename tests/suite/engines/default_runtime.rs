@@ -1,8 +1,8 @@
 //! `boathook-init install --set-default` with a real dockerd: whatever was the default
 //! runtime starts the containers afterwards, too.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use harness::binaries;
 use harness::captured::Captured;
@@ -22,7 +22,7 @@ const CONFIG: &str = "/etc/boathook/config.toml";
 
 /// A machine with docker, which is not running and of which no configuration of Boathook's
 /// names a runtime. Its daemon.json has `default` as the default runtime.
-fn stopped(default: Option<&Path>) -> Machine {
+fn stopped(default: Option<&str>) -> Machine {
     let more = match default {
         Some(path) => json!({"default-runtime": "mine", "runtimes": {"mine": {"path": path}}}),
         None => json!({}),
@@ -98,28 +98,26 @@ fn docker_with_an_option_for_the_default_runtime_is_left_alone() {
     );
 }
 
-/// The state of the container's runtime: each has a file of its own name.
-fn state_files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        match path.file_name().and_then(|name| name.to_str()) {
-            Some("status" | "state.json") => found.push(path),
-            _ if entry.file_type().unwrap().is_dir() => found.extend(state_files(&path)),
-            _ => {}
-        }
-    }
-    found
+/// A program named crun that says that it was called, and becomes runc: crun itself does not
+/// work on every machine with cgroup v1.
+const CRUN: &str = "/opt/site/crun";
+const CALLED: &str = "/run/crun-was-called";
+
+fn add_crun(machine: &Machine) {
+    let script = format!("#!/bin/sh\ntouch {CALLED}\nexec runc \"$@\"\n");
+    machine.write(CRUN, &script).unwrap();
+    let file = machine.private.file(CRUN);
+    fs::set_permissions(file, Permissions::from_mode(0o755)).unwrap();
 }
 
 #[test]
 fn the_runtime_that_was_dockers_default_starts_its_containers() {
     let test = "docker's default runtime crun";
-    if let Some(reason) = missing(&["dockerd", "docker", "containerd", "runc", "crun"]) {
+    if let Some(reason) = missing(&["dockerd", "docker", "containerd", "runc"]) {
         return skip::report(test, &reason);
     }
-    let crun = Generation::OfThisMachine.program("crun").unwrap();
-    let machine = stopped(Some(&crun));
+    let machine = stopped(Some(CRUN));
+    add_crun(&machine);
     let before = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
     docker::start_daemon(&machine).unwrap();
     docker::place_as_by_default(&machine).unwrap();
@@ -134,7 +132,7 @@ fn the_runtime_that_was_dockers_default_starts_its_containers() {
     let planned = init(&machine, &format!("{} --dry-run", install()))
         .success()
         .unwrap();
-    let path = format!("it calls {}", crun.display());
+    let path = format!("it calls {CRUN}");
     assert_says(
         &planned.stdout,
         &["the default runtime boathook replaces mine", &path],
@@ -151,21 +149,15 @@ fn the_runtime_that_was_dockers_default_starts_its_containers() {
         "--detach",
         "--network=none",
         "--stop-timeout=0",
-        "--name=c",
+        "--name=c1",
         &name_of(Rootfs::Busybox),
         probe::PATH,
         probe::PAUSE,
     ]);
-    let inspected = docker(&["inspect", "--format={{.HostConfig.Runtime}}", "c"]);
+    let inspected = docker(&["inspect", "--format={{.HostConfig.Runtime}}", "c1"]);
     assert_eq!(inspected.trim(), "boathook");
-    let states = [machine.path("exec"), machine.private.file("/run/docker")];
-    let states: Vec<PathBuf> = states.iter().flat_map(|dir| state_files(dir)).collect();
-    let is_of_crun = |path: &PathBuf| path.ends_with("status");
-    assert!(
-        !states.is_empty() && states.iter().all(is_of_crun),
-        "{states:?}"
-    );
-    docker(&["rm", "--force", "c"]);
+    assert!(machine.private.file(CALLED).exists());
+    docker(&["rm", "--force", "c1"]);
 
     init(&machine, "uninstall --restart").success().unwrap();
     assert_eq!(default(), "mine");
