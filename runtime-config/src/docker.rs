@@ -120,7 +120,11 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
         .filter(|_| options.set_default)
         .and_then(|name| json_text::find(text, &["runtimes", &name, "runtimeArgs"]))
         .map(|list| &text[list])
-        .filter(|list| list.trim_matches(['[', ']', ' ', '\t', '\r', '\n']) != "");
+        .filter(|list| {
+            !list
+                .trim_matches(['[', ']', ' ', '\t', '\r', '\n'])
+                .is_empty()
+        });
     arguments.map_or_else(String::new, |list| format!(", \"runtimeArgs\": {list}"))
 }
 

@@ -80,11 +80,11 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     Ok(DefaultRuntime::program(name, program))
 }
 
-/// The default runtime, if a file has one, and the paths of each runtime by its name.
-fn runtimes(
-    base: &Snapshot,
-    configs: &[PathBuf],
-) -> Result<(Option<String>, BTreeMap<String, Vec<PathBuf>>), Error> {
+/// The paths of each runtime by its name.
+type Runtimes = BTreeMap<String, Vec<PathBuf>>;
+
+/// The default runtime, if a file has one, and all runtimes.
+fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Runtimes), Error> {
     let mut default = None;
     let mut runtimes = BTreeMap::new();
     for path in configs {
