@@ -174,14 +174,8 @@ impl HostWatcher {
         }
         // A file that cannot be read may be the one.
         if self.class_errors.count() == 0 {
-            let unknown = self.config.unknown_classes(sources.iter());
-            let warnings = unknown.map(|(name, near)| {
-                let near = near.map(|near| format!("; did you mean [class.{near}]?"));
-                let near = near.unwrap_or_default();
-                format!(
-                    "the configuration has a table [class.{name}], but there is no such class{near}"
-                )
-            });
+            let known = sources.iter().map(|source| source.name.as_str());
+            let warnings = self.config.warn_of_unknown_classes(known);
             self.unknown_classes
                 .now(warnings, |warning| tracing::warn!("{warning}"));
         }

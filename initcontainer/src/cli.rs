@@ -75,7 +75,8 @@ pub struct Install {
     /// existing file that boathook-init did not write is kept
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Make the runtime the engine's default
+    /// Make the runtime the engine's default; it then calls the runtime that was the
+    /// default, and one that it cannot call is not replaced
     #[arg(long)]
     pub set_default: bool,
     /// containerd: call the hook from this OCI spec (see "ctr oci spec")
@@ -94,8 +95,8 @@ pub struct Install {
 #[derive(Debug, Args)]
 pub struct Uninstall {
     /// Revert these engines even if there is no record of their configuration
-    #[arg(long, value_name = "NAME[,NAME]", value_delimiter = ',')]
-    pub engine: Vec<Engine>,
+    #[arg(long, value_name = "NAME[,NAME]")]
+    pub engine: Option<EngineNames>,
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -116,19 +117,95 @@ pub enum EngineChoice {
     Named(Vec<Engine>),
 }
 
+/// Engines by name, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineNames(pub Vec<Engine>);
+
 impl FromStr for EngineChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let unknown = |error: runtime_config::Error| format!("{error}, auto, none");
+        const ALONE: [&str; 2] = ["auto", "none"];
         match text {
             "auto" => Ok(Self::Auto),
             "none" => Ok(Self::Named(Vec::new())),
-            names => names
-                .split(',')
-                .map(|name| name.parse().map_err(unknown))
-                .collect::<Result<_, _>>()
-                .map(Self::Named),
+            names => match names.split(',').find(|name| ALONE.contains(name)) {
+                Some(name) => Err(format!("\"{name}\" must stand alone")),
+                None => match names.parse() {
+                    Ok(EngineNames(engines)) => Ok(Self::Named(engines)),
+                    Err(error) => Err(format!("{error}, auto, none")),
+                },
+            },
+        }
+    }
+}
+
+impl FromStr for EngineNames {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut engines = Vec::new();
+        for name in text.split(',') {
+            let known = Engine::ALL.map(Engine::name).join(", ");
+            if name.trim().is_empty() {
+                return Err(format!("the name of an engine is missing; one of {known}"));
+            }
+            let engine: Engine = name.parse().map_err(|e| format!("{e}"))?;
+            if engines.contains(&engine) {
+                return Err(format!(
+                    "{engine} is named twice; name each once, of {known}"
+                ));
+            }
+            engines.push(engine);
+        }
+        Ok(Self(engines))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_named_once_each() {
+        use Engine::{Containerd, Crio, Docker};
+        for (text, expected) in [
+            ("docker", Ok(vec![Docker])),
+            ("cri-o,containerd", Ok(vec![Crio, Containerd])),
+            ("", Err("is missing; one of k3s, ")),
+            ("containerd,", Err("is missing; one of k3s, ")),
+            (",containerd", Err("is missing")),
+            ("docker,,containerd", Err("is missing")),
+            ("docker, ", Err("is missing")),
+            ("docker,docker", Err("docker is named twice")),
+            ("crio,docker,cri-o", Err("crio is named twice")),
+            ("dokcer", Err("unknown engine \"dokcer\"; one of k3s, ")),
+            ("docker,runc", Err("runc is a runtime")),
+        ] {
+            let choice = text.parse::<EngineChoice>();
+            match (text.parse().map(|EngineNames(engines)| engines), expected) {
+                (Ok(engines), Ok(expected)) => {
+                    assert_eq!(engines, expected, "{text}");
+                    assert_eq!(choice, Ok(EngineChoice::Named(expected)), "{text}");
+                }
+                (Err(error), Err(expected)) => {
+                    assert!(error.contains(expected), "{text}: {error}");
+                    let error = choice.unwrap_err();
+                    assert!(error.contains(expected), "{text}: {error}");
+                }
+                (found, expected) => panic!("{text}: {found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn auto_and_none_stand_alone() {
+        assert_eq!("auto".parse(), Ok(EngineChoice::Auto));
+        assert_eq!("none".parse(), Ok(EngineChoice::Named(Vec::new())));
+        for text in ["auto,docker", "docker,none", "none,none"] {
+            let error = text.parse::<EngineChoice>().unwrap_err();
+            assert!(error.contains("must stand alone"), "{text}: {error}");
+            assert!(text.parse::<EngineNames>().is_err(), "{text}");
         }
     }
 }

@@ -10,7 +10,7 @@ use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
-use initcontainer::{install, uninstall};
+use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
 use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
 
@@ -69,6 +69,10 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
         set_default: args.set_default,
+        real_runtime: match args.set_default {
+            true => configuration::real_runtime(host, &payload)?,
+            false => None,
+        },
         base_spec: args.base_spec.as_ref().map(read).transpose()?,
     };
     let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
@@ -128,7 +132,8 @@ fn show_links(steps: &[Step], output: &Output) {
 }
 
 fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<()> {
-    let (also, force) = (&args.engine, args.force);
+    let named = args.engine.as_ref().map(|names| names.0.as_slice());
+    let (also, force) = (named.unwrap_or_default(), args.force);
     if args.dry_run {
         let plan = uninstall::plan(host, also, force)?;
         show_steps(&plan.steps, output);

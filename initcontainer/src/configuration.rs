@@ -5,9 +5,10 @@
 //! plugin in its container read the same. A file that somebody else wrote or
 //! edited is left alone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use device_class::config::Config;
 use runtime_config::{Change, HostRoot};
 
 use crate::layout::{CONFIG, DEFAULT_CONFIG, GIVEN_CONFIG};
@@ -29,22 +30,50 @@ pub(crate) struct Configuration {
 }
 
 impl Configuration {
-    pub(crate) fn plan(host: &HostRoot, payload: &Payload) -> Result<Self> {
+    /// `real_runtime` is the program that `boathook-runtime` must call, if it would not find
+    /// it by itself.
+    ///
+    /// # Errors
+    /// The configuration is not this program's, and does not name that program.
+    pub(crate) fn plan(
+        host: &HostRoot,
+        payload: &Payload,
+        real_runtime: Option<&Path>,
+    ) -> Result<Self> {
         let old = Manifest::load(host)?.unwrap_or_default();
         let now = host.read(Path::new(CONFIG))?;
         let mut plan = Self::default();
         let wanted = payload.config.as_deref();
-        match (now, wanted) {
-            (None, _) => plan.write(None, wanted.unwrap_or(DEFAULT_CONFIG)),
-            (Some(_), None) => {}
-            (Some(now), Some(wanted)) if now == wanted => {}
-            (Some(now), Some(wanted)) if old.has_written(&now) => plan.write(Some(now), wanted),
-            (Some(_), Some(_)) => {
-                plan.kept = Some(format!(
-                    "{CONFIG} was not written by boathook-init and is kept: the hook does not \
-                     use the configuration that was given; remove the file to use it"
-                ));
-            }
+        let is_ours = now.as_ref().is_none_or(|now| old.has_written(now));
+        let mut text = text_in_use(now.as_deref(), wanted, &old).to_owned();
+        if let Some(runtime) = real_runtime
+            && named_runtime(&text)?.as_deref() != Some(runtime)
+        {
+            let line = runtime_line(runtime);
+            text += &format!("\n[runtime]\n{line}  # the default runtime that boathook replaces\n");
+            let named = named_runtime(&text).ok().flatten();
+            let is_given = is_ours && wanted.is_some();
+            ensure!(
+                is_ours && !is_given && named.as_deref() == Some(runtime),
+                "boathook-runtime must call {} in place of the default runtime: write `{line}` in \
+                 [runtime] of {}, and try again",
+                runtime.display(),
+                if is_given {
+                    "the given configuration"
+                } else {
+                    CONFIG
+                }
+            );
+        }
+        if is_ours && now.as_ref() != Some(&text) {
+            plan.write(now, &text);
+        } else if let (Some(now), Some(wanted)) = (now, wanted)
+            && now != wanted
+        {
+            plan.kept = Some(format!(
+                "{CONFIG} was not written by boathook-init and is kept: the hook does not \
+                 use the configuration that was given; remove the file to use it"
+            ));
         }
         // A copy of what was given.
         let given = Path::new(GIVEN_CONFIG);
@@ -60,4 +89,33 @@ impl Configuration {
         self.written = Some(text.to_owned());
         self.replaced = before;
     }
+}
+
+/// The program that `boathook-runtime` calls by the configuration that an installation
+/// leaves, if that names one.
+///
+/// # Errors
+/// The configuration cannot be read, or has a mistake.
+pub fn real_runtime(host: &HostRoot, payload: &Payload) -> Result<Option<PathBuf>> {
+    let old = Manifest::load(host)?.unwrap_or_default();
+    let now = host.read(Path::new(CONFIG))?;
+    named_runtime(text_in_use(now.as_deref(), payload.config.as_deref(), &old))
+}
+
+/// The text of the configuration after an installation.
+fn text_in_use<'t>(now: Option<&'t str>, given: Option<&'t str>, old: &Manifest) -> &'t str {
+    match (now, given) {
+        (None, given) => given.unwrap_or(DEFAULT_CONFIG),
+        (Some(now), Some(given)) if old.has_written(now) => given,
+        (Some(now), _) => now,
+    }
+}
+
+fn named_runtime(text: &str) -> Result<Option<PathBuf>> {
+    Ok(Config::parse(Path::new(CONFIG), text)?.runtime.path)
+}
+
+fn runtime_line(runtime: &Path) -> String {
+    let path = runtime.to_string_lossy();
+    format!("path = \"{}\"", path.escape_default())
 }

@@ -10,14 +10,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use device_class::config::Config;
 use device_class::load::INDEX;
-use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record};
+use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record, common_runtime};
 
 use crate::configuration::Configuration;
 use crate::in_use;
 use crate::layout::{
-    CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record, staging_dir,
-    target, version_dir,
+    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record,
+    staging_dir, target, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
@@ -58,8 +59,14 @@ pub fn plan(
         let now = engine.read(host, known.as_ref())?;
         plans.push(engine.plan_install(&now, known.as_ref(), options)?);
     }
+    let replaced = plans
+        .iter()
+        .filter_map(|plan| Some((plan.engine, plan.replaced.as_ref()?)));
+    let real_runtime = common_runtime(replaced)?;
+    notes.extend(plans.iter().filter_map(replaced_runtime));
+    notes.extend(unknown_classes(host, payload)?);
     let links = links(host, payload, &mut notes)?;
-    let config = Configuration::plan(host, payload)?;
+    let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
     let mut dirs = BTreeSet::from_iter(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?);
     for link in &links {
@@ -96,6 +103,35 @@ pub fn plan(
         engines: plans,
         notes,
     })
+}
+
+/// Tables of the given configuration for classes that neither the release nor the host has.
+fn unknown_classes(host: &HostRoot, payload: &Payload) -> Result<Vec<String>> {
+    let Some(text) = &payload.config else {
+        return Ok(Vec::new());
+    };
+    let config = Config::parse(Path::new(CONFIG), text)?;
+    let own = host.list(Path::new(OWN_CLASSES))?;
+    let own = own.iter().filter_map(|name| name.to_str());
+    let files: BTreeSet<&str> = payload.classes().into_iter().chain(own).collect();
+    let known = files.iter().filter_map(|name| name.strip_suffix(".toml"));
+    Ok(config.warn_of_unknown_classes(known).collect())
+}
+
+/// What becomes of an engine's default runtime, if ours replaces it.
+fn replaced_runtime(plan: &Plan) -> Option<String> {
+    let replaced = plan.replaced.as_ref().filter(|_| !plan.is_empty())?;
+    let calls = match &replaced.program {
+        None => "the host's runc".to_owned(),
+        Some(program) => format!(
+            "{} (`path` in [runtime] of {CONFIG}, for all engines)",
+            program.display()
+        ),
+    };
+    Some(format!(
+        "{}: the default runtime boathook replaces {}; it calls {calls}",
+        plan.engine, replaced.name
+    ))
 }
 
 /// Refuses to replace a release by one with fewer classes; names the class

@@ -8,7 +8,7 @@
 
 mod claims;
 pub mod cli;
-mod configuration;
+pub mod configuration;
 pub mod elf;
 pub mod in_use;
 pub mod install;

@@ -24,6 +24,8 @@ pub struct Listing {
     inventory: Resources,
     /// The omitted devices and classes, a line each with the reason.
     pub problems: Vec<String>,
+    /// What the configuration says of classes that do not exist.
+    pub warnings: Vec<String>,
 }
 
 impl Listing {
@@ -35,6 +37,12 @@ impl Listing {
             ..Classes::default()
         });
         let mut problems = problems(names, &classes)?;
+        // A file that cannot be read may be the one.
+        let known = classes.sources.iter().map(|source| source.name.as_str());
+        let warnings = match classes.errors.is_empty() {
+            true => config.warn_of_unknown_classes(known).collect(),
+            false => Vec::new(),
+        };
         let mut usable = classes.usable;
         usable.retain(|class| names.is_empty() || names.contains(&class.name));
         let root = &config.host_root;
@@ -48,6 +56,7 @@ impl Listing {
         Ok(Listing {
             inventory: found.inventory,
             problems,
+            warnings,
         })
     }
 

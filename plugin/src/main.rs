@@ -44,6 +44,9 @@ fn list(options: &List) -> anyhow::Result<ExitCode> {
         true => print_json(&listing.json())?,
         false => print(&listing.table())?,
     }
+    for warning in &listing.warnings {
+        command_line::warn("boathook-plugin", warning);
+    }
     for problem in &listing.problems {
         command_line::warn("boathook-plugin", &format!("left out: {problem}"));
     }

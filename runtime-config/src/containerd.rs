@@ -15,6 +15,7 @@
 //!   that it imports, or the template that it is made from.
 //! - **k0s** has a drop-in directory and merges CRI sections in it by itself.
 
+mod default_runtime;
 mod documents;
 mod file;
 mod handler;
@@ -32,6 +33,8 @@ use crate::snapshot::Snapshot;
 use crate::toml_text::OWN_STEM;
 use handler::Handler;
 use schema::{Schema, V2};
+
+pub(crate) use default_runtime::default_runtime;
 
 /// Where a distribution keeps containerd's configuration.
 #[derive(Debug)]
@@ -102,6 +105,7 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
         }
         Layout::DropIns { dir, generated } => {
             snapshot.read(host, &own_drop_in(Path::new(dir)))?;
+            drop_in::read_dir(host, Path::new(dir), ".toml", snapshot)?;
             for main in generated.map(Path::new) {
                 snapshot.set_generated(main);
                 documents::read(host, main, snapshot)?;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{Item, Table};
 
+use crate::daemon_options::{Daemon, DaemonOption};
+use crate::default_runtime::{DefaultRuntime, refuse_later};
 use crate::drop_in::{self, HEADER};
 use crate::error::Error;
 use crate::facts::HANDLER;
@@ -16,7 +18,7 @@ use crate::host::HostRoot;
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{parse, quote};
+use crate::toml_text::{item_at, line_of, parse, quote};
 
 const MAIN: &str = "/etc/crio/crio.conf";
 const CONF_D: &str = "/etc/crio/crio.conf.d";
@@ -26,7 +28,22 @@ const HOOKS_D: &str = "/etc/crio/hooks.d";
 /// Where the runtime keeps its containers' state.
 const RUNTIME_ROOT: &str = "/run/boathook";
 
+const DAEMON: Daemon = Daemon {
+    program: "crio",
+    unit: "crio.service",
+    init_script: "/etc/init.d/crio",
+    variables: &["/etc/default/crio", "/etc/sysconfig/crio"],
+    config: (&["--config", "-c"], MAIN),
+};
+
+const DEFAULT_OPTION: &str = "--default-runtime";
+
+/// The values of `runtime_type` that stand for a program with the command line of an OCI
+/// runtime.
+const PROGRAM_TYPES: [&str; 3] = ["", "oci", "pod"];
+
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+    snapshot.set_default_runtime_option(DAEMON.find_option(host, DEFAULT_OPTION));
     snapshot.read(host, Path::new(MAIN))?;
     snapshot.read(host, Path::new(DROP_IN))?;
     snapshot.read(host, &Path::new(HOOKS_D).join(oci_hook::FILE_NAME))?;
@@ -60,9 +77,55 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     ])
 }
 
-/// What the handler takes over from the default one: where the monitor is, and
-/// in addition to what a distribution sets there.
-fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String)>, Error> {
+/// The runtime of containers that name none.
+///
+/// # Errors
+/// A file does not parse; or an option, or a later file, has precedence over ours.
+pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
+    if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
+        return Err(Error::Other(format!(
+            "crio: {DEFAULT_OPTION}={value} in {source} has precedence over {DROP_IN}: take the \
+             option out and restart crio, or leave --set-default out"
+        )));
+    }
+    let configs = drop_in::in_order(base, &[MAIN], CONF_D);
+    for path in &configs {
+        let text = base.text(path).unwrap_or_default();
+        let doc = parse(path, text)?;
+        let table = item_at(&doc, &["crio", "runtime"]).and_then(Item::as_table_like);
+        if let Some((key, _)) = table.and_then(|table| table.get_key_value("default_runtime")) {
+            let line = line_of(text, key.span().map_or(0, |span| span.start));
+            refuse_later(Path::new(DROP_IN), path, line)?;
+        }
+    }
+    let (default, runtimes) = runtimes(base, &configs)?;
+    let named = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
+    // Which one CRI-O takes without a name depends on its version.
+    let found = match &default {
+        Some(name) => Some((name.as_str(), named(name))),
+        None => ["crun", "runc"]
+            .into_iter()
+            .find_map(|name| Some((name, Some(named(name)?)))),
+    };
+    let Some((name, table)) = found else {
+        return Ok(DefaultRuntime::runc());
+    };
+    let text = |key: &str| {
+        let value = table.and_then(|table| table.get(key)?.as_str());
+        value.unwrap_or_default().to_owned()
+    };
+    let (program, kind) = (text("runtime_path"), text("runtime_type"));
+    Ok(match program.as_str() {
+        _ if !PROGRAM_TYPES.contains(&kind.as_str()) => {
+            DefaultRuntime::other(name, format!("runtime_type {kind}"))
+        }
+        "" => DefaultRuntime::program(name, name),
+        program => DefaultRuntime::program(name, program),
+    })
+}
+
+/// The name of the default runtime, if a file has one, and all runtimes by name.
+fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Table), Error> {
     let mut default = None;
     let mut merged = Table::new();
     for path in configs {
@@ -79,6 +142,13 @@ fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String
             merged.insert(name, table.clone());
         }
     }
+    Ok((default, merged))
+}
+
+/// What the handler takes over from the default one: where the monitor is, and
+/// in addition to what a distribution sets there.
+fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String)>, Error> {
+    let (default, merged) = runtimes(base, configs)?;
     // Without a default_runtime CRI-O takes crun (1.31 and later) or runc.
     let names = [default.as_deref().unwrap_or("crun"), "crun", "runc"];
     let table = names

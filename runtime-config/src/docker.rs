@@ -6,6 +6,8 @@ mod sockets;
 
 use std::path::{Path, PathBuf};
 
+use crate::daemon_options::{Daemon, DaemonOption};
+use crate::default_runtime::DefaultRuntime;
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
@@ -27,8 +29,67 @@ const BUILT_IN: &str = "\"runc\"";
 /// The file name that distinguishes our runtime from another of the same name.
 const RUNTIME_NAME: &str = "/boathook-runtime\"";
 
+/// The names of the built-in runtime, which is containerd's shim of runc.
+const BUILT_IN_NAMES: [&str; 4] = [
+    "",
+    "runc",
+    "io.containerd.runc.v2",
+    "io.containerd.runtime.v1.linux",
+];
+
+const DAEMON: Daemon = Daemon {
+    program: "dockerd",
+    unit: "docker.service",
+    init_script: "/etc/init.d/docker",
+    variables: &[
+        "/etc/default/docker",
+        "/etc/conf.d/docker",
+        "/etc/sysconfig/docker",
+    ],
+    config: (&["--config-file"], DAEMON_JSON),
+};
+
+const DEFAULT_OPTION: &str = "--default-runtime";
+
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
+    snapshot.set_default_runtime_option(DAEMON.find_option(host, DEFAULT_OPTION));
     snapshot.read(host, Path::new(DAEMON_JSON)).map(drop)
+}
+
+/// The runtime of containers that name none.
+///
+/// # Errors
+/// dockerd has a default runtime on its command line: it does not start if daemon.json has
+/// one, too.
+pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
+    if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
+        return Err(Error::Other(format!(
+            "docker: dockerd has {DEFAULT_OPTION}={value} in {source}, and does not start if \
+             {DAEMON_JSON} has a default runtime too: take the option out and restart docker, or \
+             leave --set-default out"
+        )));
+    }
+    let path = Path::new(DAEMON_JSON);
+    let (_, text) = text(base);
+    json_text::check_object(path, text)?;
+    let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let name = json["default-runtime"].as_str().unwrap_or_default();
+    let entry = &json["runtimes"][name];
+    if entry.is_null() {
+        return Ok(match BUILT_IN_NAMES.contains(&name) {
+            true => DefaultRuntime::runc(),
+            false => DefaultRuntime::other(name, "a runtime that daemon.json does not describe"),
+        });
+    }
+    let string = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let (program, shim) = (string(&entry["path"]), string(&entry["runtimeType"]));
+    let of_shim = string(&entry["options"]["BinaryName"]);
+    Ok(match (program.as_str(), shim.as_str()) {
+        (_, shim) if !BUILT_IN_NAMES.contains(&shim) => DefaultRuntime::other(name, shim),
+        ("", _) if of_shim.is_empty() => DefaultRuntime::program(name, "runc"),
+        ("", _) => DefaultRuntime::program(name, of_shim),
+        (program, _) => DefaultRuntime::program(name, program),
+    })
 }
 
 pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
@@ -40,13 +101,31 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
         return Err(Error::name_taken(path, line));
     }
     let runtime = json_text::quote(&options.runtime.to_string_lossy());
-    let mut text = with_runtime(path, text, &format!("{{ \"path\": {runtime} }}"))?;
+    let arguments = inherited_arguments(text, options);
+    let entry = format!("{{ \"path\": {runtime}{arguments} }}");
+    let mut text = with_runtime(path, text, &entry)?;
     if options.set_default {
         let whole = json_text::find(&text, &[]).unwrap_or_default();
         text = json_text::set(&text, whole, "default-runtime", &json_text::quote(HANDLER));
     }
     json_text::check_object(path, &text)?;
     Ok(vec![(path.into(), mark.to_owned() + &text)])
+}
+
+/// The arguments that the default runtime is given, for ours to take its place.
+fn inherited_arguments(text: &str, options: &Options) -> String {
+    let default = json_text::find(text, &["default-runtime"]);
+    let name = default.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
+    let arguments = name
+        .filter(|_| options.set_default)
+        .and_then(|name| json_text::find(text, &["runtimes", &name, "runtimeArgs"]))
+        .map(|list| &text[list])
+        .filter(|list| {
+            !list
+                .trim_matches(['[', ']', ' ', '\t', '\r', '\n'])
+                .is_empty()
+        });
+    arguments.map_or_else(String::new, |list| format!(", \"runtimeArgs\": {list}"))
 }
 
 /// The byte order mark, if there is one, and what dockerd reads after it: a
@@ -114,16 +193,18 @@ pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
         && runtimes.is_default() == default
 }
 
-/// Takes our entries out of a daemon.json that no record describes.
+/// Takes our entries out of a daemon.json that was changed since it was written, or that no
+/// record describes. The default runtime is again that of `before`, the recorded text.
 ///
-/// JSON holds no marks, so an object that became empty stays, and a default
-/// runtime that ours replaced is not known any more.
-pub(crate) fn strip(text: &str) -> String {
+/// JSON holds no marks, so an object that became empty stays, and without a record the
+/// default runtime that ours replaced is not known any more.
+pub(crate) fn strip(text: &str, before: Option<&str>) -> String {
     let (mark, text) = split_mark(text);
-    mark.to_owned() + &strip_object(text)
+    let (_, before) = split_mark(before.unwrap_or_default());
+    mark.to_owned() + &strip_object(text, before)
 }
 
-fn strip_object(text: &str) -> String {
+fn strip_object(text: &str, before: &str) -> String {
     if json_text::check_object(Path::new(DAEMON_JSON), text).is_err() {
         return text.to_owned();
     }
@@ -134,9 +215,13 @@ fn strip_object(text: &str) -> String {
     };
     let text = json_text::remove(text, runtimes, HANDLER);
     let default = json_text::find(&text, &["default-runtime"]);
+    let replaced = json_text::find(before, &["default-runtime"]).map(|value| &before[value]);
     match (default, json_text::find(&text, &[])) {
         (Some(value), Some(whole)) if text[value.clone()] == json_text::quote(HANDLER) => {
-            json_text::remove(&text, whole, "default-runtime")
+            match replaced {
+                Some(replaced) => json_text::set(&text, whole, "default-runtime", replaced),
+                None => json_text::remove(&text, whole, "default-runtime"),
+            }
         }
         _ => text,
     }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::containerd::{self, Layout};
+use crate::default_runtime::DefaultRuntime;
 use crate::error::Error;
 use crate::facts::{Engine, Liveness, PROGRAM_DIRECTORIES, RUNTIMES};
 use crate::host::HostRoot;
@@ -65,6 +66,9 @@ impl Engine {
         for path in record.iter().flat_map(|r| r.paths()) {
             snapshot.read(host, path)?;
         }
+        for name in RUNTIMES {
+            snapshot.look_for_program(host, Path::new(name));
+        }
         match self.files() {
             Files::Containerd(layout) => containerd::read(layout, host, &mut snapshot)?,
             Files::Crio => crio::read(host, &mut snapshot)?,
@@ -72,6 +76,24 @@ impl Engine {
             Files::Podman => podman::read(host, &mut snapshot)?,
         }
         Ok(snapshot)
+    }
+
+    /// The runtime of containers that name none.
+    ///
+    /// # Errors
+    /// A file does not parse, or something goes before the file in which ours is to be set.
+    pub(crate) fn default_runtime(self, base: &Snapshot) -> Result<DefaultRuntime, Error> {
+        match self.files() {
+            Files::Containerd(layout) => containerd::default_runtime(layout, base),
+            Files::Crio => crio::default_runtime(base),
+            Files::Docker => docker::default_runtime(base),
+            Files::Podman => podman::default_runtime(base),
+        }
+    }
+
+    /// Whether [`Options::base_spec`] concerns it.
+    pub(crate) fn has_base_spec(self) -> bool {
+        matches!(self.files(), Files::Containerd(_))
     }
 
     /// The files that the engine should have, in the order of writing.

@@ -22,6 +22,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
             hook: "/opt/boathook/bin/boathook".into(),
             runtime: "/opt/boathook/bin/boathook-runtime".into(),
             set_default,
+            real_runtime: None,
             base_spec: None,
         };
         let Ok(plan) = engine.plan_install(&original, None, &options) else {

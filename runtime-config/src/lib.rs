@@ -25,6 +25,10 @@ mod containerd;
 #[cfg(feature = "configure")]
 mod crio;
 #[cfg(feature = "configure")]
+mod daemon_options;
+#[cfg(feature = "configure")]
+mod default_runtime;
+#[cfg(feature = "configure")]
 mod docker;
 #[cfg(feature = "configure")]
 mod drop_in;
@@ -57,11 +61,15 @@ mod snapshot;
 mod state;
 #[cfg(feature = "configure")]
 mod toml_text;
+#[cfg(feature = "configure")]
+mod unit;
 
 #[cfg(feature = "configure")]
 pub use apply::{scratch, scratch_of};
 #[cfg(feature = "configure")]
 pub use change::Change;
+#[cfg(feature = "configure")]
+pub use default_runtime::{ReplacedRuntime, common_runtime};
 #[cfg(feature = "configure")]
 pub use error::Error;
 pub use facts::{

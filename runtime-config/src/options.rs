@@ -12,6 +12,8 @@ pub struct Options {
     /// Make the handler the engine's default, so that pods and containers
     /// that name no runtime use it too.
     pub set_default: bool,
+    /// The program that `boathook-runtime` calls, if its configuration names one.
+    pub real_runtime: Option<PathBuf>,
     /// containerd only: call the hook from this OCI spec (`base_runtime_spec`,
     /// the output of `ctr oci spec`) and leave the runtime alone.
     pub base_spec: Option<String>,

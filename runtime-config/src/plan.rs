@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::change::Change;
+use crate::default_runtime::ReplacedRuntime;
 use crate::docker;
 use crate::error::Error;
 use crate::facts::Engine;
@@ -26,6 +27,8 @@ pub struct Plan {
     /// What must be kept to undo it, and must be on disk before the first
     /// change; `None` after an undo.
     pub record: Option<Record>,
+    /// The default runtime that `boathook-runtime` replaces, if it does.
+    pub replaced: Option<ReplacedRuntime>,
 }
 
 impl Plan {
@@ -55,6 +58,10 @@ impl Engine {
     ) -> Result<Plan, Error> {
         let base = without_ours(now, record);
         let wanted = self.desired(&base, options)?;
+        let replaced = match options.set_default {
+            true => self.default_runtime(&base)?.replace(self, &base, options)?,
+            false => None,
+        };
         let mut changes = Vec::new();
         let mut next = Record::new(self);
         next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
@@ -93,6 +100,7 @@ impl Engine {
             engine: self,
             changes,
             record: Some(next),
+            replaced,
         })
     }
 
@@ -124,6 +132,7 @@ impl Engine {
                 .into_iter()
                 .collect(),
             record: Some(next),
+            replaced: None,
         }))
     }
 
@@ -152,6 +161,7 @@ impl Engine {
             engine: self,
             changes: files.chain(dirs).collect(),
             record: None,
+            replaced: None,
         }
     }
 }
@@ -167,7 +177,10 @@ fn without_ours(now: &Snapshot, record: Option<&Record>) -> Snapshot {
         let text = match recorded {
             Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),
             _ if is_own(path) => None,
-            _ if path.extension().is_some_and(|e| e == "json") => Some(docker::strip(text)),
+            _ if path.extension().is_some_and(|e| e == "json") => {
+                let before = recorded.and_then(|file| file.before.as_deref());
+                Some(docker::strip(text, before))
+            }
             _ => toml_text::strip(text),
         };
         base.set(path, text);

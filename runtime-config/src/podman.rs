@@ -1,8 +1,12 @@
 //! podman: a hooks.d file, which reaches every container that root starts, and
 //! a drop-in that names the runtime for `--runtime boathook`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use toml_edit::{Item, TableLike};
+
+use crate::default_runtime::{DefaultRuntime, refuse_later};
 use crate::drop_in::{self, HEADER};
 use crate::error::Error;
 use crate::facts::HANDLER;
@@ -10,13 +14,15 @@ use crate::host::HostRoot;
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::quote;
+use crate::toml_text::{item_at, line_of, parse, quote};
 
 /// In the order in which podman reads them (containers.conf(5)).
 const MAINS: [&str; 2] = [
     "/usr/share/containers/containers.conf",
     "/etc/containers/containers.conf",
 ];
+/// The runtimes of which podman takes the first that it finds, in this order.
+const BUILT_IN: [&str; 2] = ["crun", "runc"];
 const CONF_D: &str = "/etc/containers/containers.conf.d";
 const DROP_IN: &str = "/etc/containers/containers.conf.d/99-boathook.conf";
 const HOOKS_D: &str = "/etc/containers/oci/hooks.d";
@@ -26,7 +32,77 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
         snapshot.read(host, Path::new(path))?;
     }
     snapshot.read(host, &Path::new(HOOKS_D).join(oci_hook::FILE_NAME))?;
-    drop_in::read_dir(host, Path::new(CONF_D), ".conf", snapshot)
+    drop_in::read_dir(host, Path::new(CONF_D), ".conf", snapshot)?;
+    // What does not parse is reported when the plan is made.
+    let configs = drop_in::in_order(snapshot, &MAINS, CONF_D);
+    let (_, runtimes) = runtimes(snapshot, &configs).unwrap_or_default();
+    for path in runtimes.into_values().flatten() {
+        snapshot.look_for_program(host, &path);
+    }
+    Ok(())
+}
+
+/// The runtime of containers that name none (containers.conf(5), `runtime`).
+///
+/// # Errors
+/// A file does not parse, or a later one has precedence over ours; or neither crun nor runc
+/// is on the host.
+pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
+    let configs = drop_in::in_order(base, &MAINS, CONF_D);
+    for path in &configs {
+        let text = base.text(path).unwrap_or_default();
+        let doc = parse(path, text)?;
+        let table = item_at(&doc, &["engine"]).and_then(Item::as_table_like);
+        if let Some((key, _)) = table.and_then(|table| table.get_key_value("runtime")) {
+            let line = line_of(text, key.span().map_or(0, |span| span.start));
+            refuse_later(Path::new(DROP_IN), path, line)?;
+        }
+    }
+    let (default, runtimes) = runtimes(base, &configs)?;
+    let program = |name: &str| {
+        let paths = runtimes.get(name).map_or(&[][..], Vec::as_slice);
+        let found = paths.iter().find(|path| base.has_program(path));
+        found.cloned().unwrap_or_else(|| PathBuf::from(name))
+    };
+    if let Some(name) = default {
+        return Ok(DefaultRuntime::program(&name, program(&name)));
+    }
+    let built_in = BUILT_IN.iter().map(|name| (name, program(name)));
+    let mut found = built_in.filter(|(_, program)| base.find_program(program).is_some());
+    let (name, program) = found.next().ok_or_else(|| {
+        let names = BUILT_IN.join(" nor ");
+        Error::Other(format!(
+            "podman: which runtime is its default cannot be determined, because neither {names} \
+             was found: set `runtime` in {}, or leave --set-default out",
+            MAINS[1]
+        ))
+    })?;
+    Ok(DefaultRuntime::program(name, program))
+}
+
+/// The paths of each runtime by its name.
+type Runtimes = BTreeMap<String, Vec<PathBuf>>;
+
+/// The default runtime, if a file has one, and all runtimes.
+fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Runtimes), Error> {
+    let mut default = None;
+    let mut runtimes = BTreeMap::new();
+    for path in configs {
+        let doc = parse(path, base.text(path).unwrap_or_default())?;
+        let engine = item_at(&doc, &["engine"]);
+        let name = engine.and_then(|engine| engine.get("runtime")?.as_str());
+        default = name
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .or(default);
+        let tables = engine.and_then(|engine| engine.get("runtimes")?.as_table_like());
+        for (name, paths) in tables.into_iter().flat_map(TableLike::iter) {
+            let paths = paths.as_array().into_iter().flat_map(|paths| paths.iter());
+            let paths = paths.filter_map(|path| path.as_str()).map(PathBuf::from);
+            runtimes.insert(name.to_owned(), paths.collect());
+        }
+    }
+    Ok((default, runtimes))
 }
 
 pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {

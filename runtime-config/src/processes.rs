@@ -34,20 +34,7 @@ impl Process {
     /// Every value of an option that may be repeated. Of a name of one letter, such as
     /// `-H`, the value may also follow without a blank if it is an address (`-Hunix://…`).
     pub(crate) fn options(&self, names: &[&str]) -> impl Iterator<Item = &str> {
-        let mut arguments = self.arguments.iter().skip(1);
-        std::iter::from_fn(move || {
-            while let Some(argument) = arguments.next() {
-                for name in names {
-                    match argument.strip_prefix(name) {
-                        Some("") => return arguments.next().map(String::as_str),
-                        Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
-                        Some(rest) if name.len() == 2 && rest.contains("://") => return Some(rest),
-                        _ => {}
-                    }
-                }
-            }
-            None
-        })
+        option_values(self.arguments.get(1..).unwrap_or_default(), names)
     }
 
     /// The directory above the one that the process works in, whatever mount
@@ -56,6 +43,27 @@ impl Process {
         let link = host.reach(&Path::new("/proc").join(self.pid.to_string()).join("cwd"))?;
         HostRoot::open(link.through_handle().join("..")).ok()
     }
+}
+
+/// Every value of an option in arguments, by the forms that [`Process::options`] accepts.
+pub(crate) fn option_values<'a>(
+    arguments: &'a [String],
+    names: &[&str],
+) -> impl Iterator<Item = &'a str> {
+    let mut arguments = arguments.iter();
+    std::iter::from_fn(move || {
+        while let Some(argument) = arguments.next() {
+            for name in names {
+                match argument.strip_prefix(name) {
+                    Some("") => return arguments.next().map(String::as_str),
+                    Some(rest) if rest.starts_with('=') => return Some(&rest[1..]),
+                    Some(rest) if name.len() == 2 && rest.contains("://") => return Some(rest),
+                    _ => {}
+                }
+            }
+        }
+        None
+    })
 }
 
 /// The processes that can be seen and whose program has a name that is wanted; none

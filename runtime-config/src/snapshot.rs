@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use crate::daemon_options::DaemonOption;
 use crate::error::Error;
+use crate::facts::PROGRAM_DIRECTORIES;
 use crate::host::HostRoot;
 
 /// The text of every file that an engine's plan depends on.
@@ -15,6 +17,10 @@ pub struct Snapshot {
     files: BTreeMap<PathBuf, Option<String>>,
     missing_dirs: BTreeMap<PathBuf, Vec<PathBuf>>,
     generated: BTreeSet<PathBuf>,
+    /// The programs that were looked for and are there.
+    programs: BTreeSet<PathBuf>,
+    /// The default runtime that the engine's daemon has on its command line.
+    default_runtime_option: Option<DaemonOption>,
 }
 
 impl Snapshot {
@@ -61,6 +67,41 @@ impl Snapshot {
     /// The directories that must be made before `path` can be written.
     pub(crate) fn missing_dirs(&self, path: &Path) -> &[PathBuf] {
         self.missing_dirs.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    /// Notes whether there is a program at an absolute path, or of a name in the usual
+    /// directories.
+    pub(crate) fn look_for_program(&mut self, host: &HostRoot, program: &Path) {
+        let paths = PROGRAM_DIRECTORIES
+            .iter()
+            .map(|dir| Path::new(dir).join(program));
+        self.programs.extend(paths.filter(|path| host.exists(path)));
+    }
+
+    /// An absolute path as it is, and a name as the path of the first program that was
+    /// looked for and has this name.
+    pub(crate) fn find_program<'p>(&'p self, program: &'p Path) -> Option<&'p Path> {
+        if program.is_absolute() {
+            return Some(program);
+        }
+        let mut paths = PROGRAM_DIRECTORIES
+            .iter()
+            .map(|dir| Path::new(dir).join(program));
+        paths.find_map(|path| self.programs.get(&path).map(PathBuf::as_path))
+    }
+
+    /// Whether a program that was looked for is at this path.
+    pub(crate) fn has_program(&self, path: &Path) -> bool {
+        self.programs.contains(path)
+    }
+
+    pub(crate) fn set_default_runtime_option(&mut self, option: Option<DaemonOption>) {
+        self.default_runtime_option = option;
+    }
+
+    /// The default runtime that the engine's daemon has on its command line.
+    pub(crate) fn default_runtime_option(&self) -> Option<&DaemonOption> {
+        self.default_runtime_option.as_ref()
     }
 
     /// Pretends that a file holds `text`.

@@ -15,6 +15,7 @@ pub(crate) mod cri;
 mod cri_cdi;
 mod cri_plugin;
 pub(crate) mod ctr;
+mod default_runtime;
 mod docker;
 pub(crate) mod engine;
 mod everyday;

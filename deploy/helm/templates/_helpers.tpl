@@ -34,10 +34,10 @@ crio:
   bundles: {path: /run/containers, type: DirectoryOrCreate}
 k3s:
   engine-config: {path: /var/lib/rancher/k3s/agent/etc/containerd, type: DirectoryOrCreate}
-  engine-state: {path: /run/k3s, type: Directory}
+  engine-state: {path: /run/k3s/containerd, type: Directory}
 rke2:
   engine-config: {path: /var/lib/rancher/rke2/agent/etc/containerd, type: DirectoryOrCreate}
-  engine-state: {path: /run/k3s, type: Directory}
+  engine-state: {path: /run/k3s/containerd, type: Directory}
 {{- end }}
 
 {{- /* The config.toml of the nodes. */ -}}

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::class::PodPattern;
-use crate::load::ClassSource;
 use crate::name::ClassName;
 use crate::strict_toml::{self, FileError};
 use crate::{ownership, similar};
@@ -126,17 +125,30 @@ impl Config {
         strict_toml::parse(path, text)
     }
 
-    /// The tables of classes that are not in `sources`, each with the class that was
-    /// probably meant.
+    /// The tables of classes whose names are not among the `known` ones, each with the class
+    /// that was probably meant.
     pub fn unknown_classes<'a>(
         &'a self,
-        sources: impl Iterator<Item = &'a ClassSource> + Clone,
+        known: impl Iterator<Item = &'a str> + Clone,
     ) -> impl Iterator<Item = (&'a ClassName, Option<&'a str>)> {
-        let known = sources.map(|source| source.name.as_str());
         let unknown = |name: &&ClassName| !known.clone().any(|known| known == name.as_str());
         let unknown: Vec<&ClassName> = self.class.keys().filter(unknown).collect();
         let unknown = unknown.into_iter();
         unknown.map(move |name| (name, similar::nearest(name.as_str(), known.clone())))
+    }
+
+    /// The tables of [`Config::unknown_classes`], as warnings.
+    pub fn warn_of_unknown_classes<'a>(
+        &'a self,
+        known: impl Iterator<Item = &'a str> + Clone,
+    ) -> impl Iterator<Item = String> {
+        self.unknown_classes(known).map(|(name, near)| {
+            let near = near.map(|near| format!("; did you mean [class.{near}]?"));
+            let near = near.unwrap_or_default();
+            format!(
+                "the configuration has a table [class.{name}], but there is no such class{near}"
+            )
+        })
     }
 
     /// Reads `path`, or the default file, which may be absent.

@@ -11,18 +11,24 @@ pub(super) fn is_hidden(device: &Device, settings: &ClassConfig) -> bool {
     !settings.only.as_ref().is_none_or(is_only) || settings.except.iter().any(fits)
 }
 
-/// The names in `only` and `except` that no device of this host has, as warnings. Where
+/// What in `only` and `except` fits none of the devices of this host, as warnings. Where
 /// there are no devices of the class, nothing is known of them.
-pub(super) fn without_device(settings: &ClassConfig, devices: &[Device]) -> Vec<String> {
+pub(super) fn without_device<'d>(
+    settings: &ClassConfig,
+    devices: impl Iterator<Item = &'d Device> + Clone,
+) -> Vec<String> {
+    let count = devices.clone().count();
+    if count == 0 {
+        return Vec::new();
+    }
     let only = settings
         .only
         .iter()
         .flatten()
         .map(|filter| ("only", filter));
     let except = settings.except.iter().map(|filter| ("except", filter));
-    let idle = only.chain(except).filter(|(_, filter)| {
-        !devices.is_empty() && !devices.iter().any(|device| fits(filter, device))
-    });
+    let is_idle = |filter: &DeviceFilter| !devices.clone().any(|device| fits(filter, device));
+    let idle = only.chain(except).filter(|(_, filter)| is_idle(filter));
     let warning = |(key, filter): (&str, &DeviceFilter)| match filter {
         DeviceFilter::Name(name) => format!(
             "`{key}` in config.toml names {}, which no device of this host is called",
@@ -32,7 +38,18 @@ pub(super) fn without_device(settings: &ClassConfig, devices: &[Device]) -> Vec<
             format!("a table of `{key}` in config.toml fits no device of this host")
         }
     };
-    idle.map(warning).collect()
+    let mut warnings: Vec<String> = idle.map(warning).collect();
+    if settings
+        .only
+        .as_ref()
+        .is_some_and(|only| only.iter().all(is_idle))
+    {
+        warnings.push(format!(
+            "`only` in config.toml fits none of the {count} devices of this host, so that no \
+             container gets any"
+        ));
+    }
+    warnings
 }
 
 fn fits(filter: &DeviceFilter, device: &Device) -> bool {

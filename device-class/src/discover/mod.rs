@@ -228,7 +228,9 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     }
     order::leave_out_duplicates(&mut inventory);
     (inventory.divided, inventory.replaced) = order::take_divided(&mut inventory.devices);
-    let idle = hidden::without_device(&class.settings, &inventory.devices);
+    let divided = inventory.divided.iter().chain(&inventory.replaced);
+    let named = inventory.devices.iter().chain(divided);
+    let idle = hidden::without_device(&class.settings, named);
     inventory.warnings.extend(idle);
     let hidden = inventory
         .devices

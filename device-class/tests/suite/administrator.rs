@@ -86,6 +86,40 @@ fn devices_are_hidden_by_name_or_attribute() {
         // Nobody is called 9.
         let warned = found.warnings.iter().any(|w| w.contains("`except`"));
         assert_eq!(warned, table.contains('9'), "{table}: {:?}", found.warnings);
+        let warned = found
+            .warnings
+            .iter()
+            .any(|w| w.contains("fits none of the 2 devices"));
+        assert_eq!(
+            warned,
+            table == "only = []",
+            "{table}: {:?}",
+            found.warnings
+        );
+    }
+}
+
+/// A GPU that is divided is still one of the host.
+#[test]
+fn settings_that_fit_no_device_are_reported() {
+    for (recording, table, warnings) in [
+        ("nvidia-gpu/h200", "only = ['0']", 0),
+        ("nvidia-gpu/h200", "only = ['9']", 2),
+        ("nvidia-gpu/h200", "only = ['0', '9']", 1),
+        ("nvidia-gpu/h200", "only = [{ model = 'NVIDIA H100' }]", 2),
+        ("nvidia-gpu/h200", "except = [{ model = 'NVIDIA H100' }]", 1),
+        ("nvidia-gpu/mig", "except = ['0']", 0),
+        ("nvidia-gpu/mig", "only = ['0']", 0),
+    ] {
+        let config = format!("[class.nvidia-gpu]\n{table}");
+        let found = inventory("nvidia-gpu", recording, &config).warnings;
+        let found = found.iter().filter(|w| w.contains("config.toml"));
+        assert_eq!(
+            found.clone().count(),
+            warnings,
+            "{table}: {:?}",
+            found.collect::<Vec<_>>()
+        );
     }
 }
 

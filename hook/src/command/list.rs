@@ -34,12 +34,21 @@ pub(super) fn run(
     let mut listed = Vec::new();
     let mut classes = Vec::new();
     let mut empty = Vec::new();
+    let mut hidden = Vec::new();
     let mut not_enabled = Vec::new();
     let mut left_out = Vec::new();
     let mut code = ExitCode::Success;
     let sources = load::each_source(&config.classes)?;
     if sources.is_empty() {
         crate::log::warning(&no_class_file(config));
+    }
+    // A file that cannot be read may be the one.
+    if sources.iter().all(Result::is_ok) {
+        let known = sources.iter().flatten();
+        let known = known.map(|source| source.name.as_str());
+        for warning in config.warn_of_unknown_classes(known) {
+            crate::log::warning(&warning);
+        }
     }
     for source in asked(names, sources)? {
         let class = match source.and_then(|source| config.class(&source)) {
@@ -71,6 +80,9 @@ pub(super) fn run(
         }
         if inventory.devices.is_empty() {
             empty.push(class.name.to_string());
+            if !inventory.hidden.is_empty() {
+                hidden.push(format!("{} ({})", class.name, inventory.hidden.len()));
+            }
         }
         classes.push(class.name.to_string());
         listed.extend(inventory.devices.iter().map(|device| {
@@ -130,6 +142,10 @@ pub(super) fn run(
     if !empty.is_empty() && !used {
         writeln!(out)?;
         style.text(&mut out, &format!("no devices of {}", empty.join(", ")))?;
+    }
+    if !hidden.is_empty() && !used {
+        let text = format!("config.toml hides all devices of {}", hidden.join(", "));
+        style.text(&mut out, &text)?;
     }
     if !not_enabled.is_empty() {
         let text = format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use initcontainer::layout::{CONFIG, HOOK, ROOT, RUNTIME};
-use runtime_config::{Change, Engine, HANDLER, HostRoot, Options, scratch};
+use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, list, mount_at, name, named, pod, text, words};
@@ -29,6 +29,7 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     check_selector(daemon_set);
     check_volumes(pod, config_maps);
     containers(pod).for_each(check_security);
+    check_sockets(pod);
     let init = objects.init();
     assert_eq!(init["command"], json!(["/boathook/bin/boathook-init"]));
     for path in [Path::new(ROOT), Path::new(CONFIG).parent().unwrap()] {
@@ -53,6 +54,7 @@ pub(crate) fn check_engine(objects: &Objects) {
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
         set_default: false,
+        real_runtime: None,
         base_spec: None,
     };
     let now = engine.read(&host, None).unwrap();
@@ -144,6 +146,59 @@ pub(crate) fn check_follower(objects: &Objects, without: &Objects) {
         DAC_OVERRIDE FOWNER SETGID SETUID";
     assert_eq!(words(&context["capabilities"]["add"]).join(" "), needed);
     assert_eq!(container["resources"]["limits"]["memory"], "64Mi");
+}
+
+/// Checks that of the directories with sockets a container has those of engines alone, and
+/// that the container which asks the engine has them all: a socket answers also in a
+/// directory that is mounted read-only.
+fn check_sockets(pod: &Value) {
+    let engines = [Engine::Containerd, Engine::K3s, Engine::Crio];
+    let of_engines = engines.map(|engine| match engine.facts().liveness {
+        Liveness::Socket(socket) => Path::new(socket).parent().unwrap(),
+        _ => panic!("{engine} has no socket"),
+    });
+    let others = [
+        "/run/docker.sock",
+        "/run/dbus/system_bus_socket",
+        "/run/systemd/private",
+    ];
+    let others = others.map(Path::new);
+    for container in containers(pod) {
+        let name = &container["name"];
+        let mut mounted = BTreeSet::new();
+        for mount in list(&container["volumeMounts"]) {
+            let volume = named(&pod["volumes"], text(&mount["name"])).unwrap();
+            let Some(path) = volume["hostPath"]["path"].as_str() else {
+                continue;
+            };
+            let path = Path::new(
+                path.strip_prefix("/var")
+                    .filter(|p| p.starts_with("/run"))
+                    .unwrap_or(path),
+            );
+            // The component that restarts the engine has all of the host.
+            if path == Path::new("/") && mount["mountPath"] == HOST {
+                continue;
+            }
+            let is_wide = |socket: &&Path| socket.starts_with(path);
+            assert_eq!(
+                others.iter().find(|socket| is_wide(socket)),
+                None,
+                "{name}: {mount}"
+            );
+            for directory in of_engines
+                .into_iter()
+                .filter(|directory| directory.starts_with(path))
+            {
+                assert_eq!(path, directory, "{name}: {mount}");
+                assert_eq!(mount["readOnly"], true, "{name}: {mount}");
+                mounted.insert(directory);
+            }
+        }
+        if name == "check-engine" {
+            assert_eq!(mounted, BTreeSet::from(of_engines));
+        }
+    }
 }
 
 /// The plugin writes where the engine reads.

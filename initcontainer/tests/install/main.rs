@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bad_input;
+mod default_runtime;
 mod docker;
 mod json;
 mod killed;

@@ -148,6 +148,7 @@ pub(crate) fn options() -> Options {
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
         set_default: false,
+        real_runtime: None,
         base_spec: None,
     }
 }

@@ -274,6 +274,7 @@ fn nothing_of_class(
     let reason = match (&request.selection, &inventory.no_driver) {
         (_, Some(no_driver)) => no_driver,
         (Selection::FilesOnly, None) => files.unfit().next()?,
+        (_, None) if !inventory.hidden.is_empty() => "config.toml hides all devices of it",
         (_, None) => "this host has no device of it",
     };
     Some(format!("not injecting anything of {class}: {reason}"))

@@ -100,3 +100,12 @@ fn a_refusal_tells_of_hidden_devices() {
         assert!(refused.contains(said), "{table}: {refused}");
     }
 }
+
+#[test]
+fn a_request_for_all_is_told_that_all_are_hidden() {
+    for table in ["only = []", "only = ['9']", "except = ['0', '1']"] {
+        let plan = planned("nvidia-gpu", table, &["NVIDIA_VISIBLE_DEVICES=all"]).unwrap();
+        let said = "not injecting anything of nvidia-gpu: config.toml hides all devices of it";
+        assert!(plan.contains(said), "{table}: {plan}");
+    }
+}

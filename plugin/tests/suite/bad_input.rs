@@ -80,6 +80,19 @@ fn a_table_of_no_class_is_reported_once_and_the_others_count() {
 }
 
 #[test]
+fn a_table_of_no_class_is_reported_by_the_list() {
+    let node = Node::new(&[("dummy-npu", NPUS)]);
+    node.configure("[class.dumy-npu]\nreplicas = 2\n");
+    let listed = node.list(&[]);
+    assert!(listed.status.success(), "{listed:?}");
+    let said = String::from_utf8_lossy(&listed.stderr);
+    assert!(
+        said.contains("a table [class.dumy-npu], but there is no such class"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_class_file_that_can_not_be_used_is_named_once_and_stops_no_other() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&pages::SERVE);
     std::fs::create_dir(node.path("classes/a.toml")).unwrap();

@@ -18,10 +18,10 @@ use crate::snapshot::Snapshot;
 use crate::toml_text::{item_at, line_of, parse, quote};
 
 /// The shim that takes `BinaryName`.
-const RUNC_V2: &str = "io.containerd.runc.v2";
+pub(super) const RUNC_V2: &str = "io.containerd.runc.v2";
 
 /// Keys with their values as TOML text, in order.
-type Keys = Vec<(String, String)>;
+pub(super) type Keys = Vec<(String, String)>;
 
 /// The handler `boathook`, ready to be written.
 #[derive(Debug)]
@@ -122,25 +122,41 @@ struct Inherited {
     built_in: bool,
 }
 
-fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
+/// The handlers that files define.
+pub(super) struct Handlers {
+    /// The name of the one for pods that name none.
+    pub(super) default: String,
+    /// Each with its name, its keys and its options.
+    pub(super) all: Vec<(String, Keys, Keys)>,
+}
+
+/// The handlers in the files `known`, in load order; `is_merged`: a file adds to the CRI
+/// section of those before it, and does not replace it.
+pub(super) fn defined(
+    schema: &Schema,
+    known: &[PathBuf],
+    base: &Snapshot,
+    is_merged: bool,
+) -> Result<Handlers, Error> {
     let mut default = "runc".to_owned();
     let mut handlers: Vec<(String, Keys, Keys)> = Vec::new();
     for path in known {
         let doc = parse(path, base.text(path).unwrap_or_default())?.into_mut();
         let section = doc.get("plugins").and_then(|p| p.get(schema.plugin));
-        if section.is_some() && !schema.merges_imports() {
+        if section.is_some() && !is_merged {
             handlers.clear();
             "runc".clone_into(&mut default);
         }
         let Some(section) = section.and_then(|s| s.get("containerd")) else {
             continue;
         };
-        if let Some(name) = section.get("default_runtime_name").and_then(Item::as_str) {
+        let name = section.get("default_runtime_name").and_then(Item::as_str);
+        // A merged file can hold what was written here before.
+        if let Some(name) = name.filter(|name| *name != HANDLER) {
             name.clone_into(&mut default);
         }
         let runtimes = section.get("runtimes").and_then(Item::as_table_like);
         let runtimes = runtimes.into_iter().flat_map(TableLike::iter);
-        // A merged file can hold what was written here before.
         for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
             let at = handlers
                 .iter()
@@ -156,6 +172,17 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inhe
             );
         }
     }
+    Ok(Handlers {
+        default,
+        all: handlers,
+    })
+}
+
+fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
+    let Handlers {
+        default,
+        all: mut handlers,
+    } = defined(schema, known, base, schema.merges_imports())?;
     let runc = quote(RUNC_V2);
     let fits = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
     let chosen = [default.as_str(), "runc"].into_iter().find_map(|name| {

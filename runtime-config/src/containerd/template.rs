@@ -30,7 +30,7 @@ fn dropped(dir: &str) -> PathBuf {
     own_drop_in(&drop_in_dir(dir))
 }
 
-fn drop_in_dir(dir: &str) -> PathBuf {
+pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
     Path::new(dir).join("config-v3.toml.d")
 }
 

@@ -126,6 +126,13 @@ impl HostRoot {
         self.stat(path).is_some_and(|stat| is_dir(&stat))
     }
 
+    pub fn is_file(&self, path: &Path) -> bool {
+        let kind = self
+            .stat(path)
+            .map(|stat| stat.st_mode & SFlag::S_IFMT.bits());
+        kind == Some(SFlag::S_IFREG.bits())
+    }
+
     /// The text of the link at `path`; `None` when there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
         self.find(path, LastLink::Keep)?

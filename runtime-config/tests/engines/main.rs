@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod changes;
+mod default_runtime;
 mod fixtures;
 mod tree;
 
@@ -20,6 +21,7 @@ fn options() -> Options {
         hook: "/opt/boathook/current/bin/boathook".into(),
         runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
         set_default: false,
+        real_runtime: None,
         base_spec: None,
     }
 }

@@ -144,7 +144,7 @@ pub(super) fn bare(generation: Generation) -> Result<Machine> {
 }
 
 /// A machine with docker's own settings.
-fn unconfigured(
+pub(super) fn unconfigured(
     generation: Generation,
     user_namespaces: UserNamespaces,
     more: &Value,
@@ -179,6 +179,17 @@ pub(super) fn start_daemon(machine: &Machine) -> Result<Child> {
     let mut daemon = machine.private.command("dockerd");
     let ready = || printed(client(machine).arg("version")).is_ok();
     machine.start("dockerd", &mut daemon, ready)
+}
+
+/// Gives a running dockerd the pid file and the socket that it has unless it is configured
+/// otherwise.
+pub(super) fn place_as_by_default(machine: &Machine) -> Result<()> {
+    let pid_file = machine.private.file("/run/docker.pid");
+    fs::copy(machine.path("pid"), pid_file)?;
+    let bind = "touch /run/docker.sock && mount --bind \"$0\" /run/docker.sock";
+    let mut bound = machine.private.command("sh");
+    bound.args(["-c", bind]).arg(machine.path("socket"));
+    printed(&mut bound).map(drop)
 }
 
 pub(super) fn socket(machine: &Machine) -> String {

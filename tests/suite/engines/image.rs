@@ -94,13 +94,7 @@ fn docker_has_the_runtime_as_long_as_it_is_installed() {
     let config = machine.private.file("/etc/docker/daemon.json");
     let before = fs::read_to_string(&config).unwrap();
 
-    // Where Docker has both unless it is configured otherwise, as here.
-    let pid_file = machine.private.file("/run/docker.pid");
-    fs::copy(machine.path("pid"), pid_file).unwrap();
-    let bind = "touch /run/docker.sock && mount --bind \"$0\" /run/docker.sock";
-    let mut bound = machine.private.command("sh");
-    bound.args(["-c", bind]).arg(machine.path("socket"));
-    printed(&mut bound).unwrap();
+    docker::place_as_by_default(&machine).unwrap();
     let installed = init(&install).success().unwrap();
     assert_eq!(runtimes(), ("runc".to_owned(), true), "{installed:?}");
     init("status").success().unwrap();

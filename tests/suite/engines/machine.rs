@@ -63,6 +63,7 @@ impl Machine {
             hook: binaries::program("boathook")?,
             runtime: binaries::program("boathook-runtime")?,
             set_default: false,
+            real_runtime: None,
             base_spec,
         };
         let host = HostRoot::open(self.private.root())?;

@@ -127,7 +127,11 @@ fn judge(subject: &str, class: &DeviceClass, request: &Request, found: &Found) -
     offered.refuse_mixed(class);
     let devices = &offered.devices;
     if devices.is_empty() {
-        findings.push(Finding::new(Verdict::Ok, subject, NO_DEVICE));
+        let text = match offered.hidden.len() {
+            0 => NO_DEVICE.to_owned(),
+            hidden => format!("{NO_DEVICE} that config.toml does not hide (it hides {hidden})"),
+        };
+        findings.push(Finding::new(Verdict::Ok, subject, text));
         return findings;
     }
     for device in devices {
@@ -195,7 +199,8 @@ fn unknown_classes(sources: &[Result<ClassSource, FileError>], config: &Config) 
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }
-    let unknown = config.unknown_classes(sources.iter().flatten());
+    let known = sources.iter().flatten();
+    let unknown = config.unknown_classes(known.map(|source| source.name.as_str()));
     let finding = |(name, near): (&ClassName, Option<&str>)| {
         let text =
             format!("the configuration has a table [class.{name}], but there is no such class");

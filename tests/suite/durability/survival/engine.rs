@@ -125,6 +125,7 @@ fn configure(
         hook: device_source.hook_program(demo)?,
         runtime: SystemdHost::program("boathook-runtime"),
         set_default: false,
+        real_runtime: None,
         base_spec: match device_source.giver {
             Giver::Hook => Some(host.run("ctr", &["oci", "spec"])?),
             Giver::Wrapper | Giver::Attach => None,

@@ -1,0 +1,311 @@
+//! systemd's units, as far as the command lines in them matter (systemd.unit(5),
+//! systemd.service(5), systemd.exec(5)).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::host::HostRoot;
+
+/// Where units are, in the order of their precedence.
+const DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+
+/// Whether the host has this unit; one that is masked counts as none.
+pub(crate) fn exists(host: &HostRoot, unit: &str) -> bool {
+    fragment(host, unit).is_some()
+}
+
+/// The commands (`ExecStart=`) in force of a unit, each with the file that it is from.
+/// Variables are replaced by their values. A file that cannot be read counts as empty.
+pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
+    let Some(fragment) = fragment(host, unit) else {
+        return Vec::new();
+    };
+    let read = |path: &Path| host.read(path).ok().flatten().unwrap_or_default();
+    let mut commands = Vec::new();
+    let mut environment = BTreeMap::new();
+    let mut files = Vec::new();
+    for path in std::iter::once(fragment).chain(drop_ins(host, unit)) {
+        for (key, value) in settings(&read(&path)) {
+            match (key.as_str(), value.as_str()) {
+                ("ExecStart", "") => commands.clear(),
+                ("ExecStart", _) => commands.push((path.clone(), value)),
+                ("Environment", "") => environment.clear(),
+                ("Environment", _) => environment.extend(assignments(&value, &path)),
+                ("EnvironmentFile", "") => files.clear(),
+                ("EnvironmentFile", _) => files.push(value),
+                _ => {}
+            }
+        }
+    }
+    // Files have precedence over `Environment=`.
+    for file in files {
+        let path = PathBuf::from(file.trim_start_matches('-'));
+        let values = variables(&read(&path)).into_iter();
+        environment.extend(values.map(|(name, value)| (name, (path.clone(), value))));
+    }
+    let mut lines = Vec::new();
+    for (path, command) in commands {
+        let mut line = String::new();
+        let mut source = path;
+        for part in split_variables(&command) {
+            match part {
+                Part::Text(text) => line.push_str(text),
+                Part::Variable(name) => {
+                    if let Some((file, value)) = environment.get(name) {
+                        line.push_str(value);
+                        source.clone_from(file);
+                    }
+                }
+            }
+        }
+        lines.push((source, line));
+    }
+    lines
+}
+
+/// The variables in a file of `NAME=VALUE` lines, such as one for `EnvironmentFile=` or of
+/// a shell.
+pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
+    let lines = joined_lines(text).into_iter();
+    lines
+        .filter_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            let name = name.trim().trim_start_matches("export ").to_owned();
+            Some((name, value.trim().trim_matches(['"', '\'']).to_owned()))
+        })
+        .collect()
+}
+
+/// The unit's own file; that of the directory with the highest precedence.
+fn fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
+    let mut paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(unit));
+    let path = paths.find(|path| host.reach(path).is_some())?;
+    host.is_file(&path).then_some(path)
+}
+
+/// The files that change the unit, in the order in which they are read. Of several with
+/// one name, that of the directory with the highest precedence counts.
+fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
+    let mut found: BTreeMap<OsString, PathBuf> = BTreeMap::new();
+    for dir in DIRECTORIES.iter().rev() {
+        for of_unit in ["service.d".to_owned(), format!("{unit}.d")] {
+            let dir = Path::new(dir).join(of_unit);
+            for name in host.list(&dir).unwrap_or_default() {
+                if name.as_encoded_bytes().ends_with(b".conf") {
+                    let path = dir.join(&name);
+                    found.insert(name, path);
+                }
+            }
+        }
+    }
+    // A link to /dev/null takes a file of the same name away.
+    let files = found.into_values().filter(|path| host.is_file(path));
+    files.collect()
+}
+
+/// The keys and values of the section `[Service]`.
+fn settings(text: &str) -> Vec<(String, String)> {
+    let mut section = String::new();
+    let mut settings = Vec::new();
+    for line in joined_lines(text) {
+        if line.starts_with('[') {
+            section = line;
+        } else if section == "[Service]"
+            && let Some((key, value)) = line.split_once('=')
+        {
+            settings.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    settings
+}
+
+/// The lines without comments and blank ones. A backslash at the end of a line joins it
+/// with the next one; comments between the two are left out.
+fn joined_lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(['#', ';']) {
+            continue;
+        }
+        let (line, continued) = match line.strip_suffix('\\') {
+            Some(start) => (start, true),
+            None => (line, false),
+        };
+        match lines.last_mut().filter(|_| goes_on) {
+            Some(last) => *last = format!("{last} {line}"),
+            None => lines.push(line.to_owned()),
+        }
+        goes_on = continued;
+    }
+    lines.retain(|line| !line.trim().is_empty());
+    lines
+}
+
+/// The variables of one `Environment=`: assignments that may each be in quotes.
+fn assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
+    let mut assignments = Vec::new();
+    let mut rest = value.trim_start();
+    while !rest.is_empty() {
+        let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''));
+        let (word, after) = match quote {
+            Some(quote) => rest[1..].split_once(quote).unwrap_or((&rest[1..], "")),
+            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+        };
+        if let Some((name, value)) = word.split_once('=') {
+            let value = value.trim_matches(['"', '\'']).to_owned();
+            assignments.push((name.to_owned(), (path.to_owned(), value)));
+        }
+        rest = after.trim_start();
+    }
+    assignments
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'t> {
+    Text(&'t str),
+    Variable(&'t str),
+}
+
+/// A command as texts and variables (`$NAME` and `${NAME}`).
+fn split_variables(command: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut rest = command;
+    while let Some((text, after)) = rest.split_once('$') {
+        parts.push(Part::Text(text));
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let braced = after
+            .strip_prefix('{')
+            .and_then(|after| after.split_once('}'));
+        let (name, after) = braced.unwrap_or_else(|| {
+            let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
+            after.split_at(end)
+        });
+        parts.push(Part::Variable(name));
+        rest = after;
+    }
+    parts.push(Part::Text(rest));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let host = HostRoot::open(dir.path()).unwrap();
+        (dir, host)
+    }
+
+    const UNIT: &str = "lib/systemd/system/docker.service";
+    const PACKAGED: &str = "[Unit]\nExecStart=no\n[Service]\nEnvironmentFile=-/etc/default/docker\n\
+        ExecStart=/usr/sbin/dockerd -H fd:// \\\n# why\n  $DOCKER_OPTS --x=${X}y\n";
+
+    #[test]
+    fn commands_are_those_in_force() {
+        let cases: [(&[(&str, &str)], &str); 8] = [
+            (&[], ""),
+            (&[(UNIT, PACKAGED)], "/usr/sbin/dockerd -H fd:// --x=y"),
+            (
+                &[
+                    (UNIT, PACKAGED),
+                    (
+                        "etc/default/docker",
+                        "# DOCKER_OPTS=\"-a\"\nDOCKER_OPTS=\"-b c\"\n",
+                    ),
+                ],
+                "/usr/sbin/dockerd -H fd:// -b c --x=y",
+            ),
+            (
+                &[
+                    (UNIT, PACKAGED),
+                    (
+                        "etc/systemd/system/docker.service",
+                        "[Service]\nExecStart=a\n",
+                    ),
+                ],
+                "a",
+            ),
+            (
+                &[
+                    (UNIT, PACKAGED),
+                    (
+                        "etc/systemd/system/docker.service.d/a.conf",
+                        "[Service]\nExecStart=\nExecStart=b\n",
+                    ),
+                ],
+                "b",
+            ),
+            (
+                &[
+                    (UNIT, PACKAGED),
+                    (
+                        "lib/systemd/system/docker.service.d/a.conf",
+                        "[Service]\nExecStart=\nExecStart=b\n",
+                    ),
+                    ("etc/systemd/system/docker.service.d/a.conf", ""),
+                    (
+                        "run/systemd/system/docker.service.d/b.conf",
+                        "[Service]\nEnvironment=\"X=1 2\" DOCKER_OPTS='-d'\n",
+                    ),
+                ],
+                "/usr/sbin/dockerd -H fd:// -d --x=1 2y",
+            ),
+            (
+                &[
+                    (UNIT, PACKAGED),
+                    (
+                        "etc/systemd/system/docker.service.d/a",
+                        "[Service]\nExecStart=\n",
+                    ),
+                ],
+                "/usr/sbin/dockerd -H fd:// --x=y",
+            ),
+            (
+                &[
+                    (UNIT, PACKAGED),
+                    (
+                        "etc/systemd/system/service.d/a.conf",
+                        "[Service]\nExecStart=\n",
+                    ),
+                ],
+                "",
+            ),
+        ];
+        for (files, expected) in cases {
+            let (_dir, host) = host(files);
+            let lines = command_lines(&host, "docker.service").into_iter();
+            let lines: Vec<String> = lines.map(|(_, line)| line).collect();
+            let words: Vec<&str> = lines
+                .iter()
+                .flat_map(|line| line.split_whitespace())
+                .collect();
+            assert_eq!(words.join(" "), expected, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn a_masked_unit_is_none() {
+        let (dir, host) = host(&[(UNIT, PACKAGED)]);
+        let etc = dir.path().join("etc/systemd/system");
+        fs::create_dir_all(&etc).unwrap();
+        std::os::unix::fs::symlink("/dev/null", etc.join("docker.service")).unwrap();
+        assert!(!exists(&host, "docker.service"));
+        assert!(command_lines(&host, "docker.service").is_empty());
+    }
+}
