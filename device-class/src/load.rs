@@ -2,25 +2,23 @@
 //! of them must be parsed for a request.
 
 mod bases;
-mod index;
+mod unusable;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use self::index::Index;
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
 
-pub use index::{INDEX, index, none_has, stale};
+pub use unusable::is_requested_by_variable;
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -32,22 +30,11 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// Set instead of the text if the directory's index has the file.
-    indexed: Option<Indexed>,
     /// The files that it extends, the nearest first.
     bases: Vec<Base>,
     /// Set if others than root can change one of the files, or one is missing: the class
     /// cannot be used.
     fault: Option<FileError>,
-}
-
-/// What is known of a file by its directory's index.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Indexed {
-    /// With spaces between them.
-    variables: String,
-    /// Where the classes are that it extends.
-    directories: Arc<[PathBuf]>,
 }
 
 /// A class file that another one extends.
@@ -81,17 +68,11 @@ impl ClassSource {
     /// Reads one class file from `directory`. One that others than root can
     /// change is read as well, but [`ClassSource::parse`] refuses it.
     fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
-        let path = directory.path.join(name);
-        let mut fault = directory.checked.as_ref().err().cloned();
-        // Without waiting, in case it was replaced by a pipe.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let unchecked = || Ok(open(&directory.path.join(name), flags, Mode::empty())?.into());
-        let mut source = Self::read_from(path, || match &directory.checked {
-            Err(_) => unchecked(),
-            Ok(checked) => checked.file(name).or_else(|error| {
-                fault = Some(error.of(&directory.path.join(name)));
-                unchecked()
-            }),
+        let mut fault = None;
+        let mut source = Self::read_from(directory.path.join(name), || {
+            let file;
+            (file, fault) = directory.file(name);
+            file
         })?;
         source.fault = fault.map(|fault| FileError::whole(&source.path, fault));
         Ok(source)
@@ -122,25 +103,6 @@ impl ClassSource {
             name,
             path,
             text,
-            indexed: None,
-            bases: Vec::new(),
-            fault: None,
-        })
-    }
-
-    /// A file of which the directory's index has the variables; `None`: it is to be read.
-    fn indexed(directory: &Directory, name: &OsStr, directories: &Arc<[PathBuf]>) -> Option<Self> {
-        let (index, checked) = (directory.index.as_ref()?, directory.checked.as_ref().ok()?);
-        let variables = index.variables(checked, name)?;
-        let class = name.to_str()?.strip_suffix(".toml")?;
-        Some(ClassSource {
-            name: ClassName::try_from(class.to_owned()).ok()?,
-            path: directory.path.join(name),
-            text: String::new(),
-            indexed: Some(Indexed {
-                variables,
-                directories: directories.clone(),
-            }),
             bases: Vec::new(),
             fault: None,
         })
@@ -148,39 +110,15 @@ impl ClassSource {
 
     /// Whether it is an empty file, which disables the class of its name.
     fn only_masks(&self) -> bool {
-        self.indexed.is_none() && self.fault.is_none() && self.text.trim().is_empty()
+        self.fault.is_none() && self.text.trim().is_empty()
     }
 
-    /// The file with its text.
-    fn whole(self) -> Result<Self, FileError> {
-        if self.indexed.is_none() {
-            return Ok(self);
-        }
-        let directory = self.path.parent().and_then(Directory::open);
-        match (directory, self.path.file_name()) {
-            (Some(directory), Some(name)) => Self::read_in(&directory, name),
-            _ => Err(FileError::whole(&self.path, "it is gone")),
-        }
-    }
-
-    /// Whether one of the variables for which `is_set` holds could be the
-    /// class's own. Only a class whose text mentions a variable of the container
-    /// must be parsed.
-    pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        if let Some(indexed) = &self.indexed {
-            return indexed.variables.split(' ').any(is_set);
-        }
-        let bases = self.bases.iter().map(|base| base.text.as_str());
-        let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
-        while let Some(text) = texts.next() {
-            if class::mentions(text, &is_set) {
-                return true;
-            }
-            if texts.peek().is_some() && class::sets_variable(text) {
-                break;
-            }
-        }
-        false
+    /// Whether a container with the variables for which `is_set` holds may request this class,
+    /// so that it must be parsed. `false` is certain.
+    pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
+        let bases = self.bases.iter().map(|base| &base.text);
+        let mut texts = [&self.text].into_iter().chain(bases);
+        self.fault.is_some() || texts.any(|text| class::may_be_requested(text, &is_set))
     }
 
     /// Parses the class.
@@ -189,11 +127,6 @@ impl ClassSource {
     /// Others than root can change the file or one that it extends, one of these is
     /// missing, or the text breaks a rule of the schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
-        if let Some(indexed) = &self.indexed {
-            let mut source = self.clone().whole()?;
-            source.extend(|name| bases::find(&indexed.directories, name));
-            return source.parse();
-        }
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
@@ -230,12 +163,8 @@ pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     let mut files = BTreeMap::new();
-    let paths: Arc<[PathBuf]> = directories.into();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
-    let mut directories: Vec<Directory> = directories.collect();
-    for directory in &mut directories {
-        directory.index = directory.checked.as_ref().ok().and_then(Index::read);
-    }
+    let directories: Vec<Directory> = directories.collect();
     for directory in &directories {
         let unreadable =
             |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
@@ -247,13 +176,9 @@ pub fn each_source(
             }
         }
     }
-    let sources =
-        files.iter().map(
-            |(name, directory)| match ClassSource::indexed(directory, name, &paths) {
-                Some(source) => Ok(source),
-                None => ClassSource::read_in(directory, name),
-            },
-        );
+    let sources = files
+        .iter()
+        .map(|(name, directory)| ClassSource::read_in(directory, name));
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
     let mut all = Vec::with_capacity(files.len());
     all.extend(sources);
@@ -265,7 +190,6 @@ struct Directory<'a> {
     path: &'a Path,
     /// Or why its files cannot be used.
     checked: Result<ownership::Directory, String>,
-    index: Option<Index>,
 }
 
 impl<'a> Directory<'a> {
@@ -275,11 +199,23 @@ impl<'a> Directory<'a> {
             Err(error) if error.is_absent() => return None,
             checked => checked.map_err(|error| error.to_string()),
         };
-        Some(Directory {
-            path,
-            checked,
-            index: None,
-        })
+        Some(Directory { path, checked })
+    }
+
+    /// Opens a file in the directory, and says why it cannot be used if others than root can
+    /// change it.
+    fn file(&self, name: &OsStr) -> (io::Result<File>, Option<String>) {
+        let fault = match &self.checked {
+            Err(fault) => fault.clone(),
+            Ok(checked) => match checked.file(name) {
+                Ok(file) => return (Ok(file), None),
+                Err(error) => error.of(&self.path.join(name)),
+            },
+        };
+        // Without waiting, in case it was replaced by a pipe.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = open(&self.path.join(name), flags, Mode::empty());
+        (file.map(File::from).map_err(io::Error::from), Some(fault))
     }
 }
 
@@ -333,7 +269,12 @@ mod tests {
                 let error = source.parse().unwrap_err().to_string();
                 (source.name.to_string(), error.contains("chmod go-w"))
             };
-            assert!(found[0].mentions(|name| name == "LOCAL_A"));
+            // Whoever changed it may have taken its variable out.
+            assert!(
+                found
+                    .iter()
+                    .all(|source| source.may_be_requested(|_| false))
+            );
             found.iter().map(fault).collect::<Vec<_>>()
         };
         let both = [("a".to_owned(), true), ("b".to_owned(), true)];
