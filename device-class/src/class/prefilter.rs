@@ -17,9 +17,17 @@ pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> boo
     // The portable searcher: to choose one for this processor needs `cpuid`, which on a virtual
     // machine exits to the hypervisor.
     let rare_letter = One::new(b'v');
-    let variables = rare_letter.iter(text.as_bytes());
-    let mut variables = variables.filter_map(|at| variable(text, at)).peekable();
-    has_escapes(text) || variables.peek().is_none() || variables.any(is_set)
+    let mut has_variable = false;
+    for v in rare_letter.iter(text.as_bytes()) {
+        let Some(variable) = variable(text, v) else {
+            continue;
+        };
+        if is_set(variable) {
+            return true;
+        }
+        has_variable |= !is_comment(text, v);
+    }
+    !has_variable || has_escapes(text)
 }
 
 /// The value of the key `env` whose `v` is at this place of the text. The request variable of
@@ -34,6 +42,12 @@ fn variable(text: &str, v: usize) -> Option<&str> {
     let value = text[v + 1..].trim_start_matches(['"', '\'', '=', ' ', '\t', '\r', '\n']);
     let (name, _) = value.split_once(['"', '\''])?;
     name.chars().all(is_name_part).then_some(name)
+}
+
+/// Whether the line with this place is a comment, unless it is the end of a multi-line string.
+fn is_comment(text: &str, at: usize) -> bool {
+    let line = text[..at].rsplit('\n').next();
+    line.is_some_and(|line| line.trim_start().starts_with('#'))
 }
 
 fn is_name_part(c: char) -> bool {
@@ -95,7 +109,7 @@ mod tests {
     }
 
     /// How a file can be written that a container with `X_DEVICES` requests.
-    const REQUESTED: [&str; 22] = [
+    const REQUESTED: [&str; 23] = [
         "[request]\nenv = \"X_DEVICES\"",
         "[request]\r\nenv\t=\t'X_DEVICES'\r\n",
         "[request]\nenv='X_DEVICES'",
@@ -117,6 +131,7 @@ mod tests {
         "\"requ\\x65st\" = { \"e\\x6ev\" = \"X_DEVICES\" }",
         "[request]\ncapabilities_env = 'env'\nenv = 'X_DEVICES'",
         "# env = 'A'\n[device.env]\nenv = 'B'\n[request]\nenv = 'X_DEVICES'\nlists_env = 'C'",
+        "request = { x = \"\"\"\n#\"\"\", env = 'X_DEVICES' }",
         "x = 'env = '\nrequest.env = 'X_DEVICES'",
     ];
 
@@ -167,6 +182,7 @@ mod tests {
             "[request]\nenv = { A = 'b' }",
             "[request]\nenv = 7",
             "[request]\ncapabilities_env = 'Y_CAPABILITIES'",
+            "# env = 'Y_DEVICES'\n[request]\nenv = 'Z_DEV",
         ] {
             assert!(may_be_requested(text, |_| false), "{text}");
         }
