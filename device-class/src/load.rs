@@ -10,9 +10,6 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
-
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
@@ -22,6 +19,10 @@ pub use unusable::is_requested_by_variable;
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
+
+/// The most files that others than root can change. They are refused, but each costs time, and
+/// others may make any number of them.
+const MAX_UNTRUSTED: usize = 256;
 
 /// The text of a class file, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,28 +66,31 @@ impl ClassSource {
         Self::read_from(path.into(), || File::open(path))
     }
 
-    /// Reads one class file from `directory`. One that others than root can
-    /// change is read as well, but [`ClassSource::parse`] refuses it.
+    /// Reads one class file from `directory`. One that others than root can change is not
+    /// read, and [`ClassSource::parse`] refuses it.
     fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
-        let mut fault = None;
-        let mut source = Self::read_from(directory.path.join(name), || {
-            let file;
-            (file, fault) = directory.file(name);
-            file
-        })?;
-        source.fault = fault.map(|fault| FileError::whole(&source.path, fault));
-        Ok(source)
+        let path = directory.path.join(name);
+        match directory.file(name) {
+            Ok(file) => Self::read_from(path, || Ok(file)),
+            Err(fault) => {
+                let fault = FileError::whole(&path, fault);
+                Ok(ClassSource {
+                    name: class_name(&path)?,
+                    path,
+                    text: String::new(),
+                    bases: Vec::new(),
+                    fault: Some(fault),
+                })
+            }
+        }
     }
 
     fn read_from(
         path: PathBuf,
         open: impl FnOnce() -> io::Result<File>,
     ) -> Result<Self, FileError> {
+        let name = class_name(&path)?;
         let whole = |message: String| FileError::whole(&path, message);
-        let stem = path.file_name().and_then(|name| name.to_str());
-        let stem = stem.and_then(|name| name.strip_suffix(".toml"));
-        let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
-        let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
         let unreadable = |error: io::Error| whole(format!("cannot be read: {error}"));
         // With room for most files, so that one read gets the text and a second its end.
         let mut bytes = Vec::with_capacity(16 << 10);
@@ -147,6 +151,15 @@ impl ClassSource {
     }
 }
 
+/// The class of a file, by its name.
+fn class_name(file: &Path) -> Result<ClassName, FileError> {
+    let whole = |message: String| FileError::whole(file, message);
+    let stem = file.file_name().and_then(|name| name.to_str());
+    let stem = stem.and_then(|name| name.strip_suffix(".toml"));
+    let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
+    ClassName::try_from(stem.to_owned()).map_err(|error| whole(error.to_string()))
+}
+
 /// The class files of several directories, sorted by name. A file replaces one
 /// of the same name in an earlier directory; an empty file disables it. A
 /// directory that does not exist has no files.
@@ -180,6 +193,11 @@ pub fn each_source(
         .iter()
         .map(|(name, directory)| ClassSource::read_in(directory, name));
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
+    let mut untrusted = 0;
+    let sources = sources.filter(|source| {
+        untrusted += usize::from(source.as_ref().is_ok_and(|source| source.fault.is_some()));
+        untrusted <= MAX_UNTRUSTED
+    });
     let mut all = Vec::with_capacity(files.len());
     all.extend(sources);
     bases::add(&mut all);
@@ -202,20 +220,12 @@ impl<'a> Directory<'a> {
         Some(Directory { path, checked })
     }
 
-    /// Opens a file in the directory, and says why it cannot be used if others than root can
-    /// change it.
-    fn file(&self, name: &OsStr) -> (io::Result<File>, Option<String>) {
-        let fault = match &self.checked {
-            Err(fault) => fault.clone(),
-            Ok(checked) => match checked.file(name) {
-                Ok(file) => return (Ok(file), None),
-                Err(error) => error.of(&self.path.join(name)),
-            },
-        };
-        // Without waiting, in case it was replaced by a pipe.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let file = open(&self.path.join(name), flags, Mode::empty());
-        (file.map(File::from).map_err(io::Error::from), Some(fault))
+    /// Opens a file in the directory that root alone can change.
+    fn file(&self, name: &OsStr) -> Result<File, String> {
+        let checked = self.checked.as_ref().map_err(String::clone)?;
+        checked
+            .file(name)
+            .map_err(|error| error.of(&self.path.join(name)))
     }
 }
 
@@ -247,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_change_is_read_masks_and_is_refused() {
+    fn a_file_that_others_can_change_masks_and_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let [shipped, local] = ["shipped", "local"].map(|name| root.path().join(name));
         for (path, mode) in [(&shipped, 0o755), (&local, 0o755)] {
@@ -286,6 +296,21 @@ mod tests {
         }
         fs::set_permissions(&directories[1], fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(faults(), both);
+    }
+
+    /// A local user may make any number of files where he may write.
+    #[test]
+    fn the_number_of_files_that_others_can_change_is_bounded() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..MAX_UNTRUSTED + 10 {
+            fs::write(root.path().join(format!("a{number}.toml")), "").unwrap();
+        }
+        let directories = [root.path().to_owned()];
+        let names = || sources(&directories).unwrap().len();
+        // Empty files disable classes, unless others could have emptied them.
+        assert_eq!(names(), 0);
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(names(), MAX_UNTRUSTED);
     }
 
     #[test]

@@ -6,9 +6,12 @@
 //! change says that it is the one of the class; otherwise a single file could stop every
 //! container of the host.
 
-use std::borrow::Cow;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
 
 use super::{ClassSource, Directory, MAX_FILE};
 use crate::class;
@@ -17,6 +20,9 @@ use crate::strict_toml::FileError;
 /// The last words of the variables that list devices. A file that others can change may name
 /// any variable, such as `PATH`, but it is believed only with one of these.
 const DEVICE_NOUNS: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
+
+/// How many bytes are read of a file that others can change. What they write costs time.
+const MAX_UNTRUSTED_TEXT: u64 = 64 << 10;
 
 /// Whether a container with the variables for which `is_set` holds requests the class of this
 /// file in one of `directories`, which cannot be used. `sources` are all class files.
@@ -31,40 +37,44 @@ pub fn is_requested_by_variable(
     sources: &[Result<ClassSource, FileError>],
     is_set: impl Fn(&str) -> bool,
 ) -> bool {
-    let (own, is_trusted) = read_variable(file).unwrap_or((None, false));
-    let is_own_set = own.as_deref().is_some_and(&is_set);
-    if is_trusted && own.is_some() {
-        return is_own_set;
+    let proved = trusted_variable(file).or_else(|| masked_variable(file, directories));
+    if let Some(variable) = proved {
+        return is_set(&variable);
     }
-    if let Some(masked) = masked_variable(file, directories) {
-        return is_set(&masked);
-    }
-    own.filter(|_| is_own_set).is_some_and(|variable| {
-        let has_form = DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun));
-        has_form && !has_usable_class(&variable, sources)
+    untrusted_variable(file).is_some_and(|variable| {
+        is_set(&variable)
+            && DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
+            && !has_usable_class(&variable, sources)
     })
 }
 
-/// The request variable in a file, if it can be read, and whether root alone can change it.
-fn read_variable(path: &Path) -> Option<(Option<String>, bool)> {
+/// The request variable in a file that root alone can change.
+fn trusted_variable(path: &Path) -> Option<String> {
     let directory = Directory::open(path.parent()?)?;
-    let (file, fault) = directory.file(path.file_name()?);
-    let mut bytes = Vec::new();
-    file.ok()?.take(MAX_FILE).read_to_end(&mut bytes).ok()?;
-    let text: Cow<'_, str> = String::from_utf8_lossy(&bytes);
-    Some((class::request_variable(&text), fault.is_none()))
+    let file = directory.file(path.file_name()?).ok()?;
+    read_variable(file, MAX_FILE)
 }
 
-/// The variable of the nearest file of the same name in an earlier directory that root alone
-/// can change.
+/// The variable of the nearest such file of the same name in an earlier directory.
 fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
     let (directory, name) = (file.parent()?, file.file_name()?);
     let later_first = directories.iter().rev();
     let mut masked = later_first.skip_while(|path| *path != directory).skip(1);
-    masked.find_map(|path| match read_variable(&path.join(name))? {
-        (variable, true) => variable,
-        (_, false) => None,
-    })
+    masked.find_map(|path| trusted_variable(&path.join(name)))
+}
+
+/// The request variable in a file that others can change.
+fn untrusted_variable(path: &Path) -> Option<String> {
+    // Without waiting for a writer, should it be a pipe.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = open(path, flags, Mode::empty()).ok()?;
+    read_variable(file.into(), MAX_UNTRUSTED_TEXT)
+}
+
+fn read_variable(file: File, max: u64) -> Option<String> {
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes).ok()?;
+    class::request_variable(&String::from_utf8_lossy(&bytes))
 }
 
 /// Whether one of the classes that can be used has this request variable.
