@@ -29,8 +29,12 @@ pub enum PlannerError {
     Class(#[from] FileError),
     #[error(transparent)]
     SameEnv(#[from] Claimed),
-    #[error(transparent)]
-    UnknownClass(#[from] UnknownClass),
+    #[error("{unknown}{}", beside(unreadable))]
+    UnknownClass {
+        unknown: UnknownClass,
+        /// The class files of the host that cannot be read.
+        unreadable: Vec<FileError>,
+    },
     #[error("host_root {} cannot be opened", path.display())]
     HostRoot {
         path: PathBuf,
@@ -234,7 +238,11 @@ fn requests(
 ) -> Result<Requests, PlannerError> {
     let sources = load::each_source(&config.classes)?;
     if let Some(unknown) = requested.unknown(&sources).next() {
-        return Err(unknown.into());
+        let unreadable = sources.iter().filter_map(|source| source.clone().err());
+        return Err(PlannerError::UnknownClass {
+            unknown,
+            unreadable: unreadable.collect(),
+        });
     }
     let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
     let mut claims = Claims::default();
@@ -286,4 +294,25 @@ fn requests(
         });
     }
     Ok(Requests { wanted, left_out })
+}
+
+/// The class files that cannot be read, as the end of a message.
+fn beside(unreadable: &[FileError]) -> String {
+    const SHOWN: usize = 3;
+    if unreadable.is_empty() {
+        return String::new();
+    }
+    let shown: Vec<String> = unreadable
+        .iter()
+        .take(SHOWN)
+        .map(FileError::to_string)
+        .collect();
+    let more = match unreadable.len() - shown.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!(
+        "; class files that cannot be read: {}{more}",
+        shown.join("; ")
+    )
 }
