@@ -10,6 +10,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
@@ -20,9 +23,9 @@ pub use unusable::is_requested_by_variable;
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The most files that others than root can change. They are refused, but each costs time, and
+/// The most files that cannot be read or that others than root can change. Each costs time, and
 /// others may make any number of them.
-const MAX_UNTRUSTED: usize = 256;
+const MAX_UNUSABLE: usize = 256;
 
 /// The text of a class file, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +76,7 @@ impl ClassSource {
         match directory.file(name) {
             Ok(file) => Self::read_from(path, || Ok(file)),
             Err(fault) => {
+                open_unchecked(&path).map_err(|error| unreadable(&path, error))?;
                 let fault = FileError::whole(&path, fault);
                 Ok(ClassSource {
                     name: class_name(&path)?,
@@ -91,7 +95,7 @@ impl ClassSource {
     ) -> Result<Self, FileError> {
         let name = class_name(&path)?;
         let whole = |message: String| FileError::whole(&path, message);
-        let unreadable = |error: io::Error| whole(format!("cannot be read: {error}"));
+        let unreadable = |error: io::Error| unreadable(&path, error);
         // With room for most files, so that one read gets the text and a second its end.
         let mut bytes = Vec::with_capacity(16 << 10);
         open()
@@ -151,6 +155,17 @@ impl ClassSource {
     }
 }
 
+/// Opens a file that others than root may be able to change.
+fn open_unchecked(path: &Path) -> io::Result<File> {
+    // Without waiting for a writer, should it be a pipe.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?.into())
+}
+
+fn unreadable(path: &Path, error: io::Error) -> FileError {
+    FileError::whole(path, format!("cannot be read: {error}"))
+}
+
 /// The class of a file, by its name.
 fn class_name(file: &Path) -> Result<ClassName, FileError> {
     let whole = |message: String| FileError::whole(file, message);
@@ -193,10 +208,11 @@ pub fn each_source(
         .iter()
         .map(|(name, directory)| ClassSource::read_in(directory, name));
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
-    let mut untrusted = 0;
+    let mut unusable = 0;
     let sources = sources.filter(|source| {
-        untrusted += usize::from(source.as_ref().is_ok_and(|source| source.fault.is_some()));
-        untrusted <= MAX_UNTRUSTED
+        let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
+        unusable += usize::from(!is_usable);
+        is_usable || unusable <= MAX_UNUSABLE
     });
     let mut all = Vec::with_capacity(files.len());
     all.extend(sources);
@@ -301,16 +317,17 @@ mod tests {
     /// A local user may make any number of files where he may write.
     #[test]
     fn the_number_of_files_that_others_can_change_is_bounded() {
-        let root = tempfile::tempdir().unwrap();
-        for number in 0..MAX_UNTRUSTED + 10 {
-            fs::write(root.path().join(format!("a{number}.toml")), "").unwrap();
+        let [theirs, ours] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        for number in 0..MAX_UNUSABLE + 10 {
+            fs::write(theirs.path().join(format!("a{number}.toml")), "").unwrap();
         }
-        let directories = [root.path().to_owned()];
+        fs::write(ours.path().join("z.toml"), "env = 'A'").unwrap();
+        let directories = [&theirs, &ours].map(|directory| directory.path().to_owned());
         let names = || sources(&directories).unwrap().len();
         // Empty files disable classes, unless others could have emptied them.
-        assert_eq!(names(), 0);
-        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(names(), MAX_UNTRUSTED);
+        assert_eq!(names(), 1);
+        fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(names(), MAX_UNUSABLE + 1);
     }
 
     #[test]

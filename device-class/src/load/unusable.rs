@@ -10,10 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
-
-use super::{ClassSource, Directory, MAX_FILE};
+use super::{ClassSource, Directory, MAX_FILE, open_unchecked};
 use crate::class;
 use crate::strict_toml::FileError;
 
@@ -65,10 +62,7 @@ fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
 
 /// The request variable in a file that others can change.
 fn untrusted_variable(path: &Path) -> Option<String> {
-    // Without waiting for a writer, should it be a pipe.
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = open(path, flags, Mode::empty()).ok()?;
-    read_variable(file.into(), MAX_UNTRUSTED_TEXT)
+    read_variable(open_unchecked(path).ok()?, MAX_UNTRUSTED_TEXT)
 }
 
 fn read_variable(file: File, max: u64) -> Option<String> {
