@@ -2,28 +2,30 @@
 //! of them must be parsed for a request.
 
 mod bases;
-mod index;
+mod unusable;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use self::index::Index;
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
 
-pub use index::{INDEX, index, none_has, stale};
+pub use unusable::is_requested_by_variable;
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
+
+/// The most files that cannot be read or that others than root can change. Each costs time, and
+/// others may make any number of them.
+const MAX_UNUSABLE: usize = 256;
 
 /// The text of a class file, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,22 +34,11 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// Set instead of the text if the directory's index has the file.
-    indexed: Option<Indexed>,
     /// The files that it extends, the nearest first.
     bases: Vec<Base>,
     /// Set if others than root can change one of the files, or one is missing: the class
     /// cannot be used.
     fault: Option<FileError>,
-}
-
-/// What is known of a file by its directory's index.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Indexed {
-    /// With spaces between them.
-    variables: String,
-    /// Where the classes are that it extends.
-    directories: Arc<[PathBuf]>,
 }
 
 /// A class file that another one extends.
@@ -78,35 +69,33 @@ impl ClassSource {
         Self::read_from(path.into(), || File::open(path))
     }
 
-    /// Reads one class file from `directory`. One that others than root can
-    /// change is read as well, but [`ClassSource::parse`] refuses it.
+    /// Reads one class file from `directory`. One that others than root can change is not
+    /// read, and [`ClassSource::parse`] refuses it.
     fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
-        let mut fault = directory.checked.as_ref().err().cloned();
-        // Without waiting, in case it was replaced by a pipe.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let unchecked = || Ok(open(&directory.path.join(name), flags, Mode::empty())?.into());
-        let mut source = Self::read_from(path, || match &directory.checked {
-            Err(_) => unchecked(),
-            Ok(checked) => checked.file(name).or_else(|error| {
-                fault = Some(error.of(&directory.path.join(name)));
-                unchecked()
-            }),
-        })?;
-        source.fault = fault.map(|fault| FileError::whole(&source.path, fault));
-        Ok(source)
+        match directory.file(name) {
+            Ok(file) => Self::read_from(path, || Ok(file)),
+            Err(fault) => {
+                open_unchecked(&path).map_err(|error| unreadable(&path, error))?;
+                let fault = FileError::whole(&path, fault);
+                Ok(ClassSource {
+                    name: class_name(&path)?,
+                    path,
+                    text: String::new(),
+                    bases: Vec::new(),
+                    fault: Some(fault),
+                })
+            }
+        }
     }
 
     fn read_from(
         path: PathBuf,
         open: impl FnOnce() -> io::Result<File>,
     ) -> Result<Self, FileError> {
+        let name = class_name(&path)?;
         let whole = |message: String| FileError::whole(&path, message);
-        let stem = path.file_name().and_then(|name| name.to_str());
-        let stem = stem.and_then(|name| name.strip_suffix(".toml"));
-        let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
-        let name = ClassName::try_from(stem.to_owned()).map_err(|e| whole(e.to_string()))?;
-        let unreadable = |error: io::Error| whole(format!("cannot be read: {error}"));
+        let unreadable = |error: io::Error| unreadable(&path, error);
         // With room for most files, so that one read gets the text and a second its end.
         let mut bytes = Vec::with_capacity(16 << 10);
         open()
@@ -122,25 +111,6 @@ impl ClassSource {
             name,
             path,
             text,
-            indexed: None,
-            bases: Vec::new(),
-            fault: None,
-        })
-    }
-
-    /// A file of which the directory's index has the variables; `None`: it is to be read.
-    fn indexed(directory: &Directory, name: &OsStr, directories: &Arc<[PathBuf]>) -> Option<Self> {
-        let (index, checked) = (directory.index.as_ref()?, directory.checked.as_ref().ok()?);
-        let variables = index.variables(checked, name)?;
-        let class = name.to_str()?.strip_suffix(".toml")?;
-        Some(ClassSource {
-            name: ClassName::try_from(class.to_owned()).ok()?,
-            path: directory.path.join(name),
-            text: String::new(),
-            indexed: Some(Indexed {
-                variables,
-                directories: directories.clone(),
-            }),
             bases: Vec::new(),
             fault: None,
         })
@@ -148,39 +118,15 @@ impl ClassSource {
 
     /// Whether it is an empty file, which disables the class of its name.
     fn only_masks(&self) -> bool {
-        self.indexed.is_none() && self.fault.is_none() && self.text.trim().is_empty()
+        self.fault.is_none() && self.text.trim().is_empty()
     }
 
-    /// The file with its text.
-    fn whole(self) -> Result<Self, FileError> {
-        if self.indexed.is_none() {
-            return Ok(self);
-        }
-        let directory = self.path.parent().and_then(Directory::open);
-        match (directory, self.path.file_name()) {
-            (Some(directory), Some(name)) => Self::read_in(&directory, name),
-            _ => Err(FileError::whole(&self.path, "it is gone")),
-        }
-    }
-
-    /// Whether one of the variables for which `is_set` holds could be the
-    /// class's own. Only a class whose text mentions a variable of the container
-    /// must be parsed.
-    pub fn mentions(&self, is_set: impl Fn(&str) -> bool) -> bool {
-        if let Some(indexed) = &self.indexed {
-            return indexed.variables.split(' ').any(is_set);
-        }
-        let bases = self.bases.iter().map(|base| base.text.as_str());
-        let mut texts = [self.text.as_str()].into_iter().chain(bases).peekable();
-        while let Some(text) = texts.next() {
-            if class::mentions(text, &is_set) {
-                return true;
-            }
-            if texts.peek().is_some() && class::sets_variable(text) {
-                break;
-            }
-        }
-        false
+    /// Whether a container with the variables for which `is_set` holds may request this class,
+    /// so that it must be parsed. `false` is certain.
+    pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
+        let bases = self.bases.iter().map(|base| &base.text);
+        let mut texts = [&self.text].into_iter().chain(bases);
+        self.fault.is_some() || texts.any(|text| class::may_be_requested(text, &is_set))
     }
 
     /// Parses the class.
@@ -189,11 +135,6 @@ impl ClassSource {
     /// Others than root can change the file or one that it extends, one of these is
     /// missing, or the text breaks a rule of the schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
-        if let Some(indexed) = &self.indexed {
-            let mut source = self.clone().whole()?;
-            source.extend(|name| bases::find(&indexed.directories, name));
-            return source.parse();
-        }
         if let Some(fault) = &self.fault {
             return Err(fault.clone());
         }
@@ -214,6 +155,26 @@ impl ClassSource {
     }
 }
 
+/// Opens a file that others than root may be able to change.
+fn open_unchecked(path: &Path) -> io::Result<File> {
+    // Without waiting for a writer, should it be a pipe.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?.into())
+}
+
+fn unreadable(path: &Path, error: io::Error) -> FileError {
+    FileError::whole(path, format!("cannot be read: {error}"))
+}
+
+/// The class of a file, by its name.
+fn class_name(file: &Path) -> Result<ClassName, FileError> {
+    let whole = |message: String| FileError::whole(file, message);
+    let stem = file.file_name().and_then(|name| name.to_str());
+    let stem = stem.and_then(|name| name.strip_suffix(".toml"));
+    let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
+    ClassName::try_from(stem.to_owned()).map_err(|error| whole(error.to_string()))
+}
+
 /// The class files of several directories, sorted by name. A file replaces one
 /// of the same name in an earlier directory; an empty file disables it. A
 /// directory that does not exist has no files.
@@ -230,12 +191,8 @@ pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
     let mut files = BTreeMap::new();
-    let paths: Arc<[PathBuf]> = directories.into();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
-    let mut directories: Vec<Directory> = directories.collect();
-    for directory in &mut directories {
-        directory.index = directory.checked.as_ref().ok().and_then(Index::read);
-    }
+    let directories: Vec<Directory> = directories.collect();
     for directory in &directories {
         let unreadable =
             |error| FileError::whole(directory.path, format!("cannot be read: {error}"));
@@ -247,14 +204,16 @@ pub fn each_source(
             }
         }
     }
-    let sources =
-        files.iter().map(
-            |(name, directory)| match ClassSource::indexed(directory, name, &paths) {
-                Some(source) => Ok(source),
-                None => ClassSource::read_in(directory, name),
-            },
-        );
+    let sources = files
+        .iter()
+        .map(|(name, directory)| ClassSource::read_in(directory, name));
     let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
+    let mut unusable = 0;
+    let sources = sources.filter(|source| {
+        let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
+        unusable += usize::from(!is_usable);
+        is_usable || unusable <= MAX_UNUSABLE
+    });
     let mut all = Vec::with_capacity(files.len());
     all.extend(sources);
     bases::add(&mut all);
@@ -265,7 +224,6 @@ struct Directory<'a> {
     path: &'a Path,
     /// Or why its files cannot be used.
     checked: Result<ownership::Directory, String>,
-    index: Option<Index>,
 }
 
 impl<'a> Directory<'a> {
@@ -275,11 +233,15 @@ impl<'a> Directory<'a> {
             Err(error) if error.is_absent() => return None,
             checked => checked.map_err(|error| error.to_string()),
         };
-        Some(Directory {
-            path,
-            checked,
-            index: None,
-        })
+        Some(Directory { path, checked })
+    }
+
+    /// Opens a file in the directory that root alone can change.
+    fn file(&self, name: &OsStr) -> Result<File, String> {
+        let checked = self.checked.as_ref().map_err(String::clone)?;
+        checked
+            .file(name)
+            .map_err(|error| error.of(&self.path.join(name)))
     }
 }
 
@@ -311,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_change_is_read_masks_and_is_refused() {
+    fn a_file_that_others_can_change_masks_and_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let [shipped, local] = ["shipped", "local"].map(|name| root.path().join(name));
         for (path, mode) in [(&shipped, 0o755), (&local, 0o755)] {
@@ -333,7 +295,12 @@ mod tests {
                 let error = source.parse().unwrap_err().to_string();
                 (source.name.to_string(), error.contains("chmod go-w"))
             };
-            assert!(found[0].mentions(|name| name == "LOCAL_A"));
+            // Whoever changed it may have taken its variable out.
+            assert!(
+                found
+                    .iter()
+                    .all(|source| source.may_be_requested(|_| false))
+            );
             found.iter().map(fault).collect::<Vec<_>>()
         };
         let both = [("a".to_owned(), true), ("b".to_owned(), true)];
@@ -345,6 +312,22 @@ mod tests {
         }
         fs::set_permissions(&directories[1], fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(faults(), both);
+    }
+
+    /// A local user may make any number of files where he may write.
+    #[test]
+    fn the_number_of_files_that_others_can_change_is_bounded() {
+        let [theirs, ours] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        for number in 0..MAX_UNUSABLE + 10 {
+            fs::write(theirs.path().join(format!("a{number}.toml")), "").unwrap();
+        }
+        fs::write(ours.path().join("z.toml"), "env = 'A'").unwrap();
+        let directories = [&theirs, &ours].map(|directory| directory.path().to_owned());
+        let names = || sources(&directories).unwrap().len();
+        // Empty files disable classes, unless others could have emptied them.
+        assert_eq!(names(), 1);
+        fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(names(), MAX_UNUSABLE + 1);
     }
 
     #[test]

@@ -20,8 +20,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{self, AtFlags, OFlag, openat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::fcntl::{self, OFlag, openat};
+use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::geteuid;
 use rooted_path::{FileKind, Handle, LastLink, Resolver, RootDir, Walk, path_below};
@@ -150,22 +150,6 @@ impl Directory {
     pub fn open(path: &Path) -> Result<Self, OwnershipError> {
         let found = walk(Path::new("/"), &absolute(path)?)?;
         Ok(Directory { found })
-    }
-
-    /// When it last changed: the time of its status, as seconds and nanoseconds.
-    pub fn changed(&self) -> (i64, i64) {
-        let stat = self.found.handle.stat();
-        (stat.st_ctime, stat.st_ctime_nsec)
-    }
-
-    /// What is known of a regular file in the directory without opening it, if root alone
-    /// can change it.
-    pub fn root_only(&self, name: &OsStr) -> Option<FileStat> {
-        let stat = fstatat(&self.found.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
-        let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-        let is_regular = kind == SFlag::S_IFREG;
-        let is_closed = stat.st_mode & GROUP_OR_OTHERS_WRITE == 0;
-        (is_regular && is_closed && is_ours(stat.st_uid)).then_some(stat)
     }
 
     /// Opens a file in the directory, which root alone can change as well.

@@ -10,7 +10,7 @@ use device_class::class::{Claimed, Claims};
 use device_class::config::Config;
 use device_class::discover::{self, Found, LookUpError};
 use device_class::host::RealHost;
-use device_class::load;
+use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{self, Asked, Authority, InjectionPlan, PlanError};
 use injection_plan::request::{RefusedRequest, Request, RequestSource};
@@ -19,8 +19,9 @@ use crate::exit::ExitCode;
 use crate::oci::{Bundle, CdiGrant};
 use crate::trust::{self, Origin, OriginError, TrustError};
 
-pub(crate) use requested::Requested;
 pub use requested::UnknownClass;
+use requested::class_name;
+pub(crate) use requested::{Requested, class_file};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
@@ -94,14 +95,13 @@ struct ClassRequest {
 #[derive(Default)]
 struct Requests {
     wanted: Vec<ClassRequest>,
-    /// Class files that cannot be read. What they are for is not known, and no
-    /// reason to keep a container from starting: there are many that have
-    /// nothing to do with devices.
-    unreadable: Vec<FileError>,
+    /// Why classes cannot be used that the container does not request, as far as this was
+    /// noticed. They do not keep it from starting.
+    left_out: Vec<FileError>,
 }
 
-/// The plan for a container. One that requests nothing gets an empty plan, and not even
-/// its classes are read.
+/// The plan for a container. One that requests nothing gets an empty plan, and no class is
+/// parsed for it.
 pub fn plan_for(
     bundle: &Bundle,
     caller: &Caller,
@@ -109,7 +109,7 @@ pub fn plan_for(
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::of(bundle);
     let requested = Requested::of(bundle, origin.as_ref().ok());
-    let Requests { wanted, unreadable } = requests(&requested, caller, config)?;
+    let Requests { wanted, left_out } = requests(&requested, caller, config)?;
     // A container that requests nothing is not stopped because its origin is uncertain.
     let mut plan = match origin {
         Err(error) if !wanted.is_empty() || trust::may_be_annotated(bundle) => {
@@ -119,10 +119,10 @@ pub fn plan_for(
         _ => InjectionPlan::default(),
     };
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
-    let unreadable = unreadable
+    let left_out = left_out
         .iter()
         .map(|error| format!("class left out: {error}"));
-    plan.warnings.extend(unreadable);
+    plan.warnings.extend(left_out);
     Ok(plan)
 }
 
@@ -236,23 +236,19 @@ fn requests(
     caller: &Caller,
     config: &Config,
 ) -> Result<Requests, PlannerError> {
-    if *caller == Caller::Engine && requested.is_nothing(&config.classes) {
-        return Ok(Requests::default());
+    let sources = load::each_source(&config.classes)?;
+    if let Some(unknown) = requested.unknown(&sources).next() {
+        let unreadable = sources.iter().filter_map(|source| source.clone().err());
+        return Err(PlannerError::UnknownClass {
+            unknown,
+            unreadable: unreadable.collect(),
+        });
     }
-    let (mut sources, mut unreadable) = (Vec::new(), Vec::new());
-    for source in load::each_source(&config.classes)? {
-        match source {
-            Ok(source) => sources.push(source),
-            Err(error) => unreadable.push(error),
-        }
-    }
-    if let Some(unknown) = requested.unknown(sources.iter()).next() {
-        return Err(without_class(unknown, unreadable));
-    }
-    let mut wanted: Vec<ClassRequest> = Vec::new();
+    let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
     let mut claims = Claims::default();
-    for source in sources {
-        let is_granted = requested.is_granted(&source.name);
+    for source in &sources {
+        let file = class_file(source);
+        let is_granted = requested.is_granted(class_name(file));
         let counts = match caller {
             Caller::Engine => !is_granted,
             Caller::Cdi(_) => is_granted,
@@ -260,10 +256,23 @@ fn requests(
             Caller::Running => is_granted || requested.is_hooks(),
             Caller::Attach => false,
         };
-        if !(counts || requested.is_attached(&source.name)) || !requested.may_be_for(&source) {
+        let may_be_for = |source: &ClassSource| requested.may_be_for(source);
+        if !(counts || requested.is_attached(class_name(file)))
+            || source.as_ref().is_ok_and(|source| !may_be_for(source))
+        {
             continue;
         }
-        let class = config.class(&source)?;
+        let class = source.as_ref().map_err(FileError::clone);
+        let class = match class.and_then(|source| config.class(source)) {
+            Ok(class) => class,
+            Err(error) if requested.is_stopped_by(file, &sources, config) => {
+                return Err(error.into());
+            }
+            Err(error) => {
+                left_out.push(error);
+                continue;
+            }
+        };
         for (request, forced) in requested.attached(&class)? {
             wanted.push(ClassRequest {
                 class: class.clone(),
@@ -284,21 +293,7 @@ fn requests(
             forced: false,
         });
     }
-    Ok(Requests { wanted, unreadable })
-}
-
-/// Why a class cannot be used: its own file, if that cannot be read, and else that there
-/// is none.
-fn without_class(unknown: UnknownClass, mut unreadable: Vec<FileError>) -> PlannerError {
-    let name = Some(unknown.name().as_ref());
-    let is_its_own = |error: &FileError| error.path().file_stem() == name;
-    match unreadable.iter().position(is_its_own) {
-        Some(at) => unreadable.swap_remove(at).into(),
-        None => PlannerError::UnknownClass {
-            unknown,
-            unreadable,
-        },
-    }
+    Ok(Requests { wanted, left_out })
 }
 
 /// The class files that cannot be read, as the end of a message.

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use device_class::config::Config;
-use device_class::load::INDEX;
 use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record, common_runtime};
 
 use crate::configuration::Configuration;
@@ -143,7 +142,7 @@ fn removed_classes(
 ) -> Result<Option<String>> {
     let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
     let installed = installed.iter().filter_map(|name| name.to_str());
-    let installed: BTreeSet<&str> = installed.filter(|name| *name != INDEX).collect();
+    let installed: BTreeSet<&str> = installed.filter(|name| name.ends_with(".toml")).collect();
     let next = payload.classes();
     let names: Vec<String> = installed
         .difference(&next)

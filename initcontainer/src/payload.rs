@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use device_class::config::Config;
-use device_class::load::{self, ClassSource};
+use device_class::load::ClassSource;
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, unfit};
@@ -50,25 +49,16 @@ pub struct Payload {
 
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
-    content: Content,
+    source: PathBuf,
     /// The directory in the version's directory.
     pub(crate) dir: &'static str,
     pub(crate) name: String,
     pub(crate) mode: u32,
 }
 
-#[derive(Debug, Clone)]
-enum Content {
-    Of(PathBuf),
-    Text(String),
-}
-
 impl PayloadFile {
-    pub(crate) fn open(&self) -> Result<Box<dyn Read + '_>, HostError> {
-        Ok(match &self.content {
-            Content::Of(path) => Box::new(File::open(path).map_err(HostError::io("read", path))?),
-            Content::Text(text) => Box::new(text.as_bytes()),
-        })
+    pub(crate) fn open(&self) -> Result<File, HostError> {
+        File::open(&self.source).map_err(HostError::io("read", &self.source))
     }
 }
 
@@ -86,7 +76,7 @@ impl Payload {
             let from = regular(bin.join(name))?;
             elf::check(&from)?;
             files.push(PayloadFile {
-                content: Content::Of(from),
+                source: from,
                 dir: BIN,
                 name: name.to_owned(),
                 mode: 0o755,
@@ -99,37 +89,11 @@ impl Payload {
             ClassFiles::None => {}
         }
         files.extend(shared(source)?);
-        let payload = Self {
+        Ok(Self {
             version: version.to_owned(),
             config: None,
             files,
-        };
-        payload.with_index()
-    }
-
-    /// The same with the index of its class files, which is written after them.
-    fn with_index(mut self) -> Result<Self> {
-        let is_index = |file: &PayloadFile| file.dir == CLASSES && file.name == load::INDEX;
-        self.files.retain(|file| !is_index(file));
-        let mut texts = Vec::new();
-        for file in self.files.iter().filter(|file| file.dir == CLASSES) {
-            let mut text = String::new();
-            let read = file.open()?.read_to_string(&mut text);
-            read.map_err(HostError::io("read", Path::new(&file.name)))?;
-            texts.push((file.name.as_str(), text));
-        }
-        if texts.is_empty() {
-            return Ok(self);
-        }
-        let texts = texts.iter().map(|(name, text)| (*name, text.as_str()));
-        let index = PayloadFile {
-            content: Content::Text(load::index(texts)),
-            dir: CLASSES,
-            name: load::INDEX.to_owned(),
-            mode: 0o644,
-        };
-        self.files.push(index);
-        Ok(self)
+        })
     }
 
     /// The same with the administrator's own class files, which may extend those of the
@@ -143,7 +107,7 @@ impl Payload {
             |file: &PayloadFile| file.dir == CLASSES && own.iter().any(|own| own.name == file.name);
         self.files.retain(|file| !is_replaced(file));
         self.files.extend(own);
-        self.with_index()
+        Ok(self)
     }
 
     /// The same with the configuration in a file.
@@ -163,7 +127,7 @@ impl Payload {
 
     pub fn classes(&self) -> BTreeSet<&str> {
         let classes = self.files();
-        let classes = classes.filter(|file| file.dir == CLASSES && file.name != load::INDEX);
+        let classes = classes.filter(|file| file.dir == CLASSES);
         classes.map(|file| file.name.as_str()).collect()
     }
 
@@ -216,7 +180,7 @@ fn shared(source: &Path) -> Result<Vec<PayloadFile>> {
                 continue;
             }
             files.push(PayloadFile {
-                content: Content::Of(regular(entry.path())?),
+                source: regular(entry.path())?,
                 dir,
                 name,
                 mode: 0o644,
@@ -261,7 +225,7 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            content: Content::Of(regular(from)?),
+            source: regular(from)?,
             dir: CLASSES,
             mode: 0o644,
         });

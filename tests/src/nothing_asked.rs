@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use device_class::load;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -34,17 +33,10 @@ impl NothingAsked {
         // any number.
         let classes = this.file("classes");
         fs::create_dir(&classes)?;
-        let mut texts = Vec::new();
         for entry in fs::read_dir(binaries::source_tree().join("device-class/classes"))? {
             let entry = entry?;
-            let (name, text) = (entry.file_name(), fs::read_to_string(entry.path())?);
-            fs::write(classes.join(&name), &text)?;
-            texts.push((name.to_string_lossy().into_owned(), text));
+            fs::copy(entry.path(), classes.join(entry.file_name()))?;
         }
-        let texts = texts
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()));
-        fs::write(classes.join(load::INDEX), load::index(texts))?;
         fs::write(
             this.file("boathook.toml"),
             format!("classes = [{classes:?}]\n"),

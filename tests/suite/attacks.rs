@@ -8,6 +8,7 @@
 //! thousands of rounds.
 
 mod bounded_work;
+mod broken_classes;
 mod changed_processes;
 mod device_programs;
 mod devices_directory;

@@ -12,9 +12,9 @@ use harness::{binaries, count, scratch};
 
 use crate::lab::{Lab, with_lab};
 
-/// For a container that requests nothing, with 300 variables, on a host with all classes.
-/// Without optimisation it takes 112.
-const NOTHING_ASKED: u64 = 120;
+/// For a container that requests nothing, with 300 variables, on a host with all classes, each
+/// of which is opened, examined, read and closed. Without optimisation it takes 551.
+const NOTHING_ASKED: u64 = 560;
 /// For 5 device nodes, and 40 libraries with a link each and the loader's cache: 1176.
 const REFERENCE_WORK: u64 = 1230;
 

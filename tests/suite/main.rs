@@ -38,6 +38,7 @@
 mod architecture;
 mod at_root;
 mod attacks;
+mod broken_classes;
 mod cli;
 mod cost;
 mod demo;

@@ -48,7 +48,7 @@ pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, number, places, profile};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
-pub(crate) use prefilter::{extends, mentions, sets_variable, variables};
+pub(crate) use prefilter::{extends, may_be_requested, request_variable};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::JSON_SCHEMA;

@@ -1,57 +1,80 @@
-//! Which class files need not be parsed for a container.
-
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+//! What is known of a class file without the schema: whether it must be parsed for a
+//! container, what it extends, and by which variable containers request it.
 
 use memchr::arch::all::memchr::One;
+use toml::de::{DeTable, DeValue};
 
 use crate::strict_toml::EXTENDS;
 
-/// Whether a class file could have a request variable that `is_set`.
+/// Whether a class file may have a request variable for which `is_set` holds, so that it must
+/// be parsed. Most containers request nothing, and each would pay for the parsing of every
+/// class.
 ///
-/// It finds the values of all keys that end in `env`, without parsing the file:
-/// most containers request nothing, and each of them would pay for the parsing of
-/// every class. What it does not understand counts as a variable that is set. Capabilities
-/// are none: they matter only to a container that requests devices, and many images set
-/// them.
-pub(crate) fn mentions(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
-    // The portable searcher: to find a better one for this processor would cost more
-    // than it saves, because on a virtual machine each question to the processor ends
-    // in the hypervisor.
+/// `false` is certain. Whether the class is requested is known only when it is parsed. A text
+/// in which no variable is found is incomplete, or written in a way that this search does not
+/// understand; it is parsed as well, so that a fault in it is reported.
+pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
+    // The portable searcher: to choose one for this processor needs `cpuid`, which on a virtual
+    // machine exits to the hypervisor.
+    let rare_letter = One::new(b'v');
+    let mut has_variable = false;
+    for v in rare_letter.iter(text.as_bytes()) {
+        let Some(variable) = variable(text, v) else {
+            continue;
+        };
+        if is_set(variable) {
+            return true;
+        }
+        has_variable |= !is_comment(text, v);
+    }
+    !has_variable || has_escapes(text)
+}
+
+/// The value of the key `env` whose `v` is at this place of the text. The request variable of
+/// a valid file is among these values, if the file has no escapes: only blanks, `=`, quotes and
+/// the line break that begins a multi-line string are between key and value (TOML 1.1,
+/// "Key/Value Pair", "String").
+fn variable(text: &str, v: usize) -> Option<&str> {
+    let before = text[..v].strip_suffix("en")?;
+    if before.ends_with(|c| is_name_part(c) || c == '-') {
+        return None;
+    }
+    let value = text[v + 1..].trim_start_matches(['"', '\'', '=', ' ', '\t', '\r', '\n']);
+    let (name, _) = value.split_once(['"', '\''])?;
+    name.chars().all(is_name_part).then_some(name)
+}
+
+/// Whether the line with this place is a comment, unless it is the end of a multi-line string.
+fn is_comment(text: &str, at: usize) -> bool {
+    let line = text[..at].rsplit('\n').next();
+    line.is_some_and(|line| line.trim_start().starts_with('#'))
+}
+
+fn is_name_part(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether a string or key of the text may be spelled with escapes for the characters of a
+/// name, or is continued on the next line.
+fn has_escapes(text: &str) -> bool {
     let bytes = text.as_bytes();
-    // A key can be written with escapes (TOML 1.0, "Keys").
-    let has_escapes = One::new(b'\\')
-        .iter(bytes)
-        .any(|at| matches!(bytes.get(at + 1), Some(b'u' | b'U' | b'x')));
-    has_escapes
-        || One::new(b'v').iter(bytes).any(|at| {
-            bytes[..at].ends_with(b"en")
-                && !bytes[..at].ends_with(b"capabilities_en")
-                && match value(&text[at + 1..]) {
-                    Value::None => false,
-                    Value::Plain(name) => is_set(name),
-                    Value::Other => true,
-                }
-        })
+    One::new(b'\\').iter(bytes).any(|at| {
+        let escape = bytes.get(at + 1);
+        matches!(
+            escape,
+            Some(b'u' | b'U' | b'x' | b' ' | b'\t' | b'\r' | b'\n')
+        )
+    })
 }
 
-/// The variables that a class file could have; `None`: only parsing it shows them.
-pub(crate) fn variables(text: &str) -> Option<BTreeSet<String>> {
-    let names = RefCell::new(BTreeSet::new());
-    let is_other = mentions(text, |name| {
-        names.borrow_mut().insert(name.to_owned());
-        false
-    });
-    (!is_other).then_some(names.into_inner())
-}
-
-/// Whether a class file sets the request variable, so that a class that it extends does
-/// not. It is understood only in a table with a header, as one writes it.
-pub(crate) fn sets_variable(text: &str) -> bool {
-    let lines = text.lines().map(str::trim_start);
-    let table = lines.skip_while(|line| !line.starts_with("[request]"));
-    let mut keys = table.skip(1).take_while(|line| !line.starts_with('['));
-    keys.any(|line| matches!(line.strip_prefix("env").map(value), Some(Value::Plain(_))))
+/// The request variable of a text that need not be valid, as far as it can be parsed.
+pub(crate) fn request_variable(text: &str) -> Option<String> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let DeValue::Table(request) = table.get_ref().get("request")?.get_ref() else {
+        return None;
+    };
+    let variable = request.get("env")?.get_ref().as_str()?;
+    Some(variable.to_owned())
 }
 
 /// What a class file extends: the value of a key at the beginning of a line, before all
@@ -62,44 +85,6 @@ pub(crate) fn extends(text: &str) -> Option<&str> {
     let quoted = values.next()?.trim_start();
     let quote = quoted.starts_with(['"', '\'']).then(|| &quoted[..1])?;
     Some(quoted[1..].split_once(quote)?.0)
-}
-
-/// What a key is followed by.
-enum Value<'t> {
-    /// It is not a key.
-    None,
-    /// A string of name characters.
-    Plain(&'t str),
-    Other,
-}
-
-fn value(after_key: &str) -> Value<'_> {
-    let bytes = after_key.as_bytes();
-    let is_quote = |at: usize| matches!(bytes.get(at), Some(b'"' | b'\''));
-    let length_of = |from: usize, is_part: fn(&u8) -> bool| {
-        bytes[from..]
-            .iter()
-            .take_while(|byte| is_part(byte))
-            .count()
-    };
-    let is_blank: fn(&u8) -> bool = |byte| matches!(byte, b' ' | b'\t');
-    let mut at = usize::from(is_quote(0));
-    at += length_of(at, is_blank);
-    if bytes.get(at) != Some(&b'=') {
-        return Value::None;
-    }
-    at += 1;
-    at += length_of(at, is_blank);
-    if !is_quote(at) {
-        return Value::Other;
-    }
-    at += 1;
-    let length = length_of(at, |byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-    if length > 0 && is_quote(at + length) {
-        Value::Plain(&after_key[at..at + length])
-    } else {
-        Value::Other
-    }
 }
 
 #[cfg(test)]
@@ -123,55 +108,104 @@ mod tests {
         }
     }
 
+    /// How a file can be written that a container with `X_DEVICES` requests.
+    const REQUESTED: [&str; 23] = [
+        "[request]\nenv = \"X_DEVICES\"",
+        "[request]\r\nenv\t=\t'X_DEVICES'\r\n",
+        "[request]\nenv='X_DEVICES'",
+        "request = { env = \"X_DEVICES\" }",
+        "request = {\n # One line each.\n env = 'X_DEVICES',\n}",
+        "request.env = \"X_DEVICES\"",
+        "request . env = \"X_DEVICES\"",
+        "\"request\".\"env\" = \"X_DEVICES\"",
+        "'request' . 'env' = 'X_DEVICES'",
+        "request.env = \"\"\"X_DEVICES\"\"\"",
+        "request.env = \"\"\"\nX_DEVICES\"\"\"",
+        "request.env = '''\r\nX_DEVICES'''",
+        "request.env = \"\"\"\\\n   X_DEVICES\"\"\"",
+        "request.env = \"\"\"X_DEV\\  \r\n\tICES\"\"\"",
+        "request.env = \"X\\u005fDEVICES\"",
+        "request.env = \"X\\U0000005FDEVICES\"",
+        "request.env = \"X\\x5FDEVICES\"",
+        "request.\"\\u0065nv\" = \"X_DEVICES\"",
+        "\"requ\\x65st\" = { \"e\\x6ev\" = \"X_DEVICES\" }",
+        "[request]\ncapabilities_env = 'env'\nenv = 'X_DEVICES'",
+        "# env = 'A'\n[device.env]\nenv = 'B'\n[request]\nenv = 'X_DEVICES'\nlists_env = 'C'",
+        "request = { x = \"\"\"\n#\"\"\", env = 'X_DEVICES' }",
+        "x = 'env = '\nrequest.env = 'X_DEVICES'",
+    ];
+
     #[test]
-    fn a_class_is_known_to_have_a_variable_of_its_own() {
-        for (text, sets) in [
-            ("[request]\nenv = \"X_DEVICES\"\n", true),
-            (
-                "[request]\ncapabilities_env = 'X_CAPS'\n  env = 'X_DEVICES'",
-                true,
-            ),
-            (
-                "[request]\ndefault_capabilities = []\n[device]\nenv = 'X'",
-                false,
-            ),
-            ("[request]\n# env = \"X_DEVICES\"\n", false),
-            ("[request]\ncapabilities_env = \"X_CAPS\"", false),
-            ("request.env = \"X_DEVICES\"", false),
-            ("env = \"X_DEVICES\"", false),
-        ] {
-            assert_eq!(sets_variable(text), sets, "{text}");
+    fn a_class_that_is_requested_is_parsed() {
+        for text in REQUESTED {
+            let parsed: toml::Table = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(
+                parsed["request"]["env"].as_str(),
+                Some("X_DEVICES"),
+                "{text}"
+            );
+            assert!(may_be_requested(text, |name| name == "X_DEVICES"), "{text}");
+            assert_eq!(
+                request_variable(text).as_deref(),
+                Some("X_DEVICES"),
+                "{text}"
+            );
         }
     }
 
     #[test]
-    fn a_class_is_parsed_if_its_variable_could_be_set() {
-        for (text, mentioned) in [
-            ("request = { env = \"X_DEVICES\" }", true),
-            ("env='X_DEVICES'", true),
-            ("request.env\t= \"X_DEVICES\"", true),
-            ("\"env\" = \"X_DEVICES\"", true),
-            ("'env' = 'X_DEVICES'", true),
-            ("request.env = \"\"\"X_DEVICES\"\"\"", true),
-            ("request.\"\\u0065nv\" = \"X_DEVICES\"", true),
-            ("env = \"X\\u005fDEVICES\"", true),
-            ("select_env = \"X_DEVICES\"", true),
-            ("# env = \"X_DEVICES\"", true),
-            ("env = 7", true),
-            ("env = \"Y_DEVICES\"", false),
-            ("capabilities_env = \"X_DEVICES\"", false),
-            ("env_prefix = \"X_DEVICES\"", false),
-            ("id = \"X_DEVICES\"", false),
-            ("# Its env: X_DEVICES", false),
-            ("regex = \"\\\\.env \"", false),
-            ("env", false),
-            ("", false),
+    fn a_class_is_not_parsed_for_a_container_without_its_variable() {
+        for text in [
+            "request.env = 'Y_DEVICES'",
+            "request.env = 'Y_DEVICES'\n[device]\nenv = { X_DEVICES = '1' }",
+            "request.env = 'Y_DEVICES'\nrequest.capabilities_env = 'X_DEVICES'",
+            "request.env = 'Y_DEVICES'\nmy-env = 'X_DEVICES'",
+            "request.env = 'Y_DEVICES'\nid = 'X_DEVICES' # an env.\n",
+            "request.env = 'Y_DEVICES'\nregex = '\\.env \\d'",
         ] {
-            assert_eq!(
-                mentions(text, |name| name == "X_DEVICES"),
-                mentioned,
+            assert!(
+                !may_be_requested(text, |name| name == "X_DEVICES"),
                 "{text}"
             );
+        }
+    }
+
+    /// What is wrong with it is then reported.
+    #[test]
+    fn a_text_without_a_variable_is_parsed() {
+        for text in [
+            "",
+            "extends = 'x'",
+            "[request]\nenv",
+            "[request]\nenv =",
+            "[request]\nenv = 'Y_DEVI",
+            "[request]\nenv = { A = 'b' }",
+            "[request]\nenv = 7",
+            "[request]\ncapabilities_env = 'Y_CAPABILITIES'",
+            "# env = 'Y_DEVICES'\n[request]\nenv = 'Z_DEV",
+        ] {
+            assert!(may_be_requested(text, |_| false), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_variable_of_a_text_with_mistakes_is_that_of_its_request() {
+        for (text, variable) in [
+            ("x = \n[request]\nenv = 'A'", Some("A")),
+            ("x = 'open\n[request]\nenv = 'A'", Some("A")),
+            ("[request]\nenv = 'A'\nenv2 = 'B'\n[device", Some("A")),
+            ("[request]\nenv = 'A'\n[device]\nid = '", Some("A")),
+            ("[request]\nenv = \"\\u0041\"\n= 1", Some("A")),
+            ("request = { env = 'A', noodles = [}", Some("A")),
+            ("# env = 'A'\n[request]\n]", None),
+            ("[request]\nenv = 7", None),
+            ("request = 'A'", None),
+            ("env = 'A'", None),
+            ("[device]\nenv = 'A'", None),
+            ("\u{fffd}", None),
+            ("", None),
+        ] {
+            assert_eq!(request_variable(text).as_deref(), variable, "{text}");
         }
     }
 }

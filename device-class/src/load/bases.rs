@@ -29,8 +29,7 @@ pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {
             Ok(source) => source.name == *name,
             Err(error) => error.path().file_stem() == Some(name.as_str().as_ref()),
         };
-        let found = sources.iter().find(is_base).cloned();
-        found.map(|source| source.and_then(ClassSource::whole))
+        sources.iter().find(is_base).cloned()
     };
     let extended = sources.iter().enumerate().filter_map(|(at, source)| {
         let source = source.as_ref().ok()?;

@@ -1,12 +1,17 @@
 //! What a container requests, by its environment, its annotations and its hooks.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::Path;
 
 use device_class::DeviceClass;
+use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::{ClassName, excerpt};
-use injection_plan::request::{ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource};
+use device_class::strict_toml::FileError;
+use injection_plan::request::{
+    ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource, Selection,
+};
 
 use crate::oci::hooks::by_class;
 use crate::oci::{Attached, Bundle};
@@ -37,15 +42,6 @@ pub enum UnknownClass {
     Cdi(ClassName),
 }
 
-impl UnknownClass {
-    pub(super) fn name(&self) -> &str {
-        match self {
-            Self::Annotation(name) => name,
-            Self::Cdi(name) => name.as_str(),
-        }
-    }
-}
-
 impl<'b> Requested<'b> {
     /// Of a container whose origin is not certain no annotation counts.
     pub(crate) fn of(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
@@ -56,8 +52,8 @@ impl<'b> Requested<'b> {
         }
     }
 
-    pub(crate) fn is_granted(&self, class: &ClassName) -> bool {
-        self.granted.contains_key(class)
+    pub(super) fn is_granted(&self, class: &str) -> bool {
+        self.granted.keys().any(|name| name.as_str() == class)
     }
 
     /// Whether the hook was called for what the container itself requests.
@@ -65,25 +61,36 @@ impl<'b> Requested<'b> {
         self.bundle.hooks.read_requests(None)
     }
 
-    /// Whether there may be a request for the class of this file, which is not parsed.
-    pub(crate) fn may_be_for(&self, source: &ClassSource) -> bool {
-        self.is_granted(&source.name)
-            || self.is_attached(&source.name)
-            || self.names().any(|name| name == source.name.as_str())
-            || source.mentions(|name| self.bundle.env.get(name).is_some())
+    /// Whether there may be a request for the class of this file, so that it must be parsed.
+    pub(super) fn may_be_for(&self, source: &ClassSource) -> bool {
+        self.names_class(source.name.as_str())
+            || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
-    /// Whether nothing is requested of the classes in these directories, by their indexes.
-    pub(super) fn is_nothing(&self, directories: &[PathBuf]) -> bool {
-        let names_none = self.granted.is_empty() && self.bundle.attached.is_empty();
-        names_none
-            && self.names().next().is_none()
-            && load::none_has(directories, |name| self.bundle.env.get(name).is_some())
+    /// Whether the container requests the class of a file that cannot be used, so that it must
+    /// not start. `sources` are all class files.
+    pub(crate) fn is_stopped_by(
+        &self,
+        file: &Path,
+        sources: &[Result<ClassSource, FileError>],
+        config: &Config,
+    ) -> bool {
+        let is_set = |variable: &str| {
+            let value = self.bundle.env.get(variable);
+            value.is_some_and(|value| !Selection::is_nothing(value))
+        };
+        self.names_class(class_name(file))
+            || load::is_requested_by_variable(file, &config.classes, sources, is_set)
     }
 
-    pub(crate) fn is_attached(&self, class: &ClassName) -> bool {
+    /// Whether an annotation, a CDI specification or a user's command names the class.
+    fn names_class(&self, class: &str) -> bool {
+        self.is_granted(class) || self.is_attached(class) || self.names().any(|name| name == class)
+    }
+
+    pub(super) fn is_attached(&self, class: &str) -> bool {
         let mut attached = self.bundle.attached.iter();
-        attached.any(|attached| attached.grant.class == *class)
+        attached.any(|attached| attached.grant.class.as_str() == class)
     }
 
     /// What is attached of a class: a request for each device, and whether it is forced.
@@ -114,12 +121,13 @@ impl<'b> Requested<'b> {
         }
     }
 
-    /// The classes that annotations and CDI specifications name, but not `known`.
-    pub(crate) fn unknown<'s>(
-        &'s self,
-        known: impl Iterator<Item = &'s ClassSource> + Clone,
+    /// The classes that annotations and CDI specifications name, and of which there is no file.
+    pub(crate) fn unknown(
+        &self,
+        sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
-        let is_known = move |name: &str| known.clone().any(|source| source.name.as_str() == name);
+        let files = sources.iter().map(class_file);
+        let is_known = move |name: &str| files.clone().any(|file| class_name(file) == name);
         let granted = self.granted.keys();
         let granted = granted.map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
         let annotated = self.names();
@@ -134,4 +142,17 @@ impl<'b> Requested<'b> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
     }
+}
+
+/// The file of a class, which may be one that cannot be read.
+pub(crate) fn class_file(source: &Result<ClassSource, FileError>) -> &Path {
+    source
+        .as_ref()
+        .map_or_else(FileError::path, |source| &source.path)
+}
+
+/// The class of a file, which is its name without `.toml`.
+pub(super) fn class_name(file: &Path) -> &str {
+    let name = file.file_stem().and_then(OsStr::to_str);
+    name.unwrap_or_default()
 }

@@ -5,7 +5,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use device_class::load::none_has;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, said};
@@ -14,9 +13,7 @@ use crate::tree;
 fn classes(site: &Site) -> Vec<String> {
     let dir = Path::new("/opt/boathook/current/classes.d");
     let names = site.host.list(dir).unwrap().into_iter();
-    let names = names.map(|name| name.into_string().unwrap());
-    // Without the index of them.
-    names.filter(|name| name != ".variables").collect()
+    names.map(|name| name.into_string().unwrap()).collect()
 }
 
 #[test]
@@ -31,9 +28,6 @@ fn a_build_directory_and_relative_paths_are_sources() {
         site.without_source(&["install", "--source", "flat", "--classes", "classes.d"]);
     said(&install.current_dir(site.release()).output().unwrap());
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
-    // The index speaks for the directory, which nothing has changed since.
-    let installed = site.path("opt/boathook/current/classes.d");
-    assert!(none_has(&[installed], |name| name != "DUMMY_VISIBLE_DEVICES"));
     assert!(site.path("opt/boathook/current/bin/boathook").exists());
 }
 
@@ -112,6 +106,26 @@ fn a_release_with_more_classes_is_not_replaced_unasked() {
     let text = said(&site.run(&["install", "--classes", classes_of_release.to_str().unwrap()]));
     assert!(text.contains("removed classes: second.toml\n"), "{text}");
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
+}
+
+/// The first versions wrote a file of their own beside the class files.
+#[test]
+fn an_older_versions_index_of_class_files_goes_with_it() {
+    const INDEX: &str = "opt/boathook/current/classes.d/.variables";
+    let site = Site::with_containerd();
+    site.install("0.1.0", &[Engine::Containerd]);
+    // Also if the same version is installed again.
+    site.write(INDEX, "dummy-npu.toml 1 DUMMY_VISIBLE_DEVICES\n");
+    said(&site.run(&["install"]));
+    assert_eq!(classes(&site), ["dummy-npu.toml"]);
+    site.write(INDEX, "dummy-npu.toml 1 DUMMY_VISIBLE_DEVICES\n");
+    for version in ["0.2.0", "0.3.0"] {
+        site.install(version, &[Engine::Containerd]);
+        assert_eq!(classes(&site), ["dummy-npu.toml"]);
+    }
+    site.write(INDEX, "dummy-npu.toml 1 DUMMY_VISIBLE_DEVICES\n");
+    said(&site.run(&["uninstall"]));
+    assert!(!site.path("opt/boathook").exists());
 }
 
 #[test]

@@ -78,6 +78,14 @@ impl Selection {
         items.collect::<Result<_, _>>().map(Self::These)
     }
 
+    /// Whether a text requests nothing, whichever class it is for: an empty list, or one with
+    /// `void`.
+    pub fn is_nothing(text: &str) -> bool {
+        let items = text.split(',').map(str::trim);
+        let mut items = items.filter(|item| !item.is_empty()).peekable();
+        items.peek().is_none() || items.any(|item| item.eq_ignore_ascii_case("void"))
+    }
+
     /// The requested devices, each once, in the order of the inventory. The name of a
     /// device that is divided means it without its parts.
     pub fn choose<'a>(

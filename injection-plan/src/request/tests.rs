@@ -127,6 +127,8 @@ fn a_request_means_what_it_means_in_the_vendors_stack() {
         ),
     ] {
         assert_eq!(asked(&class, &devices, value), wanted, "{value:.40}");
+        let is_nothing = Selection::is_nothing(value);
+        assert_eq!(is_nothing, wanted == "nothing", "{value:.40}");
     }
     for (value, named) in [
         ("vendor.com/npu=", ""),

@@ -27,7 +27,6 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     let host = planner::open_host(config)?;
     let sources = load::each_source(&config.classes)?;
     let mut findings = ignored_files(&config.classes);
-    findings.extend(load::stale(&config.classes).iter().map(|path| edited(path)));
     findings.extend(unknown_classes(&sources, config));
     if sources.is_empty() {
         findings.push(Finding::no_class_file(config, None));
@@ -176,15 +175,6 @@ fn ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
             .fix("name a class file CLASS.toml, or move the file elsewhere")
     };
     ignored.into_iter().map(finding).collect()
-}
-
-fn edited(path: &Path) -> Finding {
-    let text = format!(
-        "{} was edited in place: variables that are new in it may not count",
-        path.display()
-    );
-    let fix = "copy it to /etc/boathook/classes.d, where each change counts";
-    Finding::new(Verdict::Warning, "classes", text).fix(fix)
 }
 
 /// Hidden files and READMEs are not meant as classes.

@@ -7,9 +7,10 @@ use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
 use device_class::discover::{self, Found, Health};
-use device_class::load::{self, ClassSource};
+use device_class::load;
 use device_class::name::excerpt;
 use device_class::similar;
+use device_class::strict_toml::FileError;
 use injection_plan::request::Request;
 
 use super::spec::ContainerSpec;
@@ -41,15 +42,15 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
     let requested = Requested::of(&spec.bundle, origin.as_ref());
-    let unknown = requested.unknown(sources.iter().flatten());
+    let unknown = requested.unknown(&sources);
     findings
         .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
-    for source in sources {
-        let may_be_for = |source: &ClassSource| requested.may_be_for(source);
-        let mentioned = source.as_ref().is_ok_and(may_be_for);
-        let class = match source.and_then(|source| config.class(&source)) {
+    for source in &sources {
+        let file = planner::class_file(source);
+        let class = source.as_ref().map_err(FileError::clone);
+        let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => class,
-            Err(error) if mentioned => {
+            Err(error) if requested.is_stopped_by(file, &sources, config) => {
                 findings.push(Finding::fault(ExitCode::Config, "class", chain(&error)));
                 continue;
             }

@@ -34,7 +34,7 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
         Figure::time(&itself, with, None),
         Figure::time("an empty static program by itself", without, None),
         Figure::time("an empty static program of musl by itself", of_musl, None),
-        Figure::time("boathook's own time, no request", added, Some(0.3)),
+        Figure::time("boathook's own time, no request", added, Some(1.0)),
     ])
 }
 

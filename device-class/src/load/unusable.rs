@@ -1,0 +1,83 @@
+//! Which containers request the class of a file that cannot be used, because it has a mistake,
+//! cannot be read, or can be changed by others than root.
+//!
+//! Such a file stops these containers and no others. Each container can name a class by its
+//! name, which is that of the file. A variable counts only where something that root alone can
+//! change says that it is the one of the class; otherwise a single file could stop every
+//! container of the host.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::{ClassSource, Directory, MAX_FILE, open_unchecked};
+use crate::class;
+use crate::strict_toml::FileError;
+
+/// The last words of the variables that list devices. A file that others can change may name
+/// any variable, such as `PATH`, but it is believed only with one of these.
+const DEVICE_NOUNS: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
+
+/// How many bytes are read of a file that others can change. What they write costs time.
+const MAX_UNTRUSTED_TEXT: u64 = 64 << 10;
+
+/// Whether a container with the variables for which `is_set` holds requests the class of this
+/// file in one of `directories`, which cannot be used. `sources` are all class files.
+///
+/// The variable is that of the file as far as it can be parsed. If others than root can change
+/// it, or it has no variable, the file of the same name that it masks has the variable. If it
+/// masks none, the variable in a file that others can change counts if it has the form of
+/// request variables, and if no class that can be used has it.
+pub fn is_requested_by_variable(
+    file: &Path,
+    directories: &[PathBuf],
+    sources: &[Result<ClassSource, FileError>],
+    is_set: impl Fn(&str) -> bool,
+) -> bool {
+    let proved = trusted_variable(file).or_else(|| masked_variable(file, directories));
+    if let Some(variable) = proved {
+        return is_set(&variable);
+    }
+    untrusted_variable(file).is_some_and(|variable| {
+        is_set(&variable)
+            && DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
+            && !has_usable_class(&variable, sources)
+    })
+}
+
+/// The request variable in a file that root alone can change.
+fn trusted_variable(path: &Path) -> Option<String> {
+    let directory = Directory::open(path.parent()?)?;
+    let file = directory.file(path.file_name()?).ok()?;
+    read_variable(file, MAX_FILE)
+}
+
+/// The variable of the nearest such file of the same name in an earlier directory.
+fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
+    let (directory, name) = (file.parent()?, file.file_name()?);
+    let later_first = directories.iter().rev();
+    let mut masked = later_first.skip_while(|path| *path != directory).skip(1);
+    masked.find_map(|path| trusted_variable(&path.join(name)))
+}
+
+/// The request variable in a file that others can change.
+fn untrusted_variable(path: &Path) -> Option<String> {
+    read_variable(open_unchecked(path).ok()?, MAX_UNTRUSTED_TEXT)
+}
+
+fn read_variable(file: File, max: u64) -> Option<String> {
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes).ok()?;
+    class::request_variable(&String::from_utf8_lossy(&bytes))
+}
+
+/// Whether one of the classes that can be used has this request variable.
+fn has_usable_class(variable: &str, sources: &[Result<ClassSource, FileError>]) -> bool {
+    let candidates = sources.iter().flatten();
+    let mut candidates =
+        candidates.filter(|source| source.may_be_requested(|name| name == variable));
+    candidates.any(|source| {
+        let class = source.parse();
+        class.is_ok_and(|class| class.spec.request.env.as_str() == variable)
+    })
+}

@@ -1,0 +1,171 @@
+//! Class files that are broken in every way, beside containers that request nothing, their
+//! class and another one.
+
+use std::fs;
+
+use harness::captured::Captured;
+use harness::demo_host::{DemoHost, HostDirectory};
+
+use super::{assert_refused, bundle, bundle_of, code, of_pod, prestart};
+use crate::broken_classes::{Consequence, WAYS, add_broken_classes, set_mode, write};
+
+/// The hook for a container with this variable beside those that most have. Of the class that
+/// can be used it wants nothing, since here is no container that could get it.
+fn start(host: &HostDirectory, variable: &str) -> Captured {
+    start_with(
+        host,
+        variable,
+        if variable == DemoHost::VARIABLE {
+            "void"
+        } else {
+            "all"
+        },
+    )
+}
+
+fn start_with(host: &HostDirectory, variable: &str, value: &str) -> Captured {
+    let env = [("PATH", "/bin"), ("HOME", "/"), (variable, value)];
+    prestart(host, &bundle(&env))
+}
+
+fn assert_starts(ran: &Captured, case: &str) {
+    assert_eq!(
+        ran.status.code(),
+        Some(code::SUCCESS),
+        "{case}: {}",
+        ran.stderr
+    );
+    assert_eq!(ran.stdout, "", "{case}");
+}
+
+#[test]
+fn a_broken_class_file_stops_only_containers_that_request_its_class() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip::report(module_path!(), "needs root, to give files to others");
+    }
+    for (way, consequence, break_file) in WAYS {
+        let host = HostDirectory::new().unwrap();
+        let classes = add_broken_classes(&host, break_file);
+        assert_starts(&start(&host, "A"), way);
+        assert_starts(&start(&host, DemoHost::VARIABLE), way);
+        for class in &classes {
+            let ran = start(&host, class.variable());
+            let file = class.file.display().to_string();
+            let case = format!("{file} {way}");
+            match consequence {
+                Consequence::Refused => {
+                    assert_eq!(
+                        ran.status.code(),
+                        Some(code::CONFIG),
+                        "{case}: {}",
+                        ran.stderr
+                    );
+                    assert!(ran.stderr.contains(&file), "{case}: {}", ran.stderr);
+                }
+                Consequence::LeftOut => {
+                    assert_starts(&ran, &case);
+                    let said = format!("class left out: {file}");
+                    assert!(ran.stderr.contains(&said), "{case}: {}", ran.stderr);
+                }
+                Consequence::Disabled => assert_starts(&ran, &case),
+            }
+        }
+        let class = &classes[0];
+        // As images and engines set it where nothing is wanted.
+        assert_starts(&start_with(&host, class.variable(), "void"), way);
+        // A container that names the class is stopped by every file that cannot be used.
+        let name = class.file.file_stem().unwrap().to_str().unwrap();
+        let key = format!("devices.boathook.dev/{name}");
+        let ran = prestart(&host, &bundle_of(&of_pod(&[(&key, "0")])));
+        let wanted = match consequence {
+            Consequence::Disabled => (code::REQUEST, key),
+            _ => (code::CONFIG, class.file.display().to_string()),
+        };
+        assert_eq!(ran.status.code(), Some(wanted.0), "{way}: {}", ran.stderr);
+        assert!(ran.stderr.contains(&wanted.1), "{way}: {}", ran.stderr);
+    }
+}
+
+/// Whoever may write to a class file could otherwise stop any container of the host.
+#[test]
+fn a_file_that_others_can_change_stops_no_container_by_a_variable_of_their_choice() {
+    let host = HostDirectory::new().unwrap();
+    let file = host.classes().join("thing.toml");
+    for (variable, text, is_refused) in [
+        ("PATH", "env = 'PATH'", false),
+        ("HOME", "env = 'HOME'", false),
+        ("MYSQL_DATABASE", "env = 'MYSQL_DATABASE'", false),
+        ("MYSQL_DATABASE", "env = '\\u004dYSQL_DATABASE'", false),
+        (DemoHost::VARIABLE, "env = 'DUMMY_VISIBLE_DEVICES'", false),
+        (
+            "THING_VISIBLE_DEVICES",
+            "# env = 'THING_VISIBLE_DEVICES'",
+            false,
+        ),
+        (
+            "THING_VISIBLE_DEVICES",
+            "env = 'THING_VISIBLE_DEVICES'",
+            true,
+        ),
+        ("THING_CARDS", "env = 'THING_CARDS'\nnoodles = [", true),
+    ] {
+        write(&file, &format!("version = 1\n[request]\n{text}\n"));
+        set_mode(&file, 0o666);
+        let ran = start(&host, variable);
+        let fix = format!("run: chmod go-w {}", file.display());
+        if is_refused {
+            assert_refused(&ran, code::CONFIG, &[&fix]);
+        } else {
+            assert_starts(&ran, text);
+            assert!(ran.stderr.contains(&fix), "{text}: {}", ran.stderr);
+        }
+    }
+}
+
+/// A file that masks one of a release says less about its class than that one.
+#[test]
+fn the_class_of_a_masked_file_is_requested_by_its_variable() {
+    let host = HostDirectory::new().unwrap();
+    let own = host.path().join("own");
+    fs::create_dir(&own).unwrap();
+    let config = fs::read_to_string(host.config_file()).unwrap();
+    let classes = format!("classes = [{:?}, {own:?}]\n", host.classes());
+    let (_, rest) = config.split_once('\n').unwrap();
+    write(&host.config_file(), &format!("{classes}{rest}"));
+    let file = own.join("dummy-npu.toml");
+    for (text, mode, variable, is_refused) in [
+        ("version = 1\nresource = ", 0o644, DemoHost::VARIABLE, true),
+        ("", 0o666, DemoHost::VARIABLE, true),
+        (
+            "request = { env = 'OTHER_DEVICES' }",
+            0o666,
+            DemoHost::VARIABLE,
+            true,
+        ),
+        (
+            "request = { env = 'OTHER_DEVICES' }",
+            0o666,
+            "OTHER_DEVICES",
+            false,
+        ),
+        // Root's file says so.
+        ("request = { env = 'OTHER' }", 0o644, "OTHER", true),
+        (
+            "request = { env = 'OTHER' }",
+            0o644,
+            DemoHost::VARIABLE,
+            false,
+        ),
+        ("", 0o644, DemoHost::VARIABLE, false),
+    ] {
+        write(&file, text);
+        set_mode(&file, mode);
+        let ran = start_with(&host, variable, "all");
+        let case = format!("{text:?} {mode:o} {variable}");
+        if is_refused {
+            assert_refused(&ran, code::CONFIG, &[&file.display().to_string()]);
+        } else {
+            assert_starts(&ran, &case);
+        }
+    }
+}
