@@ -1,28 +1,56 @@
 //! The devices that config.toml hides.
 
-use super::Device;
-use crate::class::{ClassConfig, DeviceFilter};
-use crate::name::{canonical, excerpt};
+use std::collections::BTreeSet;
 
-/// Whether the device does not exist as far as this host's users are concerned.
-pub(super) fn is_hidden(device: &Device, settings: &ClassConfig) -> bool {
-    let fits = |filter: &DeviceFilter| fits(filter, device);
-    let is_only = |only: &Vec<DeviceFilter>| only.iter().any(fits);
-    !settings.only.as_ref().is_none_or(is_only) || settings.except.iter().any(fits)
+use super::Device;
+use super::names::DeviceNames;
+use super::node_paths::{NamedByPath, NodePaths, as_path};
+use crate::class::{ClassConfig, DeviceFilter};
+use crate::host::HostView;
+use crate::inserted;
+use crate::name::{IndexRange, excerpt};
+
+/// Takes those devices out that do not exist as far as this host's users are concerned.
+pub(super) fn take_hidden(
+    devices: &mut Vec<Device>,
+    settings: &ClassConfig,
+    host: &dyn HostView,
+) -> Vec<Device> {
+    if settings.only.is_none() && settings.except.is_empty() {
+        return Vec::new();
+    }
+    let filtered = Filtered::new(devices, host);
+    let only = settings.only.as_ref();
+    let only = only.map(|filters| filtered.find_each(filters));
+    let except = filtered.find_each(&settings.except);
+    let is_hidden = |position: usize| {
+        except.contains(&position) || only.as_ref().is_some_and(|only| !only.contains(&position))
+    };
+    let mut positions = 0..;
+    devices
+        .extract_if(.., |_| positions.next().is_some_and(is_hidden))
+        .collect()
 }
 
 /// The names in `only` and `except` that no device of this host has, as warnings. Where
 /// there are no devices of the class, nothing is known of them.
-pub(super) fn without_device(settings: &ClassConfig, devices: &[Device]) -> Vec<String> {
+pub(super) fn without_device(
+    settings: &ClassConfig,
+    devices: &[Device],
+    host: &dyn HostView,
+) -> Vec<String> {
     let only = settings
         .only
         .iter()
         .flatten()
         .map(|filter| ("only", filter));
     let except = settings.except.iter().map(|filter| ("except", filter));
-    let idle = only.chain(except).filter(|(_, filter)| {
-        !devices.is_empty() && !devices.iter().any(|device| fits(filter, device))
-    });
+    let mut filters = only.chain(except).peekable();
+    if devices.is_empty() || filters.peek().is_none() {
+        return Vec::new();
+    }
+    let filtered = Filtered::new(devices, host);
+    let idle = filters.filter(|(_, filter)| filtered.find(filter).is_empty());
     let warning = |(key, filter): (&str, &DeviceFilter)| match filter {
         DeviceFilter::Name(name) => format!(
             "`{key}` in config.toml names {}, which no device of this host is called",
@@ -35,16 +63,60 @@ pub(super) fn without_device(settings: &ClassConfig, devices: &[Device]) -> Vec<
     idle.map(warning).collect()
 }
 
-fn fits(filter: &DeviceFilter, device: &Device) -> bool {
-    match filter {
-        DeviceFilter::Name(name) => {
-            let wanted = canonical(name);
-            let names = device.aliases.iter().chain(&device.index);
-            let mut names = names.map(String::as_str).chain([device.id.as_str()]);
-            names.any(|name| canonical(name) == wanted)
+/// Devices, among which a filter finds some.
+struct Filtered<'a> {
+    devices: &'a [Device],
+    names: DeviceNames<'a>,
+    host: &'a dyn HostView,
+}
+
+impl<'a> Filtered<'a> {
+    fn new(devices: &'a [Device], host: &'a dyn HostView) -> Self {
+        let names = DeviceNames::new(devices);
+        Filtered {
+            devices,
+            names,
+            host,
         }
-        DeviceFilter::Attributes(wanted) => wanted
-            .iter()
-            .all(|(name, value)| device.attributes.get(name) == Some(value)),
+    }
+
+    fn find_each(&self, filters: &[DeviceFilter]) -> BTreeSet<usize> {
+        inserted(filters.iter().flat_map(|filter| self.find(filter)))
+    }
+
+    /// The positions of the devices that a filter means: a text means what it means in a
+    /// request.
+    fn find(&self, filter: &DeviceFilter) -> BTreeSet<usize> {
+        match filter {
+            DeviceFilter::Name(name) => match as_path(name) {
+                None => self.find_name(name),
+                Some(path) => match NodePaths::new(self.devices, self.host).find(path) {
+                    NamedByPath::Nothing(_) => BTreeSet::new(),
+                    NamedByPath::Devices(ids) => self.find_if(|device| ids.contains(&device.id)),
+                },
+            },
+            DeviceFilter::Attributes(wanted) => self.find_if(|device| {
+                let mut wanted = wanted.iter();
+                wanted.all(|(name, value)| device.attributes.get(name) == Some(value))
+            }),
+        }
+    }
+
+    fn find_name(&self, name: &str) -> BTreeSet<usize> {
+        let named = self.names.find(name);
+        let range = match IndexRange::parse(name) {
+            Some(Ok(range)) if named.is_empty() => range,
+            _ => return inserted(named),
+        };
+        self.find_if(|device| {
+            let index = device.index.as_ref().and_then(|index| index.parse().ok());
+            index.is_some_and(|index: u32| (range.first..=range.last).contains(&index))
+        })
+    }
+
+    fn find_if(&self, is_meant: impl Fn(&Device) -> bool) -> BTreeSet<usize> {
+        let devices = self.devices.iter().zip(0..);
+        let meant = devices.filter(|(device, _)| is_meant(device));
+        inserted(meant.map(|(_, position)| position))
     }
 }

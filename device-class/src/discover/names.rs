@@ -1,0 +1,117 @@
+//! The names of the devices of a class: which devices a text means, in a request and in
+//! `only` and `except` of config.toml.
+
+use std::collections::HashMap;
+
+use super::Device;
+use crate::name::canonical;
+
+/// The names of some devices of one class. It is built in one pass over the devices; a
+/// look-up takes the time of its result.
+pub struct DeviceNames<'a> {
+    devices: &'a [Device],
+    /// By [`canonical`] text.
+    by_name: HashMap<String, NamedDevices>,
+}
+
+/// The devices of one name, as positions in the list of devices.
+#[derive(Default)]
+struct NamedDevices {
+    ids: Vec<usize>,
+    aliases: Vec<usize>,
+    indices: Vec<usize>,
+}
+
+/// A kind of name. A text means the devices of the first kind in which some device has it:
+/// texts of a device itself count before its index, which depends on the other devices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameKind {
+    Id,
+    Alias,
+    Index,
+    /// The id of one replica of a shared device, `ID::NUMBER`.
+    Replica,
+}
+
+impl NameKind {
+    /// The kinds in the order in which they count.
+    pub const IN_ORDER: [Self; 4] = [Self::Id, Self::Alias, Self::Index, Self::Replica];
+}
+
+impl<'a> DeviceNames<'a> {
+    pub fn new(devices: &'a [Device]) -> Self {
+        let mut by_name: HashMap<String, NamedDevices> = HashMap::new();
+        for (position, device) in devices.iter().enumerate() {
+            let id = canonical(device.id.as_str());
+            by_name.entry(id).or_default().ids.push(position);
+            for alias in &device.aliases {
+                let named = by_name.entry(canonical(alias)).or_default();
+                named.aliases.push(position);
+            }
+            if let Some(index) = &device.index {
+                let named = by_name.entry(canonical(index)).or_default();
+                named.indices.push(position);
+            }
+        }
+        // Two aliases of a device may be the same text.
+        for named in by_name.values_mut() {
+            named.aliases.dedup();
+        }
+        Self { devices, by_name }
+    }
+
+    /// The positions of the devices that a text means; none if no device is called so.
+    pub fn find(&self, name: &str) -> Vec<usize> {
+        let found = NameKind::IN_ORDER.map(|kind| self.find_kind(name, kind));
+        let mut found = found.into_iter().filter(|found| !found.is_empty());
+        found.next().unwrap_or_default()
+    }
+
+    /// The positions of the devices that have a text as a name of this kind. Several devices
+    /// may have one alias or index. Only if none has the text as it is, its case is ignored,
+    /// but not for ids that differ in nothing else.
+    pub fn find_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
+        if kind == NameKind::Replica {
+            return self.find_replica(name).into_iter().collect();
+        }
+        let Some(named) = self.by_name.get(&canonical(name)) else {
+            return Vec::new();
+        };
+        let positions = match kind {
+            NameKind::Id | NameKind::Replica => &named.ids,
+            NameKind::Alias => &named.aliases,
+            NameKind::Index => &named.indices,
+        };
+        let has_text = |position: &usize| self.devices[*position].has_name(name, kind);
+        let exact: Vec<usize> = positions.iter().copied().filter(has_text).collect();
+        if !exact.is_empty() {
+            return exact;
+        }
+        match kind {
+            NameKind::Id if positions.len() > 1 => Vec::new(),
+            _ => positions.clone(),
+        }
+    }
+
+    fn find_replica(&self, name: &str) -> Option<usize> {
+        let (id, number) = name.rsplit_once("::")?;
+        let ids = &self.by_name.get(&canonical(id))?.ids;
+        let is_replica = |position: &usize| {
+            let device = &self.devices[*position];
+            device.has_replica(&format!("{}::{number}", device.id))
+        };
+        ids.iter().copied().find(is_replica)
+    }
+}
+
+impl Device {
+    /// Whether it has exactly this text as a name of the kind.
+    fn has_name(&self, text: &str, kind: NameKind) -> bool {
+        match kind {
+            NameKind::Id => self.id.as_str() == text,
+            NameKind::Alias => self.aliases.iter().any(|alias| alias == text),
+            NameKind::Index => self.index.as_deref() == Some(text),
+            NameKind::Replica => self.has_replica(text),
+        }
+    }
+}
