@@ -115,3 +115,65 @@ impl Device {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::class::DeviceClass;
+    use crate::discover;
+    use crate::host::RecordedHost;
+
+    /// Devices `dev-0`, `dev-1`, … of which each has such an id, aliases and index.
+    fn devices(names: &[(&str, &[&str], &str)]) -> Vec<Device> {
+        let class = "version = 1\nresource = 'a.com/b'\nrequest = { env = 'B' }\n\
+            discover = [{ count = 1 }]\ndevice = { id = 'dev' }\nsharing = { replicas = 2 }\n";
+        let name = "b".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, Path::new("b.toml"), class).unwrap();
+        let first = discover::devices(&class, &RecordedHost::parse("").unwrap()).devices;
+        let devices = names.iter().map(|(id, aliases, index)| Device {
+            id: (*id).to_owned().try_into().unwrap(),
+            aliases: aliases.iter().map(|alias| (*alias).to_owned()).collect(),
+            index: Some((*index).to_owned()),
+            ..first[0].clone()
+        });
+        devices.collect()
+    }
+
+    #[test]
+    fn a_text_means_the_first_kind_of_name_that_it_is() {
+        let devices = devices(&[
+            ("npu-0", &["1", "Every", "same", "same"], "0"),
+            ("npu-1", &["npu-0", "every", "0000:03:00.0"], "1"),
+            ("NPU-1", &["EVERY", "x::1"], "2"),
+            ("2", &["npu-2"], "3"),
+        ]);
+        let names = DeviceNames::new(&devices);
+        for (text, positions) in [
+            ("npu-0", vec![0]),
+            ("NPU-0", vec![0]),
+            ("npu-1", vec![1]),
+            ("NPU-1", vec![2]),
+            // Neither of the two ids.
+            ("Npu-1", vec![]),
+            ("1", vec![0]),
+            ("2", vec![3]),
+            ("0", vec![0]),
+            ("3", vec![3]),
+            ("same", vec![0]),
+            ("every", vec![1]),
+            ("EVERY", vec![2]),
+            ("eveRY", vec![0, 1, 2]),
+            ("3:03:00.0", vec![]),
+            ("00000000:03:00.0", vec![1]),
+            ("npu-0::1", vec![0]),
+            ("npu-0::2", vec![]),
+            ("x::1", vec![2]),
+            ("", vec![]),
+            ("4", vec![]),
+        ] {
+            assert_eq!(names.find(text), positions, "{text}");
+        }
+    }
+}

@@ -77,10 +77,46 @@ pub(super) fn as_item(name: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn texts(list: &str) -> Result<Vec<(String, bool)>, RequestError> {
-        let items = split_list(list)?.into_iter();
-        Ok(items.map(|item| (item.text, item.is_quoted)).collect())
+    #[test]
+    fn items_are_split_at_commas_outside_quotes() {
+        for (list, expected) in [
+            ("", vec![]),
+            (" , ,", vec![]),
+            ("a, b c ,,a", vec![("a", false), ("b c", false)]),
+            ("7\" disk", vec![("7\" disk", false)]),
+            ("\"a, b\" , c", vec![("a, b", true), ("c", false)]),
+            ("c,\" a \"", vec![("c", false), (" a ", true)]),
+            ("\"\"\"\"", vec![("\"", true)]),
+            ("\"\",", vec![("", true)]),
+            ("a,\"a\"", vec![("a", false), ("a", true)]),
+        ] {
+            let items = split_list(list).unwrap();
+            let items: Vec<_> = items
+                .iter()
+                .map(|item| (item.text.as_str(), item.is_quoted))
+                .collect();
+            assert_eq!(items, expected, "{list}");
+        }
+        for list in ["\"", "a,\"b", "\"a\"b", "\"a\" \"b\"", "\"a\"\""] {
+            let error = split_list(list).unwrap_err();
+            assert!(matches!(error, RequestError::Unquoted(_)), "{list}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=]{1,5}", 1..4)) {
+            let items: Vec<_> = names.iter().map(|name| as_item(name)).collect();
+            let split = split_list(&items.join(" ,")).unwrap();
+            let texts: Vec<String> = split.into_iter().map(|item| item.text).collect();
+            for name in &names {
+                prop_assert!(texts.contains(name), "{texts:?}");
+            }
+            prop_assert!(texts.iter().all(|text| names.contains(text)), "{texts:?}");
+        }
     }
 }
