@@ -181,4 +181,37 @@ mod tests {
             .collect();
         assert_eq!(grants, [("fpga", "0,1"), ("gpu", "all"), ("npu", "1,0")]);
     }
+
+    #[test]
+    fn a_mark_in_quotes_belongs_to_the_name() {
+        let parts = |grant: Result<CdiGrant, String>| {
+            grant
+                .ok()
+                .map(|grant| (grant.device, grant.claim.unwrap_or_default()))
+        };
+        for (text, of_hook, of_user) in [
+            ("npu=0", Some(("0", "")), Some(("0", ""))),
+            ("npu=0,1@u-1", Some(("0,1", "u-1")), Some(("0,1@u-1", ""))),
+            ("npu=\"a@b\"", Some(("\"a@b\"", "")), Some(("\"a@b\"", ""))),
+            ("npu=\"a@b\"@u-1", Some(("\"a@b\"", "u-1")), None),
+            ("npu=a=b", Some(("a=b", "")), Some(("a=b", ""))),
+            ("npu=all", Some(("all", "")), Some(("all", ""))),
+            (
+                "npu=\"none\"",
+                Some(("\"none\"", "")),
+                Some(("\"none\"", "")),
+            ),
+            ("npu=", None, None),
+            ("npu= ,", None, None),
+            ("npu=none", None, None),
+            ("npu=0,VOID", None, None),
+            ("npu=\"0", None, None),
+            ("npu", None, None),
+        ] {
+            let owned = |(device, claim): (&str, &str)| (device.to_owned(), claim.to_owned());
+            assert_eq!(parts(CdiGrant::parse(text)), of_hook.map(owned), "{text}");
+            let named = parts(CdiGrant::parse_named(text));
+            assert_eq!(named, of_user.map(owned), "{text}");
+        }
+    }
 }
