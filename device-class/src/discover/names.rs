@@ -60,14 +60,15 @@ impl<'a> DeviceNames<'a> {
         Self { devices, by_name }
     }
 
-    /// The positions of the devices that a text means; none if no device is called so.
+    /// Finds the positions of the devices that a text means; none if no device is called so.
     pub fn find(&self, name: &str) -> Vec<usize> {
-        let found = NameKind::IN_ORDER.map(|kind| self.find_kind(name, kind));
-        let mut found = found.into_iter().filter(|found| !found.is_empty());
-        found.next().unwrap_or_default()
+        let mut found = NameKind::IN_ORDER
+            .into_iter()
+            .map(|kind| self.find_kind(name, kind));
+        found.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// The positions of the devices that have a text as a name of this kind. Several devices
+    /// Finds the positions of the devices that have a text as a name of this kind. Several devices
     /// may have one alias or index. Only if none has the text as it is, its case is ignored,
     /// but not for ids that differ in nothing else.
     pub fn find_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {

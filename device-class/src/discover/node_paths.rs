@@ -66,9 +66,9 @@ impl<'a> NodePaths<'a> {
         match node {
             Presence::Found(node) => match self.users.get(&node) {
                 Some(users) => NamedByPath::Devices(users.clone()),
-                None if node == path => NamedByPath::Nothing("it is of no device of it".into()),
+                None if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
                 None => NamedByPath::Nothing(format!(
-                    "it leads to {}, which is of no device of it",
+                    "it leads to {}, which is a node of none of them",
                     node.display()
                 )),
             },

@@ -41,7 +41,7 @@ impl Listed {
     /// Names by which a request would not mean the device are left out.
     pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
         let written = device.aliases.iter();
-        let written = written.filter_map(|name| names.write(device, name));
+        let written = written.filter_map(|name| names.write_name(device, name));
         let mut written: Vec<WrittenName> = written.filter(is_printable).collect();
         written.dedup();
         let own = written.iter().filter(|name| name.is_own);
@@ -56,7 +56,7 @@ impl Listed {
             variable: class.spec.request.env.to_string(),
             resource: device.resource.to_string(),
             index: index
-                .filter(|it| names.write(device, it).is_some())
+                .filter(|it| names.write_name(device, it).is_some())
                 .cloned(),
             healthy: device.health.is_healthy(),
             reason: match &device.health {

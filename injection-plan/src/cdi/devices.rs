@@ -92,7 +92,7 @@ impl Description<'_> {
             // allow; the device still has its id.
             let index = device.index.as_deref();
             let is_own = |index: &&str| {
-                names.is_own_in_resource(device, index) && name_in(kind, index).is_ok()
+                names.means_device_alone(device, index) && name_in(kind, index).is_ok()
             };
             let index = index
                 .filter(is_own)

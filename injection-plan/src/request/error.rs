@@ -67,14 +67,12 @@ pub enum RequestError {
         /// The existing devices, as text.
         known: String,
     },
-    #[error("{} names no device of class {class} on this host: {reason}; {known}", excerpt(.path))]
+    #[error("{} names no device of class {class} on this host: {why}", excerpt(.path))]
     UnknownPath {
         class: ClassName,
         path: String,
-        /// Why it names none, as text.
-        reason: String,
-        /// The existing devices, as text.
-        known: String,
+        /// Why it names none, and the existing devices, as text.
+        why: String,
     },
     #[error(
         "{} is a node of several devices, {}; name one of them by its id",
@@ -124,14 +122,14 @@ pub enum RequestError {
     UnknownCapability { name: String, known: String },
     /// A list of capabilities would give devices without the libraries that they need.
     #[error(
-        "{env}={} names no capability of class {class}, which has {known}; separate several with \
-         commas",
-        excerpt(.value)
+        "{list} names no capability of class {class}, which has {known}; separate several with \
+         commas"
     )]
     NoCapability {
         class: ClassName,
-        env: String,
-        value: String,
+        /// The variable and its value, as text.
+        list: String,
+        /// Those of the class, as text.
         known: String,
     },
     /// Only a container whose request itself grants its devices may have it.

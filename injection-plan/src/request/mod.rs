@@ -114,8 +114,7 @@ impl Request {
         match env.zip(self.mistaken_capabilities.as_ref()) {
             Some((env, value)) if !known.is_empty() => Err(RequestError::NoCapability {
                 class: class.name.clone(),
-                env: env.to_string(),
-                value: value.clone(),
+                list: format!("{env}={}", excerpt(value)),
                 known,
             }),
             _ => Ok(()),

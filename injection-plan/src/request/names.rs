@@ -1,5 +1,5 @@
-//! What the items of a request mean among the devices of a host, and how a name has to be
-//! written so that it means its device.
+//! The names of devices in requests: which devices an item means on a host, and how a name has
+//! to be written so that it means its device.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name
 use super::list::{Item, as_item};
 use super::{RequestError, Selection};
 
-/// The names by which a request can mean devices of a class on a host.
+/// Resolves the items of requests for the devices of one class on one host.
 pub struct RequestNames<'a> {
     class: &'a DeviceClass,
     inventory: &'a Inventory,
@@ -19,11 +19,11 @@ pub struct RequestNames<'a> {
     divided: DeviceNames<'a>,
 }
 
-/// Devices that an item means, as positions in the inventory's lists.
+/// The devices that an item means, as positions in the lists of the inventory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct MeantDevices {
     pub(super) devices: Vec<usize>,
-    /// Devices that are divided, without their parts.
+    /// Those that are divided into parts, which the item does not mean.
     pub(super) divided: Vec<usize>,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenName {
     pub text: String,
-    /// Whether it means no other device.
+    /// Whether a request with this text means no other device.
     pub is_own: bool,
 }
 
@@ -57,9 +57,9 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// How a request has to write a name of a device. `None`: no request can mean the device
-    /// by it, because it is one of the words or means other devices.
-    pub fn write(&self, device: &Device, name: &str) -> Option<WrittenName> {
+    /// Writes a name of a device as a request has to. `None`: no request can mean the device by
+    /// it, because the name is a word or a path, or means other devices.
+    pub fn write_name(&self, device: &Device, name: &str) -> Option<WrittenName> {
         let text = as_item(name).into_owned();
         let Ok(Selection::These(items)) = Selection::parse(&text, &self.class.spec) else {
             return None;
@@ -78,18 +78,18 @@ impl<'a> RequestNames<'a> {
         is_meant.then_some(WrittenName { text, is_own })
     }
 
-    /// Whether a name means this device alone among those of its resource.
-    pub(crate) fn is_own_in_resource(&self, device: &Device, name: &str) -> bool {
+    /// Whether a name means this device alone among the devices of its resource.
+    pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
         let meant = self.find_name(name, Some(device.resource.as_str()));
         matches!(meant.devices.as_slice(), [at] if self.inventory.devices[*at].id == device.id)
     }
 
-    /// What an item means. A name that a device has goes before everything but paths and the
-    /// kinds of CDI names, which no text of hardware can take.
+    /// Resolves an item. A name that a device has counts before everything but a path and the
+    /// kind of a CDI name: no text of hardware can take their place.
     ///
     /// # Errors
-    /// It means no device.
-    pub(super) fn meaning(&self, item: &Item) -> Result<Meaning, RequestError> {
+    /// The item means no device.
+    pub(super) fn resolve(&self, item: &Item) -> Result<Meaning, RequestError> {
         let (kind, text) = unqualified(item, &self.class.spec);
         let resource = match kind {
             Some(Kind::Resource(resource)) => Some(resource),
@@ -126,13 +126,13 @@ impl<'a> RequestNames<'a> {
             return Err(malformed());
         }
         Err(match resource {
-            Some(resource) => self.unknown(&format!("{resource}={text}")),
-            None => self.unknown(text),
+            Some(resource) => self.unknown_name(&format!("{resource}={text}")),
+            None => self.unknown_name(text),
         })
     }
 
-    /// The error of a name that no device has.
-    pub(super) fn unknown(&self, name: &str) -> RequestError {
+    /// The error for a name that no device has.
+    pub(super) fn unknown_name(&self, name: &str) -> RequestError {
         RequestError::Unknown {
             class: self.class.name.clone(),
             wanted: name.to_owned(),
@@ -140,13 +140,13 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// The devices with an index, those that are divided without their parts.
+    /// Finds the devices with an index. A divided device has it without its parts.
     pub(super) fn find_index(&self, index: u32) -> Option<MeantDevices> {
         let index = index.to_string();
         Some(self.find_kind(&index, NameKind::Index, None)).filter(|meant| !meant.is_empty())
     }
 
-    /// The healthy devices of a resource.
+    /// Finds the healthy devices of a resource.
     ///
     /// # Errors
     /// There is none.
@@ -162,22 +162,23 @@ impl<'a> RequestNames<'a> {
             });
         }
         if ill.is_empty() {
-            return Err(self.unknown(&format!("{resource}=all")));
+            return Err(self.unknown_name(&format!("{resource}=all")));
         }
         let ill = ill.into_iter().map(|(device, _)| device);
         Err(RequestError::none_healthy(&self.class.name, ill))
     }
 
-    /// The devices of a name: of the first kind of names in which there are any. Of one
-    /// resource, if that is given.
+    /// Finds the devices that have a name, of the first kind of names in which there are any;
+    /// if a resource is given, only its devices.
     fn find_name(&self, name: &str, resource: Option<&str>) -> MeantDevices {
-        let found = NameKind::IN_ORDER.map(|kind| self.find_kind(name, kind, resource));
-        let mut found = found.into_iter().filter(|meant| !meant.is_empty());
-        found.next().unwrap_or_default()
+        let mut found = NameKind::IN_ORDER
+            .into_iter()
+            .map(|kind| self.find_kind(name, kind, resource));
+        found.find(|meant| !meant.is_empty()).unwrap_or_default()
     }
 
-    /// The same of one kind. A name that a divided device has in common with its parts means
-    /// it without them.
+    /// Finds the devices that have a name of one kind. A name that a divided device has in
+    /// common with its parts means the device without them.
     fn find_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> MeantDevices {
         let mut meant = MeantDevices::default();
         if resource.is_none() {
@@ -197,7 +198,7 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// The device with a node to which a path of the host leads.
+    /// Finds the device with the node to which a path of the host leads.
     fn find_path(&self, path: &Path, resource: Option<&str>) -> Result<MeantDevices, RequestError> {
         let unknown = |reason: &str| {
             let path = path.to_string_lossy().into_owned();
@@ -209,8 +210,7 @@ impl<'a> RequestNames<'a> {
                 None => RequestError::UnknownPath {
                     class: self.class.name.clone(),
                     path,
-                    reason: reason.to_owned(),
-                    known: self.describe_devices(),
+                    why: format!("{reason}; {}", self.describe_devices()),
                 },
             }
         };
@@ -242,7 +242,7 @@ impl<'a> RequestNames<'a> {
         Ok(MeantDevices { devices, divided })
     }
 
-    /// The devices that there are, for a message.
+    /// Describes the devices that there are, for a message.
     fn describe_devices(&self) -> String {
         let hidden = self.inventory.hidden.len();
         let known = match self.inventory.devices.as_slice() {
@@ -278,9 +278,9 @@ fn host_part(item: &str) -> Option<&str> {
 /// The kind of a CDI name, `vendor.com/class=name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
-    /// It stands for the whole class.
+    /// The kind stands for the whole class.
     AnyResource,
-    /// It is the resource of some devices of the class.
+    /// The kind is the resource of some devices of the class.
     Resource(&'a str),
 }
 

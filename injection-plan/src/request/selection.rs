@@ -80,7 +80,7 @@ impl Selection {
         let mut chosen = ChosenDevices::new(inventory);
         let mut ranges = Vec::new();
         for item in items {
-            match names.meaning(item) {
+            match names.resolve(item) {
                 Ok(Meaning::Devices(meant)) => chosen.add(&meant),
                 Ok(Meaning::Range(range)) => ranges.push(range),
                 Err(error) if ignores_unknown && error.is_of_unknown() => {}
@@ -100,7 +100,7 @@ impl Selection {
                 match names.find_index(index) {
                     Some(meant) => chosen.add(&meant),
                     None if ignores_unknown => {}
-                    None => return Err(names.unknown(&index.to_string())),
+                    None => return Err(names.unknown_name(&index.to_string())),
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Selection {
             return Vec::new();
         };
         let names = RequestNames::new(class, inventory);
-        let unknown = items.iter().filter(|item| names.meaning(item).is_err());
+        let unknown = items.iter().filter(|item| names.resolve(item).is_err());
         unknown.map(|item| item.text.as_str()).collect()
     }
 }

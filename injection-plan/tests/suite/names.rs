@@ -100,7 +100,7 @@ fn a_name_is_written_so_that_it_means_its_device() {
     let inventory = discover::devices(&class, &host);
     let names = RequestNames::new(&class, &inventory);
     let written = |device: usize, name: &str| {
-        let written = names.write(&inventory.devices[device], name)?;
+        let written = names.write_name(&inventory.devices[device], name)?;
         Some((written.text, written.is_own))
     };
     let own = |text: &str| Some((text.to_owned(), true));
@@ -134,7 +134,7 @@ fn assert_written_names_mean_their_devices(class: &DeviceClass, inventory: &Inve
             .into_iter()
             .chain(device.index.as_deref());
         for name in own.chain(device.aliases.iter().map(String::as_str)) {
-            let Some(written) = names.write(device, name) else {
+            let Some(written) = names.write_name(device, name) else {
                 continue;
             };
             let case = format!("{}: {name:?} of {}", class.name, device.id);
@@ -157,7 +157,7 @@ fn every_printed_name_of_a_recorded_host_means_its_device() {
             let inventory = discover::devices(&class, &host);
             let names = RequestNames::new(&class, &inventory);
             for device in &inventory.devices {
-                let id = names.write(device, device.id.as_str());
+                let id = names.write_name(device, device.id.as_str());
                 assert!(id.is_some_and(|id| id.is_own), "{}", device.id);
             }
             count += assert_written_names_mean_their_devices(&class, &inventory);
@@ -309,12 +309,12 @@ fn a_path_is_the_node_that_the_host_has_there() {
         ),
         ("/dev/ttyusb0", "does not exist"),
         ("/dev/serial/by-id", "is a directory, not a device node"),
-        ("/dev/ttyS0", "it is of no device of it"),
+        ("/dev/ttyS0", "it is a node of none of them"),
         (
             "/dev/null-link",
-            "it leads to /dev/null, which is of no device of it",
+            "it leads to /dev/null, which is a node of none of them",
         ),
-        ("/dev/copy", "it is of no device of it"),
+        ("/dev/copy", "it is a node of none of them"),
         ("/dev/gone", "does not exist"),
         ("/dev/loop", "cannot look up /dev/loop"),
         ("/dev/../sys/class/tty/ttyUSB0", "is a directory"),
