@@ -1,13 +1,10 @@
 //! The devices that config.toml hides.
 
-use std::collections::BTreeSet;
-
 use super::Device;
 use super::names::DeviceNames;
 use super::node_paths::{NamedByPath, NodePaths, as_path};
 use crate::class::{ClassConfig, DeviceFilter};
 use crate::host::HostView;
-use crate::inserted;
 use crate::name::{IndexRange, excerpt};
 
 /// Takes those devices out that do not exist as far as this host's users are concerned.
@@ -20,15 +17,22 @@ pub(super) fn take_hidden(
         return Vec::new();
     }
     let filtered = Filtered::new(devices, host);
-    let only = settings.only.as_ref();
-    let only = only.map(|filters| filtered.find_each(filters));
-    let except = filtered.find_each(&settings.except);
-    let is_hidden = |position: usize| {
-        except.contains(&position) || only.as_ref().is_some_and(|only| !only.contains(&position))
-    };
-    let mut positions = 0..;
+    let mut is_hidden = vec![settings.only.is_some(); devices.len()];
+    for filter in settings.only.iter().flatten() {
+        filtered
+            .find(filter)
+            .into_iter()
+            .for_each(|at| is_hidden[at] = false);
+    }
+    for filter in &settings.except {
+        filtered
+            .find(filter)
+            .into_iter()
+            .for_each(|at| is_hidden[at] = true);
+    }
+    let mut is_hidden = is_hidden.into_iter();
     devices
-        .extract_if(.., |_| positions.next().is_some_and(is_hidden))
+        .extract_if(.., |_| is_hidden.next() == Some(true))
         .collect()
 }
 
@@ -80,43 +84,40 @@ impl<'a> Filtered<'a> {
         }
     }
 
-    fn find_each(&self, filters: &[DeviceFilter]) -> BTreeSet<usize> {
-        inserted(filters.iter().flat_map(|filter| self.find(filter)))
-    }
-
     /// The positions of the devices that a filter means: a text means what it means in a
     /// request.
-    fn find(&self, filter: &DeviceFilter) -> BTreeSet<usize> {
+    fn find(&self, filter: &DeviceFilter) -> Vec<usize> {
         match filter {
             DeviceFilter::Name(name) => match as_path(name) {
                 None => self.find_name(name),
                 Some(path) => match NodePaths::new(self.devices, self.host).find(path) {
-                    NamedByPath::Nothing(_) => BTreeSet::new(),
-                    NamedByPath::Devices(ids) => self.find_if(|device| ids.contains(&device.id)),
+                    NamedByPath::Nothing(_) => Vec::new(),
+                    NamedByPath::Devices(ids) => self.find_if(&|device| ids.contains(&device.id)),
                 },
             },
-            DeviceFilter::Attributes(wanted) => self.find_if(|device| {
+            DeviceFilter::Attributes(wanted) => self.find_if(&|device| {
                 let mut wanted = wanted.iter();
                 wanted.all(|(name, value)| device.attributes.get(name) == Some(value))
             }),
         }
     }
 
-    fn find_name(&self, name: &str) -> BTreeSet<usize> {
+    fn find_name(&self, name: &str) -> Vec<usize> {
         let named = self.names.find(name);
         let range = match IndexRange::parse(name) {
             Some(Ok(range)) if named.is_empty() => range,
-            _ => return inserted(named),
+            _ => return named,
         };
-        self.find_if(|device| {
+        self.find_if(&|device| {
             let index = device.index.as_ref().and_then(|index| index.parse().ok());
             index.is_some_and(|index: u32| (range.first..=range.last).contains(&index))
         })
     }
 
-    fn find_if(&self, is_meant: impl Fn(&Device) -> bool) -> BTreeSet<usize> {
-        let devices = self.devices.iter().zip(0..);
-        let meant = devices.filter(|(device, _)| is_meant(device));
-        inserted(meant.map(|(_, position)| position))
+    fn find_if(&self, is_meant: &dyn Fn(&Device) -> bool) -> Vec<usize> {
+        let positions = 0..self.devices.len();
+        positions
+            .filter(|at| is_meant(&self.devices[*at]))
+            .collect()
     }
 }

@@ -9,7 +9,6 @@ use super::node_paths::NodePaths;
 use super::{DeviceError, FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
-use crate::inserted;
 use crate::name::ClassName;
 use crate::template::Attributes;
 
@@ -58,7 +57,7 @@ pub fn look_up(
         let requestable = inventory.devices.iter().chain(&inventory.divided);
         let nodes = NodePaths::new(requestable, host);
         let paths = wanted.paths.iter();
-        inventory.paths = inserted(paths.map(|path| (path.clone(), nodes.find(path))));
+        inventory.paths = paths.map(|path| (path.clone(), nodes.find(path))).collect();
     }
     // Without the driver's attributes its files have no names.
     if inventory.no_driver.is_some() {

@@ -77,7 +77,7 @@ pub struct Inventory {
     pub refused: Refused,
     pub hidden: Vec<DeviceId>,
     /// What the paths name that a request has.
-    pub paths: BTreeMap<PathBuf, NamedByPath>,
+    pub paths: Vec<(PathBuf, NamedByPath)>,
     pub host_attributes: Attributes,
     /// Why nothing of the class can be on this host, if that is so: its driver is
     /// not loaded.

@@ -1,6 +1,5 @@
 //! Which devices a path of the host names: a node, or a link that leads to one.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::paths::present;
@@ -20,7 +19,7 @@ pub fn as_path(text: &str) -> Option<&Path> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedByPath {
     /// It leads to a node of these devices.
-    Devices(BTreeSet<DeviceId>),
+    Devices(Vec<DeviceId>),
     /// It leads to no node of a device: the reason, for people.
     Nothing(String),
 }
@@ -28,8 +27,8 @@ pub enum NamedByPath {
 /// The nodes of some devices, as a host has them.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
-    /// By the path of a node, as the class has it and without links.
-    users: BTreeMap<PathBuf, BTreeSet<DeviceId>>,
+    /// The path of each node, as the class has it and without links, with its device.
+    users: Vec<(PathBuf, DeviceId)>,
 }
 
 impl<'a> NodePaths<'a> {
@@ -39,15 +38,14 @@ impl<'a> NodePaths<'a> {
     ) -> Self {
         let mut paths = Self {
             host,
-            users: BTreeMap::new(),
+            users: Vec::new(),
         };
         for device in devices {
             for node in &device.nodes {
                 let place = host.place(&node.host).ok().flatten();
                 let places = [Some(node.host.clone()), place.map(|place| place.path)];
                 for path in places.into_iter().flatten() {
-                    let users = paths.users.entry(path).or_default();
-                    users.insert(device.id.clone());
+                    paths.users.push((path, device.id.clone()));
                 }
             }
         }
@@ -57,17 +55,18 @@ impl<'a> NodePaths<'a> {
     /// The devices of the node that the host has at `path`, with links followed. Links that
     /// others than root can make do not count.
     pub(super) fn find(&self, path: &Path) -> NamedByPath {
-        let node = match self.users.get(path) {
-            Some(users) => return NamedByPath::Devices(users.clone()),
-            None => present(path, false, "a device node", self.host, |place| {
-                matches!(place.entry, Entry::Device(_)).then_some(place.path)
-            }),
-        };
+        let users = self.find_users(path);
+        if !users.is_empty() {
+            return NamedByPath::Devices(users);
+        }
+        let node = present(path, false, "a device node", self.host, |place| {
+            matches!(place.entry, Entry::Device(_)).then_some(place.path)
+        });
         match node {
-            Presence::Found(node) => match self.users.get(&node) {
-                Some(users) => NamedByPath::Devices(users.clone()),
-                None if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
-                None => NamedByPath::Nothing(format!(
+            Presence::Found(node) => match self.find_users(&node) {
+                users if !users.is_empty() => NamedByPath::Devices(users),
+                _ if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
+                _ => NamedByPath::Nothing(format!(
                     "it leads to {}, which is a node of none of them",
                     node.display()
                 )),
@@ -75,5 +74,15 @@ impl<'a> NodePaths<'a> {
             Presence::Optional => NamedByPath::Nothing("the host does not have it".into()),
             Presence::Unfit(reason) => NamedByPath::Nothing(reason),
         }
+    }
+
+    /// The devices of a node, each once. Texts are compared, which is fast enough for all paths
+    /// of the longest request.
+    fn find_users(&self, node: &Path) -> Vec<DeviceId> {
+        let users = self.users.iter();
+        let users = users.filter(|(path, _)| path.as_os_str() == node.as_os_str());
+        let mut ids: Vec<DeviceId> = users.map(|(_, id)| id.clone()).collect();
+        ids.dedup();
+        ids
     }
 }

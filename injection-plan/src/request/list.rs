@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::RequestError;
 
 /// One item of a list, without its quotes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     pub text: String,
     /// A quoted item is a name or a path, and neither a word, a range nor a CDI name.
@@ -20,6 +20,7 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     let (mut items, mut seen) = (Vec::new(), BTreeSet::new());
     let mut rest = list.trim_start();
     while !rest.is_empty() {
+        let written = rest;
         let item = if let Some(quoted) = rest.strip_prefix('"') {
             let unfinished = || RequestError::Unquoted(rest.to_owned());
             let (text, after) = split_quoted(quoted).ok_or_else(unfinished)?;
@@ -40,9 +41,10 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
                 is_quoted: false,
             }
         };
+        let written = written[..written.len() - rest.len()].trim_end_matches([',', ' ']);
         rest = rest.trim_start();
         let is_empty = item.text.is_empty() && !item.is_quoted;
-        if !is_empty && seen.insert(item.clone()) {
+        if !is_empty && seen.insert(written) {
             items.push(item);
         }
     }

@@ -189,7 +189,7 @@ impl Request {
         let named = spec.lists_env.as_ref();
         let named = named.and_then(|name| env(name.as_str()));
         let lists = lists(named.unwrap_or_default()).map_err(refused)?;
-        let paths = selection.paths(&class.spec).into_iter().collect();
+        let paths = selection.paths(&class.spec);
         let class = class.name.clone();
         Ok(Some(Request {
             class,

@@ -214,9 +214,11 @@ impl<'a> RequestNames<'a> {
                 },
             }
         };
-        let ids = match self.inventory.paths.get(path) {
-            Some(NamedByPath::Devices(ids)) => ids,
-            Some(NamedByPath::Nothing(reason)) => return Err(unknown(reason)),
+        let mut paths = self.inventory.paths.iter();
+        let found = paths.find(|(found, _)| found.as_os_str() == path.as_os_str());
+        let ids = match found {
+            Some((_, NamedByPath::Devices(ids))) => ids,
+            Some((_, NamedByPath::Nothing(reason))) => return Err(unknown(reason)),
             None => return Err(unknown("paths of the host are not read here")),
         };
         let positions = |devices: &[Device]| -> Vec<usize> {

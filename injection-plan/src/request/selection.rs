@@ -51,13 +51,13 @@ impl Selection {
         })
     }
 
-    /// The paths of the host by which devices are named, each once.
-    pub fn paths(&self, class: &ClassSpec) -> BTreeSet<PathBuf> {
+    /// The paths of the host by which devices are named.
+    pub fn paths(&self, class: &ClassSpec) -> Vec<PathBuf> {
         let Selection::These(items) = self else {
-            return BTreeSet::new();
+            return Vec::new();
         };
         let paths = items.iter().map(|item| as_path(unqualified(item, class).1));
-        inserted(paths.flatten().map(PathBuf::from))
+        paths.flatten().map(PathBuf::from).collect()
     }
 
     /// The requested devices, each once, in the order of the inventory. The name of a
