@@ -2,6 +2,7 @@
 
 mod canonical;
 mod cdi;
+mod index_range;
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use canonical::canonical;
 pub use cdi::{CdiName, CdiNameError};
+pub use index_range::{IndexRange, IndexRangeError};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -227,13 +229,8 @@ impl DeviceId {
     /// `Device.ID` is at most 63 characters).
     pub const MAX: usize = 63;
 
-    /// Whether a request may name a device so: an alias has the characters of an id, and
-    /// may be as long as the name of a file.
-    pub fn is_name(text: &str) -> bool {
-        (1..=255).contains(&text.len()) && text.chars().all(Self::fits)
-    }
-
-    fn fits(c: char) -> bool {
+    /// Whether a character may be part of an id.
+    pub fn fits(c: char) -> bool {
         is_label(c) || c == ':'
     }
 
@@ -272,11 +269,17 @@ impl DeviceId {
     }
 }
 
-/// Whether a request has another meaning for the text than a device of that name.
+/// Whether a text, in any case, is a word of requests: one that means all devices or none, and
+/// that no device may be called.
+pub fn is_reserved_name(text: &str) -> bool {
+    let mut words = ["all", "none", "void"].into_iter();
+    words.any(|word| text.eq_ignore_ascii_case(word))
+}
+
+/// Whether a request may have another meaning for the text than a device of that name.
 fn means_several(text: &str) -> bool {
     let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
-    let mut words = ["all", "none", "void"].into_iter();
-    is_range || words.any(|word| text.eq_ignore_ascii_case(word))
+    is_range || is_reserved_name(text)
 }
 
 /// FNV-1a, 64 bits: a fixed and published hash, so that an id never changes

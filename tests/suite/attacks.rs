@@ -10,6 +10,7 @@
 mod bounded_work;
 mod broken_classes;
 mod changed_processes;
+mod device_names;
 mod device_programs;
 mod devices_directory;
 mod execution;

@@ -241,7 +241,7 @@ pub struct DeviceSpec {
     /// Instead of an index: devices are sorted by this and numbered from 0.
     pub order: Option<Template>,
     /// Other names that a request may use. A name that several devices share
-    /// means all of them.
+    /// means all of them; `all`, `none` and `void` are no names.
     #[serde(default)]
     pub aliases: Vec<Template>,
     /// A sysfs path: the NUMA node is read from the first `numa_node` in it or

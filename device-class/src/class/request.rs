@@ -17,7 +17,7 @@ use crate::template::Template;
 #[cfg_attr(test, schemars(rename = "request"))]
 pub struct RequestSpec {
     /// The variable that lists devices: `all`, `none`, `void`, or a
-    /// comma-separated list of ids, indices, ranges and aliases.
+    /// comma-separated list of ids, aliases, paths in /dev, indices and ranges.
     pub env: EnvName,
     /// The variable that lists capabilities. Required if the class uses
     /// `capability` or `unless_capability`.
@@ -35,7 +35,7 @@ pub struct RequestSpec {
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
     /// A container that names a capability which the class does not have is refused.
-    /// Default: the name is ignored, with a note.
+    /// Default: the name is ignored, with a note, if the class has another of the list.
     #[serde(default)]
     pub refuses_unknown_capabilities: bool,
     /// Capabilities that a capability includes: their libraries, files and

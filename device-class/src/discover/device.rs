@@ -14,7 +14,7 @@ use super::{
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
 use crate::facts::Facts;
 use crate::host::{HostView, MAX_ATTRIBUTE};
-use crate::name::{DeviceId, ResourceName};
+use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::Template;
 
 /// Why a candidate is not a device, or what a class gives cannot be looked up, for people.
@@ -102,6 +102,9 @@ pub(super) fn from_candidate(
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
+    // A text of the hardware, or of a default, may be one by which nobody could mean the device.
+    let is_name = |text: &String| !text.is_empty() && !is_reserved_name(text);
+    let index = optional(spec.index.as_ref().or(spec.order.as_ref()))?;
     let to_id = |text: &str| match class.spec.sharing {
         None => DeviceId::from_hardware(text),
         Some(_) => DeviceId::shared_from_hardware(text),
@@ -114,12 +117,9 @@ pub(super) fn from_candidate(
         keeps_whole: source.keeps_whole,
         part_of: whole.map(|whole| to_id(&whole)).transpose()?,
         resource: ResourceName::try_from(resource)?,
-        index: optional(spec.index.as_ref().or(spec.order.as_ref()))?,
+        index: index.filter(|text| spec.index.is_none() || is_name(text)),
         replicas,
-        aliases: aliases?
-            .into_iter()
-            .filter(|alias| !alias.is_empty())
-            .collect(),
+        aliases: aliases?.into_iter().filter(is_name).collect(),
         health,
         only_in_parts,
         readings,

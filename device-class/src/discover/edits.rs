@@ -22,14 +22,17 @@ pub struct Wanted<'a> {
     pub capabilities: &'a BTreeSet<CapabilityName>,
     /// The lists of files that the container names.
     pub lists: &'a [ListName],
+    /// The paths by which it names devices.
+    pub paths: &'a [PathBuf],
 }
 
 impl<'a> From<&'a BTreeSet<CapabilityName>> for Wanted<'a> {
-    /// By a container that names no lists of files.
+    /// By a container that names neither lists of files nor paths.
     fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
         Wanted {
             capabilities,
             lists: &[],
+            paths: &[],
         }
     }
 }
@@ -46,6 +49,7 @@ pub(super) fn edits(
     let Wanted {
         capabilities,
         lists,
+        paths: _,
     } = wanted;
     let mut found = FoundEdits {
         nodes: control_nodes(class, wanted, attributes, host)?,

@@ -1,33 +1,62 @@
 //! The devices that config.toml hides.
 
 use super::Device;
+use super::names::DeviceNames;
+use super::node_paths::{NamedByPath, NodePaths, as_path};
 use crate::class::{ClassConfig, DeviceFilter};
-use crate::name::{canonical, excerpt};
+use crate::host::HostView;
+use crate::name::{IndexRange, excerpt};
 
-/// Whether the device does not exist as far as this host's users are concerned.
-pub(super) fn is_hidden(device: &Device, settings: &ClassConfig) -> bool {
-    let fits = |filter: &DeviceFilter| fits(filter, device);
-    let is_only = |only: &Vec<DeviceFilter>| only.iter().any(fits);
-    !settings.only.as_ref().is_none_or(is_only) || settings.except.iter().any(fits)
+/// Takes those devices out that do not exist as far as this host's users are concerned.
+pub(super) fn take_hidden(
+    devices: &mut Vec<Device>,
+    settings: &ClassConfig,
+    host: &dyn HostView,
+) -> Vec<Device> {
+    if settings.only.is_none() && settings.except.is_empty() {
+        return Vec::new();
+    }
+    let filtered = Filtered::new(devices, host);
+    let mut is_hidden = vec![settings.only.is_some(); devices.len()];
+    for filter in settings.only.iter().flatten() {
+        filtered
+            .find(filter)
+            .into_iter()
+            .for_each(|at| is_hidden[at] = false);
+    }
+    for filter in &settings.except {
+        filtered
+            .find(filter)
+            .into_iter()
+            .for_each(|at| is_hidden[at] = true);
+    }
+    let mut is_hidden = is_hidden.into_iter();
+    devices
+        .extract_if(.., |_| is_hidden.next() == Some(true))
+        .collect()
 }
 
 /// What in `only` and `except` fits none of the devices of this host, as warnings. Where
 /// there are no devices of the class, nothing is known of them.
-pub(super) fn without_device<'d>(
+pub(super) fn without_device(
     settings: &ClassConfig,
-    devices: impl Iterator<Item = &'d Device> + Clone,
+    devices: &[&[Device]],
+    host: &dyn HostView,
 ) -> Vec<String> {
-    let count = devices.clone().count();
-    if count == 0 {
-        return Vec::new();
-    }
     let only = settings
         .only
         .iter()
         .flatten()
         .map(|filter| ("only", filter));
     let except = settings.except.iter().map(|filter| ("except", filter));
-    let is_idle = |filter: &DeviceFilter| !devices.clone().any(|device| fits(filter, device));
+    let has_filter = settings.only.is_some() || !settings.except.is_empty();
+    let count: usize = devices.iter().map(|devices| devices.len()).sum();
+    if count == 0 || !has_filter {
+        return Vec::new();
+    }
+    let filtered = devices.iter().map(|devices| Filtered::new(devices, host));
+    let filtered: Vec<Filtered<'_>> = filtered.collect();
+    let is_idle = |filter: &DeviceFilter| filtered.iter().all(|it| it.find(filter).is_empty());
     let idle = only.chain(except).filter(|(_, filter)| is_idle(filter));
     let warning = |(key, filter): (&str, &DeviceFilter)| match filter {
         DeviceFilter::Name(name) => format!(
@@ -52,16 +81,57 @@ pub(super) fn without_device<'d>(
     warnings
 }
 
-fn fits(filter: &DeviceFilter, device: &Device) -> bool {
-    match filter {
-        DeviceFilter::Name(name) => {
-            let wanted = canonical(name);
-            let names = device.aliases.iter().chain(&device.index);
-            let mut names = names.map(String::as_str).chain([device.id.as_str()]);
-            names.any(|name| canonical(name) == wanted)
+/// Devices, among which a filter finds some.
+struct Filtered<'a> {
+    devices: &'a [Device],
+    names: DeviceNames<'a>,
+    host: &'a dyn HostView,
+}
+
+impl<'a> Filtered<'a> {
+    fn new(devices: &'a [Device], host: &'a dyn HostView) -> Self {
+        let names = DeviceNames::new(devices);
+        Filtered {
+            devices,
+            names,
+            host,
         }
-        DeviceFilter::Attributes(wanted) => wanted
-            .iter()
-            .all(|(name, value)| device.attributes.get(name) == Some(value)),
+    }
+
+    /// The positions of the devices that a filter means: a text means what it means in a
+    /// request.
+    fn find(&self, filter: &DeviceFilter) -> Vec<usize> {
+        match filter {
+            DeviceFilter::Name(name) => match as_path(name) {
+                None => self.find_name(name),
+                Some(path) => match NodePaths::new(self.devices, self.host).find(path) {
+                    NamedByPath::Nothing(_) => Vec::new(),
+                    NamedByPath::Devices(ids) => self.find_if(&|device| ids.contains(&device.id)),
+                },
+            },
+            DeviceFilter::Attributes(wanted) => self.find_if(&|device| {
+                let mut wanted = wanted.iter();
+                wanted.all(|(name, value)| device.attributes.get(name) == Some(value))
+            }),
+        }
+    }
+
+    fn find_name(&self, name: &str) -> Vec<usize> {
+        let named = self.names.find(name);
+        let range = match IndexRange::parse(name) {
+            Some(Ok(range)) if named.is_empty() => range,
+            _ => return named,
+        };
+        self.find_if(&|device| {
+            let index = device.index.as_ref().and_then(|index| index.parse().ok());
+            index.is_some_and(|index: u32| (range.first..=range.last).contains(&index))
+        })
+    }
+
+    fn find_if(&self, is_meant: &dyn Fn(&Device) -> bool) -> Vec<usize> {
+        let positions = 0..self.devices.len();
+        positions
+            .filter(|at| is_meant(&self.devices[*at]))
+            .collect()
     }
 }

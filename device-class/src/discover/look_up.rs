@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::edits::{self, Wanted};
+use super::node_paths::NodePaths;
 use super::{DeviceError, FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
@@ -51,7 +52,13 @@ pub fn look_up(
     wanted: Wanted<'_>,
     host: &dyn HostView,
 ) -> Result<Found, LookUpError> {
-    let inventory = devices(class, host);
+    let mut inventory = devices(class, host);
+    if !wanted.paths.is_empty() {
+        let requestable = inventory.devices.iter().chain(&inventory.divided);
+        let nodes = NodePaths::new(requestable, host);
+        let paths = wanted.paths.iter();
+        inventory.paths = paths.map(|path| (path.clone(), nodes.find(path))).collect();
+    }
     // Without the driver's attributes its files have no names.
     if inventory.no_driver.is_some() {
         let edits = FoundEdits::default();

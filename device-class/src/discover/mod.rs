@@ -18,6 +18,8 @@ mod listed;
 mod loaded_driver;
 mod look_up;
 mod mask;
+mod names;
+mod node_paths;
 mod nodes;
 mod order;
 mod parts;
@@ -43,6 +45,8 @@ pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
 pub use links::Connections;
 pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
+pub use names::{DeviceNames, NameKind};
+pub use node_paths::{NamedByPath, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
 pub use source::Refused;
 
@@ -72,6 +76,8 @@ pub struct Inventory {
     /// What matched and is left out by `require`.
     pub refused: Refused,
     pub hidden: Vec<DeviceId>,
+    /// What the paths name that a request has.
+    pub paths: Vec<(PathBuf, NamedByPath)>,
     pub host_attributes: Attributes,
     /// Why nothing of the class can be on this host, if that is so: its driver is
     /// not loaded.
@@ -228,16 +234,18 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     }
     order::leave_out_duplicates(&mut inventory);
     (inventory.divided, inventory.replaced) = order::take_divided(&mut inventory.devices);
-    let divided = inventory.divided.iter().chain(&inventory.replaced);
-    let named = inventory.devices.iter().chain(divided);
-    let idle = hidden::without_device(&class.settings, named);
+    let settings = &class.settings;
+    let all = [
+        &inventory.devices[..],
+        &inventory.divided,
+        &inventory.replaced,
+    ];
+    let idle = hidden::without_device(settings, &all, host);
     inventory.warnings.extend(idle);
-    let hidden = inventory
-        .devices
-        .extract_if(.., |device| hidden::is_hidden(device, &class.settings));
+    let hidden = hidden::take_hidden(&mut inventory.devices, settings, host).into_iter();
     inventory.hidden = hidden.map(|device| device.id).collect();
     for divided in [&mut inventory.divided, &mut inventory.replaced] {
-        divided.retain(|device| !hidden::is_hidden(device, &class.settings));
+        hidden::take_hidden(divided, settings, host);
     }
     if let Some(sharing) = &class.spec.sharing {
         sharing::combine(sharing, &mut inventory);

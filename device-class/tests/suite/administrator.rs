@@ -123,6 +123,70 @@ fn settings_that_fit_no_device_are_reported() {
     }
 }
 
+/// What a name means in a request it means in `only` and `except`.
+#[test]
+fn devices_are_hidden_by_what_a_request_would_name() {
+    let text = "[request]\nenv = 'STICKS'\n[[discover]]\npath = '/sys/sticks/{port}'\n\
+        attributes = [{ name = 'serial', file = 'serial' }, { name = 'tty', file = 'tty' }]\n\
+        [device]\nid = 'usb-{port}'\norder = '{port}'\naliases = ['{port}', '{serial}']\n\
+        nodes = ['/dev/{tty}']\n";
+    let text = format!("version = 1\nresource = 'example.com/stick'\n{text}");
+    let host = ["1-1", "1-2", "1-3", "2-1"]
+        .iter()
+        .enumerate()
+        .map(|(index, port)| {
+            // The serial number of the first is the index of the third.
+            let serial = if index == 0 { "2" } else { "none" };
+            let stick = format!("/sys/sticks/{port}");
+            format!(
+                "file {stick}/serial\n| {serial}\nfile {stick}/tty\n| tty{index}\n\
+             char /dev/tty{index} 4:{index}\n"
+            )
+        });
+    let host = host.collect::<String>() + "link /dev/by-id/usb-Second ../tty1\n";
+    let host = RecordedHost::parse(&host).unwrap();
+    let adapted = |table: &str| {
+        let class = "stick".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(class, Path::new("stick.toml"), &text).unwrap();
+        let config: Config = toml::from_str(&format!("[class.stick]\n{table}")).unwrap();
+        config.adapted(class, "stick.toml".as_ref())
+    };
+    for (table, hidden, is_warned) in [
+        ("except = ['1-2']", vec!["usb-1-2"], false),
+        ("except = ['2']", vec!["usb-1-1"], false),
+        ("except = ['1']", vec!["usb-1-2"], false),
+        ("except = ['0-1']", vec!["usb-1-1", "usb-1-2"], false),
+        ("except = ['/dev/by-id/usb-Second']", vec!["usb-1-2"], false),
+        ("except = ['/dev/other/tty1']", vec![], true),
+        ("only = ['2']", vec!["usb-1-2", "usb-1-3", "usb-2-1"], false),
+        (
+            "only = ['/dev/tty0', '2-1']",
+            vec!["usb-1-2", "usb-1-3"],
+            false,
+        ),
+        ("except = ['2-9']", vec!["usb-1-3", "usb-2-1"], false),
+        ("except = ['3-0']", vec![], true),
+    ] {
+        let found = discover::devices(&adapted(table).unwrap(), &host);
+        let ids: Vec<&str> = found.hidden.iter().map(|id| id.as_str()).collect();
+        assert_eq!(ids, hidden, "{table}");
+        assert_eq!(
+            !found.warnings.is_empty(),
+            is_warned,
+            "{table}: {:?}",
+            found.warnings
+        );
+    }
+    // No device may be called so, and `except` would hide nothing.
+    for table in ["except = ['none']", "only = ['ALL']"] {
+        let error = adapted(table).unwrap_err().to_string();
+        assert!(
+            error.contains("in only or except names no device"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn devices_have_the_configured_number_of_shares() {
     let config = "[class.nvidia-gpu]\nreplicas = 4";

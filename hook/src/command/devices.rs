@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use device_class::DeviceClass;
 use device_class::discover::{Device, Health, Presence};
+use injection_plan::request::{RequestNames, WrittenName};
 use serde::Serialize;
 
 use super::holders::Holder;
@@ -21,8 +22,12 @@ pub(super) struct Listed {
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The other names by which containers may request it, also with others.
+    /// The other names by which containers may request it, also with others, as a request has
+    /// to write them.
     pub(super) aliases: Vec<String>,
+    /// Those of them that mean no other device.
+    #[serde(skip)]
+    pub(super) own_aliases: Vec<String>,
     numa: Option<u32>,
     nodes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +38,14 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    pub(super) fn of(class: &DeviceClass, device: &Device) -> Self {
+    /// Names by which a request would not mean the device are left out.
+    pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
+        let written = device.aliases.iter();
+        let written = written.filter_map(|name| names.write_name(device, name));
+        let mut written: Vec<WrittenName> = written.filter(is_printable).collect();
+        written.dedup();
+        let own = written.iter().filter(|name| name.is_own);
+        let index = device.index.as_ref();
         let there = device
             .nodes
             .iter()
@@ -43,13 +55,16 @@ impl Listed {
             id: device.id.to_string(),
             variable: class.spec.request.env.to_string(),
             resource: device.resource.to_string(),
-            index: device.index.clone(),
+            index: index
+                .filter(|it| names.write_name(device, it).is_some())
+                .cloned(),
             healthy: device.health.is_healthy(),
             reason: match &device.health {
                 Health::Healthy => None,
                 Health::Unhealthy { reason } => Some(reason.clone()),
             },
-            aliases: device.aliases.clone(),
+            own_aliases: own.map(|name| name.text.clone()).collect(),
+            aliases: written.iter().map(|name| name.text.clone()).collect(),
             numa: device.numa,
             nodes: there.map(|node| node.host.display().to_string()).collect(),
             replicas: device.replicas,
@@ -82,6 +97,13 @@ impl Listed {
             if nodes.is_empty() { dash() } else { nodes },
         ]
     }
+}
+
+/// Whether a name is printed as it is, so that it can be copied into a request. No file has a
+/// longer name, and neither has anything whose name is worth copying.
+fn is_printable(name: &WrittenName) -> bool {
+    const LONGEST: usize = 255;
+    name.text.len() <= LONGEST && printable::line(&name.text) == name.text
 }
 
 pub(super) fn print_table(

@@ -10,6 +10,7 @@ use device_class::discover;
 use device_class::facts::Facts;
 use device_class::load;
 use device_class::name::ClassName;
+use injection_plan::request::RequestNames;
 
 use super::devices::{self, Listed};
 use super::finding::no_class_file;
@@ -85,8 +86,9 @@ pub(super) fn run(
             }
         }
         classes.push(class.name.to_string());
+        let request_names = RequestNames::new(&class, &inventory);
         listed.extend(inventory.devices.iter().map(|device| {
-            let mut listed = Listed::of(&class, device);
+            let mut listed = Listed::new(&class, device, &request_names);
             listed.holders = holders.map(|holders| holders.holders_of(&class.name, device));
             listed
         }));
@@ -160,19 +162,10 @@ pub(super) fn run(
 /// Prints the other names of each device, without those of several, such as the name of a GPU
 /// that its parts have.
 fn print_names(style: Style, out: &mut impl Write, listed: &[Listed]) -> io::Result<()> {
-    let mut counts = BTreeMap::<(&str, &str), usize>::new();
-    for device in listed {
-        for name in &device.aliases {
-            *counts.entry((&device.class, name)).or_default() += 1;
-        }
-    }
     let mut is_first = true;
     for device in listed {
-        let is_own = |name: &&str| {
-            *name != device.id && counts.get(&(device.class.as_str(), *name)) == Some(&1)
-        };
-        let names = device.aliases.iter().map(String::as_str);
-        let names: Vec<&str> = names.filter(is_own).collect();
+        let names = device.own_aliases.iter().map(String::as_str);
+        let names: Vec<&str> = names.filter(|name| *name != device.id).collect();
         if names.is_empty() {
             continue;
         }

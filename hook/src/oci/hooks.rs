@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use device_class::name::ClassName;
+use device_class::name::{ClassName, is_reserved_name};
 use injection_plan::cdi::CLAIM_MARK;
+use injection_plan::request::{Item, split_list};
 use serde::Deserialize;
 
 /// The option that names a granted device.
@@ -27,23 +28,49 @@ pub struct CdiGrant {
 }
 
 impl CdiGrant {
+    /// Parses the argument of a hook. What follows a claim's mark is the claim, unless the mark
+    /// is in quotes.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (class, device) = text
-            .split_once('=')
-            .filter(|(_, device)| !device.is_empty())
-            .ok_or("not CLASS=DEVICE")?;
-        let class = ClassName::try_from(class.to_owned()).map_err(|error| error.to_string())?;
-        let (device, claim) = match device.split_once(CLAIM_MARK) {
+        let (class, device) = split_class(text)?;
+        let marked = device.rsplit_once(CLAIM_MARK);
+        let marked = marked.filter(|(_, claim)| !claim.contains('"'));
+        let (device, claim) = match marked {
             None => (device, None),
             Some((device, claim)) => (device, Some(claim.to_owned())),
         };
-        let device = device.to_owned();
+        Self::new(class, device, claim)
+    }
+
+    /// Parses a device that a user names, which no claim has.
+    pub fn parse_named(text: &str) -> Result<Self, String> {
+        let (class, device) = split_class(text)?;
+        Self::new(class, device, None)
+    }
+
+    fn new(class: ClassName, device: &str, claim: Option<String>) -> Result<Self, String> {
+        let items = split_list(device).map_err(|error| error.to_string())?;
+        if items.is_empty() {
+            return Err("not CLASS=DEVICE".to_owned());
+        }
+        let is_none = |item: &&Item| {
+            let is_all = item.text.eq_ignore_ascii_case("all");
+            !item.is_quoted && !is_all && is_reserved_name(&item.text)
+        };
+        if let Some(item) = items.iter().find(is_none) {
+            return Err(format!("`{}` names no device", item.text));
+        }
         Ok(CdiGrant {
             class,
-            device,
+            device: device.to_owned(),
             claim,
         })
     }
+}
+
+fn split_class(text: &str) -> Result<(ClassName, &str), String> {
+    let (class, device) = text.split_once('=').ok_or("not CLASS=DEVICE")?;
+    let class = ClassName::try_from(class.to_owned()).map_err(|error| error.to_string())?;
+    Ok((class, device))
 }
 
 /// `hooks` of config.json (OCI runtime spec, "POSIX-platform Hooks").
@@ -153,5 +180,38 @@ mod tests {
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
             .collect();
         assert_eq!(grants, [("fpga", "0,1"), ("gpu", "all"), ("npu", "1,0")]);
+    }
+
+    #[test]
+    fn a_mark_in_quotes_belongs_to_the_name() {
+        let parts = |grant: Result<CdiGrant, String>| {
+            grant
+                .ok()
+                .map(|grant| (grant.device, grant.claim.unwrap_or_default()))
+        };
+        for (text, of_hook, of_user) in [
+            ("npu=0", Some(("0", "")), Some(("0", ""))),
+            ("npu=0,1@u-1", Some(("0,1", "u-1")), Some(("0,1@u-1", ""))),
+            ("npu=\"a@b\"", Some(("\"a@b\"", "")), Some(("\"a@b\"", ""))),
+            ("npu=\"a@b\"@u-1", Some(("\"a@b\"", "u-1")), None),
+            ("npu=a=b", Some(("a=b", "")), Some(("a=b", ""))),
+            ("npu=all", Some(("all", "")), Some(("all", ""))),
+            (
+                "npu=\"none\"",
+                Some(("\"none\"", "")),
+                Some(("\"none\"", "")),
+            ),
+            ("npu=", None, None),
+            ("npu= ,", None, None),
+            ("npu=none", None, None),
+            ("npu=0,VOID", None, None),
+            ("npu=\"0", None, None),
+            ("npu", None, None),
+        ] {
+            let owned = |(device, claim): (&str, &str)| (device.to_owned(), claim.to_owned());
+            assert_eq!(parts(CdiGrant::parse(text)), of_hook.map(owned), "{text}");
+            let named = parts(CdiGrant::parse_named(text));
+            assert_eq!(named, of_user.map(owned), "{text}");
+        }
     }
 }

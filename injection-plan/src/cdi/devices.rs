@@ -10,7 +10,9 @@ use device_class::name::{CdiName, CdiNameError, ResourceName};
 
 use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
 use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices};
-use crate::request::{Environment, MAX_REQUEST, RefusedRequest, Request, RequestSource};
+use crate::request::{
+    Environment, MAX_REQUEST, RefusedRequest, Request, RequestNames, RequestSource,
+};
 
 /// The name of a kind's device that represents all.
 const ALL: &str = "all";
@@ -61,6 +63,7 @@ impl Description<'_> {
         let mut described = Described::default();
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
         let devices = &found.inventory.devices;
+        let names = RequestNames::new(class, &found.inventory);
         let ids = devices.iter().map(|one| (&one.resource, one.id.as_str()));
         let mut used: BTreeSet<(&ResourceName, &str)> = inserted(ids);
         for device in devices {
@@ -85,11 +88,15 @@ impl Description<'_> {
                     reason: device.health.to_string(),
                 });
             }
-            // It may be another device's id, or one that CDI does not allow; the device
-            // still has its id.
+            // It may be a name of another device, that of several, or one that CDI does not
+            // allow; the device still has its id.
             let index = device.index.as_deref();
-            let index =
-                index.filter(|index| name_in(kind, index).is_ok() && used.insert((kind, index)));
+            let is_own = |index: &&str| {
+                names.means_device_alone(device, index) && name_in(kind, index).is_ok()
+            };
+            let index = index
+                .filter(is_own)
+                .filter(|index| used.insert((kind, index)));
             for name in [Some(device.id.as_str()), index].into_iter().flatten() {
                 let device = SpecifiedDevice {
                     name: name.to_owned(),

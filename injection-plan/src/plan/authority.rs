@@ -111,9 +111,16 @@ impl Authority {
         };
         match self {
             Authority::Asker { .. } if is_for_files => Ok(only_files(Files::All)),
+            Authority::Asker { .. }
+                if request.selection == Selection::All
+                    && !devices.is_empty()
+                    && !devices.iter().any(|device| device.health.is_healthy()) =>
+            {
+                Err(refused(RequestError::none_healthy(&class.name, devices)))
+            }
             Authority::Asker { .. } => {
                 let ignored = match class.spec.request.ignores_unknown {
-                    true => request.selection.unknown(inventory),
+                    true => request.selection.unknown(class, inventory),
                     false => Vec::new(),
                 };
                 let note = format!(

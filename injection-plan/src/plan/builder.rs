@@ -96,6 +96,11 @@ impl PlanBuilder {
         let gives_files = choice.files != Files::Nothing
             && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
+            let checked = request.check_capabilities(spec);
+            checked.map_err(|error| RefusedRequest {
+                asked_by: request.source.to_string(),
+                error,
+            })?;
             self.requirements(asked, &devices)?;
         }
         let class = request.class.to_string();

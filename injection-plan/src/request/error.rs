@@ -1,10 +1,14 @@
 //! Why a request cannot be met.
 
+use device_class::discover::Device;
 use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
 
 use super::MAX_REQUEST;
 use super::variables::MAX_LISTS;
 use crate::requirement::RequirementError;
+
+/// Of how many devices a message says why they are not healthy.
+const MAX_REASONS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
@@ -12,6 +16,12 @@ pub enum RequestError {
     TooLong { length: usize },
     #[error("`{}` is neither a device nor a range such as 0-3; separate several with commas", excerpt(.0))]
     Malformed(String),
+    #[error(
+        "`{}` begins with a quote that does not end it; write \"NAME\", and two quotes for one in \
+         the name",
+        excerpt(.0)
+    )]
+    Unquoted(String),
     #[error("`{first}-{last}` ends before it begins; write {last}-{first}")]
     Backwards { first: u32, last: u32 },
     #[error(
@@ -57,6 +67,38 @@ pub enum RequestError {
         /// The existing devices, as text.
         known: String,
     },
+    #[error("{} names no device of class {class} on this host: {why}", excerpt(.path))]
+    UnknownPath {
+        class: ClassName,
+        path: String,
+        /// Why it names none, and the existing devices, as text.
+        why: String,
+    },
+    #[error(
+        "{} is a node of several devices, {}; name one of them by its id",
+        excerpt(.path),
+        excerpt(.devices)
+    )]
+    SharedPath { path: String, devices: String },
+    /// The form of `--device`, by which a container would get a device at another path.
+    #[error(
+        "`{}` has more than a path of the host, and a request cannot say where a container has a \
+         device or how it may use it; write {}, which the container has as well, or a class with \
+         `container_path`",
+        excerpt(.item),
+        excerpt(.host)
+    )]
+    ContainerPath { item: String, host: String },
+    /// All devices are requested, and none can be given.
+    #[error(
+        "no device of class {class} on this host is healthy, so that `all` would give none: \
+         {reasons}; a device that is named is given nevertheless"
+    )]
+    NoneHealthy {
+        class: ClassName,
+        /// Each device and why it is not healthy, as text.
+        reasons: String,
+    },
     /// The container has the allocation's annotation, but no devices in the
     /// kubelet's record.
     #[error("devices of class {class} were allocated to {holder}, but {why}")]
@@ -78,6 +120,18 @@ pub enum RequestError {
     /// A class can require that capabilities are known.
     #[error("`{name}` is not an option of the class; there are {known}")]
     UnknownCapability { name: String, known: String },
+    /// A list of capabilities would give devices without the libraries that they need.
+    #[error(
+        "{list} names no capability of class {class}, which has {known}; separate several with \
+         commas"
+    )]
+    NoCapability {
+        class: ClassName,
+        /// The variable and its value, as text.
+        list: String,
+        /// Those of the class, as text.
+        known: String,
+    },
     /// Only a container whose request itself grants its devices may have it.
     #[error(
         "it may not have {capability} of class {class}: in a pod this is for those that \
@@ -92,6 +146,36 @@ pub enum RequestError {
          more; delete the pod, so that it is scheduled again"
     )]
     Lost { class: ClassName, id: DeviceId },
+}
+
+impl RequestError {
+    /// The error of a request for all of these devices, which exist and are not healthy.
+    pub(crate) fn none_healthy<'d>(
+        class: &ClassName,
+        devices: impl IntoIterator<Item = &'d Device>,
+    ) -> Self {
+        let mut devices = devices.into_iter();
+        let shown = devices.by_ref().take(MAX_REASONS);
+        let mut reasons: Vec<String> = shown
+            .map(|device| format!("{} is {}", device.id, device.health))
+            .collect();
+        match devices.count() {
+            0 => {}
+            further => reasons.push(format!("and {further} more")),
+        }
+        RequestError::NoneHealthy {
+            class: class.clone(),
+            reasons: reasons.join("; "),
+        }
+    }
+
+    /// Whether the request names what the host does not have, which some classes ignore.
+    pub(super) fn is_of_unknown(&self) -> bool {
+        !matches!(
+            self,
+            Self::ContainerPath { .. } | Self::SharedPath { .. } | Self::NoneHealthy { .. }
+        )
+    }
 }
 
 /// A request that cannot be met, and its source.

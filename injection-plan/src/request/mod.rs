@@ -3,6 +3,7 @@
 
 mod environment;
 mod error;
+mod list;
 mod names;
 mod selection;
 #[cfg(test)]
@@ -11,16 +12,19 @@ mod variables;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
-pub use selection::{Item, MAX_REQUEST, Selection};
+pub use list::{Item, split_list};
+pub use names::{RequestNames, WrittenName};
+pub use selection::{MAX_REQUEST, Selection};
 
 use device_class::DeviceClass;
 use device_class::discover::Wanted;
 use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
 
-use variables::{capabilities, lists, pairs, requirements};
+use variables::{capabilities, describe_capabilities, lists, pairs, requirements};
 
 /// The prefix of the annotation with an allocation; the class's name follows.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
@@ -30,10 +34,14 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 pub struct Request {
     pub class: ClassName,
     pub selection: Selection,
+    /// The paths of the host by which the selection names devices.
+    pub paths: Vec<PathBuf>,
     /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
     /// Requested capabilities that the class does not have.
     pub unknown_capabilities: Vec<String>,
+    /// The list of capabilities, if the class has none of those that it names.
+    pub mistaken_capabilities: Option<String>,
     /// The lists of files that the container names.
     pub lists: Vec<ListName>,
     /// The image's requirements on the host: variables and their texts.
@@ -94,6 +102,22 @@ impl Request {
         Wanted {
             capabilities: &self.capabilities,
             lists: &self.lists,
+            paths: &self.paths,
+        }
+    }
+
+    /// Checks that the list of capabilities is not one of which the class knows none: a
+    /// container would get devices without their libraries.
+    pub(crate) fn check_capabilities(&self, class: &DeviceClass) -> Result<(), RequestError> {
+        let known = describe_capabilities(class);
+        let env = class.spec.request.capabilities_env.as_ref();
+        match env.zip(self.mistaken_capabilities.as_ref()) {
+            Some((env, value)) if !known.is_empty() => Err(RequestError::NoCapability {
+                class: class.name.clone(),
+                list: format!("{env}={}", excerpt(value)),
+                known,
+            }),
+            _ => Ok(()),
         }
     }
 
@@ -155,6 +179,8 @@ impl Request {
             .and_then(|name| env(name.as_str()));
         let (mut capabilities, unknown_capabilities) =
             capabilities(class, asked).map_err(refused)?;
+        let is_mistaken = capabilities.is_empty() && !unknown_capabilities.is_empty();
+        let mistaken_capabilities = asked.filter(|_| is_mistaken).map(str::to_owned);
         let switches = spec.switches.iter();
         capabilities.extend(switches.filter_map(|(name, choices)| {
             let value = env(name.as_str())?;
@@ -163,13 +189,16 @@ impl Request {
         let named = spec.lists_env.as_ref();
         let named = named.and_then(|name| env(name.as_str()));
         let lists = lists(named.unwrap_or_default()).map_err(refused)?;
+        let paths = selection.paths(&class.spec);
         let class = class.name.clone();
         Ok(Some(Request {
             class,
             selection,
+            paths,
             lists,
             capabilities,
             unknown_capabilities,
+            mistaken_capabilities,
             requirements,
             pairs,
             source,

@@ -1,74 +1,307 @@
-//! The names of the devices of a host, for requests.
+//! The names of devices in requests: which devices an item means on a host, and how a name has
+//! to be written so that it means its device.
 
-use std::collections::HashMap;
+use std::path::Path;
 
-use device_class::discover::Device;
-use device_class::name::canonical;
+use device_class::DeviceClass;
+use device_class::class::ClassSpec;
+use device_class::discover::{Device, DeviceNames, Inventory, NameKind, NamedByPath, as_path};
+use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
 
-/// The names of the devices of a class. It is built in one pass over the
-/// devices; a look-up takes constant time.
-pub(super) struct DeviceNames<'a> {
-    devices: &'a [Device],
-    by_name: HashMap<String, Named>,
+use super::list::{Item, as_item};
+use super::{RequestError, Selection};
+
+/// Resolves the items of requests for the devices of one class on one host.
+pub struct RequestNames<'a> {
+    class: &'a DeviceClass,
+    inventory: &'a Inventory,
+    names: DeviceNames<'a>,
+    divided: DeviceNames<'a>,
 }
 
-/// The devices of one name, as positions.
-#[derive(Default)]
-struct Named {
-    ids: Vec<usize>,
-    indices: Vec<usize>,
-    aliases: Vec<usize>,
+/// The devices that an item means, as positions in the lists of the inventory.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct MeantDevices {
+    pub(super) devices: Vec<usize>,
+    /// Those that are divided into parts, which the item does not mean.
+    pub(super) divided: Vec<usize>,
 }
 
-/// The positions of the devices with a name.
-#[derive(Clone, Copy)]
-pub(super) enum Meaning<'a> {
-    One(usize),
-    /// Those with the same index or alias; for the same name the same slice.
-    All(&'a [usize]),
+pub(super) enum Meaning {
+    Devices(MeantDevices),
+    /// The devices with these indices, of which each must exist.
+    Range(IndexRange),
 }
 
-impl<'a> DeviceNames<'a> {
-    pub(super) fn of(devices: &'a [Device]) -> Self {
-        let mut by_name: HashMap<String, Named> = HashMap::new();
-        for (at, device) in devices.iter().enumerate() {
-            let id = canonical(device.id.as_str());
-            by_name.entry(id).or_default().ids.push(at);
-            if let Some(index) = &device.index {
-                let named = by_name.entry(canonical(index)).or_default();
-                named.indices.push(at);
-            }
-            for alias in &device.aliases {
-                let named = by_name.entry(canonical(alias)).or_default();
-                named.aliases.push(at);
-            }
+/// A name of a device as a request has to write it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenName {
+    pub text: String,
+    /// Whether a request with this text means no other device.
+    pub is_own: bool,
+}
+
+impl MeantDevices {
+    fn is_empty(&self) -> bool {
+        self.devices.is_empty() && self.divided.is_empty()
+    }
+}
+
+impl<'a> RequestNames<'a> {
+    pub fn new(class: &'a DeviceClass, inventory: &'a Inventory) -> Self {
+        RequestNames {
+            class,
+            inventory,
+            names: DeviceNames::new(&inventory.devices),
+            divided: DeviceNames::new(&inventory.divided),
         }
-        Self { devices, by_name }
     }
 
-    /// The devices with a name. Ids take precedence over indices, indices over
-    /// aliases, and aliases over ids of replicas. Case is ignored, except for
-    /// ids that differ only in case.
-    pub(super) fn meaning(&self, name: &str) -> Option<Meaning<'_>> {
-        if let Some(named) = self.by_name.get(&canonical(name)) {
-            let is_exact = |at: &&usize| self.devices[**at].id.as_str() == name;
-            let id = match named.ids.as_slice() {
-                [only] => Some(only),
-                ids => ids.iter().find(is_exact),
-            };
-            if let Some(at) = id {
-                return Some(Meaning::One(*at));
-            }
-            let several = [&named.indices, &named.aliases];
-            let found = several.into_iter().find(|found| !found.is_empty())?;
-            return Some(Meaning::All(found));
-        }
-        let (id, number) = name.rsplit_once("::")?;
-        let ids = &self.by_name.get(&canonical(id))?.ids;
-        let is_replica = |at: &&usize| {
-            let device = &self.devices[**at];
-            device.has_replica(&format!("{}::{number}", device.id))
+    /// Writes a name of a device as a request has to. `None`: no request can mean the device by
+    /// it, because the name is a word or a path, or means other devices.
+    pub fn write_name(&self, device: &Device, name: &str) -> Option<WrittenName> {
+        let text = as_item(name).into_owned();
+        let Ok(Selection::These(items)) = Selection::parse(&text, &self.class.spec) else {
+            return None;
         };
-        ids.iter().find(is_replica).copied().map(Meaning::One)
+        let [item] = items.as_slice() else {
+            return None;
+        };
+        let (kind, _) = unqualified(item, &self.class.spec);
+        if kind.is_some() || item.text != name || as_path(name).is_some() {
+            return None;
+        }
+        let meant = self.find_name(name, None).devices;
+        let mut devices = meant.iter().map(|at| &self.inventory.devices[*at]);
+        let is_meant = devices.any(|meant| meant.id == device.id);
+        let is_own = meant.len() == 1;
+        is_meant.then_some(WrittenName { text, is_own })
+    }
+
+    /// Whether a name means this device alone among the devices of its resource.
+    pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
+        let meant = self.find_name(name, Some(device.resource.as_str()));
+        matches!(meant.devices.as_slice(), [at] if self.inventory.devices[*at].id == device.id)
+    }
+
+    /// Resolves an item. A name that a device has counts before everything but a path and the
+    /// kind of a CDI name: no text of hardware can take their place.
+    ///
+    /// # Errors
+    /// The item means no device.
+    pub(super) fn resolve(&self, item: &Item) -> Result<Meaning, RequestError> {
+        let (kind, text) = unqualified(item, &self.class.spec);
+        let resource = match kind {
+            Some(Kind::Resource(resource)) => Some(resource),
+            Some(Kind::AnyResource) | None => None,
+        };
+        if let Some(resource) = resource.filter(|_| text.eq_ignore_ascii_case("all")) {
+            return self.find_all(resource).map(Meaning::Devices);
+        }
+        let meant = match as_path(text) {
+            Some(path) => self.find_path(path, resource)?,
+            None => self.find_name(text, resource),
+        };
+        if !meant.is_empty() {
+            return Ok(Meaning::Devices(meant));
+        }
+        let malformed = || RequestError::Malformed(text.to_owned());
+        match IndexRange::parse(text).filter(|_| !item.is_quoted && resource.is_none()) {
+            Some(Ok(range)) => return Ok(Meaning::Range(range)),
+            Some(Err(IndexRangeError::Backwards { first, last })) => {
+                return Err(RequestError::Backwards { first, last });
+            }
+            Some(Err(IndexRangeError::Malformed)) => return Err(malformed()),
+            None => {}
+        }
+        if let (None, false, Some((kind, _))) = (kind, item.is_quoted, text.split_once('=')) {
+            return Err(RequestError::OtherKind {
+                item: text.to_owned(),
+                kind: kind.to_owned(),
+            });
+        }
+        // The names of parts of devices may have slashes.
+        let is_usual = |c: char| DeviceId::fits(c) || c == '/';
+        if text.is_empty() || !item.is_quoted && !text.chars().all(is_usual) {
+            return Err(malformed());
+        }
+        Err(match resource {
+            Some(resource) => self.unknown_name(&format!("{resource}={text}")),
+            None => self.unknown_name(text),
+        })
+    }
+
+    /// The error for a name that no device has.
+    pub(super) fn unknown_name(&self, name: &str) -> RequestError {
+        RequestError::Unknown {
+            class: self.class.name.clone(),
+            wanted: name.to_owned(),
+            known: self.describe_devices(),
+        }
+    }
+
+    /// Finds the devices with an index. A divided device has it without its parts.
+    pub(super) fn find_index(&self, index: u32) -> Option<MeantDevices> {
+        let index = index.to_string();
+        Some(self.find_kind(&index, NameKind::Index, None)).filter(|meant| !meant.is_empty())
+    }
+
+    /// Finds the healthy devices of a resource.
+    ///
+    /// # Errors
+    /// There is none.
+    fn find_all(&self, resource: &str) -> Result<MeantDevices, RequestError> {
+        let devices = self.inventory.devices.iter().zip(0..);
+        let of_resource = devices.filter(|(device, _)| device.resource.as_str() == resource);
+        let (healthy, ill): (Vec<_>, Vec<_>) =
+            of_resource.partition(|(device, _)| device.health.is_healthy());
+        if !healthy.is_empty() {
+            return Ok(MeantDevices {
+                devices: healthy.into_iter().map(|(_, position)| position).collect(),
+                divided: Vec::new(),
+            });
+        }
+        if ill.is_empty() {
+            return Err(self.unknown_name(&format!("{resource}=all")));
+        }
+        let ill = ill.into_iter().map(|(device, _)| device);
+        Err(RequestError::none_healthy(&self.class.name, ill))
+    }
+
+    /// Finds the devices that have a name, of the first kind of names in which there are any;
+    /// if a resource is given, only its devices.
+    fn find_name(&self, name: &str, resource: Option<&str>) -> MeantDevices {
+        let mut found = NameKind::IN_ORDER
+            .into_iter()
+            .map(|kind| self.find_kind(name, kind, resource));
+        found.find(|meant| !meant.is_empty()).unwrap_or_default()
+    }
+
+    /// Finds the devices that have a name of one kind. A name that a divided device has in
+    /// common with its parts means the device without them.
+    fn find_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> MeantDevices {
+        let mut meant = MeantDevices::default();
+        if resource.is_none() {
+            meant.divided = self.divided.find_kind(name, kind);
+        }
+        if meant.divided.is_empty() {
+            meant.devices = self.names.find_kind(name, kind);
+            self.retain_resource(&mut meant.devices, resource);
+        }
+        meant
+    }
+
+    fn retain_resource(&self, positions: &mut Vec<usize>, resource: Option<&str>) {
+        if let Some(resource) = resource {
+            let devices = &self.inventory.devices;
+            positions.retain(|at| devices[*at].resource.as_str() == resource);
+        }
+    }
+
+    /// Finds the device with the node to which a path of the host leads.
+    fn find_path(&self, path: &Path, resource: Option<&str>) -> Result<MeantDevices, RequestError> {
+        let unknown = |reason: &str| {
+            let path = path.to_string_lossy().into_owned();
+            match host_part(&path) {
+                Some(host) => RequestError::ContainerPath {
+                    host: host.to_owned(),
+                    item: path,
+                },
+                None => RequestError::UnknownPath {
+                    class: self.class.name.clone(),
+                    path,
+                    why: format!("{reason}; {}", self.describe_devices()),
+                },
+            }
+        };
+        let mut paths = self.inventory.paths.iter();
+        let found = paths.find(|(found, _)| found.as_os_str() == path.as_os_str());
+        let ids = match found {
+            Some((_, NamedByPath::Devices(ids))) => ids,
+            Some((_, NamedByPath::Nothing(reason))) => return Err(unknown(reason)),
+            None => return Err(unknown("paths of the host are not read here")),
+        };
+        let positions = |devices: &[Device]| -> Vec<usize> {
+            let meant = devices.iter().zip(0..);
+            let meant = meant.filter(|(device, _)| ids.contains(&device.id));
+            meant.map(|(_, position)| position).collect()
+        };
+        let (mut divided, mut devices) = (Vec::new(), Vec::new());
+        if resource.is_none() {
+            divided = positions(&self.inventory.divided);
+        }
+        if divided.is_empty() {
+            devices = positions(&self.inventory.devices);
+            self.retain_resource(&mut devices, resource);
+        }
+        if devices.len() + divided.len() > 1 {
+            let ids: Vec<&str> = ids.iter().map(DeviceId::as_str).collect();
+            return Err(RequestError::SharedPath {
+                path: path.to_string_lossy().into_owned(),
+                devices: ids.join(", "),
+            });
+        }
+        Ok(MeantDevices { devices, divided })
+    }
+
+    /// Describes the devices that there are, for a message.
+    fn describe_devices(&self) -> String {
+        let hidden = self.inventory.hidden.len();
+        let known = match self.inventory.devices.as_slice() {
+            [] if hidden > 0 => "there are no others".into(),
+            [] => "there are none, so check that the driver is loaded".into(),
+            [only] => format!("there is {}", only.id),
+            [first, .., last] => format!(
+                "there are {}, from {} to {}; `boathook list {}` shows their names",
+                self.inventory.devices.len(),
+                first.id,
+                last.id,
+                self.class.name
+            ),
+        };
+        match hidden {
+            0 => known,
+            _ => format!("{known}; `only` or `except` in config.toml hides {hidden}"),
+        }
+    }
+}
+
+/// The host's path in an item of the form HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS,
+/// as engines read `--device`.
+fn host_part(item: &str) -> Option<&str> {
+    if let Some((host, _)) = item.split_once(":/") {
+        return Some(host);
+    }
+    let (host, access) = item.rsplit_once(':')?;
+    let is_access = (1..=3).contains(&access.len()) && access.chars().all(|c| "rwm".contains(c));
+    is_access.then_some(host)
+}
+
+/// The kind of a CDI name, `vendor.com/class=name`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind<'a> {
+    /// The kind stands for the whole class.
+    AnyResource,
+    /// The kind is the resource of some devices of the class.
+    Resource(&'a str),
+}
+
+/// The kind of an item, if it is a CDI name of the class, and the rest of its text.
+pub(super) fn unqualified<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
+    let text = item.text.as_str();
+    let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
+        return (None, text);
+    };
+    let has_one_resource = class.resource.attributes().next().is_none();
+    // `none` and `void` are of no device.
+    let is_of_none = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
+    if class.request.kinds.iter().any(|known| known == kind) {
+        (Some(Kind::AnyResource), name)
+    } else if !class.may_offer(kind) {
+        (None, text)
+    } else if has_one_resource || is_of_none {
+        (Some(Kind::AnyResource), name)
+    } else {
+        (Some(Kind::Resource(kind)), name)
     }
 }

@@ -2,15 +2,17 @@
 //! devices.
 
 use device_class::inserted;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
-use device_class::discover::{Device, Inventory};
-use device_class::name::DeviceId;
+use device_class::discover::{Device, Inventory, as_path};
+use device_class::name::{IndexRange, is_reserved_name};
 
 use super::RequestError;
-use super::names::{DeviceNames, Meaning};
+use super::list::{Item, split_list};
+use super::names::{Kind, Meaning, MeantDevices, RequestNames, unqualified};
 
 /// The longest value of a variable or annotation that is read, in bytes. It
 /// bounds every loop over a request; 1,000 ids of the maximum length fit.
@@ -24,58 +26,38 @@ pub enum Selection {
     FilesOnly,
     /// `all`: every healthy device.
     All,
-    /// A comma-separated list.
+    /// A comma-separated list. What its items mean depends on the devices of the host.
     These(Vec<Item>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
-    /// An id, an index or an alias.
-    Name(String),
-    /// The indices from the first to the last.
-    Range(u32, u32),
-    /// A CDI name: of the devices of this resource the one with the name, or `all`.
-    Of { resource: String, name: String },
 }
 
 impl Selection {
     /// Parses a request: a comma-separated list, whose empty items are ignored.
-    /// A keyword anywhere in the list applies to the whole list: `void` before the others,
+    /// A word anywhere in the list applies to the whole list: `void` before the others,
     /// and of `none` and `all` the first.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
         if text.len() > MAX_REQUEST {
             return Err(RequestError::TooLong { length: text.len() });
         }
-        let items = text.split(',').map(str::trim);
-        let items = items.filter(|item| !item.is_empty());
-        let items: Vec<(Option<&str>, &str)> = items
-            .map(|item| unqualified(item, class))
-            .collect::<Result<_, _>>()?;
-        let at = |word: &str| {
-            items
-                .iter()
-                .position(|(kind, item)| kind.is_none() && item.eq_ignore_ascii_case(word))
-        };
-        if items.is_empty() || at("void").is_some() {
+        let items = split_list(text)?;
+        let words: Vec<&str> = items.iter().filter_map(|item| word(item, class)).collect();
+        let has = |wanted: &str| words.iter().any(|it| it.eq_ignore_ascii_case(wanted));
+        if items.is_empty() || has("void") {
             return Ok(Selection::Nothing);
         }
-        match (at("none"), at("all")) {
-            (None, None) => {}
-            (Some(none), Some(all)) if all < none => return Ok(Selection::All),
-            (Some(_), _) => return Ok(Selection::FilesOnly),
-            (None, Some(_)) => return Ok(Selection::All),
-        }
-        // A mistake is as unknown as a name that no device has.
-        let parse = |(kind, item): (Option<&str>, &str)| match (Item::parse(item), kind) {
-            (Ok(_), Some(kind)) => Ok(Item::Of {
-                resource: kind.to_owned(),
-                name: item.to_owned(),
-            }),
-            (Err(_), _) if class.request.ignores_unknown => Ok(Item::Name(item.to_owned())),
-            (parsed, _) => parsed,
+        Ok(match words.first() {
+            None => Selection::These(items),
+            Some(first) if first.eq_ignore_ascii_case("all") => Selection::All,
+            Some(_) => Selection::FilesOnly,
+        })
+    }
+
+    /// The paths of the host by which devices are named.
+    pub fn paths(&self, class: &ClassSpec) -> Vec<PathBuf> {
+        let Selection::These(items) = self else {
+            return Vec::new();
         };
-        let items = items.into_iter().map(parse);
-        items.collect::<Result<_, _>>().map(Self::These)
+        let paths = items.iter().map(|item| as_path(unqualified(item, class).1));
+        paths.flatten().map(PathBuf::from).collect()
     }
 
     /// Whether a text requests nothing, whichever class it is for: an empty list, or one with
@@ -101,193 +83,99 @@ impl Selection {
             }
             Selection::These(items) => items,
         };
-        let names = DeviceNames::of(devices);
-        let divided = DeviceNames::of(&inventory.divided);
-        let mut wholes = BTreeSet::<usize>::new();
-        let mut chosen = BTreeSet::<usize>::new();
-        // An alias may mean many devices, and a request repeat it.
-        let mut aliases = HashSet::new();
-        let mut choose = |name: &str| match names.meaning(name) {
-            _ if divided.meaning(name).is_some() => {
-                match divided.meaning(name) {
-                    Some(Meaning::One(at)) => wholes.extend([at]),
-                    Some(Meaning::All(found)) => wholes.extend(found),
-                    None => {}
-                }
-                Ok(())
-            }
-            None if class.spec.request.ignores_unknown => Ok(()),
-            None => Err(RequestError::Unknown {
-                class: class.name.clone(),
-                wanted: name.to_owned(),
-                known: known(class, inventory),
-            }),
-            Some(Meaning::One(at)) => {
-                chosen.insert(at);
-                Ok(())
-            }
-            Some(Meaning::All(found)) => {
-                if aliases.insert(found.as_ptr()) {
-                    chosen.extend(found);
-                }
-                Ok(())
-            }
-        };
-        let (mut ranges, mut of_resources) = (Vec::new(), Vec::new());
+        let ignores_unknown = class.spec.request.ignores_unknown;
+        let names = RequestNames::new(class, inventory);
+        let mut chosen = ChosenDevices::new(inventory);
+        let mut ranges = Vec::new();
         for item in items {
-            match item {
-                Item::Name(name) => choose(name)?,
-                Item::Range(first, last) => ranges.push((*first, *last)),
-                Item::Of { resource, name } => {
-                    let found = of_resource(&names, devices, resource, name);
-                    if found.is_empty() && !class.spec.request.ignores_unknown {
-                        return Err(RequestError::Unknown {
-                            class: class.name.clone(),
-                            wanted: format!("{resource}={name}"),
-                            known: known(class, inventory),
-                        });
-                    }
-                    of_resources.extend(found);
+            match names.resolve(item) {
+                Ok(Meaning::Devices(meant)) => chosen.add(&meant),
+                Ok(Meaning::Range(range)) => ranges.push(range),
+                Err(error) if ignores_unknown && error.is_of_unknown() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for IndexRange { first, last } in merged(ranges) {
+            // One that ignores unknown indices has no more devices than the inventory; others
+            // end at the first index that no device has.
+            let most = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            let last = if ignores_unknown {
+                last.min(most)
+            } else {
+                last
+            };
+            for index in first..=last {
+                match names.find_index(index) {
+                    Some(meant) => chosen.add(&meant),
+                    None if ignores_unknown => {}
+                    None => return Err(names.unknown_name(&index.to_string())),
                 }
             }
         }
-        for (first, last) in merged(ranges) {
-            // Ends at the first index that no device has.
-            // One that ignores these has no more devices than the inventory.
-            let most = u32::try_from(devices.len()).unwrap_or(u32::MAX);
-            let last = match class.spec.request.ignores_unknown {
-                true => last.min(most),
-                false => last,
-            };
-            (first..=last).try_for_each(|index| choose(&index.to_string()))?;
-        }
-        chosen.extend(of_resources);
-        let wholes = wholes.into_iter().map(|at| &inventory.divided[at]);
-        Ok(wholes
-            .chain(chosen.into_iter().map(|at| &devices[at]))
-            .collect())
+        Ok(chosen.into_devices())
     }
 
-    /// The names in the request that no device has.
-    pub fn unknown<'s>(&'s self, inventory: &Inventory) -> Vec<&'s str> {
+    /// The items of the request that mean no device.
+    pub fn unknown<'s>(&'s self, class: &DeviceClass, inventory: &Inventory) -> Vec<&'s str> {
         let Selection::These(items) = self else {
             return Vec::new();
         };
-        let names = DeviceNames::of(&inventory.devices);
-        let divided = DeviceNames::of(&inventory.divided);
-        let items = items.iter().filter_map(|item| match item {
-            Item::Name(name) => Some(name.as_str()),
-            Item::Range(..) | Item::Of { .. } => None,
-        });
-        items
-            .filter(|name| names.meaning(name).is_none() && divided.meaning(name).is_none())
-            .collect()
+        let names = RequestNames::new(class, inventory);
+        let unknown = items.iter().filter(|item| names.resolve(item).is_err());
+        unknown.map(|item| item.text.as_str()).collect()
     }
 }
 
-/// The devices of a resource with a name, as positions; with `all` the healthy ones.
-fn of_resource(
-    names: &DeviceNames<'_>,
-    devices: &[Device],
-    resource: &str,
-    name: &str,
-) -> Vec<usize> {
-    let is_of = |at: &usize| devices[*at].resource.as_str() == resource;
-    if name.eq_ignore_ascii_case("all") {
-        let all = 0..devices.len();
-        let all = all.filter(|at| devices[*at].health.is_healthy());
-        return all.filter(is_of).collect();
-    }
-    match names.meaning(name) {
-        None => Vec::new(),
-        Some(Meaning::One(at)) => Some(at).filter(is_of).into_iter().collect(),
-        Some(Meaning::All(found)) => found.iter().copied().filter(is_of).collect(),
+/// The word that an item is, if it applies to the whole list.
+fn word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
+    match unqualified(item, class) {
+        (Some(Kind::Resource(_)), _) => None,
+        (_, text) => (!item.is_quoted && is_reserved_name(text)).then_some(text),
     }
 }
 
-/// The item without the kind of a CDI name, `vendor.com/class=name`, which must be a
-/// resource of the class; and the kind, if devices of the class have different ones.
-fn unqualified<'a>(
-    item: &'a str,
-    class: &ClassSpec,
-) -> Result<(Option<&'a str>, &'a str), RequestError> {
-    match item.split_once('=') {
-        None => Ok((None, item)),
-        Some((kind, name)) if class.request.kinds.iter().any(|known| known == kind) => {
-            Ok((None, name))
+/// Devices of an inventory that were chosen, each once.
+struct ChosenDevices<'a> {
+    inventory: &'a Inventory,
+    devices: Vec<bool>,
+    divided: Vec<bool>,
+}
+
+impl<'a> ChosenDevices<'a> {
+    fn new(inventory: &'a Inventory) -> Self {
+        ChosenDevices {
+            inventory,
+            devices: vec![false; inventory.devices.len()],
+            divided: vec![false; inventory.divided.len()],
         }
-        Some((kind, name))
-            if class.resource.attributes().next().is_none() && class.may_offer(kind) =>
-        {
-            Ok((None, name))
+    }
+
+    fn add(&mut self, meant: &MeantDevices) {
+        for position in &meant.devices {
+            self.devices[*position] = true;
         }
-        // `none` and `void` are of no device.
-        Some((kind, name)) if class.may_offer(kind) => match name.to_ascii_lowercase().as_str() {
-            "none" | "void" => Ok((None, name)),
-            _ => Ok((Some(kind), name)),
-        },
-        Some((kind, _)) => Err(RequestError::OtherKind {
-            item: item.to_owned(),
-            kind: kind.to_owned(),
-        }),
+        for position in &meant.divided {
+            self.divided[*position] = true;
+        }
+    }
+
+    fn into_devices(self) -> Vec<&'a Device> {
+        let divided = self.inventory.divided.iter().zip(self.divided);
+        let devices = self.inventory.devices.iter().zip(self.devices);
+        let chosen = divided.chain(devices).filter(|(_, is_chosen)| *is_chosen);
+        chosen.map(|(device, _)| device).collect()
     }
 }
 
 /// The same numbers as sorted ranges that do not overlap.
-fn merged(ranges: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
-    let ranges: BTreeSet<(u32, u32)> = inserted(ranges);
-    let mut merged: Vec<(u32, u32)> = Vec::new();
-    for (first, last) in ranges {
+fn merged(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
+    let ranges: BTreeSet<IndexRange> = inserted(ranges);
+    let mut merged: Vec<IndexRange> = Vec::new();
+    for range in ranges {
         match merged.last_mut() {
-            Some(before) if first <= before.1 => before.1 = before.1.max(last),
-            _ => merged.push((first, last)),
+            Some(before) if range.first <= before.last => before.last = before.last.max(range.last),
+            _ => merged.push(range),
         }
     }
     merged
-}
-
-impl Item {
-    fn parse(item: &str) -> Result<Self, RequestError> {
-        let malformed = || RequestError::Malformed(item.to_owned());
-        // A node, or a link such as those in /dev/serial/by-id, is named as it is called.
-        let item = match item.strip_prefix("/dev/") {
-            Some(path) => path.rsplit('/').next().unwrap_or(path),
-            None => item,
-        };
-        // Digits and dashes alone are a range or a mistake: no id is guessed
-        // from them.
-        if item.contains('-') && item.chars().all(|c| matches!(c, '0'..='9' | '-' | ' ')) {
-            let (first, last) = item.split_once('-').ok_or_else(malformed)?;
-            return match (first.trim_end().parse(), last.trim_start().parse()) {
-                (Ok(first), Ok(last)) if first <= last => Ok(Item::Range(first, last)),
-                (Ok(first), Ok(last)) => Err(RequestError::Backwards { first, last }),
-                _ => Err(malformed()),
-            };
-        }
-        // The names of parts of devices may have slashes.
-        if !DeviceId::is_name(&item.replace('/', ":")) {
-            return Err(malformed());
-        }
-        Ok(Item::Name(item.to_owned()))
-    }
-}
-
-fn known(class: &DeviceClass, inventory: &Inventory) -> String {
-    let hidden = inventory.hidden.len();
-    let known = match inventory.devices.as_slice() {
-        [] if hidden > 0 => "there are no others".into(),
-        [] => "there are none, so check that the driver is loaded".into(),
-        [only] => format!("there is {}", only.id),
-        [first, .., last] => format!(
-            "there are {}, from {} to {}; `boathook list {}` shows their names",
-            inventory.devices.len(),
-            first.id,
-            last.id,
-            class.name
-        ),
-    };
-    match hidden {
-        0 => known,
-        _ => format!("{known}; `only` or `except` in config.toml hides {hidden}"),
-    }
 }

@@ -93,6 +93,28 @@ pub(super) fn lists(text: &str) -> Result<Vec<ListName>, RequestError> {
     }
 }
 
+/// The capabilities of a class that a list may name, and those that take something away.
+fn nameable_capabilities(
+    class: &DeviceClass,
+) -> (BTreeSet<CapabilityName>, BTreeSet<CapabilityName>) {
+    let switched = class.spec.request.switched();
+    let mut known = class.spec.capabilities();
+    known.retain(|name| !switched.contains(name));
+    let mut exceptions = class.spec.exceptions();
+    exceptions.retain(|name| !switched.contains(name));
+    (known, exceptions)
+}
+
+/// The same for a message.
+pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
+    let (known, exceptions) = nameable_capabilities(class);
+    let names: Vec<&str> = known
+        .union(&exceptions)
+        .map(CapabilityName::as_str)
+        .collect();
+    names.join(", ")
+}
+
 /// The capabilities of a request, and those that the class does not know:
 /// images list all that they could use, so these are not an error. `all` may be
 /// combined with others.
@@ -125,11 +147,7 @@ pub(super) fn capabilities(
             capability: capability.clone(),
         });
     }
-    let switched = class.spec.request.switched();
-    let mut known = class.spec.capabilities();
-    known.retain(|name| !switched.contains(name));
-    let mut exceptions = class.spec.exceptions();
-    exceptions.retain(|name| !switched.contains(name));
+    let (known, exceptions) = nameable_capabilities(class);
     let is_all = unknown.remove("all").is_some();
     let mut chosen = BTreeSet::new();
     for name in known.union(&exceptions) {
@@ -143,11 +161,9 @@ pub(super) fn capabilities(
     if let Some((_, name)) = unknown.first_key_value()
         && class.spec.request.refuses_unknown_capabilities
     {
-        let known = known.union(&exceptions);
-        let known: Vec<&str> = known.map(CapabilityName::as_str).collect();
         return Err(RequestError::UnknownCapability {
             name: excerpt(name),
-            known: known.join(", "),
+            known: describe_capabilities(class),
         });
     }
     let further = unknown.len().saturating_sub(MAX_UNKNOWN);

@@ -9,6 +9,7 @@ mod golden;
 mod listed_files;
 mod masks;
 mod missing_nodes;
+mod names;
 mod planning;
 mod vendors_behaviour;
 mod vendors_cases;

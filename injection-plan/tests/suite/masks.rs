@@ -70,7 +70,10 @@ fn a_container_sees_its_own_devices_and_the_copies() {
         // The driver's files, and no device.
         (&[("CHIPS", "none")], &["/proc/chips", params]),
         // A container that is not to have the mask sees everything anyway.
-        (&[("CHIPS", "1"), ("CAPS", "other")], &[]),
+        (
+            &[("CHIPS", "1"), ("CAPS", "profile")],
+            &["/etc/chips", "/etc/chips/visible=\"{0x2}\""],
+        ),
     ] {
         assert_eq!(masked(&host, env).unwrap(), wanted, "{env:?}");
     }

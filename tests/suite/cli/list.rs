@@ -5,7 +5,7 @@ use std::fs;
 use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 
-use super::{boathook, code, host_with_thing, succeeds};
+use super::{boathook, bundle, code, host_with_thing, succeeds};
 use crate::said::assert_says;
 
 /// What `boathook list --json` prints.
@@ -75,6 +75,45 @@ fn other_names_of_devices_are_listed_with_their_class() {
     let listed = listed(&host, &["thing"]);
     let names = json!(["both", "no1", "thing-1"]);
     assert_eq!(listed["devices"][1]["aliases"], names);
+}
+
+/// A name that a request would not understand is not printed, and one with a comma is quoted.
+#[test]
+fn a_listed_name_can_be_requested() {
+    let host = host_with_thing(
+        "[[discover]]\ncount = 4\nattributes = [{ name = 'name', file = '/things/{index}' }]\n\
+         [device]\nid = 'thing-{index}'\nindex = '{index}'\naliases = ['{name}']\n",
+    );
+    for (index, name) in ["1-2", "HD Pro Webcam C920", "none", "a,b"]
+        .iter()
+        .enumerate()
+    {
+        host.add_file(&format!("/things/{index}"), name).unwrap();
+    }
+    let ran = succeeds(&host, &["list", "thing"]);
+    let said = ran.stdout.lines().filter(|it| it.contains(" is also "));
+    let expected = [
+        ("thing-0", "1-2"),
+        ("thing-1", "HD Pro Webcam C920"),
+        ("thing-3", "\"a,b\""),
+    ];
+    let lines = expected.map(|(device, name)| format!("{device} is also {name}"));
+    assert_eq!(said.collect::<Vec<_>>(), lines);
+    let bundles = expected.map(|(device, name)| (device, bundle(&[("THINGS", name)])));
+    for (device, bundle) in bundles {
+        let arguments = [
+            "explain",
+            "--json",
+            "--bundle",
+            bundle.path().to_str().unwrap(),
+        ];
+        let plan: Value = serde_json::from_str(&succeeds(&host, &arguments).stdout).unwrap();
+        assert_eq!(plan["grants"][0]["devices"], json!([device]));
+    }
+    assert_eq!(
+        listed(&host, &["thing"])["devices"][2]["aliases"],
+        json!([])
+    );
 }
 
 #[test]

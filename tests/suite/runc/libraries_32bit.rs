@@ -27,6 +27,8 @@ const CLASS: &str = r#"
     nodes = ["/dev/chip{index}"]
     [[edits]]
     libraries = ["libchip.so.1"]
+    [[edits]]
+    capability = "other"
 "#;
 
 const HOST: &str = "

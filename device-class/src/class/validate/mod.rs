@@ -12,7 +12,9 @@ use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
 use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source};
-use crate::name::{AttributeName, CapabilityName, EnvName, ResourceName, excerpt};
+use crate::name::{
+    AttributeName, CapabilityName, EnvName, ResourceName, excerpt, is_reserved_name,
+};
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
@@ -49,7 +51,8 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Attributes in `only` and `except` that no device of the class has are mistakes.
+/// Attributes in `only` and `except` that no device of the class has are mistakes, and so are
+/// words that name no single device.
 pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
     let mut known = Known::default();
     known.read(&spec.attributes)?;
@@ -61,10 +64,20 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
     }
     let filters = settings.only.iter().flatten().chain(&settings.except);
     for filter in filters {
-        if let DeviceFilter::Attributes(wanted) = filter
-            && let Some(name) = wanted.keys().find(|name| !known.names.contains(*name))
-        {
-            return Err(known.lacks(name, "only or except"));
+        match filter {
+            DeviceFilter::Name(name) if is_reserved_name(name) => {
+                let message = format!(
+                    "`{name}` in only or except names no device; write the ids of devices, and \
+                     `only = []` for none"
+                );
+                return Err(BrokenRule::new(None, message));
+            }
+            DeviceFilter::Name(_) => {}
+            DeviceFilter::Attributes(wanted) => {
+                if let Some(name) = wanted.keys().find(|name| !known.names.contains(*name)) {
+                    return Err(known.lacks(name, "only or except"));
+                }
+            }
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
 use device_class::{DeviceClass, HostView, ownership};
+use injection_plan::request::RequestNames;
 use serde_json::json;
 
 use crate::command::devices::{self, Listed};
@@ -53,11 +54,12 @@ pub(super) fn run(
     if as_plugin {
         findings.extend(outside_the_plugin(&class));
     }
+    let names = RequestNames::new(&class, &found.inventory);
     let devices: Vec<Listed> = found
         .inventory
         .devices
         .iter()
-        .map(|device| Listed::of(&class, device))
+        .map(|device| Listed::new(&class, device, &names))
         .collect();
     if json {
         print_json(&json!({

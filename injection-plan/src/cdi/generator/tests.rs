@@ -161,3 +161,29 @@ fn a_host_without_devices_and_a_class_that_cannot_be_used_are_omissions() {
         wanted.map(|(is_error, text)| (is_error, text.to_owned()))
     );
 }
+
+/// An engine would give another device than a variable of the same text.
+#[test]
+fn an_index_that_means_another_device_is_no_name() {
+    let text = "version = 1\nresource = 'a.com/stick'\nrequest = { env = 'STICKS' }\n\
+        [[discover]]\npath = '/sys/sticks/{port}'\n\
+        attributes = [{ name = 'serial', file = 'serial' }, { name = 'seat', file = 'seat' }]\n\
+        [device]\nid = 'usb-{port}'\nindex = '{seat}'\naliases = ['{serial}']\n\
+        nodes = ['/dev/stick{port}']\n";
+    let sticks = [
+        ("1", "1", "0"),
+        ("2", "b", "1"),
+        ("3", "c", "2"),
+        ("4", "d", "2"),
+    ];
+    let host = sticks.map(|(port, serial, seat)| {
+        format!(
+            "file /sys/sticks/{port}/serial\n| {serial}\nfile /sys/sticks/{port}/seat\n| {seat}\n\
+             char /dev/stick{port} 120:{port}\n"
+        )
+    });
+    let generated = generated(vec![parsed("stick", text)], &host.concat());
+    let expected = ["usb-1", "0", "usb-2", "usb-3", "usb-4", "all"];
+    let expected = expected.map(|name| format!("a.com/stick={name}"));
+    assert_eq!(names(&generated), expected);
+}

@@ -1,0 +1,88 @@
+//! Which devices a path of the host names: a node, or a link that leads to one.
+
+use std::path::{Path, PathBuf};
+
+use super::paths::present;
+use super::{Device, Presence};
+use crate::host::{Entry, HostView};
+use crate::name::DeviceId;
+
+/// How a text begins that is a path, and never a name.
+const DEV: &str = "/dev/";
+
+/// The path that a text is, where devices may be named.
+pub fn as_path(text: &str) -> Option<&Path> {
+    text.starts_with(DEV).then_some(Path::new(text))
+}
+
+/// What a path of the host names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamedByPath {
+    /// It leads to a node of these devices.
+    Devices(Vec<DeviceId>),
+    /// It leads to no node of a device: the reason, for people.
+    Nothing(String),
+}
+
+/// The nodes of some devices, as a host has them.
+pub(super) struct NodePaths<'a> {
+    host: &'a dyn HostView,
+    /// The path of each node, as the class has it and without links, with its device.
+    users: Vec<(PathBuf, DeviceId)>,
+}
+
+impl<'a> NodePaths<'a> {
+    pub(super) fn new<'d>(
+        devices: impl IntoIterator<Item = &'d Device>,
+        host: &'a dyn HostView,
+    ) -> Self {
+        let mut paths = Self {
+            host,
+            users: Vec::new(),
+        };
+        for device in devices {
+            for node in &device.nodes {
+                let place = host.place(&node.host).ok().flatten();
+                let places = [Some(node.host.clone()), place.map(|place| place.path)];
+                for path in places.into_iter().flatten() {
+                    paths.users.push((path, device.id.clone()));
+                }
+            }
+        }
+        paths
+    }
+
+    /// The devices of the node that the host has at `path`, with links followed. Links that
+    /// others than root can make do not count.
+    pub(super) fn find(&self, path: &Path) -> NamedByPath {
+        let users = self.find_users(path);
+        if !users.is_empty() {
+            return NamedByPath::Devices(users);
+        }
+        let node = present(path, false, "a device node", self.host, |place| {
+            matches!(place.entry, Entry::Device(_)).then_some(place.path)
+        });
+        match node {
+            Presence::Found(node) => match self.find_users(&node) {
+                users if !users.is_empty() => NamedByPath::Devices(users),
+                _ if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
+                _ => NamedByPath::Nothing(format!(
+                    "it leads to {}, which is a node of none of them",
+                    node.display()
+                )),
+            },
+            Presence::Optional => NamedByPath::Nothing("the host does not have it".into()),
+            Presence::Unfit(reason) => NamedByPath::Nothing(reason),
+        }
+    }
+
+    /// The devices of a node, each once. Texts are compared, which is fast enough for all paths
+    /// of the longest request.
+    fn find_users(&self, node: &Path) -> Vec<DeviceId> {
+        let users = self.users.iter();
+        let users = users.filter(|(path, _)| path.as_os_str() == node.as_os_str());
+        let mut ids: Vec<DeviceId> = users.map(|(_, id)| id.clone()).collect();
+        ids.dedup();
+        ids
+    }
+}
