@@ -24,7 +24,7 @@ use crate::request::Request;
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, Recorded};
+pub use authority::{Authority, RecordUse, Recorded};
 pub use error::PlanError;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
