@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, excerpt};
-use injection_plan::plan::{InjectionStep, device_key};
+use injection_plan::plan::{GivenBy, InjectionStep, device_key};
 use injection_plan::record::Record;
 use nix::unistd::geteuid;
 use serde::Serialize;
@@ -72,13 +72,13 @@ fn keys(
         let is_its = |made: &&live::Made| made.why.contains(&key);
         let mut made = record.made.iter().filter(is_its).peekable();
         // A container may have had already what an attached device would be given.
-        let is_known = made.peek().is_none() && !device.asked.is_empty();
+        let is_known = made.peek().is_none() && device.asked.is_user();
         is_known || made.any(&there)
     };
     record.devices.iter().filter(has).map(|it| {
-        let since = match it.asked.is_empty() {
-            true => Since::Start,
-            false => Since::Attached,
+        let since = match it.asked {
+            GivenBy::Hook => Since::Start,
+            GivenBy::User { .. } => Since::Attached,
         };
         ((it.class.clone(), it.device.clone()), since)
     })

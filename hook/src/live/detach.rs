@@ -32,9 +32,9 @@ pub(crate) fn detach(
     let mut running = Running::open(found, config)?;
     let is_named = |device: &Device, grant: &CdiGrant| {
         let mut names = grant.device.split(',');
-        !device.asked.is_empty()
+        device.asked.is_user()
             && grant.class.as_str() == device.class
-            && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
+            && names.any(|name| [&*device.device, device.asked.devices(), "all"].contains(&name))
     };
     let recorded = running.record.devices.clone();
     let has = |grant: &CdiGrant| recorded.iter().any(|it| is_named(it, grant));
@@ -47,7 +47,7 @@ pub(crate) fn detach(
         .collect();
     if let Some(unknown) = named.iter().find(|grant| !has(grant)) {
         let attached = running.record.devices.iter();
-        let attached = attached.filter(|device| !device.asked.is_empty());
+        let attached = attached.filter(|device| device.asked.is_user());
         let attached: Vec<String> = attached
             .map(|device| format!("{}={}", device.class, device.device))
             .collect();
@@ -63,7 +63,7 @@ pub(crate) fn detach(
     }
     let mut record = running.record.clone();
     let mut taken = record.take(|device| {
-        !device.asked.is_empty() && named.is_empty()
+        device.asked.is_user() && named.is_empty()
             || named.iter().any(|grant| is_named(device, grant))
     });
     running.bundle.attached = record.attached();
@@ -153,9 +153,7 @@ impl Running {
         }];
         let plan = planner::plan_for(&self.bundle, &Caller::Attach, config);
         let grants = plan.map(|plan| plan.grants).unwrap_or_default();
-        let attached = grants
-            .into_iter()
-            .filter(|it| it.asked_by.starts_with("attached "));
+        let attached = grants.into_iter().filter(|it| it.given_by.is_user());
         let ids: Vec<String> = attached.flat_map(|it| it.devices).collect();
         match ids.is_empty() {
             true => grant.clone(),

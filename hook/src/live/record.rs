@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{InjectionStep, SpecDevices, device_key};
+use injection_plan::plan::{GivenBy, InjectionStep, SpecDevices, device_key};
 use serde::{Deserialize, Serialize};
 
 use super::follow::Told;
@@ -57,8 +57,8 @@ pub(crate) struct Record {
 pub(crate) struct Device {
     pub(crate) class: String,
     pub(crate) device: String,
-    /// As the user wrote it; empty for one that the hook gave, which is only followed.
-    pub(crate) asked: String,
+    /// One that the hook gave is only followed.
+    pub(crate) asked: GivenBy,
     pub(crate) forced: bool,
 }
 
@@ -77,11 +77,7 @@ impl Device {
 impl Record {
     /// What a user attached, for a plan.
     pub(crate) fn attached(&self) -> Vec<Attached> {
-        Self::grants(
-            self.devices
-                .iter()
-                .filter(|device| !device.asked.is_empty()),
-        )
+        Self::grants(self.devices.iter().filter(|device| device.asked.is_user()))
     }
 
     /// Devices as grants, for a plan.
@@ -343,7 +339,7 @@ mod tests {
         let device = Device {
             class: "chips".to_owned(),
             device: "chip-0".to_owned(),
-            asked: "chips=0".to_owned(),
+            asked: GivenBy::from("chips=0".to_owned()),
             forced: false,
         };
         let rule = |why: &[&str]| Rule {
@@ -366,7 +362,7 @@ mod tests {
         let device = |id: &str| Device {
             class: "chips".to_owned(),
             device: id.to_owned(),
-            asked: id.to_owned(),
+            asked: GivenBy::from(id.to_owned()),
             forced: false,
         };
         let rule = DeviceRule::parse("c 10:183 rw").unwrap();
