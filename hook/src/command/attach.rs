@@ -1,10 +1,13 @@
 //! `boathook attach`, `boathook detach` and `boathook refresh`.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use device_class::config::Config;
 use device_class::load;
+use device_class::name::excerpt;
 use printable::{Form, Printable};
+use serde::Serialize;
 
 use super::containers;
 use super::{CommandError, known_classes, print_json};
@@ -14,6 +17,31 @@ use crate::live::{self, Attaching, Detached, Found, LiveError, Refreshing};
 use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
+
+/// The container that a command changes, in its output: a user may have meant another one.
+#[derive(Serialize)]
+struct ChangedContainer {
+    id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+impl fmt::Display for ChangedContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "container {}", self.id)?;
+        match &self.name {
+            Some(name) => write!(f, " ({})", excerpt(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Prints what was done as JSON, with the container.
+fn print_changed(changed: &ChangedContainer, done: &impl Serialize) -> Result<(), CommandError> {
+    let mut done = serde_json::to_value(done)?;
+    done["container"] = serde_json::to_value(changed)?;
+    print_json(&done)
+}
 
 /// Attaches devices to a container that runs, or only prints the steps.
 pub(super) fn attach(
@@ -27,7 +55,7 @@ pub(super) fn attach(
         dry_run,
         force,
     } = arguments;
-    let found = begin(container, wanted, config)?;
+    let (found, changed) = begin(container, wanted, config)?;
     let of_container = |error| of_container(&found, error);
     if !*dry_run {
         live::catch_up(&found.id, config).map_err(of_container)?;
@@ -53,7 +81,7 @@ pub(super) fn attach(
         }
     }
     if json {
-        print_json(&plan)?;
+        print_changed(&changed, &plan)?;
         return Ok(ExitCode::Success);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
@@ -61,10 +89,9 @@ pub(super) fn attach(
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
     }
-    let id = &found.id;
     match plan.steps.is_empty() {
-        true => writeln!(out, "{devices}: container {id} has it already")?,
-        false => writeln!(out, "{devices}: attached to container {id}")?,
+        true => writeln!(out, "{devices}: {changed} has it already")?,
+        false => writeln!(out, "{devices}: attached to {changed}")?,
     }
     Ok(ExitCode::Success)
 }
@@ -75,7 +102,7 @@ pub(super) fn detach(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let found = begin(&arguments.container, &arguments.devices, config)?;
+    let (found, changed) = begin(&arguments.container, &arguments.devices, config)?;
     let detached = live::detach(&found, &arguments.devices, config);
     let detached = detached.map_err(|error| of_container(&found, error))?;
     let Detached {
@@ -93,16 +120,17 @@ pub(super) fn detach(
         ));
     }
     if json {
-        print_json(&serde_json::json!({ "devices": devices, "open_by": open_by }))?;
+        let done = serde_json::json!({ "devices": devices, "open_by": open_by });
+        print_changed(&changed, &done)?;
         return Ok(ExitCode::Success);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     for device in &devices {
-        let (name, class, id) = (&device.device, &device.class, &found.id);
-        writeln!(out, "{name} of {class}: detached from container {id}")?;
+        let (name, class) = (&device.device, &device.class);
+        writeln!(out, "{name} of {class}: detached from {changed}")?;
     }
     if devices.is_empty() {
-        writeln!(out, "nothing is attached to container {}", found.id)?;
+        writeln!(out, "nothing is attached to {changed}")?;
     }
     Ok(ExitCode::Success)
 }
@@ -113,7 +141,7 @@ pub(super) fn refresh(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let found = begin(&arguments.container, &[], config)?;
+    let (found, changed) = begin(&arguments.container, &[], config)?;
     let of_container = |error| of_container(&found, error);
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
     let mut refreshing = Refreshing::plan(&found, config).map_err(of_container)?;
@@ -127,20 +155,19 @@ pub(super) fn refresh(
         }
     }
     if json {
-        print_json(&plan)?;
+        print_changed(&changed, &plan)?;
         return Ok(ExitCode::Success);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    let id = &found.id;
     match (plan.steps.is_empty(), arguments.dry_run) {
         (true, _) => writeln!(
             out,
-            "container {id} has no file that the host has replaced since"
+            "{changed} has no file that the host has replaced since"
         )?,
         (false, true) => write!(out, "{plan}")?,
         (false, false) => writeln!(
             out,
-            "container {id} has the host's files; programs that run in it keep the old ones until \
+            "{changed} has the host's files; programs that run in it keep the old ones until \
              they are started again"
         )?,
     }
@@ -159,7 +186,7 @@ fn begin(
     container: &RunningContainer,
     devices: &[CdiGrant],
     config: &Config,
-) -> Result<Found, CommandError> {
+) -> Result<(Found, ChangedContainer), CommandError> {
     let sources = load::each_source(&config.classes)?;
     let classes: Vec<_> = devices.iter().map(|it| it.class.clone()).collect();
     known_classes(&classes, sources.iter().flatten())?;
@@ -176,11 +203,16 @@ fn begin(
         let hint = "run this as root; for a runtime with another state directory use --root DIR";
         unknown("the bundle is not known", hint)
     })?;
+    let changed = ChangedContainer {
+        id: found.id.clone(),
+        name: found.name(&config.host_root),
+    };
     crate::process::confine()?;
-    Ok(Found {
+    let found = Found {
         id: found.id,
         pid,
         started: found.started,
         bundle,
-    })
+    };
+    Ok((found, changed))
 }
