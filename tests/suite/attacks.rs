@@ -8,6 +8,7 @@
 //! thousands of rounds.
 
 mod bounded_work;
+mod container_names;
 mod device_programs;
 mod devices_directory;
 mod execution;

@@ -1,7 +1,6 @@
 //! The names that engines give containers, each from the file in which the container's own
 //! engine keeps it. Annotations and labels of config.json are no names: images set them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -159,6 +158,8 @@ fn below(host_root: &Path, path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// What engines write, and where.

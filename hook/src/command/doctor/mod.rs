@@ -78,8 +78,8 @@ pub(super) fn run(
     Ok(fault.unwrap_or(ExitCode::Success))
 }
 
-/// The bundle of a container of this host, by its id, the first characters of it, or its
-/// name.
+/// The bundle of a container of this host, by its id, its name, or the first characters of
+/// its id.
 pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let found = containers::named(container, None, &config.host_root);
     let found = found.map_err(CommandError::no_container)?;
