@@ -31,6 +31,7 @@ mod podman;
 mod races;
 mod refreshed;
 mod removable_masks;
+mod trusted_capabilities;
 mod volume;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand};
