@@ -102,10 +102,10 @@ fn a_name_is_not_the_beginning_of_another_containers_id() {
     let run = ["run", "--detach", "--bundle", directory.to_str().unwrap()];
     runc(&[&run[..], &["web-evil"]].concat());
     let attached = boathook(&machine, &["attach", "web", "dummy-npu=3", "--json"]);
+    assert_eq!(devices(&machine, "web"), "dummy-npu3", "{attached:?}");
     let attached: Value = serde_json::from_str(&attached.stdout).unwrap();
     let changed = serde_json::json!({"id": id, "name": "web"});
     assert_eq!(attached["container"], changed);
-    assert_eq!(devices(&machine, "web"), "dummy-npu3");
 
     // The beginning of an id that is nobody's name, and a name that is somebody's id.
     let attached = boathook(&machine, &["attach", "web-", "dummy-npu=5"]);
