@@ -83,6 +83,34 @@ fn an_image_cannot_choose_the_name_of_its_container() {
     assert_eq!(devices(&machine, "zigbee2mqtt"), "");
 }
 
+/// runc keeps annotations among its own labels, of which one has the bundle: without that
+/// nothing is taken away from the container.
+#[test]
+fn an_image_cannot_choose_the_bundle_of_its_container() {
+    let Some(machine) = machine("") else { return };
+    let plain = load(&machine, "plain", &[]);
+    let other = start(&machine, "other", &plain);
+    let storage = machine.path("storage/overlay-containers");
+    let others = storage.join(other).join("userdata").display().to_string();
+    for (name, bundle) in [("nowhere", "/nowhere"), ("others", &others)] {
+        let image = load(&machine, name, &[("bundle", bundle)]);
+        let id = start(&machine, name, &image);
+        for (arguments, has) in [
+            (&["attach", name, "dummy-npu=3"][..], "dummy-npu3"),
+            (&["detach", name], ""),
+        ] {
+            let ran = boathook(&machine, arguments);
+            assert!(ran.status.success(), "{ran:?}");
+            assert!(
+                ran.stdout.contains(&format!("container {id} ({name})")),
+                "{ran:?}"
+            );
+            assert_eq!(devices(&machine, name), has);
+        }
+    }
+    assert_eq!(devices(&machine, "other"), "");
+}
+
 /// Runtimes let the user choose an id.
 #[test]
 fn a_name_is_not_the_beginning_of_another_containers_id() {
