@@ -35,6 +35,9 @@ pub(super) struct Container {
     #[serde(skip)]
     pub(super) started: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
+    /// The directory in which its runtime keeps the states of its containers.
+    #[serde(skip)]
+    state_root: Option<PathBuf>,
 }
 
 /// Why there is nothing to examine.
@@ -132,9 +135,9 @@ pub(super) fn find(
         return Ok(vec![Container::default()]);
     }
     let processes = Processes::read();
-    let known = all(root, host_root, &processes);
+    let known = all(root.clone(), host_root, &processes);
     let found = if let Some(id) = &whose.container {
-        vec![by_id_or_name(id, &known, host_root)?]
+        vec![by_id_or_name(id, root.as_deref(), &known, host_root)?]
     } else if let Some(pod) = &whose.pod {
         of_pod(pod, known)?
     } else if let Some(pid) = whose.pid {
@@ -177,8 +180,8 @@ pub(super) fn named(
     host_root: &Path,
 ) -> Result<Container, Unknown> {
     let processes = Processes::read();
-    let known = all(root, host_root, &processes);
-    by_id_or_name(text, &known, host_root).map(|found| located(found, &processes))
+    let known = all(root.clone(), host_root, &processes);
+    by_id_or_name(text, root.as_deref(), &known, host_root).map(|found| located(found, &processes))
 }
 
 /// The containers of a pod, without its sandbox.
@@ -269,6 +272,7 @@ fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Co
         };
         if entry.pid.is_none() {
             (entry.pid, entry.started) = (container.pid, container.started);
+            entry.state_root = container.state_root;
         }
         if !entry.bundle.as_deref().is_some_and(has_config) {
             entry.bundle = container.bundle.or(entry.bundle.take());

@@ -1,7 +1,6 @@
 //! Names of containers, given to commands that change a container: images, and users who
 //! choose an id, must not make a command of root's change another one.
 
-use std::path::Path;
 use std::process::Stdio;
 
 use harness::binaries;
@@ -26,6 +25,43 @@ fn podman(machine: &Machine, arguments: &[&str]) -> String {
     let mut command = machine.private.command("podman");
     let ran = Captured::run(command.args(arguments));
     ran.and_then(Captured::success).unwrap().stdout
+}
+
+/// A container of runc in the machine, whose user has chosen its id.
+struct Runc<'m> {
+    machine: &'m Machine,
+    state: &'m str,
+    id: &'m str,
+    bundle: Bundle,
+}
+
+impl<'m> Runc<'m> {
+    fn start(machine: &'m Machine, state: &'m str, id: &'m str) -> Self {
+        let cgroup = machine.cgroup_parent().join(state.replace('/', "-"));
+        let bundle = Bundle::builder(Rootfs::Busybox).cgroups_path(cgroup);
+        let container = Runc {
+            machine,
+            state,
+            id,
+            bundle: bundle.build().unwrap(),
+        };
+        let directory = container.bundle.directory().to_str().unwrap();
+        container.command(&["run", "--detach", "--bundle", directory, id]);
+        container
+    }
+
+    fn command(&self, arguments: &[&str]) {
+        let runc = harness::runc::program().unwrap();
+        let mut command = self.machine.private.command(runc);
+        command.args(["--root", self.state]).args(arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let ran = command.stderr(Stdio::null()).status().unwrap();
+        assert!(ran.success(), "{arguments:?}");
+    }
+
+    fn delete(self) {
+        self.command(&["delete", "--force", self.id]);
+    }
 }
 
 /// Starts a container of podman, and returns its id.
@@ -117,18 +153,7 @@ fn a_name_is_not_the_beginning_of_another_containers_id() {
     let Some(machine) = machine("") else { return };
     let plain = load(&machine, "plain", &[]);
     let id = start(&machine, "web", &plain);
-    let bundle =
-        Bundle::builder(Rootfs::Busybox).cgroups_path(machine.cgroup_parent().join("evil"));
-    let bundle = bundle.build().unwrap();
-    let runc = |arguments: &[&str]| {
-        let mut command = machine.private.command(harness::runc::program().unwrap());
-        command.args(arguments).stdin(Stdio::null());
-        let ran = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        assert!(ran.unwrap().success(), "{arguments:?}");
-    };
-    let directory: &Path = bundle.directory();
-    let run = ["run", "--detach", "--bundle", directory.to_str().unwrap()];
-    runc(&[&run[..], &["web-evil"]].concat());
+    let evil = Runc::start(&machine, "/run/runc", "web-evil");
     let attached = boathook(&machine, &["attach", "web", "dummy-npu=3", "--json"]);
     assert_eq!(devices(&machine, "web"), "dummy-npu3", "{attached:?}");
     let attached: Value = serde_json::from_str(&attached.stdout).unwrap();
@@ -150,10 +175,37 @@ fn a_name_is_not_the_beginning_of_another_containers_id() {
         "npu-5 of dummy-npu: detached from container web-evil\n"
     );
     assert_eq!(devices(&machine, &id), "dummy-npu3");
-    runc(&["delete", "--force", "web-evil"]);
+    evil.delete();
     let detached = boathook(&machine, &["detach", "web-evil"]);
     assert!(
         detached.stdout.contains(&format!("{id} (web-evil)")),
         "{detached:?}"
     );
+}
+
+/// Two runtimes, or one with two directories of states, such as for containerd's namespaces.
+#[test]
+fn an_id_that_two_containers_have_means_neither() {
+    let Some(machine) = machine("") else { return };
+    let states = ["run/runc", "run/youki"].map(|path| machine.devices.root().join(path));
+    let [one, other] = states.each_ref().map(|path| path.to_str().unwrap());
+    let first = Runc::start(&machine, one, "twin");
+    let attach = ["attach", "twin", "dummy-npu=3"];
+    let attached = boathook(&machine, &attach);
+    assert!(attached.status.success(), "{attached:?}");
+    let second = Runc::start(&machine, other, "twin");
+    for arguments in [&attach[..], &["detach", "twin"], &["refresh", "twin"]] {
+        let refused = boathook(&machine, arguments);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let said = "two containers have the id twin: ";
+        assert!(refused.stderr.contains(said), "{refused:?}");
+    }
+    // The directory of its runtime's states says which one is meant.
+    let program = binaries::program("boathook").unwrap();
+    let mut detach = machine.private.command(program);
+    let detached = Captured::run(detach.args(["detach", "twin", "--root", one])).unwrap();
+    let said = "detached from container twin";
+    assert!(detached.stdout.contains(said), "{detached:?}");
+    first.delete();
+    second.delete();
 }

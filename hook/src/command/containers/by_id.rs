@@ -8,13 +8,19 @@ use super::name::{NamesInFile, names_by_file};
 use super::{Container, SHORT_ID, Unknown};
 
 /// The container that `text` means: that with exactly this id, else that which its engine calls
-/// so, else the only one whose id begins so.
+/// so, else the only one whose id begins so. Of several with the same id it is the one whose
+/// state is in `root`.
 pub(super) fn by_id_or_name(
     text: &str,
+    root: Option<&Path>,
     known: &[Container],
     host_root: &Path,
 ) -> Result<Container, Unknown> {
     let exact = known.iter().filter(|container| container.id == text);
+    let is_in_root = |it: &&Container| root.is_some() && it.state_root.as_deref() == root;
+    if let Some(container) = exact.clone().find(is_in_root) {
+        return Ok(container.clone());
+    }
     if let Some(container) = only(text, "have the id", exact)? {
         return Ok(container);
     }
@@ -71,7 +77,7 @@ fn only<'c>(
                 excerpt(text)
             ),
             fix: match one.id == other.id {
-                true => "start one of them with another id",
+                true => "give the state directory of its runtime (`runc --root DIR`): --root DIR",
                 false => "give all of the id",
             }
             .to_owned(),
@@ -176,7 +182,7 @@ mod tests {
         ] {
             let host = tempfile::tempdir().unwrap();
             let known = known(host.path(), many);
-            match by_id_or_name(text, &known, host.path()) {
+            match by_id_or_name(text, None, &known, host.path()) {
                 Ok(container) => assert_eq!(Some(container.id.as_str()), found, "{text}"),
                 Err(unknown) => assert!(
                     found.is_none() && unknown.reason.starts_with(reason),
@@ -190,12 +196,17 @@ mod tests {
     /// Two runtimes, or two namespaces of containerd, may each have one.
     #[test]
     fn an_id_of_two_containers_means_neither() {
-        let at = |bundle: &str| Container {
+        let at = |bundle: &str, root: &str| Container {
             bundle: Some(bundle.into()),
+            state_root: Some(root.into()),
             ..Container::named("web")
         };
-        let known = [at("/a/web"), at("/b/web")];
-        let unknown = by_id_or_name("web", &known, Path::new("/")).unwrap_err();
+        let known = [at("/a/web", "/run/a"), at("/b/web", "/run/b")];
+        let host = Path::new("/");
+        let found = by_id_or_name("web", Some(Path::new("/run/b")), &known, host);
+        let found = found.ok().and_then(|it| it.bundle);
+        assert_eq!(found, Some("/b/web".into()));
+        let unknown = by_id_or_name("web", None, &known, host).unwrap_err();
         let reason = "two containers have the id web: web, not running, bundle /a/web, and ";
         assert!(unknown.reason.starts_with(reason), "{}", unknown.reason);
     }

@@ -57,6 +57,7 @@ fn container(directory: &Path) -> Option<Container> {
     let label = labels.find_map(|text| text.strip_prefix("bundle="));
     Some(Container {
         id,
+        state_root: directory.parent().map(Path::to_owned),
         pid: state.pid.filter(|pid| *pid > 0),
         started: state.started,
         bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
