@@ -62,6 +62,9 @@ fn uncertain() -> Value {
 /// The devices that a container gets and by whom, or why it is refused.
 type Expected = Result<(&'static [&'static str], &'static str), &'static str>;
 
+/// A container, more of `[trust]`, its request, and what comes of it.
+type Row = (fn() -> Value, &'static str, Source, Expected);
+
 const RECORD: &str = "the kubelet's record for container c of pod default/p";
 const ALL: &[&str] = &["thing-0", "thing-1", "thing-2", "thing-3"];
 const FORBID: &str = "allow_env_outside_kubernetes = false\n";
@@ -74,7 +77,7 @@ fn each_source_is_authorized_by_what_the_container_is() {
     let request: Expected = Ok((&["thing-2"], "the request itself: "));
     let nobody: Expected = Ok((&[], "nobody: "));
     let unsure: Expected = Err("its cgroup path `/user.slice/c` does not contain");
-    let rows: [(fn() -> Value, &str, Source, Expected); 24] = [
+    let rows: [Row; 24] = [
         (no_pod, "", Variable("2"), request),
         (no_pod, "", Annotation("2"), nothing),
         (no_pod, "", Cdi("2"), request),
