@@ -8,6 +8,7 @@ use device_class::load;
 use device_class::name::excerpt;
 use printable::{Form, Printable};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::containers;
 use super::{CommandError, known_classes, print_json};
@@ -19,10 +20,8 @@ use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
 
 /// The container that a command changes, in its output: a user may have meant another one.
-#[derive(Serialize)]
 struct ChangedContainer {
     id: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
 }
 
@@ -38,8 +37,12 @@ impl fmt::Display for ChangedContainer {
 
 /// Prints what was done as JSON, with the container.
 fn print_changed(changed: &ChangedContainer, done: &impl Serialize) -> Result<(), CommandError> {
-    let mut done = serde_json::to_value(done)?;
-    done["container"] = serde_json::to_value(changed)?;
+    // By way of a text: the program is smaller than with another serializer for each type.
+    let mut done: Value = serde_json::from_str(&serde_json::to_string_pretty(done)?)?;
+    done["container"]["id"] = changed.id.as_str().into();
+    if let Some(name) = &changed.name {
+        done["container"]["name"] = name.as_str().into();
+    }
     print_json(&done)
 }
 

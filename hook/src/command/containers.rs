@@ -267,7 +267,9 @@ fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Co
         let is_same =
             |it: &&mut Container| it.id == container.id && !it.is_other_than(&container, processes);
         let Some(entry) = known.iter_mut().find(is_same) else {
-            known.push(container);
+            let after = |it: &Container| it.id > container.id;
+            let at = known.iter().position(after).unwrap_or(known.len());
+            known.insert(at, container);
             continue;
         };
         if entry.pid.is_none() {
@@ -278,7 +280,6 @@ fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Co
             entry.bundle = container.bundle.or(entry.bundle.take());
         }
     }
-    known.sort_by(|one, other| one.id.cmp(&other.id));
     known
 }
 

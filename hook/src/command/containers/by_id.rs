@@ -16,20 +16,22 @@ pub(super) fn by_id_or_name(
     known: &[Container],
     host_root: &Path,
 ) -> Result<Container, Unknown> {
-    let exact = known.iter().filter(|container| container.id == text);
-    let is_in_root = |it: &&Container| root.is_some() && it.state_root.as_deref() == root;
-    if let Some(container) = exact.clone().find(is_in_root) {
-        return Ok(container.clone());
+    let select = |is_meant: &dyn Fn(&Container) -> bool| -> Vec<&Container> {
+        known.iter().filter(|it| is_meant(it)).collect()
+    };
+    let exact = select(&|it| it.id == text);
+    let is_in_root = |it: &&&Container| root.is_some() && it.state_root.as_deref() == root;
+    if let Some(container) = exact.iter().find(is_in_root) {
+        return Ok((*container).clone());
     }
-    if let Some(container) = only(text, "have the id", exact)? {
+    if let Some(container) = only(text, "have the id", &exact)? {
         return Ok(container);
     }
     if let Some(container) = by_name(text, known, host_root)? {
         return Ok(container);
     }
-    let begins = |container: &&Container| !text.is_empty() && container.id.starts_with(text);
-    let begin = known.iter().filter(begins);
-    only(text, "have an id that begins with", begin)?.ok_or_else(|| absent(text, known))
+    let begin = select(&|it| !text.is_empty() && it.id.starts_with(text));
+    only(text, "have an id that begins with", &begin)?.ok_or_else(|| absent(text, known))
 }
 
 fn by_name(
@@ -59,18 +61,13 @@ fn by_name(
         }
         named.push(container);
     }
-    only(text, "have the name", named.into_iter())
+    only(text, "have the name", &named)
 }
 
 /// The only one of these containers, if there is any. More than one is an error.
-fn only<'c>(
-    text: &str,
-    what: &str,
-    mut containers: impl Iterator<Item = &'c Container>,
-) -> Result<Option<Container>, Unknown> {
-    match (containers.next(), containers.next()) {
-        (container, None) => Ok(container.cloned()),
-        (Some(one), Some(other)) => Err(Unknown {
+fn only(text: &str, what: &str, containers: &[&Container]) -> Result<Option<Container>, Unknown> {
+    match containers {
+        [one, other, ..] => Err(Unknown {
             name: text.to_owned(),
             reason: format!(
                 "two containers {what} {}: {one}, and {other}",
@@ -82,7 +79,7 @@ fn only<'c>(
             }
             .to_owned(),
         }),
-        (None, Some(_)) => Ok(None),
+        containers => Ok(containers.first().map(|only| (*only).clone())),
     }
 }
 

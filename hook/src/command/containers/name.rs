@@ -123,21 +123,26 @@ fn names_in_nerdctl(
     host_root: &Path,
 ) -> Vec<NamesInFile> {
     let own = Path::new("containers").join(namespace).join(&container.id);
-    let mounted = directories.iter().filter(|it| it.ends_with(&own));
-    let mounted = mounted.filter_map(|it| Some(below(host_root, it.ancestors().nth(3)?)));
-    let mut stores: Vec<PathBuf> = mounted.chain(matching(host_root, NERDCTL)).collect();
-    stores.sort();
-    stores.dedup();
-    let files = stores
-        .iter()
-        .flat_map(|store| entries(&store.join("names").join(namespace)));
-    let found = files.filter_map(|path| {
-        let bytes = capped(open_regular(&path).ok()?, MAX_ID).ok()??;
-        let id = std::str::from_utf8(&bytes).ok()?.trim();
-        let names = vec![path.file_name()?.to_str()?.to_owned()];
-        (id == container.id).then_some(NamesInFile { path, names })
-    });
-    found.collect()
+    let mut stores = matching(host_root, NERDCTL);
+    for directory in directories.iter().filter(|it| it.ends_with(&own)) {
+        if let Some(store) = directory.ancestors().nth(3) {
+            add(&mut stores, &below(host_root, store));
+        }
+    }
+    let mut found = Vec::new();
+    for store in stores {
+        for path in entries(&store.join("names").join(namespace)) {
+            let file = open_regular(&path).and_then(|file| capped(file, MAX_ID));
+            let Ok(Some(id)) = file else { continue };
+            if let Some(name) = path.file_name().and_then(|name| name.to_str())
+                && id.trim_ascii() == container.id.as_bytes()
+            {
+                let names = vec![name.to_owned()];
+                found.push(NamesInFile { path, names });
+            }
+        }
+    }
+    found
 }
 
 /// The directories of the files that are mounted in a container, each once. An id is in the
@@ -145,11 +150,18 @@ fn names_in_nerdctl(
 fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
     let config: Option<Config> = read_json(&bundle.join("config.json"));
     let mounts = config.map(|config| config.mounts).unwrap_or_default();
-    let parents = mounts.iter().filter_map(|mount| mount.source.parent());
-    let mut directories: Vec<PathBuf> = parents.map(Path::to_owned).collect();
-    directories.sort();
-    directories.dedup();
+    let mut directories = Vec::new();
+    for directory in mounts.iter().filter_map(|mount| mount.source.parent()) {
+        add(&mut directories, directory);
+    }
     directories
+}
+
+/// Adds a path that is not among those known.
+fn add(paths: &mut Vec<PathBuf>, path: &Path) {
+    if !paths.iter().any(|known| known == path) {
+        paths.push(path.to_owned());
+    }
 }
 
 fn below(host_root: &Path, path: &Path) -> PathBuf {
