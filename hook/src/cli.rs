@@ -179,7 +179,7 @@ pub(crate) enum Command {
         /// The bundle: the directory of the container's config.json
         #[arg(long, value_name = "DIR", required_unless_present = "container")]
         bundle: Option<PathBuf>,
-        /// A container of this host, by its id, the first characters of it, or its name
+        /// A container of this host, by its id, its name, or the first characters of its id
         #[arg(long, value_name = "ID", conflicts_with = "bundle")]
         container: Option<String>,
     },

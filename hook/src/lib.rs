@@ -6,6 +6,7 @@
 //! for the tests in `tests/` and the fuzz targets.
 
 mod apply;
+mod authorization;
 mod cgroup;
 mod cli;
 mod command;

@@ -13,12 +13,14 @@ use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{self, Asked, Authority, InjectionPlan, PlanError};
-use injection_plan::request::{RefusedRequest, Request, RequestSource};
+use injection_plan::request::{RefusedRequest, Request};
 
+use crate::authorization::{Decision, SourceKind, authorize, counts};
 use crate::exit::ExitCode;
-use crate::oci::{Bundle, CdiGrant};
+use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
+pub use crate::authorization::Caller;
 pub use requested::UnknownClass;
 use requested::class_name;
 pub(crate) use requested::{Requested, class_file};
@@ -67,29 +69,11 @@ impl PlannerError {
     }
 }
 
-/// Who has the plan made. It decides which requests count.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Caller {
-    /// An engine that calls the hook for every container: variables and annotations
-    /// count, but not for a class whose devices CDI specifications name.
-    Engine,
-    /// A hook of a CDI specification: only what specifications grant counts.
-    Cdi(CdiGrant),
-    /// A user who wants to see all of it.
-    User,
-    /// A user who changes a container that runs: only what the hook was called for counts.
-    /// Nobody granted what the image of another container requests.
-    Running,
-    /// A user who attaches devices: only those count.
-    Attach,
-}
-
 /// A request, with the class that it is for.
 struct ClassRequest {
     class: DeviceClass,
     request: Request,
-    /// Whether a user takes the responsibility for it.
-    forced: bool,
+    source: SourceKind,
 }
 
 #[derive(Default)]
@@ -110,13 +94,21 @@ pub fn plan_for(
     let origin = Origin::of(bundle);
     let requested = Requested::of(bundle, origin.as_ref().ok());
     let Requests { wanted, left_out } = requests(&requested, caller, config)?;
-    // A container that requests nothing is not stopped because its origin is uncertain.
     let mut plan = match origin {
-        Err(error) if !wanted.is_empty() || trust::may_be_annotated(bundle) => {
-            return Err(error.into());
+        Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, caller, config)?,
+        Ok(_) => InjectionPlan::default(),
+        // A container that requests nothing is not stopped because its origin is uncertain.
+        Err(error) => {
+            let facts = trust::facts(bundle, None, &[], &config.trust);
+            let annotated = trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
+            let mut sources = wanted.iter().map(|it| it.source).chain(annotated);
+            let is_refused =
+                |source| matches!(authorize(caller, source, &facts), Decision::Refused(_));
+            if sources.any(is_refused) {
+                return Err(error.into());
+            }
+            InjectionPlan::default()
         }
-        Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, config)?,
-        _ => InjectionPlan::default(),
     };
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
     let left_out = left_out
@@ -138,57 +130,48 @@ fn plan_of(
     wanted: &[ClassRequest],
     bundle: &Bundle,
     origin: &Origin,
+    caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
-    let authorities = wanted
+    let mut authorized = Vec::new();
+    for it in wanted {
+        if let Some(authority) = authority(&it.class, it.source, bundle, origin, caller, config)? {
+            authorized.push((it, authority));
+        }
+    }
+    let found = authorized
         .iter()
-        .map(|it| authority(&it.class, &it.request, it.forced, bundle, origin, config));
-    let authorities = authorities.collect::<Result<Vec<Authority>, _>>()?;
-    let found = wanted
-        .iter()
-        .map(|it| discover::look_up(&it.class, it.request.wanted(), &host));
+        .map(|(it, _)| discover::look_up(&it.class, it.request.wanted(), &host));
     let found = found.collect::<Result<Vec<Found>, _>>()?;
-    let all = wanted.iter().zip(&found).zip(&authorities);
-    let asked = all.map(|((wanted, found), authority)| Asked {
-        class: &wanted.class,
-        request: &wanted.request,
-        found,
-        authority,
-    });
+    let asked = authorized
+        .iter()
+        .zip(&found)
+        .map(|((wanted, authority), found)| Asked {
+            class: &wanted.class,
+            request: &wanted.request,
+            found,
+            authority,
+        });
     Ok(plan::plan(
         &asked.collect::<Vec<_>>(),
         &bundle.spec_devices,
     )?)
 }
 
+/// Who authorizes a request for devices of a class; `None`: it does not count.
 fn authority(
     class: &DeviceClass,
-    request: &Request,
-    forced: bool,
+    source: SourceKind,
     bundle: &Bundle,
     origin: &Origin,
+    caller: &Caller,
     config: &Config,
-) -> Result<Authority, TrustError> {
-    if matches!(request.source, RequestSource::Attach { .. })
-        && let Some(authority) = trust::attaching(origin, forced)
-    {
-        return Ok(authority);
-    }
-    if let Some(authority) = trust::trusted(origin, &class.settings.trusted_pods) {
-        return Ok(authority);
-    }
-    match request.source {
-        RequestSource::Attach { .. } => {
-            trust::by_records(origin, &class.name, bundle, &config.trust, false)
-        }
-        RequestSource::Cdi { .. } => {
-            trust::cdi_authority(origin, &class.name, bundle, &config.trust)
-        }
-        RequestSource::Env { .. } | RequestSource::Annotation { .. } => {
-            trust::authority(origin, &config.trust)
-        }
-    }
+) -> Result<Option<Authority>, TrustError> {
+    let trusted_pods = &class.settings.trusted_pods;
+    let facts = trust::facts(bundle, Some(origin), trusted_pods, &config.trust);
+    let decision = authorize(caller, source, &facts);
+    trust::authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
 /// A class, and what the host has of it, for who plans for many containers.
@@ -207,9 +190,10 @@ pub(crate) fn plan_attached<'l>(
     let requested = Requested::of(bundle, Some(&origin));
     let mut wanted = Vec::new();
     for one in classes {
-        for (request, forced) in requested.attached(&one.class)? {
-            let authority = authority(&one.class, &request, forced, bundle, &origin, config)?;
-            wanted.push((one, request, authority));
+        for (request, source) in requested.attached(&one.class)? {
+            let caller = &Caller::Attach;
+            let authority = authority(&one.class, source, bundle, &origin, caller, config)?;
+            wanted.extend(authority.map(|authority| (one, request, authority)));
         }
     }
     let asked = wanted.iter().map(|(one, request, authority)| Asked {
@@ -248,18 +232,18 @@ fn requests(
     let mut claims = Claims::default();
     for source in &sources {
         let file = class_file(source);
-        let is_granted = requested.is_granted(class_name(file));
-        let counts = match caller {
-            Caller::Engine => !is_granted,
-            Caller::Cdi(_) => is_granted,
-            Caller::User => true,
-            Caller::Running => is_granted || requested.is_hooks(),
-            Caller::Attach => false,
+        let name = class_name(file);
+        let is_granted = requested.is_granted(name);
+        let of_container = match is_granted {
+            true => SourceKind::Cdi,
+            false => SourceKind::Variable,
         };
+        let has_hook = requested.is_hooks();
+        let counts_own = counts(caller, of_container, has_hook);
+        let counts_attached = counts(caller, SourceKind::Attach, has_hook);
+        let is_asked = counts_own || counts_attached && requested.is_attached(name);
         let may_be_for = |source: &ClassSource| requested.may_be_for(source);
-        if !(counts || requested.is_attached(class_name(file)))
-            || source.as_ref().is_ok_and(|source| !may_be_for(source))
-        {
+        if !is_asked || source.as_ref().is_ok_and(|source| !may_be_for(source)) {
             continue;
         }
         let class = source.as_ref().map_err(FileError::clone);
@@ -273,15 +257,19 @@ fn requests(
                 continue;
             }
         };
-        for (request, forced) in requested.attached(&class)? {
-            wanted.push(ClassRequest {
-                class: class.clone(),
-                request,
-                forced,
-            });
+        if counts_attached {
+            for (request, source) in requested.attached(&class)? {
+                wanted.push(ClassRequest {
+                    class: class.clone(),
+                    request,
+                    source,
+                });
+            }
         }
-        let own = counts.then(|| requested.request_for(&class)).transpose()?;
-        let Some(request) = own.flatten() else {
+        let own = counts_own
+            .then(|| requested.request_for(&class))
+            .transpose()?;
+        let Some((request, source)) = own.flatten() else {
             continue;
         };
         if !is_granted {
@@ -290,7 +278,7 @@ fn requests(
         wanted.push(ClassRequest {
             class,
             request,
-            forced: false,
+            source,
         });
     }
     Ok(Requests { wanted, left_out })

@@ -10,6 +10,7 @@
 mod bounded_work;
 mod broken_classes;
 mod changed_processes;
+mod container_names;
 mod device_names;
 mod device_programs;
 mod devices_directory;
@@ -33,6 +34,7 @@ mod podman;
 mod races;
 mod refreshed;
 mod removable_masks;
+mod trusted_capabilities;
 mod volume;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand};

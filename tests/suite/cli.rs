@@ -1,6 +1,7 @@
 //! The programs by themselves: their output and exit codes. Needs no root:
 //! nothing here gets as far as a container.
 
+mod authority;
 mod broken_classes;
 mod cdi;
 mod classes;

@@ -27,8 +27,8 @@ pub struct RequestSpec {
     #[serde(default)]
     pub switches: BTreeMap<EnvName, BTreeMap<String, CapabilityName>>,
     /// Capabilities that a container gets only where the request itself grants its
-    /// devices: outside pods, and in those of `trusted_pods`. Another one with them is
-    /// refused.
+    /// devices: in pods of `trusted_pods`, and outside pods if it may have
+    /// CAP_SYS_ADMIN. Another one with them is refused.
     #[serde(default)]
     pub trusted_capabilities: Vec<CapabilityName>,
     /// The capabilities of a container that sets no capabilities.

@@ -8,7 +8,7 @@ use crate::oci::CdiGrant;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunningContainer {
-    /// The container, by its id, the first characters of it, or its name
+    /// The container, by its id, its name, or the first characters of its id
     #[arg(value_name = "CONTAINER")]
     pub(crate) name: String,
     /// The state directory of the runtime, if it is not the default (`runc --root DIR`)

@@ -1,10 +1,14 @@
 //! `boathook attach`, `boathook detach` and `boathook refresh`.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use device_class::config::Config;
 use device_class::load;
+use device_class::name::excerpt;
 use printable::{Form, Printable};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::containers;
 use super::{CommandError, known_classes, print_json};
@@ -14,6 +18,33 @@ use crate::live::{self, Attaching, Detached, Found, LiveError, Refreshing};
 use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
+
+/// The container that a command changes, in its output: a user may have meant another one.
+struct ChangedContainer {
+    id: String,
+    name: Option<String>,
+}
+
+impl fmt::Display for ChangedContainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "container {}", self.id)?;
+        match &self.name {
+            Some(name) => write!(f, " ({})", excerpt(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Prints what was done as JSON, with the container.
+fn print_changed(changed: &ChangedContainer, done: &impl Serialize) -> Result<(), CommandError> {
+    // By way of a text: the program is smaller than with another serializer for each type.
+    let mut done: Value = serde_json::from_str(&serde_json::to_string_pretty(done)?)?;
+    done["container"]["id"] = changed.id.as_str().into();
+    if let Some(name) = &changed.name {
+        done["container"]["name"] = name.as_str().into();
+    }
+    print_json(&done)
+}
 
 /// Attaches devices to a container that runs, or only prints the steps.
 pub(super) fn attach(
@@ -27,8 +58,8 @@ pub(super) fn attach(
         dry_run,
         force,
     } = arguments;
-    let found = begin(container, wanted, config)?;
-    let of_container = |error| of_container(&found, error);
+    let (found, changed) = begin(container, wanted, config)?;
+    let of_container = |error| of_container(&found.id, error);
     if !*dry_run {
         live::catch_up(&found.id, config).map_err(of_container)?;
     }
@@ -52,20 +83,16 @@ pub(super) fn attach(
             log::warning(&format!("container {}: {warning}", found.id));
         }
     }
-    if json {
-        print_json(&plan)?;
-        return Ok(ExitCode::Success);
-    }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    if *dry_run && !plan.steps.is_empty() {
+    if *dry_run && !json && !plan.steps.is_empty() {
         write!(out, "{plan}")?;
         return Ok(ExitCode::Success);
     }
-    let id = &found.id;
-    match plan.steps.is_empty() {
-        true => writeln!(out, "{devices}: container {id} has it already")?,
-        false => writeln!(out, "{devices}: attached to container {id}")?,
-    }
+    report(match (json, plan.steps.is_empty()) {
+        (true, _) => print_changed(&changed, &plan),
+        (false, true) => writeln!(out, "{devices}: {changed} has it already").map_err(Into::into),
+        (false, false) => writeln!(out, "{devices}: attached to {changed}").map_err(Into::into),
+    });
     Ok(ExitCode::Success)
 }
 
@@ -75,15 +102,13 @@ pub(super) fn detach(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let id = &find_id(&arguments.container, config)?;
+    let changed = find_changed(&arguments.container, config)?;
     crate::process::confine()?;
+    let id = &changed.id;
     let detached = live::detach(id, &arguments.devices, config);
     let detached = detached.map_err(|error| match of_class(&arguments.devices, config) {
         Err(unknown) if matches!(error, LiveError::NotAttached(_)) => unknown,
-        _ => CommandError::Container {
-            id: id.clone(),
-            error: Box::new(CommandError::Live(error)),
-        },
+        _ => of_container(id, error),
     })?;
     let Detached {
         devices,
@@ -114,24 +139,23 @@ pub(super) fn detach(
     };
     if json {
         let unseen = (!devices.is_empty()).then_some(IN_FLIGHT);
-        print_json(&serde_json::json!({
-            "container": id, "devices": devices, "open_by": open_by, "not_removed": not_removed,
-            "unseen": unseen,
-        }))?;
+        let done = serde_json::json!({
+            "devices": devices, "open_by": open_by, "not_removed": not_removed, "unseen": unseen,
+        });
+        report(print_changed(&changed, &done));
         return Ok(code);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     for device in &devices {
         let (name, class) = (&device.device, &device.class);
-        writeln!(out, "{name} of {class}: detached from container {id}")?;
+        report(writeln!(out, "{name} of {class}: detached from {changed}").map_err(Into::into));
     }
-    match (devices.is_empty(), removed_rest) {
-        (true, true) if code == ExitCode::Success => writeln!(
-            out,
-            "what was left of detached devices is removed from container {id}"
-        )?,
-        (true, false) => writeln!(out, "nothing is attached to container {id}")?,
-        _ => {}
+    let rest = match removed_rest {
+        true => "what was left of detached devices is removed from",
+        false => "nothing is attached to",
+    };
+    if devices.is_empty() && code == ExitCode::Success {
+        report(writeln!(out, "{rest} {changed}").map_err(Into::into));
     }
     Ok(code)
 }
@@ -141,28 +165,63 @@ const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or t
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
-/// The id of a container whose devices are to be detached: also of one whose bundle or processes
-/// cannot be found any more.
-fn find_id(container: &RunningContainer, config: &Config) -> Result<String, CommandError> {
+/// The container whose devices are to be detached: also one whose bundle or processes cannot be
+/// found any more.
+fn find_changed(
+    container: &RunningContainer,
+    config: &Config,
+) -> Result<ChangedContainer, CommandError> {
     let name = &container.name;
-    let is_id = match live::find_record(&config.host_root, name) {
+    let root = &config.host_root;
+    let found = containers::named(name, container.root.clone(), root);
+    let is_id = match live::find_record(root, name) {
         Ok(record) => record.is_some_and(|record| !record.has_ended()),
         // No container has such an id.
         Err(error) if error.kind() == io::ErrorKind::InvalidFilename => false,
         Err(_) => true,
     };
-    if is_id {
-        return Ok(name.clone());
-    }
-    let found = containers::named(name, container.root.clone(), &config.host_root);
-    found.map(|found| found.id).or_else(|unknown| {
-        let records = live::all_records(&config.host_root).into_iter();
-        let mut ids = records.map(|it| it.id).filter(|id| id.starts_with(&**name));
-        match (ids.next(), ids.next()) {
-            (Some(id), None) => Ok(id),
-            _ => Err(CommandError::no_container(unknown)),
+    let mut ids: Vec<String> = match is_id {
+        true => vec![name.clone()],
+        false => {
+            let records = live::all_records(root).into_iter().map(|record| record.id);
+            records.filter(|id| id.starts_with(&**name)).collect()
         }
-    })
+    };
+    let found = match found {
+        Ok(found) => {
+            let changed = ChangedContainer {
+                name: found.name(root),
+                id: found.id,
+            };
+            let is_exact = changed.id == *name || changed.name.as_ref() == Some(name);
+            ids.retain(|id| *id != changed.id && (is_id || !is_exact));
+            if ids.is_empty() {
+                return Ok(changed);
+            }
+            (!is_id).then_some(changed.id)
+        }
+        Err(unknown) if ids.is_empty() => return Err(CommandError::no_container(unknown)),
+        Err(_) => None,
+    };
+    match (ids.pop(), ids.pop().or(found)) {
+        (Some(id), None) => Ok(ChangedContainer { id, name: None }),
+        (one, other) => Err(CommandError::NoContainer {
+            reason: format!(
+                "both {} and {} begin with {}",
+                one.unwrap_or_default(),
+                other.unwrap_or_default(),
+                excerpt(name)
+            ),
+            hint: "give more characters of the id".to_owned(),
+        }),
+    }
+}
+
+/// The change is made, and the exit code says so, also if nobody can read of it.
+fn report(written: Result<(), CommandError>) {
+    if let Err(error) = written {
+        log::warning(&log::chain(&error));
+    }
 }
 
 /// Refuses devices of which there is no class.
@@ -178,8 +237,8 @@ pub(super) fn refresh(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let found = begin(&arguments.container, &[], config)?;
-    let of_container = |error| of_container(&found, error);
+    let (found, changed) = begin(&arguments.container, &[], config)?;
+    let of_container = |error| of_container(&found.id, error);
     let deadline = Deadline::start(deadline::SECONDS).map_err(CommandError::Deadline)?;
     let mut refreshing = Refreshing::plan(&found, config).map_err(of_container)?;
     deadline.cancel();
@@ -191,30 +250,28 @@ pub(super) fn refresh(
             log::warning(&format!("container {}: {warning}", found.id));
         }
     }
-    if json {
-        print_json(&plan)?;
-        return Ok(ExitCode::Success);
-    }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
-    let id = &found.id;
-    match (plan.steps.is_empty(), arguments.dry_run) {
-        (true, _) => writeln!(
+    report(match (json, plan.steps.is_empty(), arguments.dry_run) {
+        (true, ..) => print_changed(&changed, &plan),
+        (false, true, _) => writeln!(
             out,
-            "container {id} has no file that the host has replaced since"
-        )?,
-        (false, true) => write!(out, "{plan}")?,
-        (false, false) => writeln!(
+            "{changed} has no file that the host has replaced since"
+        )
+        .map_err(Into::into),
+        (false, false, true) => write!(out, "{plan}").map_err(Into::into),
+        (false, false, false) => writeln!(
             out,
-            "container {id} has the host's files; programs that run in it keep the old ones until \
-             they are started again"
-        )?,
-    }
+            "{changed} has the host's files; programs that run in it keep the old ones until they \
+             are started again"
+        )
+        .map_err(Into::into),
+    });
     Ok(ExitCode::Success)
 }
 
-fn of_container(found: &Found, error: LiveError) -> CommandError {
+fn of_container(id: &str, error: LiveError) -> CommandError {
     CommandError::Container {
-        id: found.id.clone(),
+        id: id.to_owned(),
         error: Box::new(CommandError::Live(error)),
     }
 }
@@ -224,7 +281,7 @@ fn begin(
     container: &RunningContainer,
     devices: &[CdiGrant],
     config: &Config,
-) -> Result<Found, CommandError> {
+) -> Result<(Found, ChangedContainer), CommandError> {
     of_class(devices, config)?;
     let found = containers::named(&container.name, container.root.clone(), &config.host_root)
         .map_err(CommandError::no_container)?;
@@ -239,11 +296,16 @@ fn begin(
         let hint = "run this as root; for a runtime with another state directory use --root DIR";
         unknown("the bundle is not known", hint)
     })?;
+    let changed = ChangedContainer {
+        id: found.id.clone(),
+        name: found.name(&config.host_root),
+    };
     crate::process::confine()?;
-    Ok(Found {
+    let found = Found {
         id: found.id,
         pid,
         started: found.started,
         bundle,
-    })
+    };
+    Ok((found, changed))
 }

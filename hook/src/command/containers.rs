@@ -7,7 +7,6 @@ mod name;
 mod processes;
 mod state;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -36,6 +35,9 @@ pub(super) struct Container {
     #[serde(skip)]
     pub(super) started: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
+    /// The directory in which its runtime keeps the states of its containers.
+    #[serde(skip)]
+    state_root: Option<PathBuf>,
 }
 
 /// Why there is nothing to examine.
@@ -58,9 +60,37 @@ impl Container {
         self.pid.is_none() && self.bundle.is_none()
     }
 
-    /// What its engine calls it.
+    /// What its engine calls it, unless two of the engine's files disagree.
     pub(super) fn name(&self, host_root: &Path) -> Option<String> {
-        name::names(self, host_root).into_iter().next()
+        let mut files = name::names_by_file(self, host_root).into_iter();
+        let first = files.next()?;
+        let agree = files.all(|file| file.names == first.names);
+        agree.then(|| first.names.into_iter().next())?
+    }
+
+    /// Whether its first process is that which the runtime recorded. Another may have the number
+    /// of one that has ended.
+    fn runs(&self, processes: &Processes) -> bool {
+        self.pid.is_some_and(|pid| {
+            let started = self.started;
+            processes.cgroup(pid).is_some()
+                && started.is_none_or(|started| start_time_of(pid) == Some(started))
+        })
+    }
+
+    /// Whether a container with the same id is another one: that of another runtime, or of
+    /// another namespace of containerd.
+    fn is_other_than(&self, other: &Self, processes: &Processes) -> bool {
+        if self.runs(processes) && other.runs(processes) {
+            return self.pid != other.pid;
+        }
+        match (&self.bundle, &other.bundle) {
+            // crun may record its working directory.
+            (Some(one), Some(other)) if has_config(one) && has_config(other) => {
+                !is_same_bundle(one, other)
+            }
+            _ => false,
+        }
     }
 
     /// The engine that keeps its bundles where this one is.
@@ -105,9 +135,9 @@ pub(super) fn find(
         return Ok(vec![Container::default()]);
     }
     let processes = Processes::read();
-    let known = all(root, host_root, &processes);
+    let known = all(root.clone(), host_root, &processes);
     let found = if let Some(id) = &whose.container {
-        vec![by_id_or_name(id, &known, host_root)?]
+        vec![by_id_or_name(id, root.as_deref(), &known, host_root)?]
     } else if let Some(pod) = &whose.pod {
         of_pod(pod, known)?
     } else if let Some(pid) = whose.pid {
@@ -119,7 +149,7 @@ pub(super) fn find(
         }]);
     } else {
         let same = |container: &Container| container.bundle == whose.bundle;
-        vec![known.into_values().find(same).unwrap_or(Container {
+        vec![known.into_iter().find(same).unwrap_or(Container {
             bundle: whose.bundle.clone(),
             ..Container::default()
         })]
@@ -134,7 +164,7 @@ pub(super) fn running(
     host_root: &Path,
 ) -> impl Iterator<Item = (Container, i32, PathBuf)> {
     let processes = Processes::read();
-    let known = all(root, host_root, &processes).into_values();
+    let known = all(root, host_root, &processes).into_iter();
     let located = known.map(move |one| located(one, &processes));
     located.filter_map(|one| {
         let (pid, bundle) = (one.pid?, one.bundle.clone()?);
@@ -142,20 +172,20 @@ pub(super) fn running(
     })
 }
 
-/// The container of this host with this id, the only one whose id begins so, or the one that
-/// its engine calls so.
+/// The container of this host with this id, else the one that its engine calls so, else the
+/// only one whose id begins so.
 pub(super) fn named(
     text: &str,
     root: Option<PathBuf>,
     host_root: &Path,
 ) -> Result<Container, Unknown> {
     let processes = Processes::read();
-    let known = all(root, host_root, &processes);
-    by_id_or_name(text, &known, host_root).map(|found| located(found, &processes))
+    let known = all(root.clone(), host_root, &processes);
+    by_id_or_name(text, root.as_deref(), &known, host_root).map(|found| located(found, &processes))
 }
 
 /// The containers of a pod, without its sandbox.
-fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container>, Unknown> {
+fn of_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
     let is_of = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
         let Some(Ok(bundle)) = bundle else {
@@ -164,7 +194,7 @@ fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container
         let origin = Origin::of(&bundle);
         matches!(origin, Ok(Origin::Pod(of)) if of.is_named(pod))
     };
-    let containers: Vec<Container> = known.into_values().filter(is_of).collect();
+    let containers: Vec<Container> = known.into_iter().filter(is_of).collect();
     match containers.is_empty() {
         false => Ok(containers),
         true => Err(Unknown {
@@ -178,11 +208,7 @@ fn of_pod(pod: &str, known: BTreeMap<String, Container>) -> Result<Vec<Container
 }
 
 /// The container that a process belongs to: that in whose cgroup it is.
-fn of_process(
-    pid: i32,
-    processes: &Processes,
-    known: &BTreeMap<String, Container>,
-) -> Result<Container, Unknown> {
+fn of_process(pid: i32, processes: &Processes, known: &[Container]) -> Result<Container, Unknown> {
     let Some(cgroup) = processes.cgroup(pid) else {
         return Err(Unknown {
             name: pid.to_string(),
@@ -195,7 +221,7 @@ fn of_process(
     let is_its =
         |container: &&Container| container.pid == Some(pid) || cgroup.contains(&container.id);
     let found = known
-        .values()
+        .iter()
         .filter(is_its)
         .max_by_key(|container| container.id.len());
     Ok(Container {
@@ -229,30 +255,45 @@ fn located(container: Container, processes: &Processes) -> Container {
     }
 }
 
-/// Every container that can be found, by id.
-fn all(
-    root: Option<PathBuf>,
-    host_root: &Path,
-    processes: &Processes,
-) -> BTreeMap<String, Container> {
-    let mut known: BTreeMap<String, Container> = BTreeMap::new();
+/// Every container that can be found, in the order of the ids.
+fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
+    let mut known: Vec<Container> = Vec::new();
     let by_state = state::containers(root, host_root);
     // Where engines keep bundles by default.
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
     let bundles = patterns.flat_map(|pattern| matching(host_root, pattern));
     let by_bundle = bundles.chain(processes.bundles()).filter_map(of_bundle);
     for container in by_state.into_iter().chain(by_bundle) {
-        let entry = known
-            .entry(container.id.clone())
-            .or_insert(container.clone());
+        let is_same =
+            |it: &&mut Container| it.id == container.id && !it.is_other_than(&container, processes);
+        let Some(entry) = known.iter_mut().find(is_same) else {
+            let after = |it: &Container| it.id > container.id;
+            let at = known.iter().position(after).unwrap_or(known.len());
+            known.insert(at, container);
+            continue;
+        };
         if entry.pid.is_none() {
             (entry.pid, entry.started) = (container.pid, container.started);
+            entry.state_root = container.state_root;
         }
-        if entry.bundle.is_none() {
-            entry.bundle = container.bundle;
+        if !entry.bundle.as_deref().is_some_and(has_config) {
+            entry.bundle = container.bundle.or(entry.bundle.take());
         }
     }
     known
+}
+
+/// Whether two paths are of one bundle. CRI-O has the configuration in two directories of one
+/// storage, whose ids are unique, and below another root of the host a path is longer.
+fn is_same_bundle(one: &Path, other: &Path) -> bool {
+    let is_in_storage = |path: &Path| path.ends_with("userdata");
+    let is_end =
+        |long: &Path, short: &Path| long.ends_with(short.strip_prefix("/").unwrap_or(short));
+    let real = |path| fs::canonicalize(path).ok();
+    is_in_storage(one) && is_in_storage(other)
+        || is_end(one, other)
+        || is_end(other, one)
+        || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
 /// The paths below `top` that a pattern means: a name that ends in `*` is any that begins
@@ -275,10 +316,14 @@ fn matching(top: &Path, pattern: &str) -> Vec<PathBuf> {
     found
 }
 
+fn has_config(bundle: &Path) -> bool {
+    bundle.join("config.json").is_file()
+}
+
 /// The container of a bundle, whose directory has the name of its id; that of
 /// podman and CRI-O is the one above `userdata`.
 fn of_bundle(bundle: PathBuf) -> Option<Container> {
-    bundle.join("config.json").is_file().then_some(())?;
+    has_config(&bundle).then_some(())?;
     let named = match bundle.file_name()?.to_str()? {
         "userdata" => bundle.parent()?.file_name()?.to_str()?,
         name => name,
@@ -332,7 +377,7 @@ mod tests {
         fs::write(state.join("status"), status).unwrap();
         let found = all(None, host.path(), &Processes::read());
         let seen = |id| {
-            let found: &Container = &found[id];
+            let found = found.iter().find(|it| it.id == id).unwrap();
             (found.pid, found.started, found.bundle.clone())
         };
         assert_eq!(seen("0a1b"), (Some(7), Some(9), Some(one)));

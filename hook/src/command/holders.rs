@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, excerpt};
-use injection_plan::plan::{InjectionStep, device_key};
+use injection_plan::plan::{GivenBy, InjectionStep, device_key};
 use injection_plan::record::Record;
 use nix::unistd::geteuid;
 use serde::Serialize;
@@ -72,14 +72,14 @@ fn keys(
         let is_its = |why: &Vec<String>| why.contains(&key);
         let mut made = record.made.iter().filter(|made| is_its(&made.why));
         // A container may have had already what an attached device would be given.
-        !device.asked.is_empty()
+        device.asked.is_user()
             || record.rules.iter().any(|rule| rule.why == [&*key])
             || made.any(|made| there(&made.path))
     };
     record.devices.iter().filter(has).map(|it| {
-        let since = match it.asked.is_empty() {
-            true => Since::Start,
-            false => Since::Attached,
+        let since = match it.asked {
+            GivenBy::Hook => Since::Start,
+            GivenBy::User { .. } => Since::Attached,
         };
         ((it.class.clone(), it.device.clone()), since)
     })

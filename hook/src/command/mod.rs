@@ -285,7 +285,7 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         // The plan has texts of the container's in it.
         write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }
-    let is_attached = |grant: &Grant| grant.asked_by.starts_with("attached ");
+    let is_attached = |grant: &Grant| grant.given_by.is_user();
     let has_hook = bundle.hooks.ours().next().is_some();
     if !has_hook && !plan.grants.iter().all(is_attached) {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{DeviceNumber, DeviceRule};
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecDevices, SpecNode};
+use injection_plan::plan::{Action, GivenBy, InjectionPlan, InjectionStep, SpecDevices, SpecNode};
 
 use super::detach;
 use super::lock;
@@ -30,7 +30,7 @@ pub(crate) fn write_at_start(
         grant.devices.iter().map(|device| Device {
             class: grant.class.clone(),
             device: device.clone(),
-            asked: String::new(),
+            asked: GivenBy::Hook,
             forced: false,
         })
     });
@@ -152,6 +152,7 @@ mod tests {
             devices: vec!["chip-0".to_owned()],
             available: 1,
             asked_by: String::new(),
+            given_by: GivenBy::Hook,
             authorized_by: String::new(),
             follow: true,
         });

@@ -72,7 +72,7 @@ impl Attaching {
             .collect();
         plan.grants.retain(|grant| {
             let is_of = |class: &&ClassName| class.as_str() == grant.class;
-            grant.asked_by.starts_with("attached ")
+            grant.given_by.is_user()
                 && match before.iter().position(is_of) {
                     Some(at) => {
                         before.swap_remove(at);
@@ -86,7 +86,7 @@ impl Attaching {
             attached.extend(grant.devices.iter().map(|device| Device {
                 class: grant.class.clone(),
                 device: device.clone(),
-                asked: grant.asked_by.trim_start_matches("attached ").to_owned(),
+                asked: grant.given_by.clone(),
                 forced,
             }));
         }

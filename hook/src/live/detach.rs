@@ -6,6 +6,7 @@
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
+use injection_plan::request::split_list;
 
 use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
@@ -50,7 +51,7 @@ pub(crate) fn detach(id: &str, named: &[CdiGrant], config: &Config) -> Result<De
     };
     let mut left = record.clone();
     let taken = left.take(|device| match named.is_empty() {
-        true => !device.asked.is_empty(),
+        true => device.asked.is_user(),
         false => named.iter().any(|grant| is_named(device, grant)),
     });
     if !taken.has_content() {
@@ -98,10 +99,11 @@ pub(crate) fn detach(id: &str, named: &[CdiGrant], config: &Config) -> Result<De
 
 /// Whether a device that was attached is meant.
 fn is_named(device: &Device, grant: &CdiGrant) -> bool {
-    let mut names = grant.device.split(',');
-    !device.asked.is_empty()
+    let is_its = |name: &str| [&*device.device, device.asked.devices(), "all"].contains(&name);
+    let named = split_list(&grant.device).unwrap_or_default();
+    device.asked.is_user()
         && grant.class.as_str() == device.class
-        && names.any(|name| [&*device.device, &*device.asked, "all"].contains(&name))
+        && (is_its(&grant.device) || named.iter().any(|item| is_its(&item.text)))
 }
 
 /// The devices that the user named, as the record has them.
@@ -120,7 +122,7 @@ fn named_devices(
     let Some(unknown) = named.iter().find(|grant| !has(grant)) else {
         return Ok(named);
     };
-    let attached = devices.iter().filter(|device| !device.asked.is_empty());
+    let attached = devices.iter().filter(|device| device.asked.is_user());
     let attached: Vec<String> = attached
         .map(|device| format!("{}={}", device.class, device.device))
         .collect();
@@ -147,9 +149,7 @@ fn by_id(record: &Record, grant: &CdiGrant, config: &Config) -> CdiGrant {
         planner::plan_for(&bundle, &Caller::Attach, config).ok()
     };
     let grants = plan().map(|plan| plan.grants).unwrap_or_default();
-    let attached = grants
-        .into_iter()
-        .filter(|it| it.asked_by.starts_with("attached "));
+    let attached = grants.into_iter().filter(|it| it.given_by.is_user());
     let ids: Vec<String> = attached.flat_map(|it| it.devices).collect();
     match ids.is_empty() {
         true => grant.clone(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, InjectionStep, SpecRule, device_key};
+use injection_plan::plan::{Action, GivenBy, InjectionStep, SpecRule, device_key};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +61,8 @@ pub(crate) struct Record {
 pub(crate) struct Device {
     pub(crate) class: String,
     pub(crate) device: String,
-    /// As the user wrote it; empty for one that the hook gave, which is only followed.
-    pub(crate) asked: String,
+    /// One that the hook gave is only followed.
+    pub(crate) asked: GivenBy,
     pub(crate) forced: bool,
 }
 
@@ -81,11 +81,7 @@ impl Device {
 impl Record {
     /// What a user attached, for a plan.
     pub(crate) fn attached(&self) -> Vec<Attached> {
-        Self::grants(
-            self.devices
-                .iter()
-                .filter(|device| !device.asked.is_empty()),
-        )
+        Self::grants(self.devices.iter().filter(|device| device.asked.is_user()))
     }
 
     /// Devices as grants, for a plan.
@@ -266,7 +262,7 @@ mod tests {
         let device = Device {
             class: "chips".to_owned(),
             device: "chip-0".to_owned(),
-            asked: "chips=0".to_owned(),
+            asked: GivenBy::from("chips=0".to_owned()),
             forced: false,
         };
         let rule = |why: &[&str]| Rule {
@@ -289,7 +285,7 @@ mod tests {
         let device = |id: &str| Device {
             class: "chips".to_owned(),
             device: id.to_owned(),
-            asked: id.to_owned(),
+            asked: GivenBy::from(id.to_owned()),
             forced: false,
         };
         let rule = DeviceRule::parse("c 10:183 rw").unwrap();

@@ -47,7 +47,7 @@ impl Refreshing {
             action if is_injected(action) => any_injected,
             action => matches!(action, Action::Directory(_)) && is_old(action),
         });
-        let is_attached = |grant: &&Grant| grant.asked_by.starts_with("attached ");
+        let is_attached = |grant: &&Grant| grant.given_by.is_user();
         let given = plan.grants.iter().filter(|grant| !is_attached(grant));
         let devices = |it: &Grant| {
             it.devices

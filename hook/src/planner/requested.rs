@@ -13,6 +13,7 @@ use injection_plan::request::{
     ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource, Selection,
 };
 
+use crate::authorization::SourceKind;
 use crate::oci::hooks::by_class;
 use crate::oci::{Attached, Bundle};
 use crate::trust::Origin;
@@ -93,32 +94,46 @@ impl<'b> Requested<'b> {
         attached.any(|attached| attached.grant.class.as_str() == class)
     }
 
-    /// What is attached of a class: a request for each device, and whether it is forced.
+    /// What is attached of a class: a request for each device.
     pub(crate) fn attached(
         &self,
         class: &DeviceClass,
-    ) -> Result<Vec<(Request, bool)>, RefusedRequest> {
+    ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
         let of_class = |attached: &&Attached| attached.grant.class == class.name;
         let attached = self.bundle.attached.iter().filter(of_class);
         let requests = attached.map(|attached| {
             let devices = attached.grant.device.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
-            Ok(request.map(|request| (request, attached.forced)))
+            let kind = match attached.forced {
+                true => SourceKind::ForcedAttach,
+                false => SourceKind::Attach,
+            };
+            Ok(request.map(|request| (request, kind)))
         });
         requests.filter_map(Result::transpose).collect()
     }
 
+    /// What the container itself requests of a class, and where.
     pub(crate) fn request_for(
         &self,
         class: &DeviceClass,
-    ) -> Result<Option<Request>, RefusedRequest> {
+    ) -> Result<Option<(Request, SourceKind)>, RefusedRequest> {
         let env = &self.bundle.env;
         let annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
-        match self.granted.get(&class.name).cloned() {
+        let request = match self.granted.get(&class.name).cloned() {
             Some(devices) => Request::parse(class, env, RequestSource::Cdi { devices }),
             None => Request::of(class, env, annotation),
-        }
+        };
+        Ok(request?.map(|request| {
+            let kind = match request.source {
+                RequestSource::Cdi { .. } => SourceKind::Cdi,
+                RequestSource::Annotation { .. } => SourceKind::Annotation,
+                RequestSource::Env { .. } => SourceKind::Variable,
+                RequestSource::Attach { .. } => SourceKind::Attach,
+            };
+            (request, kind)
+        }))
     }
 
     /// The classes that annotations and CDI specifications name, and of which there is no file.

@@ -1,6 +1,5 @@
-//! Who authorizes a request. A variable is a request, not a right: any image
-//! can set it. A pod's container gets what the kubelet recorded for it;
-//! elsewhere the user who starts a container already controls the host.
+//! What the decision about a request needs ([`crate::authorization`]) and what it says: a
+//! container's origin, and what the kubelet recorded for it.
 
 mod checkpoint;
 #[cfg(feature = "fuzzing")]
@@ -16,7 +15,7 @@ use device_class::config::Trust;
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi;
 use injection_plan::claim_record::{ClaimRecord, FILE_NAME};
-use injection_plan::plan::{Authority, Recorded};
+use injection_plan::plan::{Authority, RecordUse, Recorded};
 use injection_plan::record::{Record, RecordError};
 
 #[cfg(feature = "fuzzing")]
@@ -25,6 +24,7 @@ pub use checkpoint::fuzzing::checkpoint;
 pub use fuzzing::forged_annotations;
 pub(crate) use origin::{Origin, OriginError, may_be_annotated};
 
+use crate::authorization::{ClaimUse, ContainerFacts, Decision, OriginKind, Reason};
 use crate::oci::Bundle;
 use checkpoint::devices_of;
 use pod_uid::PodUid;
@@ -42,69 +42,121 @@ pub struct TrustError {
     error: RecordError,
 }
 
-/// The container's own authority, if it is in one of these pods.
-pub(crate) fn trusted(origin: &Origin, pods: &[PodPattern]) -> Option<Authority> {
-    let Origin::Pod(pod) = origin else {
-        return None;
-    };
-    let mut pods = pods.iter();
-    let fits = pods.any(|pattern| pattern.fits(&pod.namespace, &pod.name));
-    let why = || format!("trusted_pods in the configuration names this {pod}");
-    fits.then(|| Authority::Asker { why: why() })
-}
-
-/// Who authorizes devices that a user attaches to a container that runs: the user, who
-/// governs the host, but in a pod only if that is said. `None`: as if the container asked.
-pub(crate) fn attaching(origin: &Origin, forced: bool) -> Option<Authority> {
-    let why = match (origin, forced) {
-        (Origin::NoPod, _) => "`boathook attach` by the host's administrator",
-        (_, true) => "`boathook attach --force`, beside the kubelet's record",
-        (_, false) => return None,
-    };
-    let why = why.to_owned();
-    Some(Authority::Asker { why })
-}
-
-/// Who authorizes devices that CDI specifications grant. Only root writes specifications,
-/// but their names may come from others: CRI-O takes them from the pod's annotations and
-/// those of a restored image, containerd before 2.1.9, 2.2.5 and 2.3.2 from a restored image
-/// (GHSA-33vj-92qq-66hc), where config.json does not show it. So in a pod the kubelet's
-/// records count, of allocated devices and of claims, whatever named them: one device has
-/// several names in a specification.
-pub(crate) fn cdi_authority(
-    origin: &Origin,
-    class: &ClassName,
+/// What the decision about a container's requests of a class depends on.
+pub(crate) fn facts(
     bundle: &Bundle,
+    origin: Option<&Origin>,
+    class: &[PodPattern],
     trust: &Trust,
-) -> Result<Authority, TrustError> {
+) -> ContainerFacts {
+    let is_trusted = |pod: &origin::Pod| {
+        let mut patterns = class.iter().chain(&trust.trusted_pods);
+        patterns.any(|pattern| pattern.fits(&pod.namespace, &pod.name))
+    };
     let mut keys = bundle.annotations.keys();
-    let is_annotated = keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX));
-    match origin {
-        Origin::Pod(_) => by_records(origin, class, bundle, trust, !is_annotated),
-        Origin::Sandbox => authority(origin, trust),
-        Origin::NoPod => Ok(Authority::Asker {
-            why: "a CDI specification grants the devices, and only root can write one".into(),
-        }),
+    ContainerFacts {
+        origin: match origin {
+            Some(Origin::NoPod) => OriginKind::NoPod,
+            Some(Origin::Sandbox) => OriginKind::Sandbox,
+            Some(Origin::Pod(_)) => OriginKind::Pod,
+            None => OriginKind::Uncertain,
+        },
+        has_hook: bundle.hooks.read_requests(None),
+        allows_variables: trust.allow_env_outside_kubernetes,
+        is_trusted: matches!(origin, Some(Origin::Pod(pod)) if is_trusted(pod)),
+        names_cdi_devices: keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX)),
+        is_sys_admin: bundle.is_sys_admin,
     }
 }
 
-/// Who authorizes devices by the kubelet's records, of allocated devices, and of the claims
-/// that CDI specifications name for the container. `without_record`: claims count if there is
-/// no record of any. A kubelet with another root directory has it elsewhere.
-pub(crate) fn by_records(
+/// What a decision is for the plan: the kubelet's records are read, if they apply. `None`: the
+/// request does not count.
+pub(crate) fn authority(
+    decision: Decision,
     origin: &Origin,
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
-    without_record: bool,
-) -> Result<Authority, TrustError> {
-    let mut authority = authority(origin, trust)?;
-    if let (Origin::Pod(pod), Authority::Kubelet(recorded)) = (origin, &mut authority) {
-        let (claims, claimed) = claimed(class, bundle, pod, trust, without_record)?;
-        recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
-        recorded.claims = claims;
+) -> Result<Option<Authority>, TrustError> {
+    let nobody = |reason, is_refused| {
+        let why = why(reason, origin);
+        Ok(Some(Authority::Nobody { why, is_refused }))
+    };
+    match decision {
+        Decision::NotCounted => Ok(None),
+        Decision::Request {
+            why: reason,
+            trusted_capabilities,
+        } => Ok(Some(Authority::Asker {
+            why: why(reason, origin),
+            trusted_capabilities,
+        })),
+        Decision::Records(record_use, claims) => match origin {
+            Origin::Pod(pod) => {
+                let recorded = recorded(pod, record_use, claims, class, bundle, trust);
+                Ok(Some(Authority::Kubelet(recorded?)))
+            }
+            Origin::NoPod | Origin::Sandbox => nobody(Reason::Uncertain, true),
+        },
+        Decision::NoDevice(reason) => nobody(reason, false),
+        Decision::Refused(reason) => nobody(reason, true),
     }
-    Ok(authority)
+}
+
+fn why(reason: Reason, origin: &Origin) -> String {
+    match (reason, origin) {
+        (Reason::TrustedPod, Origin::Pod(pod)) => {
+            return format!("trusted_pods in the configuration names this {pod}");
+        }
+        (Reason::TrustedPod, _) => "trusted_pods in the configuration names it",
+        (Reason::NoPod, _) => "the container is in no pod",
+        (Reason::NotAllowed, _) => "the configuration has allow_env_outside_kubernetes = false",
+        (Reason::Sandbox, _) => "it is the pod's sandbox, which uses none",
+        (Reason::Specification, _) => {
+            "a CDI specification grants the devices, and only root can write one"
+        }
+        (Reason::Administrator, _) => "`boathook attach` by the host's administrator",
+        (Reason::Force, _) => "`boathook attach --force`, beside the kubelet's record",
+        (Reason::Uncertain, _) => "it is not certain whether the container is a pod's",
+    }
+    .to_owned()
+}
+
+/// What the kubelet recorded for a container: one device has several names in a
+/// specification, so the records count, whatever named it.
+fn recorded(
+    pod: &origin::Pod,
+    record_use: RecordUse,
+    claim_use: ClaimUse,
+    class: &ClassName,
+    bundle: &Bundle,
+    trust: &Trust,
+) -> Result<Recorded, TrustError> {
+    let path = &trust.kubelet_checkpoint;
+    let mut recorded = Recorded {
+        holder: pod.to_string(),
+        record_use,
+        ..Recorded::default()
+    };
+    match Record::read(path) {
+        Ok(record) => {
+            recorded.devices = devices_of(&record, &pod.uid, &pod.container);
+        }
+        Err(error) if error.is_absent() => recorded.absent_file = Some(path.clone()),
+        Err(error) => {
+            let path = path.clone();
+            return Err(TrustError { path, error });
+        }
+    }
+    let without_record = match claim_use {
+        ClaimUse::None => return Ok(recorded),
+        ClaimUse::Recorded => false,
+        ClaimUse::WithoutRecord => true,
+    };
+    let (claims, claimed) = claimed(class, bundle, pod, trust, without_record)?;
+    recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
+    recorded.claims = claims;
+    Ok(recorded)
 }
 
 /// The claims that the kubelet recorded for the pod, and their devices. The record is read
@@ -146,43 +198,4 @@ fn claimed(
         }
     }
     Ok((claims, claimed))
-}
-
-/// Who authorizes the requests of a container of this origin. The kubelet's
-/// record is read only if it applies.
-pub(crate) fn authority(origin: &Origin, trust: &Trust) -> Result<Authority, TrustError> {
-    let pod = match origin {
-        Origin::Pod(pod) => pod,
-        Origin::Sandbox => {
-            let why = "it is the pod's sandbox, which uses none".into();
-            return Ok(Authority::Nobody { why });
-        }
-        Origin::NoPod if trust.allow_env_outside_kubernetes => {
-            let why = "the container is in no pod".into();
-            return Ok(Authority::Asker { why });
-        }
-        Origin::NoPod => {
-            let why = "the configuration has allow_env_outside_kubernetes = false".into();
-            return Ok(Authority::Nobody { why });
-        }
-    };
-    if let Some(authority) = trusted(origin, &trust.trusted_pods) {
-        return Ok(authority);
-    }
-    let path = &trust.kubelet_checkpoint;
-    let mut recorded = Recorded {
-        holder: pod.to_string(),
-        ..Recorded::default()
-    };
-    match Record::read(path) {
-        Ok(record) => {
-            recorded.devices = devices_of(&record, &pod.uid, &pod.container);
-        }
-        Err(error) if error.is_absent() => recorded.absent_file = Some(path.clone()),
-        Err(error) => {
-            let path = path.clone();
-            return Err(TrustError { path, error });
-        }
-    }
-    Ok(Authority::Kubelet(recorded))
 }

@@ -251,6 +251,7 @@ fn plan_of(
         found: &found,
         authority: &Authority::Asker {
             why: "a specification is made for it".into(),
+            trusted_capabilities: true,
         },
     };
     Ok(plan::plan(&[asked], &SpecDevices::default())?)

@@ -9,16 +9,34 @@ use device_class::DeviceClass;
 use device_class::discover::{Device, Inventory};
 use device_class::name::{ClassName, DeviceId, ResourceName, excerpt};
 
-use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
+use crate::request::{RefusedRequest, Request, RequestError, Selection};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
     /// The user who started the container: the request is sufficient.
-    Asker { why: String },
+    Asker {
+        why: String,
+        /// Whether it may have the class's trusted capabilities, too.
+        trusted_capabilities: bool,
+    },
     /// The kubelet: its record of this container's devices, and nothing else.
     Kubelet(Recorded),
-    /// No one: the container gets no device.
-    Nobody { why: String },
+    /// No one: the container gets no device, or is refused.
+    Nobody { why: String, is_refused: bool },
+}
+
+/// What a container gets of the devices that the kubelet recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RecordUse {
+    /// All of them. More that it requests is left out, with a note.
+    #[default]
+    Whole,
+    /// All of them. A request for more is refused.
+    Exact,
+    /// The same, and it is refused if none is recorded.
+    Promised,
+    /// Those that it requests. A request for more is refused.
+    Requested,
 }
 
 /// What the kubelet recorded for one container.
@@ -34,12 +52,13 @@ pub struct Recorded {
     /// The record's file, if there is none: no device was ever allocated on
     /// this node.
     pub absent_file: Option<PathBuf>,
+    pub record_use: RecordUse,
 }
 
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Authority::Asker { why } => write!(f, "the request itself: {why}"),
+            Authority::Asker { why, .. } => write!(f, "the request itself: {why}"),
             Authority::Kubelet(recorded) => {
                 write!(f, "the kubelet's record for {}", recorded.holder)?;
                 for (claim, at) in recorded.claims.iter().zip(0..) {
@@ -48,7 +67,7 @@ impl fmt::Display for Authority {
                 }
                 Ok(())
             }
-            Authority::Nobody { why } => write!(f, "nobody: {why}"),
+            Authority::Nobody { why, .. } => write!(f, "nobody: {why}"),
         }
     }
 }
@@ -86,14 +105,21 @@ impl Authority {
         };
         let asked = || request.selection.choose(class, inventory).map_err(refused);
         let trusted = &class.spec.request.trusted_capabilities;
-        if !matches!(self, Authority::Asker { .. })
-            && let Some(name) = request
-                .capabilities
-                .iter()
-                .find(|name| trusted.contains(name))
-        {
+        let capabilities = class.spec.request.with_implied(&request.capabilities);
+        if let Some(name) = capabilities.iter().find(|name| trusted.contains(name)) {
             let (class, capability) = (request.class.clone(), name.clone());
-            return Err(refused(RequestError::Untrusted { class, capability }));
+            match self {
+                Authority::Asker {
+                    trusted_capabilities: true,
+                    ..
+                } => {}
+                Authority::Asker { .. } => {
+                    return Err(refused(RequestError::NoSysAdmin { class, capability }));
+                }
+                Authority::Kubelet(_) | Authority::Nobody { .. } => {
+                    return Err(refused(RequestError::Untrusted { class, capability }));
+                }
+            }
         }
         let is_for_files = request.selection == Selection::FilesOnly;
         let only_files = |files| Choice {
@@ -133,17 +159,14 @@ impl Authority {
                     (!ignored.is_empty()).then_some(note),
                 ))
             }
-            // The engine has put the nodes into the spec already, or a user waits for them.
-            Authority::Nobody { why }
-                if matches!(
-                    request.source,
-                    RequestSource::Cdi { .. } | RequestSource::Attach { .. }
-                ) =>
-            {
+            Authority::Nobody {
+                why,
+                is_refused: true,
+            } => {
                 let (class, why) = (request.class.clone(), why.clone());
                 Err(refused(RequestError::Unauthorized { class, why }))
             }
-            Authority::Nobody { why } => {
+            Authority::Nobody { why, .. } => {
                 let note = format!("not injecting anything of {}: {why}", request.class);
                 Ok(with_devices(Vec::new(), Some(note)))
             }
@@ -156,9 +179,7 @@ impl Authority {
                 }))
             }
             // What the host has lost of the others is no reason against these.
-            Authority::Kubelet(recorded)
-                if matches!(request.source, RequestSource::Attach { .. }) =>
-            {
+            Authority::Kubelet(recorded) if recorded.record_use == RecordUse::Requested => {
                 let asked = asked()?;
                 match asked.iter().all(|device| recorded.holds(class, device)) {
                     true => Ok(with_devices(asked, None)),
@@ -170,7 +191,7 @@ impl Authority {
             Authority::Kubelet(recorded) => {
                 let held = recorded.held(class, devices).map_err(refused)?;
                 recorded.check_promise(request, &held).map_err(refused)?;
-                if !matches!(request.source, RequestSource::Env { .. }) {
+                if recorded.record_use != RecordUse::Whole {
                     recorded
                         .check_all(request, &asked()?, &held)
                         .map_err(refused)?;
@@ -187,8 +208,7 @@ impl Recorded {
     /// no devices by the record: otherwise it would start without its allocated
     /// devices.
     fn check_promise(&self, request: &Request, held: &[&Device]) -> Result<(), RequestError> {
-        let is_annotated = matches!(request.source, RequestSource::Annotation { .. });
-        if !is_annotated || !held.is_empty() {
+        if self.record_use != RecordUse::Promised || !held.is_empty() {
             return Ok(());
         }
         Err(RequestError::Unrecorded {

@@ -14,8 +14,8 @@ use device_class::{DeviceClass, similar};
 
 use super::authority::Files;
 use super::user::User;
-use super::{Asked, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
-use crate::request::{RefusedRequest, Request, RequestError, Selection};
+use super::{Asked, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
+use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 use crate::requirement;
 
 /// A node of the host for a place in the container.
@@ -155,6 +155,12 @@ impl PlanBuilder {
             available: inventory.devices.len(),
             class,
             asked_by: request.source.to_string(),
+            given_by: match &request.source {
+                RequestSource::Attach { devices } => GivenBy::from(devices.clone()),
+                RequestSource::Env { .. }
+                | RequestSource::Annotation { .. }
+                | RequestSource::Cdi { .. } => GivenBy::Hook,
+            },
             authorized_by: authority.to_string(),
             follow: spec.spec.follow,
         });

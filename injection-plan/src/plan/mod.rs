@@ -4,6 +4,7 @@
 mod authority;
 mod builder;
 mod error;
+mod given_by;
 mod mount;
 mod parts;
 mod prepare;
@@ -24,8 +25,9 @@ use crate::request::Request;
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, Recorded};
+pub use authority::{Authority, RecordUse, Recorded};
 pub use error::PlanError;
+pub use given_by::GivenBy;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
@@ -65,8 +67,11 @@ pub struct Grant {
     pub devices: Vec<String>,
     /// How many devices of the class the host has.
     pub available: usize,
-    /// Where the request was found, and its text.
+    /// Where the request was found, and its text, for people.
     pub asked_by: String,
+    /// The hook, unless a user attached the devices.
+    #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
+    pub given_by: GivenBy,
     pub authorized_by: String,
     /// Whether the container follows these devices when they come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -141,6 +141,16 @@ pub enum RequestError {
         class: ClassName,
         capability: CapabilityName,
     },
+    /// Outside pods an image's variable chooses it, so the user who starts the container has to
+    /// have permitted more than that.
+    #[error(
+        "it may not have {capability} of class {class} without CAP_SYS_ADMIN in its config.json: \
+         start it with `--privileged` or `--cap-add SYS_ADMIN`, or do not request {capability}"
+    )]
+    NoSysAdmin {
+        class: ClassName,
+        capability: CapabilityName,
+    },
     #[error(
         "device {id} of class {class} was allocated to the container but is not on this host any \
          more; delete the pod, so that it is scheduled again"

@@ -76,5 +76,8 @@ pub(crate) fn with_causes(error: impl std::error::Error + Send + Sync + 'static)
 /// The request authorizes itself, as outside Kubernetes.
 pub(crate) fn asker() -> Authority {
     let why = "this is a test".into();
-    Authority::Asker { why }
+    Authority::Asker {
+        why,
+        trusted_capabilities: true,
+    }
 }

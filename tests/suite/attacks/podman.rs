@@ -21,7 +21,7 @@ fn victim() -> Pod {
 }
 
 /// podman, with the kubelet's record of [`victim`] and more of [trust].
-fn machine(more: &str) -> Option<Machine> {
+pub(super) fn machine(more: &str) -> Option<Machine> {
     if let Some(reason) = podman::missing(Generation::OfThisMachine) {
         skip::report("attacks by podman's images", &reason);
         return None;
@@ -38,7 +38,7 @@ fn machine(more: &str) -> Option<Machine> {
 }
 
 /// Loads an image with these annotations in its manifest.
-fn load(machine: &Machine, name: &str, annotations: &[(&str, &str)]) -> String {
+pub(super) fn load(machine: &Machine, name: &str, annotations: &[(&str, &str)]) -> String {
     let name = format!("localhost/{name}:1");
     let image = Image::new(Rootfs::Busybox).unwrap();
     let archive = image

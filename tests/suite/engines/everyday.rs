@@ -207,7 +207,9 @@ fn attach_and_detach(engine: &DockerLike) {
         let used = boathook(&["list", "--used"]);
         let called = format!("{} (attached)", name.trim());
         assert_eq!(used.matches(&called).count(), 2, "{name}: {used}");
-        boathook(&["detach", id.trim(), "dummy-npu=npu-3"]);
+        let detached = boathook(&["detach", name.trim(), "dummy-npu=npu-3"]);
+        let changed = format!("container {} ({})", id.trim(), name.trim());
+        assert!(detached.contains(&changed), "{detached}");
         assert_eq!(devices(), [5]);
         boathook(&["detach", id.trim()]);
         assert!(devices().is_empty());

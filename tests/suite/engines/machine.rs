@@ -74,6 +74,11 @@ impl Machine {
         Ok(())
     }
 
+    /// The cgroup that the engine's containers are in.
+    pub(crate) fn cgroup_parent(&self) -> PathBuf {
+        self.parent.path()
+    }
+
     /// A path for a file of this engine.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.files.path().join(name)

@@ -1,18 +1,29 @@
-//! The names that engines give containers, from the files in which they keep them.
+//! The names that engines give containers, each from the file in which the container's own
+//! engine keeps it. Annotations and labels of config.json are no names: images set them.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::Container;
-use crate::oci::read_json;
+use super::{Container, entries, matching};
+use crate::oci::{capped, open_regular, read_json};
 
-/// What leads from a container's config.json to its name.
+/// containerd's directory of a container's bundle is `io.containerd.runtime.v2.task/NAMESPACE/ID`,
+/// in which the version changes.
+const CONTAINERD: &str = "io.containerd.runtime.";
+
+/// Docker's namespace in containerd (dockerd, `--containerd-namespace`).
+const MOBY: &str = "moby";
+
+/// Where nerdctl keeps its data by default: a directory for each of containerd's sockets.
+const NERDCTL: &str = "var/lib/nerdctl/*";
+
+/// An id and a newline are shorter, in bytes.
+const MAX_ID: usize = 256;
+
+/// What leads from a container's config.json to the files that its engine keeps of it.
 #[derive(Deserialize)]
 struct Config {
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
     #[serde(default)]
     mounts: Vec<Mount>,
 }
@@ -23,43 +34,138 @@ struct Mount {
     source: PathBuf,
 }
 
-/// Docker's config.v2.json, whose name begins with a slash.
+/// Docker's config.v2.json. The name begins with a slash.
 #[derive(Deserialize)]
-struct OfDocker {
+struct DockerContainer {
+    #[serde(rename = "ID")]
+    id: String,
     #[serde(rename = "Name")]
     name: String,
 }
 
-/// A container in the containers.json of containers/storage.
+/// A container in a list of containers/storage, which podman and CRI-O use.
 #[derive(Deserialize)]
-struct OfStorage {
+struct StorageContainer {
     id: String,
     #[serde(default)]
     names: Vec<String>,
 }
 
-pub(super) fn names(container: &Container, host_root: &Path) -> Vec<String> {
-    let Some(bundle) = &container.bundle else {
+/// What a file says of a container's names.
+pub(super) struct NamesInFile {
+    pub(super) path: PathBuf,
+    pub(super) names: Vec<String>,
+}
+
+/// The names of a container by each file of its engine that has any.
+pub(super) fn names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
+    let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
     };
-    // podman's bundle is ID/userdata beside the list of its storage.
-    let list = bundle.ancestors().nth(2).unwrap_or(bundle);
-    let list: Vec<OfStorage> = read_json(&list.join("containers.json")).unwrap_or_default();
-    let of_podman = list.into_iter().filter(|of| of.id == container.id);
-    let mut names: Vec<String> = of_podman.flat_map(|of| of.names).collect();
-    let Some(mut config) = read_json::<Config>(&bundle.join("config.json")) else {
-        return names;
-    };
-    // Docker mounts /etc/hostname from the directory that it keeps for a container.
-    let of_docker = config.mounts.iter().find_map(|mount| {
-        let directory = mount.source.parent()?;
-        let directory = directory.strip_prefix("/").ok()?;
-        directory.ends_with(&container.id).then_some(())?;
-        read_json::<OfDocker>(&host_root.join(directory).join("config.v2.json"))
+    let mut above = bundle.ancestors();
+    let mut next_name = || above.next()?.file_name()?.to_str();
+    let (own, namespace, top) = (next_name(), next_name(), next_name());
+    if own == Some("userdata") && namespace == Some(&container.id) {
+        let storage = bundle.ancestors().nth(2).unwrap_or(bundle);
+        return names_in_storage(container, storage);
+    }
+    let is_containerds = top.is_some_and(|top| top.starts_with(CONTAINERD));
+    match namespace {
+        Some(namespace) if is_containerds && own == Some(&container.id) => {
+            let directories = mounted_directories(bundle);
+            match namespace {
+                MOBY => names_in_docker(container, &directories, host_root),
+                namespace => names_in_nerdctl(container, namespace, &directories, host_root),
+            }
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// podman's and CRI-O's: the bundle is `ID/userdata` beside the lists of containers, of which
+/// the second has those of `podman run --rm` (containers/storage, containers.go).
+fn names_in_storage(container: &Container, storage: &Path) -> Vec<NamesInFile> {
+    let files = ["containers.json", "volatile-containers.json"];
+    let files = files.map(|name| storage.join(name)).into_iter();
+    let found = files.filter_map(|path| {
+        let list: Vec<StorageContainer> = read_json(&path)?;
+        let mut own = list.into_iter().filter(|it| it.id == container.id);
+        let names = own.next()?.names;
+        Some(NamesInFile { path, names })
     });
-    names.extend(of_docker.and_then(|of| of.name.strip_prefix('/').map(str::to_owned)));
-    names.extend(config.annotations.remove("nerdctl/name"));
-    names
+    found.collect()
+}
+
+/// Docker mounts /etc/hostname and others from `containers/ID` in its data directory, where
+/// config.v2.json is.
+fn names_in_docker(
+    container: &Container,
+    directories: &[PathBuf],
+    host_root: &Path,
+) -> Vec<NamesInFile> {
+    let is_containers = |it: &&PathBuf| it.ends_with(Path::new("containers").join(&container.id));
+    let found = directories.iter().filter(is_containers).filter_map(|it| {
+        let path = below(host_root, it).join("config.v2.json");
+        let read: DockerContainer = read_json(&path)?;
+        let name = read.name.strip_prefix('/')?.to_owned();
+        let names = vec![name];
+        (read.id == container.id).then_some(NamesInFile { path, names })
+    });
+    found.collect()
+}
+
+/// nerdctl has `names/NAMESPACE/NAME` with the id in it, and mounts /etc/resolv.conf and others
+/// from `containers/NAMESPACE/ID` beside `names` (nerdctl, pkg/namestore).
+fn names_in_nerdctl(
+    container: &Container,
+    namespace: &str,
+    directories: &[PathBuf],
+    host_root: &Path,
+) -> Vec<NamesInFile> {
+    let own = Path::new("containers").join(namespace).join(&container.id);
+    let mut stores = matching(host_root, NERDCTL);
+    for directory in directories.iter().filter(|it| it.ends_with(&own)) {
+        if let Some(store) = directory.ancestors().nth(3) {
+            add(&mut stores, &below(host_root, store));
+        }
+    }
+    let mut found = Vec::new();
+    for store in stores {
+        for path in entries(&store.join("names").join(namespace)) {
+            let file = open_regular(&path).and_then(|file| capped(file, MAX_ID));
+            let Ok(Some(id)) = file else { continue };
+            if let Some(name) = path.file_name().and_then(|name| name.to_str())
+                && id.trim_ascii() == container.id.as_bytes()
+            {
+                let names = vec![name.to_owned()];
+                found.push(NamesInFile { path, names });
+            }
+        }
+    }
+    found
+}
+
+/// The directories of the files that are mounted in a container, each once. An id is in the
+/// paths of those of its engine, so nobody could choose them before it was made.
+fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
+    let config: Option<Config> = read_json(&bundle.join("config.json"));
+    let mounts = config.map(|config| config.mounts).unwrap_or_default();
+    let mut directories = Vec::new();
+    for directory in mounts.iter().filter_map(|mount| mount.source.parent()) {
+        add(&mut directories, directory);
+    }
+    directories
+}
+
+/// Adds a path that is not among those known.
+fn add(paths: &mut Vec<PathBuf>, path: &Path) {
+    if !paths.iter().any(|known| known == path) {
+        paths.push(path.to_owned());
+    }
+}
+
+fn below(host_root: &Path, path: &Path) -> PathBuf {
+    host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 #[cfg(test)]
@@ -70,39 +176,57 @@ mod tests {
 
     /// What engines write, and where.
     const FILES: &str = r#"
-run/moby/0a1b/config.json {"mounts":[{"source":"proc"},{"source":"/data/containers/0a1b/hostname"}]}
-data/containers/0a1b/config.v2.json {"Name":"/zha"}
-srv/storage/containers.json [{"id":"0c","names":["frigate"]},{"id":"0d"}]
-srv/storage/0c/userdata/config.json {}
-run/nerdctl/0e/config.json {"annotations":{"nerdctl/name":"mine"}}
-run/moby/0f/config.json {
+run/io.containerd.runtime.v2.task/moby/0a1b/config.json {"mounts":[{"source":"proc"},{"source":"/data/containers/0a1b/hostname"},{"source":"/data/containers/0a1b/hosts"}]}
+data/containers/0a1b/config.v2.json {"ID":"0a1b","Name":"/zha"}
+run/io.containerd.runtime.v2.task/moby/0a2b/config.json {"annotations":{"nerdctl/name":"zha"},"mounts":[{"source":"/data/containers/0a2b/hostname"}]}
+data/containers/0a2b/config.v2.json {"ID":"0a1b","Name":"/zha"}
+srv/storage/containers.json [{"id":"0c","names":["frigate"]},{"id":"0d"},{"id":"0f","names":["one"]}]
+srv/storage/volatile-containers.json [{"id":"0b","names":["passing"]},{"id":"0f","names":["two"]}]
+srv/storage/0b/userdata/config.json {}
+srv/storage/0c/userdata/config.json {"annotations":{"nerdctl/name":"mine"}}
+srv/storage/0d/userdata/config.json {"annotations":{"nerdctl/name":"mine"}}
+srv/storage/0f/userdata/config.json {}
+run/io.containerd.runtime.v2.task/default/0e/config.json {"annotations":{"nerdctl/name":"other"}}
+var/lib/nerdctl/1935db59/names/default/mine 0e
+var/lib/nerdctl/1935db59/names/k8s.io/theirs 0e
+run/io.containerd.runtime.v2.task/default/1e/config.json {"mounts":[{"source":"/home/u/nerdctl/1935db59/containers/default/1e/resolv.conf"}]}
+home/u/nerdctl/1935db59/names/default/own 1e
+run/io.containerd.runtime.v2.task/k8s.io/2e/config.json {"annotations":{"io.kubernetes.cri.container-name":"main","nerdctl/name":"main"}}
+run/runc/3e/config.json {"annotations":{"nerdctl/name":"plain"},"mounts":[{"source":"/data/containers/3e/hostname"}]}
+data/containers/3e/config.v2.json {"ID":"3e","Name":"/plain"}
 "#;
 
     #[test]
-    fn a_container_has_the_name_that_its_engine_keeps() {
+    fn a_container_has_the_names_that_its_own_engine_keeps() {
         let host = tempfile::tempdir().unwrap();
-        for (path, text) in FILES
-            .trim()
-            .lines()
-            .map(|line| line.split_once(' ').unwrap())
-        {
+        for line in FILES.trim().lines() {
+            let (path, text) = line.split_once(' ').unwrap();
             let path = host.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        for (id, bundle, wanted) in [
-            ("0a1b", "run/moby/0a1b", Some("zha")),
-            ("0c", "srv/storage/0c/userdata", Some("frigate")),
-            ("0e", "run/nerdctl/0e", Some("mine")),
-            ("0f", "run/moby/0f", None),
+        let task = "run/io.containerd.runtime.v2.task";
+        for (id, bundle, expected) in [
+            ("0a1b", format!("{task}/moby/0a1b"), &["zha"][..]),
+            // Another container's file.
+            ("0a2b", format!("{task}/moby/0a2b"), &[]),
+            ("0b", "srv/storage/0b/userdata".to_owned(), &["passing"]),
+            ("0c", "srv/storage/0c/userdata".to_owned(), &["frigate"]),
+            ("0d", "srv/storage/0d/userdata".to_owned(), &[]),
+            ("0f", "srv/storage/0f/userdata".to_owned(), &["one", "two"]),
+            ("0e", format!("{task}/default/0e"), &["mine"]),
+            ("1e", format!("{task}/default/1e"), &["own"]),
+            ("2e", format!("{task}/k8s.io/2e"), &[]),
+            // Of no engine.
+            ("3e", "run/runc/3e".to_owned(), &[]),
         ] {
             let container = Container {
                 bundle: Some(host.path().join(bundle)),
                 ..Container::named(id)
             };
-            let found = names(&container, host.path());
-            let found = found.first().map(String::as_str);
-            assert_eq!(found, wanted, "{id}");
+            let found = names_by_file(&container, host.path()).into_iter();
+            let found: Vec<String> = found.flat_map(|it| it.names).collect();
+            assert_eq!(found, expected, "{id}");
         }
     }
 }

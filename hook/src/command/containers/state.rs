@@ -51,9 +51,13 @@ fn container(directory: &Path) -> Option<Container> {
     let state: State = files.find_map(|name| read_json(&directory.join(name)))?;
     let labels = state.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    let label = labels.iter().find_map(|text| text.strip_prefix("bundle="));
+    // runc makes a label of each annotation, which may be an image's, and adds its own last
+    // (libcontainer/specconv).
+    let mut labels = labels.iter().rev();
+    let label = labels.find_map(|text| text.strip_prefix("bundle="));
     Some(Container {
         id,
+        state_root: directory.parent().map(Path::to_owned),
         pid: state.pid.filter(|pid| *pid > 0),
         started: state.started,
         bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
@@ -68,7 +72,7 @@ mod tests {
 
     /// Directories below /run, and what their files have.
     const STATES: &str = r#"
-runc/a {"id":"a","init_process_pid":7,"config":{"labels":["x=y","bundle=/b/a"]}}
+runc/a {"id":"a","init_process_pid":7,"config":{"labels":["x=y","bundle=/of/an/annotation","bundle=/b/a"]}}
 crun/c {"pid":8,"bundle":"/b/c","cgroup-path":"/x"}
 docker/runtime-boathook/moby/d {"init_process_pid":9,"config":{"labels":["bundle=/b/d"]}}
 youki/y {"pid":null,"bundle":"/b/y"}

@@ -78,8 +78,8 @@ pub(super) fn run(
     Ok(fault.unwrap_or(ExitCode::Success))
 }
 
-/// The bundle of a container of this host, by its id, the first characters of it, or its
-/// name.
+/// The bundle of a container of this host, by its id, its name, or the first characters of
+/// its id.
 pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let found = containers::named(container, None, &config.host_root);
     let found = found.map_err(CommandError::no_container)?;
@@ -164,7 +164,7 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
     findings.extend(granted::findings(&plan, spec, &classes));
     let missing = root.as_ref().map(|root| root.missing(&plan));
     let all_there = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
-    let is_attached = |grant: &Grant| grant.asked_by.starts_with("attached ");
+    let is_attached = |grant: &Grant| grant.given_by.is_user();
     let is_given = |grant: &Grant| !grant.devices.is_empty();
     let by_hook = !plan.grants.iter().all(is_attached);
     let gives = by_hook && (!plan.steps.is_empty() || plan.grants.iter().any(is_given));

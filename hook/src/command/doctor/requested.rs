@@ -66,7 +66,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         }
         match requested.request_for(&class) {
             Ok(None) => {}
-            Ok(Some(request)) => {
+            Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
                 findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
                 findings.extend(on_host(&class, &request, config));

@@ -191,9 +191,19 @@ fn who_may_monitor_instances_of_others_is_trusted() {
     assert!(has(&trusted, "capabilities/mig/monitor"), "{trusted:#?}");
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
     let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
-    let authority = Authority::Kubelet(Recorded::default());
-    let refused = planning::plan(&class, &request, &host, &authority).unwrap_err();
-    assert!(refused.contains("it may not have mig-monitor"), "{refused}");
+    // In a pod, and outside pods without CAP_SYS_ADMIN.
+    let unprivileged = Authority::Asker {
+        why: "the container is in no pod".into(),
+        trusted_capabilities: false,
+    };
+    for (authority, said) in [
+        (Authority::Kubelet(Recorded::default()), "in a pod"),
+        (unprivileged, "without CAP_SYS_ADMIN"),
+    ] {
+        let refused = planning::plan(&class, &request, &host, &authority).unwrap_err();
+        assert!(refused.contains("it may not have mig-monitor"), "{refused}");
+        assert!(refused.contains(said), "{refused}");
+    }
 }
 
 /// Of two GPUs of different brands, and none (libnvidia-container, cli/configure.c).
