@@ -11,8 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use rooted_path::open_regular_file;
 
 use self::index::Index;
 use crate::class::{self, DeviceClass};
@@ -75,7 +74,7 @@ impl ClassSource {
     }
 
     fn read_alone(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path.into(), || File::open(path))
+        Self::read_from(path.into(), || open_regular_file(path))
     }
 
     /// Reads one class file from `directory`. One that others than root can
@@ -83,9 +82,7 @@ impl ClassSource {
     fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
         let mut fault = directory.checked.as_ref().err().cloned();
-        // Without waiting, in case it was replaced by a pipe.
-        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-        let unchecked = || Ok(open(&directory.path.join(name), flags, Mode::empty())?.into());
+        let unchecked = || open_regular_file(&directory.path.join(name));
         let mut source = Self::read_from(path, || match &directory.checked {
             Err(_) => unchecked(),
             Ok(checked) => checked.file(name).or_else(|error| {

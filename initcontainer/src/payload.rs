@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
+use rooted_path::open_regular_file;
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, unfit};
@@ -66,7 +67,7 @@ enum Content {
 impl PayloadFile {
     pub(crate) fn open(&self) -> Result<Box<dyn Read + '_>, HostError> {
         Ok(match &self.content {
-            Content::Of(path) => Box::new(File::open(path).map_err(HostError::io("read", path))?),
+            Content::Of(path) => Box::new(open_regular_file(path).map_err(HostError::io("read", path))?),
             Content::Text(text) => Box::new(text.as_bytes()),
         })
     }
