@@ -183,7 +183,9 @@ impl Directory {
                 Ok(file.into_fd().into())
             }
             Err(nix::Error::ELOOP) => open(&path),
-            Err(nix::Error::ENXIO) => Err(OwnershipError::open(&path, not_regular(FileKind::Socket))),
+            Err(nix::Error::ENXIO) => {
+                Err(OwnershipError::open(&path, not_regular(FileKind::Socket)))
+            }
             Err(error) => Err(OwnershipError::open(&path, error)),
         }
     }

@@ -10,6 +10,7 @@
 
 mod api_error;
 pub mod claim;
+mod claim_api;
 mod class_devices;
 pub mod cli;
 mod collect;

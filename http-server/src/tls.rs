@@ -87,7 +87,8 @@ pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
 fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let file = |name| {
         let path = dir.join(name);
-        read_regular_file(&path, MAX_FILE).with_context(|| format!("{}: cannot read", path.display()))
+        read_regular_file(&path, MAX_FILE)
+            .with_context(|| format!("{}: cannot read", path.display()))
     };
     Ok((file("tls.crt")?, file("tls.key")?))
 }

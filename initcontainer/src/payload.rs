@@ -67,7 +67,9 @@ enum Content {
 impl PayloadFile {
     pub(crate) fn open(&self) -> Result<Box<dyn Read + '_>, HostError> {
         Ok(match &self.content {
-            Content::Of(path) => Box::new(open_regular_file(path).map_err(HostError::io("read", path))?),
+            Content::Of(path) => {
+                Box::new(open_regular_file(path).map_err(HostError::io("read", path))?)
+            }
             Content::Text(text) => Box::new(text.as_bytes()),
         })
     }

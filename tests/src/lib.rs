@@ -21,6 +21,7 @@ pub mod clean_root;
 pub mod compile;
 pub mod count;
 pub mod cri;
+pub mod damage;
 pub mod demo_host;
 pub mod driver_tree;
 pub mod engine_root;

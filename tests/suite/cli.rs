@@ -4,6 +4,7 @@
 mod cdi;
 mod classes;
 mod confinement;
+mod damaged;
 mod deadline;
 mod doctor;
 mod explain;

@@ -192,5 +192,6 @@ impl Tree {
 /// Whether root alone can create and replace names in a directory.
 fn is_roots(directory: &Handle) -> bool {
     let is_writable = mode(directory) & GROUP_OR_OTHERS_WRITE != 0;
-    is_root_or_this_user(directory.stat().st_uid) && (!is_writable || is_on_read_only_mount(directory))
+    is_root_or_this_user(directory.stat().st_uid)
+        && (!is_writable || is_on_read_only_mount(directory))
 }

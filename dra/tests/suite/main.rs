@@ -5,6 +5,7 @@
 #[path = "../../../cluster/tests/suite/api_server/mod.rs"]
 mod api_server;
 mod claims;
+mod damaged;
 mod disks;
 mod figures;
 mod functions;

@@ -82,7 +82,11 @@ impl fmt::Display for Change {
                 "{kind} is left out: {} {} devices of this kind, and engines refuse a device that \
                  two files describe; remove the file, or name other classes",
                 other.display(),
-                if *is_certain { "describes" } else { "may describe" }
+                if *is_certain {
+                    "describes"
+                } else {
+                    "may describe"
+                }
             ),
         }
     }

@@ -67,7 +67,13 @@ mod tests {
     fn a_kind_in_json_is_known() {
         let text = r#"{"cdiVersion": "0.5.0", "kind": "a.com/b", "devices": [{"kind": "c"}]}"#;
         assert_eq!(json_kind(text).as_deref(), Some("a.com/b"));
-        for other in ["{}", "", "[]", "kind: a.com/b", r#"{"devices": [{"kind": "a.com/b"}]}"#] {
+        for other in [
+            "{}",
+            "",
+            "[]",
+            "kind: a.com/b",
+            r#"{"devices": [{"kind": "a.com/b"}]}"#,
+        ] {
             assert_eq!(json_kind(other), None, "{other}");
         }
     }

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use device_class::DeviceClass;
 use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
 use injection_plan::cdi::directory::{self, Change, DirectoryError, ForeignKind, Update};
-use injection_plan::cdi::{
-    Described, Description, Generated, Omission, Specification, ThinHook,
-};
+use injection_plan::cdi::{Described, Description, Generated, Omission, Specification, ThinHook};
 use nix::errno::Errno;
 
 use super::Resources;
@@ -114,7 +112,8 @@ impl CdiFiles {
         match changes {
             Ok(Update { changes, failures }) => {
                 for (kind, error) in failures {
-                    let is_there = lacks_descriptors(&error) && self.has_written(&generated.specifications, &kind);
+                    let is_there = lacks_descriptors(&error)
+                        && self.has_written(&generated.specifications, &kind);
                     let text = format!("{:#}", anyhow::Error::new(error));
                     if is_there {
                         errors.push(text);
@@ -165,7 +164,8 @@ impl CdiFiles {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|one| one.kind == kind);
         let written = self.written.as_ref();
-        written.is_some_and(|names| specification.is_some_and(|one| names.contains(&one.file_name())))
+        written
+            .is_some_and(|names| specification.is_some_and(|one| names.contains(&one.file_name())))
     }
 }
 

@@ -136,7 +136,10 @@ mod tests {
         ] {
             assert_eq!(yaml_kind(text).as_deref(), Some("a.com/b"), "{text}");
             // `boathook`, which has no parser, overlooks none of them.
-            assert!(kind_without_parser(text.to_owned()).may_be("a.com/b"), "{text}");
+            assert!(
+                kind_without_parser(text.to_owned()).may_be("a.com/b"),
+                "{text}"
+            );
         }
     }
 

@@ -40,18 +40,26 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     assert_eq!(written.len(), 2, "{written:?}");
     let mode = fs::metadata(&directory).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
-    assert_eq!(update(&directory, &both, |_| true, plain).unwrap().changes, []);
+    assert_eq!(
+        update(&directory, &both, |_| true, plain).unwrap().changes,
+        []
+    );
 
     // Not all classes were requested, or one cannot be used now.
     let one = generated(&["a.com/x"]);
-    assert_eq!(update(&directory, &one, |_| false, plain).unwrap().changes, []);
+    assert_eq!(
+        update(&directory, &one, |_| false, plain).unwrap().changes,
+        []
+    );
     let error = device_class::strict_toml::FileError::whole("c.toml".as_ref(), "broken");
     let incomplete = Generated {
         omissions: vec![Omission::Class(error.into())],
         ..generated(&["a.com/x"])
     };
     assert_eq!(
-        update(&directory, &incomplete, |_| true, plain).unwrap().changes,
+        update(&directory, &incomplete, |_| true, plain)
+            .unwrap()
+            .changes,
         []
     );
 
@@ -68,7 +76,9 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("vendor.yaml");
     fs::write(&foreign, "cdiVersion: 0.5.0\nkind: a.com/x\n").unwrap();
-    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain).unwrap().changes;
+    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain)
+        .unwrap()
+        .changes;
     let kind = "a.com/x".to_owned();
     assert_eq!(
         changes,
@@ -89,7 +99,9 @@ fn what_is_no_specification_is_left_alone() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::create_dir(directory.path().join("directory.json")).unwrap();
     fs::write(directory.path().join("empty.json"), "").unwrap();
-    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain).unwrap().changes;
+    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain)
+        .unwrap()
+        .changes;
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert_eq!(files(directory.path()).len(), 4);
 }
