@@ -369,7 +369,7 @@ mod tests {
             brief.collect::<Vec<_>>(),
             [
                 "a",
-                "/local/b.toml: cannot be read: Is a directory (os error 21)",
+                "/local/b.toml: cannot be read: it is a directory, not a regular file",
                 "c",
                 "/local/d d.toml: class name `d d` may not have the character ' '; allowed are a-z A-Z 0-9 - _ .",
                 "/local/e.toml: cannot be read: invalid utf-8 sequence of 1 bytes from index 0",

@@ -153,6 +153,10 @@ impl Payload {
     ///
     /// # Errors
     /// The file cannot be read, or the hook would refuse to work with it.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the user names the file, and waits"
+    )]
     pub fn with_config(mut self, file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
         Config::parse(file, &text)?;

@@ -12,6 +12,10 @@
 //! replaced by [`replace_file`].
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
 
 mod error;
 mod handle;

@@ -85,8 +85,11 @@ pub fn stale(directories: &[PathBuf]) -> Vec<PathBuf> {
 fn read(directory: &ownership::Directory) -> Option<((i64, i64), String)> {
     let file = directory.file(OsStr::new(INDEX)).ok()?;
     let metadata = file.metadata().ok()?;
+    if metadata.len() > MAX_FILE {
+        return None;
+    }
     // Room for all of it, so that one read gets it and a second its end.
-    let size = usize::try_from(metadata.len().min(MAX_FILE)).ok()?;
+    let size = usize::try_from(metadata.len()).ok()?;
     let mut text = String::with_capacity(size + 1);
     file.take(MAX_FILE).read_to_string(&mut text).ok()?;
     Some(((metadata.ctime(), metadata.ctime_nsec()), text))
