@@ -78,9 +78,9 @@ impl Damage {
             Damage::Overlong => File::create(path)?.set_len(1 << 30),
             Damage::Link => {
                 fs::write(victim(path), VICTIM)?;
-                symlink(victim(path), path)
+                link(path)
             }
-            _ => symlink(victim(path), path),
+            _ => link(path),
         }
     }
 
@@ -95,6 +95,12 @@ impl Damage {
 
 fn victim(path: &Path) -> PathBuf {
     path.with_extension("victim")
+}
+
+/// Makes a link that leads to the victim from below another root, too.
+fn link(path: &Path) -> io::Result<()> {
+    let name = victim(path).file_name().map(PathBuf::from);
+    symlink(name.unwrap_or_default(), path)
 }
 
 /// Removes whatever is at `path`.
