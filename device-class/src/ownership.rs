@@ -170,8 +170,17 @@ impl Directory {
         (is_regular && is_closed && is_root_or_this_user(stat.st_uid)).then_some(stat)
     }
 
-    /// Opens a regular file in the directory, which root alone can change as well.
+    /// Opens a regular file in the directory, which root alone can change as well. Links are
+    /// followed.
     pub fn file(&self, name: &OsStr) -> Result<File, OwnershipError> {
+        self.own_file(name).or_else(|error| match &error {
+            OwnershipError::Open { path, error } if is_link(error) => open(path),
+            _ => Err(error),
+        })
+    }
+
+    /// The same for a file that only Boathook writes: none that is a link.
+    pub fn own_file(&self, name: &OsStr) -> Result<File, OwnershipError> {
         let path = self.found.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         match openat(&self.found.handle, name, flags, Mode::empty()) {
@@ -182,13 +191,18 @@ impl Directory {
                 check_regular(&file, &path)?;
                 Ok(file.into_fd().into())
             }
-            Err(nix::Error::ELOOP) => open(&path),
             Err(nix::Error::ENXIO) => {
-                Err(OwnershipError::open(&path, not_regular(FileKind::Socket)))
+                let error = not_regular(FileKind::Socket);
+                Err(OwnershipError::open(&path, error))
             }
             Err(error) => Err(OwnershipError::open(&path, error)),
         }
     }
+}
+
+/// Whether the file that was not opened is a link.
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }
 
 #[derive(Debug)]

@@ -83,7 +83,7 @@ pub fn stale(directories: &[PathBuf]) -> Vec<PathBuf> {
 /// The index of this directory, if it has one that only root can change, and when it was
 /// written.
 fn read(directory: &ownership::Directory) -> Option<((i64, i64), String)> {
-    let file = directory.file(OsStr::new(INDEX)).ok()?;
+    let file = directory.own_file(OsStr::new(INDEX)).ok()?;
     let metadata = file.metadata().ok()?;
     if metadata.len() > MAX_FILE {
         return None;
