@@ -2,6 +2,11 @@
 //! (`boathook-scheduler`), and a mutating webhook with names for FPGAs
 //! (`boathook-webhook`). The hook and the plugin work without either.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
+
 pub mod json;
 pub mod pages;
 pub mod process;

@@ -10,8 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use rooted_path::open_regular_file;
 
 use crate::class::{self, DeviceClass};
 use crate::name::ClassName;
@@ -66,7 +65,7 @@ impl ClassSource {
     }
 
     fn read_alone(path: &Path) -> Result<Self, FileError> {
-        Self::read_from(path.into(), || File::open(path))
+        Self::read_from(path.into(), || open_regular_file(path))
     }
 
     /// Reads one class file from `directory`. One that others than root can change is not
@@ -76,7 +75,7 @@ impl ClassSource {
         match directory.file(name) {
             Ok(file) => Self::read_from(path, || Ok(file)),
             Err(fault) => {
-                open_unchecked(&path).map_err(|error| unreadable(&path, error))?;
+                open_regular_file(&path).map_err(|error| unreadable(&path, error))?;
                 let fault = FileError::whole(&path, fault);
                 Ok(ClassSource {
                     name: class_name(&path)?,
@@ -153,13 +152,6 @@ impl ClassSource {
         });
         DeviceClass::of_layers(self.name.clone(), &layers.collect::<Vec<_>>())
     }
-}
-
-/// Opens a file that others than root may be able to change.
-fn open_unchecked(path: &Path) -> io::Result<File> {
-    // Without waiting for a writer, should it be a pipe.
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    Ok(open(path, flags, Mode::empty())?.into())
 }
 
 fn unreadable(path: &Path, error: io::Error) -> FileError {
@@ -355,7 +347,7 @@ mod tests {
             brief.collect::<Vec<_>>(),
             [
                 "a",
-                "/local/b.toml: cannot be read: Is a directory (os error 21)",
+                "/local/b.toml: cannot be read: it is a directory, not a regular file",
                 "c",
                 "/local/d d.toml: class name `d d` may not have the character ' '; allowed are a-z A-Z 0-9 - _ .",
                 "/local/e.toml: cannot be read: invalid utf-8 sequence of 1 bytes from index 0",

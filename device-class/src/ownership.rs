@@ -15,7 +15,7 @@
 //! opened, so that the file that was checked is the file that is read.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -23,8 +23,10 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{self, OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, fstatvfs};
-use nix::unistd::geteuid;
-use rooted_path::{FileKind, Handle, LastLink, Resolver, RootDir, Walk, path_below};
+use rooted_path::{
+    FileKind, Handle, LastLink, Resolver, RootDir, Walk, is_root_or_this_user, not_regular,
+    path_below,
+};
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -116,10 +118,10 @@ impl OwnershipError {
     }
 }
 
-/// Opens a file for reading that root alone can change.
+/// Opens a regular file for reading that root alone can change.
 pub fn open(path: &Path) -> Result<File, OwnershipError> {
     let found = walk(Path::new("/"), &absolute(path)?)?;
-    // Without waiting for a writer, should it be a pipe.
+    check_regular(&found.handle, path)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let checked = format!("/proc/self/fd/{}", found.handle.as_fd().as_raw_fd());
     let file = fcntl::open(checked.as_str(), flags, Mode::empty())
@@ -152,8 +154,16 @@ impl Directory {
         Ok(Directory { found })
     }
 
-    /// Opens a file in the directory, which root alone can change as well.
+    /// Opens a regular file in the directory, which root alone can change as well. Links are
+    /// followed.
     pub fn file(&self, name: &OsStr) -> Result<File, OwnershipError> {
+        self.own_file(name).or_else(|error| match &error {
+            OwnershipError::Open { path, error } if is_link(error) => open(path),
+            _ => Err(error),
+        })
+    }
+
+    fn own_file(&self, name: &OsStr) -> Result<File, OwnershipError> {
         let path = self.found.path.join(name);
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         match openat(&self.found.handle, name, flags, Mode::empty()) {
@@ -161,12 +171,21 @@ impl Directory {
                 let failed = |error| OwnershipError::failed(&path, error);
                 let file = Handle::new(file, &path).map_err(failed)?;
                 check_root_only(&file, || path.clone())?;
+                check_regular(&file, &path)?;
                 Ok(file.into_fd().into())
             }
-            Err(nix::Error::ELOOP) => open(&path),
+            Err(nix::Error::ENXIO) => {
+                let error = not_regular(FileKind::Socket);
+                Err(OwnershipError::open(&path, error))
+            }
             Err(error) => Err(OwnershipError::open(&path, error)),
         }
     }
+}
+
+/// Whether the file that was not opened is a link.
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }
 
 #[derive(Debug)]
@@ -178,7 +197,7 @@ struct Located {
 /// Checks that root alone can change the file.
 fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), OwnershipError> {
     let (uid, mode) = (file.stat().st_uid, mode(file));
-    if !is_ours(uid) {
+    if !is_root_or_this_user(uid) {
         return Err(OwnershipError::Owner { path: path(), uid });
     }
     let is_writable = match file.kind() {
@@ -192,30 +211,20 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
     Ok(())
 }
 
+/// A pipe or a device in the place of a file would be read as an empty one.
+fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
+    match file.kind() {
+        FileKind::Regular => Ok(()),
+        kind => Err(OwnershipError::open(path, not_regular(kind))),
+    }
+}
+
 fn mode(file: &Handle) -> u32 {
     file.stat().st_mode & 0o7777
 }
 
 fn is_on_read_only_mount(file: &Handle) -> bool {
     fstatvfs(file).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_RDONLY))
-}
-
-/// Whether a file of this user is one of root's or of our own. In a user
-/// namespace root's files outside of it have the overflow uid.
-fn is_ours(uid: u32) -> bool {
-    uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == overflow_uid())
-}
-
-fn is_in_user_namespace() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let whole = ["0", "0", "4294967295"];
-    !map.split_whitespace().eq(whole)
-}
-
-fn overflow_uid() -> u32 {
-    const DEFAULT: u32 = 65534;
-    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-    text.trim().parse().unwrap_or(DEFAULT)
 }
 
 /// Follows `path` in the tree at `root`, and checks everything on the way.

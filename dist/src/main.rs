@@ -1,6 +1,11 @@
 //! `boathook-dist`: makes what a release holds in addition to the programs. The same
 //! sources give the same bytes; `scripts/dist` calls it.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "it runs where a release is built"
+)]
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;

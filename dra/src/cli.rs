@@ -7,6 +7,8 @@ use command_line::{LogOptions, NodeOptions, ProgramInRoot};
 use device_class::name::ClassName;
 use host_inventory::host_program;
 
+use crate::names::is_dns_subdomain;
+
 /// Offer this node's devices to resource claims, as the device classes describe them.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-dra", version, after_help = HELP_END)]
@@ -51,7 +53,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Run {
     /// The node's name in the cluster
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
     pub(crate) node_name: String,
 
     /// The uid of this pod, which sockets are named by, so that a new instance can serve
@@ -75,6 +77,14 @@ pub struct Run {
     /// The log.
     #[command(flatten)]
     pub log: LogOptions,
+}
+
+/// For clap: the name of a node, which becomes a part of paths of the API server.
+fn node_name(text: &str) -> Result<String, String> {
+    match is_dns_subdomain(text) {
+        true => Ok(text.to_owned()),
+        false => Err("give the name of a node (a DNS subdomain)".to_owned()),
+    }
 }
 
 /// The effect of a taint.

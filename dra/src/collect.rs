@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::api_error;
 use crate::claim::{ClaimUid, Claims, Record, granted};
+use crate::claim_api::claims_with;
 use crate::inventory::Inventory;
 
 /// The time between two searches, and between two restorations without a reason.
@@ -84,7 +84,7 @@ async fn unused(
     let Some(seen) = claims.see(&record.uid)? else {
         return Ok(());
     };
-    let api = Api::<ResourceClaim>::namespaced(client.clone(), &record.namespace);
+    let api = claims_with(client, &record.namespace, &record.name)?;
     let found = api.get_opt(&record.name).await;
     let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
     let why = match found {

@@ -7,9 +7,14 @@
 //!                        └▶ claim: a record and a CDI specification ◀─ kubelet: prepare
 //! ```
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
 
 mod api_error;
 pub mod claim;
+mod claim_api;
 mod class_devices;
 pub mod cli;
 mod collect;

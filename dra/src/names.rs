@@ -11,6 +11,25 @@ pub(crate) const SHARES: &str = "shares";
 /// The longest DNS label.
 const MAX_LABEL: usize = 63;
 
+/// The longest DNS subdomain.
+const MAX_SUBDOMAIN: usize = 253;
+
+/// Whether a text is a DNS label (RFC 1123), as names of namespaces are.
+pub(crate) fn is_dns_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL && is_alphanumeric_with_hyphens(text)
+}
+
+/// Whether a text is a DNS subdomain as Kubernetes means it: names of claims and nodes are.
+pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_alphanumeric_with_hyphens)
+}
+
+/// Lower case letters, digits and hyphens; a hyphen is neither first nor last.
+fn is_alphanumeric_with_hyphens(text: &str) -> bool {
+    let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    !text.is_empty() && text.bytes().all(fits) && !text.starts_with('-') && !text.ends_with('-')
+}
+
 /// The name of the pool of a class: each has its own, so that a device that is added
 /// changes the slices of its class alone.
 pub fn pool(node: &str, class: &ClassName) -> String {

@@ -7,8 +7,7 @@ use std::time::Duration;
 use device_class::discover::Health;
 use futures::future::join_all;
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Client;
 use kubelet_api::dra::v1::{
     Claim, Device, NodePrepareResourceResponse, NodePrepareResourcesRequest,
     NodePrepareResourcesResponse, NodeUnprepareResourceResponse, NodeUnprepareResourcesRequest,
@@ -32,6 +31,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api_error;
 use crate::claim::{ClaimUid, Claims, PrepareError};
+use crate::claim_api::claims_with;
 use crate::collect;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
@@ -57,7 +57,7 @@ pub(crate) struct Service {
 impl Service {
     async fn prepare(&self, claim: &Claim) -> Result<Vec<Device>, anyhow::Error> {
         let uid = ClaimUid::try_from(claim.uid.clone()).map_err(anyhow::Error::msg)?;
-        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
+        let api = claims_with(&self.client, &claim.namespace, &claim.name)?;
         let found = api.get(&claim.name).await;
         let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
         let prepare = || {

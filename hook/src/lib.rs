@@ -5,6 +5,11 @@
 //! The programs use [`main`], [`runtime_main`] and [`command_line`]; what else is public is
 //! for the tests in `tests/` and the fuzz targets.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
+
 mod apply;
 mod authorization;
 mod cgroup;
@@ -13,6 +18,10 @@ mod command;
 pub mod container;
 mod exit;
 mod installation;
+#[allow(
+    clippy::disallowed_methods,
+    reason = "its records are not yet written by rooted_path"
+)]
 mod live;
 mod loader;
 mod log;

@@ -61,6 +61,7 @@ fn give_up() -> Result<(), caps::errors::CapsError> {
 
 /// The user of the host who runs this: root in a rootless engine's user namespace is the user
 /// of that engine.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn user() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));

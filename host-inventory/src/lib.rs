@@ -8,6 +8,10 @@
 //!
 //! [`HostWatcher`] reads both again when they change.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
 
 mod classes;
 mod dir_watch;

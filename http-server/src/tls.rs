@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rooted_path::read_regular_file;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -16,6 +17,9 @@ use tokio_rustls::TlsAcceptor;
 /// How often the files of a certificate are read: cert-manager replaces them weeks
 /// before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The largest certificate chain or key, in bytes: a Secret has at most 1 MiB.
+const MAX_FILE: u64 = 1 << 20;
 
 /// A server's certificate and key.
 #[derive(Debug)]
@@ -83,7 +87,8 @@ pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
 fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let file = |name| {
         let path = dir.join(name);
-        std::fs::read(&path).with_context(|| format!("{}: cannot read", path.display()))
+        read_regular_file(&path, MAX_FILE)
+            .with_context(|| format!("{}: cannot read", path.display()))
     };
     Ok((file("tls.crt")?, file("tls.key")?))
 }

@@ -47,6 +47,10 @@ fn wait() -> Result<()> {
     Ok(())
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names the file, and waits"
+)]
 fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
     let source = args.source.clone().map_or_else(own_source, Ok)?;

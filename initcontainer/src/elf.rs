@@ -1,11 +1,11 @@
 //! The part of ELF that names the machine a program is for (System V gABI,
 //! "ELF Header").
 
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail, ensure};
+use rooted_path::open_regular_file;
 
 /// The machine that this program was built for, and so runs on.
 const HOST: &str = std::env::consts::ARCH;
@@ -25,7 +25,7 @@ const MACHINES: &[(u16, &str)] = &[
 /// Checks that a program is for this machine.
 pub fn check(path: &Path) -> Result<()> {
     let mut head = [0_u8; 20];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    let read = open_regular_file(path).and_then(|mut file| file.read_exact(&mut head));
     match read {
         Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
             bail!(unfit(path, "it is too short to be a program"));

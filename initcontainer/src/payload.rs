@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, ensure};
 use device_class::config::Config;
 use device_class::load::ClassSource;
+use rooted_path::open_regular_file;
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, unfit};
@@ -58,7 +59,7 @@ pub(crate) struct PayloadFile {
 
 impl PayloadFile {
     pub(crate) fn open(&self) -> Result<File, HostError> {
-        File::open(&self.source).map_err(HostError::io("read", &self.source))
+        open_regular_file(&self.source).map_err(HostError::io("read", &self.source))
     }
 }
 
@@ -114,6 +115,10 @@ impl Payload {
     ///
     /// # Errors
     /// The file cannot be read, or the hook would refuse to work with it.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the user names the file, and waits"
+    )]
     pub fn with_config(mut self, file: &Path) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
         Config::parse(file, &text)?;

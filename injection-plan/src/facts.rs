@@ -1,16 +1,17 @@
 //! Runs the programs of a class that report facts, and writes the file with these.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command};
+use std::process::Command;
 
 use device_class::class::{FactsProgram, Server};
 use device_class::facts::{self, Facts};
 use device_class::host::RealHost;
 use device_class::template::Attributes;
 use device_class::{DeviceClass, HostView, discover, ownership};
+use rooted_path::replace_file;
 
 use crate::program_output;
 
@@ -101,19 +102,8 @@ impl Reported {
         let mut builder = fs::DirBuilder::new();
         let directory = below(Path::new(facts::DIRECTORY));
         builder.recursive(true).mode(0o755).create(directory)?;
-        // No class's name begins with a dot.
-        let own = format!(".{}.{}", class.name, process::id());
-        let temporary = path.with_file_name(own);
-        let _ = fs::remove_file(&temporary);
-        let mut options = fs::OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o644)
-            .open(&temporary)?;
         let text = self.facts.text(host, &self.programs);
-        file.write_all(text.as_bytes())?;
-        fs::rename(&temporary, &path)?;
+        replace_file(&path, 0o644, text.as_bytes())?;
         Ok((path, true))
     }
 }

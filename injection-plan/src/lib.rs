@@ -9,6 +9,10 @@
 //! Planning changes nothing; only [`facts`] runs programs of the host, and it and
 //! [`cdi::directory`] write files.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
 
 pub mod cdi;
 pub mod claim_record;

@@ -4,10 +4,10 @@
 //! checksum, which differs between versions of the kubelet, is not verified.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
+use rooted_path::read_regular_file;
 use serde::Deserialize;
 
 /// The file's name, in the kubelet's directory for device plugins.
@@ -103,14 +103,10 @@ impl Record {
 
 /// The content of a record of the kubelet's, read once and whole.
 pub(crate) fn content(path: &Path) -> Result<Vec<u8>, RecordError> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(Record::MAX as u64 + 1)
-        .read_to_end(&mut bytes)?;
-    match bytes.len() <= Record::MAX {
-        true => Ok(bytes),
-        false => Err(RecordError::TooLarge),
-    }
+    read_regular_file(path, Record::MAX as u64).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => RecordError::TooLarge,
+        _ => error.into(),
+    })
 }
 
 #[cfg(test)]

@@ -11,6 +11,10 @@
 //! State is passed by watch channels: only the newest value counts, and a slow
 //! reader does not delay others.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
 
 mod catalog;
 pub mod cli;

@@ -24,7 +24,11 @@ impl Change {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
-        let place = host.place(self.path())?;
+        // A link of the administrator's leads to an engine's file; none leads to one of ours.
+        let place = match is_own(self.path()) {
+            true => host.entry(self.path())?,
+            false => host.place(self.path())?,
+        };
         if !self.make(&place)? {
             return Ok(());
         }
@@ -65,6 +69,12 @@ impl Change {
             }
         }
     }
+}
+
+/// Whether only Boathook writes the file: a drop-in, or a record below its directory.
+fn is_own(path: &Path) -> bool {
+    let mut names = path.iter().map(|name| name.to_string_lossy());
+    names.any(|name| name.contains("boathook"))
 }
 
 fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {

@@ -15,6 +15,10 @@
 //! gets back what the record says it was; one that its owner has changed since
 //! loses what carries our marks.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make their own files")
+)]
 
 #[cfg(feature = "configure")]
 mod apply;

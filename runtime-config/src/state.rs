@@ -1,6 +1,5 @@
 //! Whether a running engine has read its configuration, and making it do so.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rooted_path::read_regular_text;
 
 use crate::docker;
 use crate::docker::Runtimes;
@@ -21,6 +21,9 @@ use crate::record::Record;
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often the state is checked until then.
 const POLL: Duration = Duration::from_millis(100);
+
+/// The largest file with a process number or the name of a program, in bytes.
+const MAX_PID_FILE: u64 = 4096;
 
 /// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,11 +185,12 @@ fn systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
 }
 
 fn hang_up(pid_file: &Path) -> Result<String, Error> {
-    let text = fs::read_to_string(pid_file).map_err(Error::io("read", pid_file))?;
+    let text = read_regular_text(pid_file, MAX_PID_FILE).map_err(Error::io("read", pid_file))?;
     let wrong = || Error::io("use", pid_file)(std::io::ErrorKind::InvalidData.into());
     let pid: i32 = text.trim().parse().map_err(|_| wrong())?;
     // Never a process that merely got the number: the daemon's own alone.
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| wrong())?;
+    let comm = format!("/proc/{pid}/comm");
+    let name = read_regular_text(Path::new(&comm), MAX_PID_FILE).map_err(|_| wrong())?;
     if pid <= 1 || name.trim() != "dockerd" {
         return Err(wrong());
     }

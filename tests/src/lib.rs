@@ -11,6 +11,8 @@
 //! [`private_host`], on this machine's files or on an [`engine_root`], and an
 //! [`image`] for each root file system, and containerd is driven by [`cri`].
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 pub mod alias_device;
 pub mod binaries;
 pub mod bundle;
@@ -21,6 +23,7 @@ pub mod clean_root;
 pub mod compile;
 pub mod count;
 pub mod cri;
+pub mod damage;
 pub mod demo_host;
 pub mod driver_tree;
 pub mod engine_root;

@@ -6,6 +6,7 @@ mod broken_classes;
 mod cdi;
 mod classes;
 mod confinement;
+mod damaged;
 mod deadline;
 mod doctor;
 mod explain;

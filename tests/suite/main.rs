@@ -34,6 +34,7 @@
 
 // A test fails by panicking, in its helpers as well.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod architecture;
 mod at_root;

@@ -6,10 +6,14 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use device_class::name::ResourceName;
 use device_class::strict_toml;
+use rooted_path::read_regular_text;
 use serde::Deserialize;
 
 /// The largest number of resources: each request and each node is compared with all.
 const MAX_RESOURCES: usize = 64;
+
+/// The largest configuration, in bytes.
+const MAX_FILE: u64 = 1 << 20;
 
 /// The labels of a node.
 pub type Labels = BTreeMap<String, String>;
@@ -54,7 +58,7 @@ impl Config {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
         let text =
-            std::fs::read_to_string(path).with_context(|| format!("{shown}: cannot read"))?;
+            read_regular_text(path, MAX_FILE).with_context(|| format!("{shown}: cannot read"))?;
         let config: Self = strict_toml::parse(path, &text)?;
         config.check().with_context(|| shown.to_string())?;
         Ok(config)

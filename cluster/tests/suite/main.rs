@@ -3,6 +3,7 @@
 // Helper functions of tests are not `#[test]`s, so clippy.toml's exception for
 // tests does not apply to them.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod api_server;
 mod client;

@@ -3,10 +3,10 @@
 mod class;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use rooted_path::read_bounded;
 use serde::Deserialize;
 
 use crate::class::PodPattern;
@@ -18,6 +18,9 @@ pub use crate::class::ClassConfig;
 
 /// Where the configuration is unless an option names another file.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
+
+/// The largest configuration, in bytes.
+const MAX_FILE: u64 = 1 << 20;
 
 /// A copy of the configuration that an installation was given, by which a file at
 /// [`DEFAULT_PATH`] that differs is noticed.
@@ -207,14 +210,14 @@ fn table(text: &str, header: &str) -> String {
 /// None if the default file is absent.
 fn read(path: Option<&Path>) -> Result<Option<(&Path, String)>, FileError> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
-    let read = |mut open: File| {
-        let mut text = String::new();
-        open.read_to_string(&mut text).map(|_| text)
-    };
     match ownership::open(file) {
         Ok(open) => {
-            let unreadable = |error| FileError::whole(file, format!("cannot be read: {error}"));
-            Ok(Some((file, read(open).map_err(unreadable)?)))
+            let unreadable =
+                |error: io::Error| FileError::whole(file, format!("cannot be read: {error}"));
+            let bytes = read_bounded(&open, MAX_FILE).map_err(unreadable)?;
+            let text = String::from_utf8(bytes);
+            let text = text.map_err(|error| unreadable(io::Error::other(error)))?;
+            Ok(Some((file, text)))
         }
         Err(error) if path.is_none() && error.is_absent() => Ok(None),
         Err(error) => Err(FileError::whole(file, error.of(file))),

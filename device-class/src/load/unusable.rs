@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::{ClassSource, Directory, MAX_FILE, open_unchecked};
+use rooted_path::open_regular_file;
+
+use super::{ClassSource, Directory, MAX_FILE};
 use crate::class;
 use crate::strict_toml::FileError;
 
@@ -62,7 +64,7 @@ fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
 
 /// The request variable in a file that others can change.
 fn untrusted_variable(path: &Path) -> Option<String> {
-    read_variable(open_unchecked(path).ok()?, MAX_UNTRUSTED_TEXT)
+    read_variable(open_regular_file(path).ok()?, MAX_UNTRUSTED_TEXT)
 }
 
 fn read_variable(file: File, max: u64) -> Option<String> {

@@ -1,7 +1,9 @@
 //! Files and directories of several owners and modes.
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+use nix::unistd::geteuid;
 
 use super::*;
 

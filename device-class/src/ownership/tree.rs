@@ -11,9 +11,10 @@ use nix::sys::stat::{FileStat, Mode, fstatat};
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 use rooted_path::{
     FileKind, HANDLE, HANDLE_NOFOLLOW, Handle, Identity, MAX_LINKS, Resolver, RootDir,
+    is_root_or_this_user,
 };
 
-use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_mount, is_ours, mode};
+use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_mount, mode};
 
 const OTHERS_WRITE: u32 = 0o002;
 
@@ -131,7 +132,7 @@ impl Tree {
             });
         }
         // Root alone can replace the link between the two calls.
-        if !is_ours(stat.st_uid) || is_of_others || self.is_claimed(&stat, &parent)? {
+        if !is_root_or_this_user(stat.st_uid) || is_of_others || self.is_claimed(&stat, &parent)? {
             return Err(OwnershipError::Link { path });
         }
         *links += 1;
@@ -191,5 +192,6 @@ impl Tree {
 /// Whether root alone can create and replace names in a directory.
 fn is_roots(directory: &Handle) -> bool {
     let is_writable = mode(directory) & GROUP_OR_OTHERS_WRITE != 0;
-    is_ours(directory.stat().st_uid) && (!is_writable || is_on_read_only_mount(directory))
+    is_root_or_this_user(directory.stat().st_uid)
+        && (!is_writable || is_on_read_only_mount(directory))
 }

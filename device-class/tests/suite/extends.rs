@@ -185,7 +185,7 @@ fn a_base_that_others_can_change_is_refused() {
     fs::create_dir(&base).unwrap();
     assert_eq!(
         directories.class("x").unwrap_err(),
-        "2/x.toml:1: extends: 1/chip.toml: cannot be read: Is a directory (os error 21)"
+        "2/x.toml:1: extends: 1/chip.toml: cannot be read: it is a directory, not a regular file"
     );
 }
 

@@ -2,7 +2,8 @@
 
 use device_class::name::excerpt;
 use k8s_openapi::api::resource::v1::{
-    AllocationResult, DeviceRequestAllocationResult, ResourceClaim,
+    AllocationResult, DeviceAllocationConfiguration, DeviceRequestAllocationResult,
+    OpaqueDeviceConfiguration, ResourceClaim,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::Deserialize;
@@ -11,6 +12,14 @@ use super::parameters::Parameters;
 use super::record::ClaimUid;
 use crate::names::DRIVER;
 use crate::names::SHARES;
+
+/// The most devices of this driver that a claim may have, four times as many as Kubernetes 1.34
+/// allows (`AllocationResultsMaxSize`). More would hold the lock of all claims for long.
+const MAX_DEVICES: usize = 128;
+
+/// The most entries of `config`, four times as many as Kubernetes allows: each device looks for
+/// its parameters among them.
+const MAX_CONFIGS: usize = 256;
 
 /// Why a claim cannot be prepared, by what the API server has of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +32,13 @@ pub enum AllocationError {
     NotAllocated,
     #[error("no pod is allowed to use the claim (status.reservedFor is empty)")]
     NotReserved,
+    #[error("the claim has {count} {items} of {DRIVER}; the limit of this driver is {max}")]
+    TooMany {
+        count: usize,
+        /// What they are, in the plural.
+        items: &'static str,
+        max: usize,
+    },
     #[error("the parameters for {DRIVER} in `config` of the {of}: {error}")]
     Parameters {
         /// Claim or device class.
@@ -34,7 +50,10 @@ pub enum AllocationError {
 impl AllocationError {
     /// Whether no pod can have the claim as it was prepared.
     pub fn is_of_another(&self) -> bool {
-        !matches!(self, AllocationError::Parameters { .. })
+        !matches!(
+            self,
+            AllocationError::Parameters { .. } | AllocationError::TooMany { .. }
+        )
     }
 }
 
@@ -66,6 +85,12 @@ pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, Al
     if reserved.is_none_or(Vec::is_empty) {
         return Err(AllocationError::NotReserved);
     }
+    check_count(results(allocation).count(), "devices", MAX_DEVICES)?;
+    check_count(
+        configs(allocation).count(),
+        "entries of `config`",
+        MAX_CONFIGS,
+    )?;
     let each = results(allocation).map(|result| {
         Ok(Granted {
             request: main_request(&result.request).to_owned(),
@@ -87,6 +112,25 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
         .into_iter()
         .flatten()
         .filter(|result| result.driver == DRIVER)
+}
+
+/// The parameters of this driver, with those of classes first.
+fn configs(
+    allocation: &AllocationResult,
+) -> impl Iterator<Item = (&DeviceAllocationConfiguration, &OpaqueDeviceConfiguration)> {
+    let devices = allocation.devices.as_ref();
+    let configs = devices.and_then(|devices| devices.config.as_ref());
+    configs.into_iter().flatten().filter_map(|config| {
+        let opaque = config.opaque.as_ref()?;
+        (opaque.driver == DRIVER).then_some((config, opaque))
+    })
+}
+
+fn check_count(count: usize, items: &'static str, max: usize) -> Result<(), AllocationError> {
+    match count <= max {
+        true => Ok(()),
+        false => Err(AllocationError::TooMany { count, items, max }),
+    }
 }
 
 /// How many shares are taken. What cannot be read takes all.
@@ -114,18 +158,13 @@ fn main_request(request: &str) -> &str {
 /// One may name a request with all its subrequests, or one of them. Entries of other drivers,
 /// and of requests that other drivers serve, are not ours.
 fn parameters(allocation: &AllocationResult, request: &str) -> Result<Parameters, AllocationError> {
-    let devices = allocation.devices.as_ref();
-    let configs = devices.and_then(|devices| devices.config.as_ref());
     let mut parameters = Parameters::default();
-    for config in configs.into_iter().flatten() {
+    for (config, opaque) in configs(allocation) {
         let named = config.requests.as_deref().unwrap_or_default();
         let mut named_here = named.iter().map(String::as_str);
         let concerns = named.is_empty()
             || named_here.any(|named| [request, main_request(request)].contains(&named));
-        if let Some(opaque) = &config.opaque
-            && opaque.driver == DRIVER
-            && concerns
-        {
+        if concerns {
             let read = Parameters::deserialize(&opaque.parameters.0);
             parameters = read.map_err(|error| AllocationError::Parameters {
                 of: match config.source.as_str() {

@@ -301,7 +301,8 @@ impl Claims {
     /// Makes the specifications those of the records: after a restart of the node there are
     /// none. Returns what could not be done, a line each.
     pub fn restore(&self, inventory: &[ClassDevices]) -> Result<Vec<String>, StoreError> {
-        let _locked = self.store.lock()?;
+        let locked = self.store.lock()?;
+        self.store.remove_unfinished(&locked)?;
         let (records, bad) = self.store.all()?;
         let mut problems: Vec<String> = bad
             .into_iter()

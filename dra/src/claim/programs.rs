@@ -74,6 +74,10 @@ fn hanging() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 
 /// Writes a text as a whole. A driver may take its time; a write that it does not end stays
 /// behind, since nothing can end it, and no other is begun.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file of a driver; nobody waits for the thread"
+)]
 fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
     let path = root.join(file.strip_prefix("/").unwrap_or(file));
     let shown = format!("writing `{}` to {}", excerpt(text), file.display());

@@ -1,12 +1,13 @@
 //! The records of prepared claims, a file each.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
 use nix::fcntl::{Flock, FlockArg};
+use rooted_path::{UNFINISHED_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file};
 
 use super::record::{ClaimUid, Record};
 
@@ -101,13 +102,9 @@ impl Store {
 
     /// The claims that have records.
     pub(super) fn uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
-        let failed = |error| StoreError::Io {
-            path: self.directory.clone(),
-            error,
-        };
         let mut uids = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
+        for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
+            let name = entry.map_err(self.failed())?.file_name();
             let uid = name.to_str().and_then(|name| name.strip_suffix(".json"));
             uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
         }
@@ -116,14 +113,10 @@ impl Store {
 
     /// A claim's record; `None` if there is none.
     pub(super) fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
-        let path = self.path(uid);
-        let mut text = String::new();
-        let file = match File::open(&path) {
+        let text = match read_own_text(&self.path(uid), MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(|error| error.to_string())?,
+            text => text.map_err(|error| error.to_string())?,
         };
-        let read = file.take(MAX).read_to_string(&mut text);
-        read.map_err(|error| error.to_string())?;
         let record: Record = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         match record.uid == *uid && record.version <= Record::VERSION {
             true => Ok(Some(record)),
@@ -134,7 +127,7 @@ impl Store {
     /// A claim's record as it is now; `None` if there is none.
     pub(super) fn see(&self, uid: &ClaimUid) -> Result<Option<Seen>, StoreError> {
         let path = self.path(uid);
-        match File::open(&path) {
+        match open_own_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::Io { path, error }),
             Ok(file) => Ok(Some(Seen(file))),
@@ -144,7 +137,7 @@ impl Store {
     /// Whether a claim's record is still that one.
     pub(super) fn is_still(&self, uid: &ClaimUid, seen: &Seen) -> bool {
         let number = |of: Metadata| (of.dev(), of.ino());
-        let now = fs::metadata(self.path(uid)).map(number);
+        let now = fs::symlink_metadata(self.path(uid)).map(number);
         now.is_ok_and(|now| seen.0.metadata().map(number).is_ok_and(|then| then == now))
     }
 
@@ -155,29 +148,38 @@ impl Store {
             path: path.clone(),
             error,
         })?;
-        let temporary = path.with_extension("tmp");
-        let failed = |error| StoreError::Io {
-            path: path.clone(),
-            error,
+        // What is not read again would be a claim of which nobody knows what it has.
+        let written = match text.len() as u64 <= MAX {
+            true => replace_file(&path, 0o640, text.as_bytes()),
+            false => Err(io::ErrorKind::FileTooLarge.into()),
         };
-        let write = || {
-            // What is not read again would be a claim of which nobody knows what it has.
-            if text.len() as u64 >= MAX {
-                return Err(io::ErrorKind::FileTooLarge.into());
+        written.map_err(|error| StoreError::Io { path, error })
+    }
+
+    /// Removes records that a process did not finish writing when it was killed, also those of
+    /// versions that named them `UID.tmp`. No other process writes one under the lock.
+    pub(super) fn remove_unfinished(&self, _: &Locked) -> Result<(), StoreError> {
+        for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
+            let name = entry.map_err(self.failed())?.file_name();
+            let text = name.to_string_lossy();
+            if text.starts_with(UNFINISHED_PREFIX) || text.ends_with(".tmp") {
+                // It is in nobody's way.
+                let _ = fs::remove_file(self.directory.join(&name));
             }
-            let mut options = File::options();
-            let options = options.create(true).truncate(true).write(true).mode(0o640);
-            let mut file = options.open(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&temporary, &path)
-        };
-        write().map_err(failed)
+        }
+        Ok(())
     }
 
     /// Removes a record, if there is one.
     pub(super) fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         remove_file(&self.path(uid))
+    }
+
+    fn failed(&self) -> impl Fn(io::Error) -> StoreError {
+        |error| StoreError::Io {
+            path: self.directory.clone(),
+            error,
+        }
     }
 
     fn path(&self, uid: &ClaimUid) -> PathBuf {
@@ -201,10 +203,7 @@ fn lock(path: &Path, how: FlockArg) -> Result<Locked, StoreError> {
         path: path.to_owned(),
         error,
     };
-    let mut options = File::options();
-    let file = options.create(true).truncate(false).write(true).mode(0o600);
-    let file = file.open(path).map_err(failed)?;
-    let locked = Flock::lock(file, how);
+    let locked = Flock::lock(open_lock_file(path).map_err(failed)?, how);
     locked
         .map(Locked)
         .map_err(|(_, error)| failed(error.into()))

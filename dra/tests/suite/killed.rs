@@ -15,11 +15,12 @@ use crate::parts;
 const STRACE: &str = "/usr/bin/strace";
 
 /// The calls, how often each is made at most, and how often more if a part is made.
-const CALLS: [(&str, usize, usize); 5] = [
+const CALLS: [(&str, usize, usize); 6] = [
     ("flock", 2, 2),
-    ("fsync", 2, 1),
-    ("write", 4, 2),
-    ("rename", 3, 1),
+    ("openat", 6, 2),
+    ("fchmod", 2, 1),
+    ("fsync", 4, 2),
+    ("renameat", 2, 1),
     ("unlink", 3, 0),
 ];
 
@@ -58,19 +59,18 @@ async fn killed_at_each_call(
             let above = node.path("kubelet/plugins/boathook.dev");
             let claims = above.join("claims");
             let record = claims.join("u-1.json");
-            let temporary = claims.join("u-1.tmp");
             let cdi = node.path("cdi");
             let specification = cdi.join("boathook.dev-claim-u-1.json");
-            let half = cdi.join("boathook.dev-claim-u-1.tmp");
             let locks = ["serialize.lock", "parts-npu.lock"].map(|lock| above.join(lock));
             let process = node.pid().to_string();
             let mut tracer = Command::new(STRACE);
             tracer.args(["-qq", "-f", "-o", "/dev/null", "-e", &trace, "-e", &inject]);
-            for path in [&record, &temporary, &specification, &half]
-                .into_iter()
-                .chain(&locks)
-            {
-                tracer.arg("-P").arg(path);
+            // A new file has a random name, and only new files are written and flushed.
+            if ["flock", "openat", "unlink"].contains(&call) {
+                let paths = [&claims, &cdi, &record, &specification];
+                for path in paths.into_iter().chain(&locks) {
+                    tracer.arg("-P").arg(path);
+                }
             }
             let mut tracer = tracer.args(["-p", &process]).spawn().unwrap();
             let status = format!("/proc/{process}/status");

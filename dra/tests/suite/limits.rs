@@ -1,5 +1,8 @@
 //! Claims for devices of several classes, and devices that the API has no room for.
 
+use std::iter::repeat_n;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::node::{NPUS, Node, allocation, refused, result};
@@ -64,4 +67,57 @@ async fn what_a_slice_has_no_room_for_is_left_out() {
     let is_short = |value: &Value| value["string"].as_str().is_none_or(|text| text.len() <= 64);
     assert!(attributes.values().all(is_short), "{attributes:?}");
     assert_eq!(attributes["class"], json!({"string": "npu"}));
+}
+
+/// The API server bounds them, too. The check of so many would keep all claims waiting.
+#[tokio::test]
+async fn a_claim_with_too_many_devices_is_refused_while_others_are_prepared() {
+    let mut node = Node::new(NPUS, 2).await;
+    let driver = node.start().await;
+    node.wait_count(2).await;
+    let many = |count| allocation(repeat_n(result("r", "npu", "npu-0"), count));
+    node.claim("most", "u-1", many(128));
+    driver.prepare_one(["n", "most", "u-1"]).await.unwrap();
+    driver.unprepare(["n", "most", "u-1"]).await.unwrap();
+    for count in [129, 100_000] {
+        node.claim("a", "u-2", many(count));
+        node.allocate("b", "u-3", &[("r", "npu-1")]);
+        let wanted = format!(
+            "claim n/a: the claim has {count} devices of boathook.dev; the limit of this driver is 128"
+        );
+        let large = refused(driver.prepare_one(["n", "a", "u-2"]), &wanted);
+        let start = Instant::now();
+        let small = async {
+            driver.prepare_one(["n", "b", "u-3"]).await.unwrap();
+            start.elapsed()
+        };
+        let ((), small) = tokio::join!(large, small);
+        println!(
+            "{count} devices: refused after {:.0?}, another claim was prepared after {small:.0?}",
+            start.elapsed()
+        );
+        assert!(small < Duration::from_secs(20), "{small:?}");
+    }
+}
+
+/// kube makes the path of a request from them as they are.
+#[tokio::test]
+async fn names_of_claims_are_names_and_no_paths() {
+    let mut node = Node::new(NPUS, 1).await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    let driver = node.start().await;
+    node.wait_count(1).await;
+    for name in ["a?watch=false", "a#", "../resourceclaims/a", "%61", "A", ""] {
+        refused(
+            driver.prepare_one(["n", name, "u-1"]),
+            "is not the name of a claim",
+        )
+        .await;
+    }
+    for namespace in ["../namespaces/n", "n/resourceclaims/a?", "n.n", ""] {
+        let wanted = "is not the name of a namespace";
+        refused(driver.prepare_one([namespace, "a", "u-1"]), wanted).await;
+    }
+    assert_eq!(node.names("cdi"), [""; 0]);
+    driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
 }

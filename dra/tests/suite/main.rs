@@ -1,10 +1,12 @@
 //! The built `boathook-dra` between a fake kubelet and a fake API server, seen from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 #[allow(dead_code, reason = "cluster's tests use the rest")]
 #[path = "../../../cluster/tests/suite/api_server/mod.rs"]
 mod api_server;
 mod claims;
+mod damaged;
 mod disks;
 mod figures;
 mod functions;

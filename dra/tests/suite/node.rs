@@ -146,6 +146,14 @@ impl Node {
         self.registered().await
     }
 
+    /// The same, with what it says in the file `log`.
+    pub(crate) async fn start_with_log(&mut self) -> DraDriver {
+        self.kill();
+        let log = fs::File::create(self.path("log")).unwrap();
+        self.process = Some(self.command().stderr(log).spawn().unwrap());
+        self.registered().await
+    }
+
     /// Starts another instance, as a rolling update does, and returns the old one.
     pub(crate) fn replaced(&mut self) -> Option<Child> {
         self.instance = "22222222-0000-4000-8000-000000000002".to_owned();

@@ -155,6 +155,7 @@ fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
 }
 
 /// The whole of `path`, which must not be longer than `limit` bytes.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
     let fail = |source| CgroupError::Read {
         path: path.to_owned(),

@@ -70,14 +70,22 @@ pub(super) fn run(
         let before = named_before(output, &generated, form, config)?;
         generated.specifications.extend(before);
     }
-    let changes = directory::update(output, &generated, |_| classes.is_empty());
-    let (conflicts, changes): (Vec<Change>, Vec<Change>) = changes
-        .map_err(CdiError::from)?
+    let is_old = |_: &str| classes.is_empty();
+    let update = directory::update(output, &generated, is_old, |text| {
+        Some(directory::kind_without_parser(text))
+    });
+    let update = update.map_err(CdiError::from)?;
+    let (conflicts, changes): (Vec<Change>, Vec<Change>) = update
+        .changes
         .into_iter()
         .partition(|change| matches!(change, Change::Conflict { .. }));
     let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
     problems.extend(conflicts.iter().map(|conflict| Problem {
         text: conflict.to_string(),
+        is_error: true,
+    }));
+    problems.extend(update.failures.iter().map(|(kind, error)| Problem {
+        text: format!("{kind} is left out: {}", log::chain(error)),
         is_error: true,
     }));
     if !json {
@@ -177,7 +185,7 @@ fn in_json(change: &Change) -> Value {
             devices,
         } => json!({ "wrote": path, "kind": kind, "devices": devices }),
         Change::Removed(path) => json!({ "removed": path }),
-        Change::Conflict { kind, other } => json!({ "conflict": other, "kind": kind }),
+        Change::Conflict { kind, other, .. } => json!({ "conflict": other, "kind": kind }),
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, Comman
 
 /// Moves this process, which is in a pod, to where the node's own would be: the files are the
 /// node's from then on, and so are cgroups' names and udev's messages.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn enter_node() -> Result<(), CommandError> {
     let failed = |path: &str| {
         let path = PathBuf::from(path);

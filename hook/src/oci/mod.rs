@@ -2,12 +2,10 @@
 //! foreign formats: only what is needed is parsed, and everything else is
 //! ignored.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
+use rooted_path::read_regular_file;
 use serde::de::DeserializeOwned;
 
 mod bundle;
@@ -20,16 +18,9 @@ pub(crate) use devices::rules as device_rules;
 pub use hooks::{CdiGrant, Hooks};
 pub use state::{State, StateError};
 
-/// Opens a regular file for reading. Another user may own its directory: a pipe in its
-/// place is an error, and is not waited for.
-pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
-    }
-}
+/// Another user may own the directory of a bundle: a pipe in the place of its file is an error,
+/// and is not waited for.
+pub(crate) use rooted_path::open_regular_file as open_regular;
 
 /// All of `from`; `None` if that is more than `limit` bytes.
 pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
@@ -41,6 +32,6 @@ pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>
 
 /// What a regular file has, unless it is another, not JSON or larger than 16 MiB.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let text = capped(open_regular(path).ok()?, 16 << 20).ok()??;
+    let text = read_regular_file(path, 16 << 20).ok()?;
     json_text::parse(&text).ok()
 }

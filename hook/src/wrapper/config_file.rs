@@ -1,11 +1,12 @@
 //! The file config.json: read once, and replaced as a whole.
 
-use std::fs::{self, File, Metadata, Permissions};
+use std::fs::{self, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{getegid, geteuid};
+use rooted_path::FileReplacement;
 
 use crate::oci::{Bundle, BundleError, capped, open_regular};
 
@@ -52,29 +53,14 @@ impl ConfigFile {
     /// # Errors
     /// The new file cannot be created. The old one is unchanged.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        let unfinished = directory.join(format!(".boathook-{}.json", std::process::id()));
-        let replaced = self
-            .write(&unfinished, text)
-            .and_then(|()| fs::rename(&unfinished, &self.path));
-        if replaced.is_err() {
-            // The first error is more useful than one of the cleanup.
-            let _ = fs::remove_file(&unfinished);
-        }
-        replaced
-    }
-
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let mut file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        let mut replacement = FileReplacement::create(&self.path)?;
+        let file = replacement.file();
         file.write_all(text.as_bytes())?;
         let (uid, gid) = (self.metadata.uid(), self.metadata.gid());
         if (uid, gid) != (geteuid().as_raw(), getegid().as_raw()) {
-            fchown(&file, Some(uid), Some(gid))?;
+            fchown(&*file, Some(uid), Some(gid))?;
         }
-        file.set_permissions(Permissions::clone(&self.metadata.permissions()))
+        file.set_permissions(self.metadata.permissions())?;
+        replacement.put_in_place()
     }
 }

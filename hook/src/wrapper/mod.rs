@@ -70,6 +70,7 @@ pub fn main() -> process::ExitCode {
 
 /// The bundle that the runtime which calls this hook was given for a container, by its command
 /// line.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
     const MAX_LENGTH: usize = 2 << 20;
     let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;

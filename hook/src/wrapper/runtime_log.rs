@@ -19,6 +19,7 @@ pub(super) struct RuntimeLog {
 impl RuntimeLog {
     /// Appends an error. A failure is ignored, since the error is also on
     /// stderr.
+    #[expect(clippy::disallowed_methods, reason = "the engine names its own file")]
     pub(super) fn write(&self, message: &str) {
         let (level, time) = ("error", log::now());
         let line = if self.json {

@@ -79,6 +79,10 @@ pub(super) fn with_devices(
     })
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the caller names the file, as for the runtime"
+)]
 fn read(path: &Path) -> io::Result<String> {
     let bytes = if path == Path::new("-") {
         capped(io::stdin().lock(), Bundle::MAX)

@@ -7,6 +7,8 @@
 //! namespace, with everything it makes on a tmpfs there; when it ends, nothing
 //! is left.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 mod cases;
 mod container;
 mod hidden;

@@ -33,7 +33,10 @@ fn an_unusable_record_stops_only_containers_that_ask() {
     }
     host.trust.kubelet_checkpoint = host.root.path().into();
     let error = host.start(&host.config()).unwrap_err();
-    assert!(error.contains("cannot be read: Is a directory"), "{error}");
+    assert!(
+        error.contains("cannot be read: it is a directory, not a regular file"),
+        "{error}"
+    );
 }
 
 /// The kubelet writes its record with the first allocation on the node: before,

@@ -4,8 +4,10 @@
 // Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
 // tests does not reach them.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod bad_input;
+mod damaged;
 mod default_runtime;
 mod docker;
 mod json;

@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use rooted_path::{read_own_text, read_regular_text, replace_file};
 
+use super::kind::json_kind;
 use super::{FILE_PREFIX, Generated, Omission, Specification};
 
 /// The largest specification file that is read, in bytes: that of another vendor may
 /// have thousands of devices.
 const MAX_FILE: u64 = 16 << 20;
+
+pub use super::kind::{ForeignKind, kind_without_parser};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
@@ -49,8 +52,12 @@ pub enum Change {
     },
     /// It was removed: its devices are gone.
     Removed(PathBuf),
-    /// A kind was not written, because the other file describes devices of it.
-    Conflict { kind: String, other: PathBuf },
+    /// A kind was not written, because the other file describes devices of it, or may do so.
+    Conflict {
+        kind: String,
+        other: PathBuf,
+        is_certain: bool,
+    },
 }
 
 impl fmt::Display for Change {
@@ -66,42 +73,76 @@ impl fmt::Display for Change {
                 "removed {}: no such devices, or not enabled",
                 path.display()
             ),
-            Change::Conflict { kind, other } => write!(
+            Change::Conflict {
+                kind,
+                other,
+                is_certain,
+            } => write!(
                 f,
-                "{kind} is left out: {} describes devices of this kind, and engines refuse a \
-                 device that two files describe; remove the file, or name other classes",
-                other.display()
+                "{kind} is left out: {} {} devices of this kind, and engines refuse a device that \
+                 two files describe; remove the file, or name other classes",
+                other.display(),
+                if *is_certain {
+                    "describes"
+                } else {
+                    "may describe"
+                }
             ),
         }
     }
 }
 
+/// What became of a directory.
+#[derive(Debug, Default)]
+pub struct Update {
+    pub changes: Vec<Change>,
+    /// The kinds whose file could not be written, where others could be.
+    pub failures: Vec<(String, DirectoryError)>,
+}
+
 /// Makes the files in `directory` those that were generated; a file that is right is
 /// not written again. Files of ours for other kinds are removed if `is_old` has their
 /// names, unless a class could not be used: its devices are not known to be gone.
+/// `read_yaml` reads the kind of another program's file that is not JSON.
+///
+/// # Errors
+/// The directory cannot be read, or no file in it can be written.
 pub fn update(
     directory: &Path,
     generated: &Generated,
     is_old: impl Fn(&str) -> bool,
-) -> Result<Vec<Change>, DirectoryError> {
-    let mut changes = Vec::new();
-    let kinds = read_kinds(directory)?;
+    read_yaml: impl Fn(String) -> Option<ForeignKind>,
+) -> Result<Update, DirectoryError> {
+    let Update {
+        mut changes,
+        mut failures,
+    } = Update::default();
+    let kinds = read_kinds(directory, read_yaml)?;
     let mut kept = BTreeSet::new();
     for specification in &generated.specifications {
         let name = specification.file_name();
         let path = directory.join(&name);
         let mut others = kinds.iter().filter(|(file, kind)| {
-            **kind == specification.kind && file.file_name() != Some(OsStr::new(&name))
+            kind.may_be(&specification.kind) && file.file_name() != Some(OsStr::new(&name))
         });
         if let Some((other, kind)) = others.next() {
             changes.push(Change::Conflict {
-                kind: kind.clone(),
+                kind: specification.kind.clone(),
                 other: other.clone(),
+                is_certain: matches!(kind, ForeignKind::Known(_)),
             });
             continue;
         }
-        changes.extend(put(directory, &path, specification)?);
+        match put(directory, &path, specification) {
+            Ok(change) => changes.extend(change),
+            Err(error) => failures.push((specification.kind.clone(), error)),
+        }
         kept.insert(path);
+    }
+    if failures.len() == generated.specifications.len()
+        && let Some((_, error)) = failures.pop()
+    {
+        return Err(error);
     }
     if !generated.omissions.iter().any(Omission::is_error) {
         let old = kinds.into_keys();
@@ -111,7 +152,7 @@ pub fn update(
             changes.push(Change::Removed(path));
         }
     }
-    Ok(changes)
+    Ok(Update { changes, failures })
 }
 
 /// Writes a specification, unless the file has it already.
@@ -121,7 +162,8 @@ pub fn put(
     specification: &Specification,
 ) -> Result<Option<Change>, DirectoryError> {
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
-    if fs::read_to_string(path).is_ok_and(|present| present == text) {
+    // What is there but no file of ours is replaced.
+    if read_own_text(path, MAX_FILE).is_ok_and(|present| present == text) {
         return Ok(None);
     }
     write(directory, path, &text)?;
@@ -134,7 +176,7 @@ pub fn put(
 
 /// Whether a file is a specification that this module has written, by its name and text.
 pub fn is_generated(name: &str, text: &str) -> bool {
-    kind_in(text).is_some_and(|kind| super::file_name(&kind) == name)
+    json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
 
 fn name_of(path: &Path) -> Cow<'_, str> {
@@ -148,7 +190,10 @@ fn is_ours(path: &Path) -> bool {
 
 /// The specification files in a directory, with their kinds. A file that cannot be
 /// read as one concerns the engines alone.
-fn read_kinds(directory: &Path) -> Result<BTreeMap<PathBuf, String>, DirectoryError> {
+fn read_kinds(
+    directory: &Path,
+    read_yaml: impl Fn(String) -> Option<ForeignKind>,
+) -> Result<BTreeMap<PathBuf, ForeignKind>, DirectoryError> {
     let mut kinds = BTreeMap::new();
     let failed = failed("read the directory", directory);
     let entries = match fs::read_dir(directory) {
@@ -160,63 +205,27 @@ fn read_kinds(directory: &Path) -> Result<BTreeMap<PathBuf, String>, DirectoryEr
         let is_specification = path
             .extension()
             .is_some_and(|extension| extension == "json" || extension == "yaml");
-        // A pipe would be waited for.
-        let is_file = fs::metadata(&path).is_ok_and(|it| it.is_file() && it.len() <= MAX_FILE);
-        let kind = (is_specification && is_file)
-            .then(|| fs::read_to_string(&path).ok())
+        let kind = is_specification
+            .then(|| read_regular_text(&path, MAX_FILE).ok())
             .flatten()
-            .and_then(|text| kind_in(&text));
+            .and_then(|text| match json_kind(&text) {
+                Some(kind) => Some(ForeignKind::Known(kind)),
+                None => read_yaml(text),
+            });
         kinds.extend(kind.map(|kind| (path, kind)));
     }
     Ok(kinds)
 }
 
-/// What is read of a specification in JSON, which may be large.
-#[derive(Deserialize)]
-struct Json {
-    kind: String,
-}
-
-/// The value of the key `kind` of a specification in JSON or YAML.
-fn kind_in(text: &str) -> Option<String> {
-    if let Ok(Json { kind }) = serde_json::from_str(text) {
-        return Some(kind);
-    }
-    let mut values = text.lines().filter_map(|line| line.strip_prefix("kind:"));
-    let value = values.next()?.trim().trim_matches(['"', '\'']);
-    Some(value.to_owned())
-}
-
-/// Creates a file that every engine can read. What is left of an earlier run is
-/// removed; a link that somebody else made there is not followed.
-fn create(path: &Path, text: &str) -> io::Result<()> {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create_new(true).mode(0o644);
-    let file = match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs::remove_file(path)?;
-            options.open(path)
-        }
-        file => file,
-    };
-    file?.write_all(text.as_bytes())
-}
-
-/// Replaces a file as a whole. Engines read only `*.json` and `*.yaml`, so that they
-/// do not see the temporary one.
+/// Replaces a file as a whole, for every engine to read. Engines read only `*.json` and
+/// `*.yaml`, so that they do not see it before it is whole.
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), DirectoryError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o755);
     builder
         .create(directory)
         .map_err(failed("create the directory", directory))?;
-    let temporary = path.with_extension("tmp");
-    let written = create(&temporary, text).and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|error| {
-        // A half-written file would stay behind.
-        let _ = fs::remove_file(&temporary);
-        failed("write", path)(error)
-    })
+    replace_file(path, 0o644, text.as_bytes()).map_err(failed("write", path))
 }
 
 #[cfg(test)]

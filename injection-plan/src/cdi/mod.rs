@@ -6,6 +6,7 @@
 mod devices;
 pub mod directory;
 mod generator;
+mod kind;
 mod spec;
 
 use device_class::name::fnv1a;

@@ -1,5 +1,6 @@
 //! Requests, plans and specifications, through the library's own interface.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod absent_hardware;
 mod cdi_format;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use device_class::DeviceClass;
 use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
-use injection_plan::cdi::directory::{self, Change, DirectoryError};
-use injection_plan::cdi::{Described, Description, Generated, Omission, ThinHook};
+use injection_plan::cdi::directory::{self, Change, DirectoryError, ForeignKind, Update};
+use injection_plan::cdi::{Described, Description, Generated, Omission, Specification, ThinHook};
 use nix::errno::Errno;
 
 use super::Resources;
+use super::yaml_kind::yaml_kind;
 
 /// The specifications of the devices that are advertised.
 #[derive(Debug, Clone)]
@@ -99,7 +100,9 @@ impl CdiFiles {
         let files: BTreeSet<String> = files.collect();
         let before = self.written.as_ref();
         let is_old = |name: &str| all && before.is_none_or(|before| before.contains(name));
-        let changes = directory::update(&self.directory, &generated, is_old);
+        let changes = directory::update(&self.directory, &generated, is_old, |text| {
+            yaml_kind(&text).map(ForeignKind::Known)
+        });
         let omissions = generated.omissions.into_iter();
         let faults = omissions.filter(|omission| omission.is_error());
         let mut errors: Vec<String> = faults
@@ -107,7 +110,17 @@ impl CdiFiles {
             .collect();
         let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
         match changes {
-            Ok(changes) => {
+            Ok(Update { changes, failures }) => {
+                for (kind, error) in failures {
+                    let is_there = lacks_descriptors(&error)
+                        && self.has_written(&generated.specifications, &kind);
+                    let text = format!("{:#}", anyhow::Error::new(error));
+                    if is_there {
+                        errors.push(text);
+                    } else {
+                        unwritten.insert(kind, text);
+                    }
+                }
                 if all || self.written.is_some() {
                     self.written.get_or_insert_default().extend(files);
                 }
@@ -144,6 +157,15 @@ impl CdiFiles {
             }
         }
         errors
+    }
+
+    /// Whether an earlier call wrote the file of this kind.
+    fn has_written(&self, specifications: &[Specification], kind: &str) -> bool {
+        let mut specifications = specifications.iter();
+        let specification = specifications.find(|one| one.kind == kind);
+        let written = self.written.as_ref();
+        written
+            .is_some_and(|names| specification.is_some_and(|one| names.contains(&one.file_name())))
     }
 }
 

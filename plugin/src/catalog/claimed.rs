@@ -2,16 +2,17 @@
 //! that it prepared them for may still run.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use device_class::discover::{Device, Health};
 use device_class::name::{ClassName, DeviceId};
+use rooted_path::read_own_text;
 use serde::Deserialize;
 
 /// The largest record of a claim that is read, in bytes, as the driver's.
-const MAX: u64 = 256 * 1024;
+const MAX: u64 = 4 << 20;
 
 /// What claims have, or may have.
 #[derive(Debug, Default)]
@@ -113,7 +114,5 @@ impl Claimed {
 }
 
 fn record(path: &Path) -> Result<Record, io::Error> {
-    let mut text = String::new();
-    File::open(path)?.take(MAX).read_to_string(&mut text)?;
-    Ok(serde_json::from_str(&text)?)
+    Ok(serde_json::from_str(&read_own_text(path, MAX)?)?)
 }

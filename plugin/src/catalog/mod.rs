@@ -12,6 +12,7 @@ mod inventory_watcher;
 mod message_budget;
 mod resource;
 mod scan;
+mod yaml_kind;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -100,7 +100,7 @@ fn a_class_file_that_can_not_be_used_is_named_once_and_stops_no_other() {
     node.write("classes/b.toml", &NPUS.replace("resource", "resorce"));
     let _kubelet = node.serve(NPU);
     node.wait_log("b.toml:3: unknown key `resorce`, did you mean `resource`?");
-    node.wait_log("a.toml: cannot be read: Is a directory");
+    node.wait_log("a.toml: cannot be read: it is a directory, not a regular file");
     node.wait_log("z.toml: cannot be read: ");
     let address = pages::address(&node);
     let errors = || pages::metric(&address, "boathook_class_errors");

@@ -1,5 +1,6 @@
 //! The built `boathook-plugin` against a fake kubelet, seen from outside.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod allocation;
 mod bad_input;
@@ -9,6 +10,7 @@ mod cdi;
 mod client;
 mod clock;
 mod coexistence;
+mod damaged;
 mod devices;
 mod faults;
 mod footprint;

@@ -4,6 +4,7 @@
 #![cfg(any(test, feature = "targets"))]
 // A target panics if something is wrong.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod cdi_arguments;
 mod claims;

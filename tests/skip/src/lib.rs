@@ -4,6 +4,7 @@
 //! A crate of its own, without dependencies, so that the tests of every other
 //! crate can use it.
 #![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};

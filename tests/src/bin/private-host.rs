@@ -7,6 +7,8 @@
 //! each DIRECTORY are the machine's. Prints the process id to enter by (nsenter(1)), and stays until its
 //! standard input ends; then every process in the namespaces is killed.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

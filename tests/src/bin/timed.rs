@@ -1,6 +1,8 @@
 //! `timed FILE COMMAND [ARGUMENT...]`: runs a command to its success and adds a
 //! line to the file: how long it took, in milliseconds.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::process::{Command, ExitCode};

@@ -4,6 +4,8 @@
 //! An engine gives every pod's sandbox a share of them, and runc fails where it
 //! cannot set one. So the shares are taken out of config.json first.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;

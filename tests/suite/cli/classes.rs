@@ -84,7 +84,7 @@ fn a_class_that_can_not_be_read_hinders_only_who_names_it() {
     for annotations in [vec![], vec![("devices.boathook.dev/thing", "thing-0")]] {
         let bundle = bundle_of(&of_pod(&annotations));
         let ran = prestart(&host, &bundle);
-        let said = "thing.toml: cannot be read: Is a directory";
+        let said = "thing.toml: cannot be read: it is a directory, not a regular file";
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
         let wanted = match annotations.is_empty() {
             true => code::SUCCESS,

@@ -67,6 +67,7 @@ pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, 
 }
 
 /// Takes the rules out of the cgroup's list.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let path = cgroup.dir.join("devices.deny");
     for rule in rules {
@@ -101,6 +102,7 @@ fn write_all<'a>(
 }
 
 /// The kernel accepts one rule per write.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)

@@ -16,6 +16,7 @@ use crate::sys::bpf::{self, About, Attachments, Insn, Scope};
 const PROGRAM_NAME: &str = "boathook_device";
 
 /// Whether the kernel will not show programs that are loaded now: it blinds them for every user.
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
     harden.is_ok_and(|value| value.trim_ascii() == b"2")

@@ -6,12 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use injection_plan::cdi::directory::is_generated;
+use rooted_path::read_own_text;
 use runtime_config::Engine;
 use serde_json::Value;
 
 use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "delivery";
+/// The largest specification that is read, in bytes.
+const MAX_SPECIFICATION: u64 = 16 << 20;
 
 const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 
@@ -66,9 +69,7 @@ fn specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
         .filter_map(|path| fs::read_dir(path).ok());
     let entries = entries.flatten().flatten();
     inserted(entries.filter_map(|entry| {
-        // A pipe would be waited for.
-        let is_file = entry.file_type().is_ok_and(|it| it.is_file());
-        let text = is_file.then(|| fs::read_to_string(entry.path()).ok())??;
+        let text = read_own_text(&entry.path(), MAX_SPECIFICATION).ok()?;
         let is_ours = is_generated(&entry.file_name().to_string_lossy(), &text);
         is_ours.then(|| (entry.path(), text))
     }))

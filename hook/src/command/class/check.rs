@@ -85,6 +85,10 @@ fn look_up(class: &DeviceClass, host: &dyn HostView) -> Result<(Found, FoundEdit
     Ok((of(class.spec.capabilities())?, by_default))
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the user names the file, and waits"
+)]
 fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
     let failed = |reason: String| {
         let path = path.into();

@@ -16,6 +16,10 @@ use crate::exit::ExitCode;
 use crate::planner;
 
 /// Writes what the classes of these names, or all, look up into `directory`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a new file, which no link leads to"
+)]
 pub(super) fn run(
     directory: &Path,
     names: &[ClassName],

@@ -81,6 +81,7 @@ pub(super) fn run(
 }
 
 /// Runs the container; returns its plan and what its process printed.
+#[expect(clippy::disallowed_methods, reason = "in a directory of its own")]
 fn start(
     scratch: &Path,
     file: &Path,

@@ -106,6 +106,7 @@ fn option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
     None
 }
 
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn read(pid: i32, file: &str) -> Option<String> {
     let file = fs::File::open(directory(pid).join(file)).ok()?;
     let bytes = crate::oci::capped(file, MAX).ok()??;

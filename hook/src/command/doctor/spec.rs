@@ -21,6 +21,7 @@ pub(super) struct ContainerSpec {
 impl ContainerSpec {
     /// Of a container's bundle; else of its first process, whose environment is
     /// that of the container; else of variables alone.
+    #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
     pub(super) fn of(
         container: &Container,
         env: &[String],

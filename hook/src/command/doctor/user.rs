@@ -59,6 +59,7 @@ impl Credentials {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn finding(root: &RunningRoot, plan: &InjectionPlan) -> Option<Finding> {
     const SUBJECT: &str = "user";
     let process = Path::new("/proc").join(root.pid.to_string());

@@ -18,6 +18,10 @@ fn generated(kinds: &[&str]) -> Generated {
     }
 }
 
+fn plain(text: String) -> Option<ForeignKind> {
+    Some(kind_without_parser(text))
+}
+
 /// The names of the directory's files.
 fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
@@ -32,25 +36,36 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("missing/cdi");
     let both = generated(&["a.com/x", "b.com/y"]);
-    let written = update(&directory, &both, |_| true).unwrap();
+    let written = update(&directory, &both, |_| true, plain).unwrap().changes;
     assert_eq!(written.len(), 2, "{written:?}");
     let mode = fs::metadata(&directory).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
-    assert_eq!(update(&directory, &both, |_| true).unwrap(), []);
+    assert_eq!(
+        update(&directory, &both, |_| true, plain).unwrap().changes,
+        []
+    );
 
     // Not all classes were requested, or one cannot be used now.
     let one = generated(&["a.com/x"]);
-    assert_eq!(update(&directory, &one, |_| false).unwrap(), []);
+    assert_eq!(
+        update(&directory, &one, |_| false, plain).unwrap().changes,
+        []
+    );
     let error = device_class::strict_toml::FileError::whole("c.toml".as_ref(), "broken");
     let incomplete = Generated {
         omissions: vec![Omission::Class(error.into())],
         ..generated(&["a.com/x"])
     };
-    assert_eq!(update(&directory, &incomplete, |_| true).unwrap(), []);
+    assert_eq!(
+        update(&directory, &incomplete, |_| true, plain)
+            .unwrap()
+            .changes,
+        []
+    );
 
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
-        update(&directory, &one, |_| true).unwrap(),
+        update(&directory, &one, |_| true, plain).unwrap().changes,
         [Change::Removed(gone)]
     );
     assert_eq!(files(&directory), ["boathook-a.com-x.json"]);
@@ -61,13 +76,16 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("vendor.yaml");
     fs::write(&foreign, "cdiVersion: 0.5.0\nkind: a.com/x\n").unwrap();
-    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true).unwrap();
+    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain)
+        .unwrap()
+        .changes;
     let kind = "a.com/x".to_owned();
     assert_eq!(
         changes,
         [Change::Conflict {
             kind,
-            other: foreign
+            other: foreign,
+            is_certain: true
         }]
     );
     assert_eq!(files(directory.path()), ["vendor.yaml"]);
@@ -81,7 +99,9 @@ fn what_is_no_specification_is_left_alone() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::create_dir(directory.path().join("directory.json")).unwrap();
     fs::write(directory.path().join("empty.json"), "").unwrap();
-    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true).unwrap();
+    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain)
+        .unwrap()
+        .changes;
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert_eq!(files(directory.path()).len(), 4);
 }
@@ -91,18 +111,18 @@ fn a_directory_that_cannot_be_written_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = update(&file, &generated(&["a.com/x"]), |_| true).unwrap_err();
+    let error = update(&file, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("cannot read the directory {}", file.display())
     );
     let below = file.join("cdi");
-    let error = update(&below, &generated(&["a.com/x"]), |_| true).unwrap_err();
+    let error = update(&below, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
     assert!(error.to_string().contains("file/cdi"), "{error}");
 
     // A read-only file system refuses root too.
     let read_only = Path::new("/proc/sys");
-    let error = update(read_only, &generated(&["a.com/x"]), |_| true).unwrap_err();
+    let error = update(read_only, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
     let DirectoryError::Io { path, .. } = error else {
         panic!("{error:?}");
     };
@@ -120,24 +140,4 @@ fn a_link_at_the_temporary_file_is_not_followed() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
     assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     assert!(path.symlink_metadata().unwrap().is_file());
-}
-
-#[test]
-fn the_kind_of_a_specification_is_found() {
-    for (text, kind) in [
-        (
-            r#"{"cdiVersion": "0.5.0", "kind": "a.com/b"}"#,
-            Some("a.com/b"),
-        ),
-        (
-            "cdiVersion: 0.5.0\nkind: a.com/b\ndevices:\n",
-            Some("a.com/b"),
-        ),
-        ("kind: \"a.com/b\"\n", Some("a.com/b")),
-        ("devices:\n- kind: a.com/b\n", None),
-        ("{}", None),
-        ("", None),
-    ] {
-        assert_eq!(kind_in(text).as_deref(), kind, "{text}");
-    }
 }

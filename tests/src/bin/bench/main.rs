@@ -8,6 +8,8 @@
 //! begins with its name and ends with value, unit and goal, and writes them to
 //! target/bench/results.json.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 mod against;
 mod filesystem;
 mod hook_process;

@@ -7,6 +7,8 @@
 //! recorded. Changes nothing outside of temporary directories, and exits non-zero if
 //! anything differs from the request.
 
+#![allow(clippy::disallowed_methods, reason = "tests make their own files")]
+
 mod class;
 mod comparison;
 mod container;

@@ -1,0 +1,80 @@
+//! How the API server is asked for a claim.
+//!
+//! Namespace and name become a part of the request's path, and kube escapes neither. The kubelet
+//! and the records are trusted to name claims, not to name other paths.
+
+use anyhow::ensure;
+use device_class::name::excerpt;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+
+use crate::names::{is_dns_label, is_dns_subdomain};
+
+/// The claims of a namespace, to be asked for the one with this name.
+///
+/// # Errors
+/// `namespace` or `name` is not what the API server allows.
+pub(crate) fn claims_with(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Api<ResourceClaim>, anyhow::Error> {
+    check_names(namespace, name)?;
+    Ok(Api::namespaced(client.clone(), namespace))
+}
+
+/// Names of which each character stands for itself in a path.
+fn check_names(namespace: &str, name: &str) -> Result<(), anyhow::Error> {
+    ensure!(
+        is_dns_label(namespace),
+        "`{}` is not the name of a namespace (a DNS label)",
+        excerpt(namespace)
+    );
+    ensure!(
+        is_dns_subdomain(name),
+        "`{}` is not the name of a claim (a DNS subdomain)",
+        excerpt(name)
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_are_themselves_in_a_path_are_asked_for() {
+        let (label, long) = ("a".repeat(63), "a".repeat(253));
+        for (namespace, name) in [("n", "a"), ("kube-system", "a-1.b.c"), (&label, &long)] {
+            assert!(check_names(namespace, name).is_ok(), "{namespace} {name}");
+        }
+        let (label, long) = ("a".repeat(64), "a".repeat(254));
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "../../secrets/x",
+            "a?watch=true",
+            "a#b",
+            "a%2fb",
+            "a b",
+            "a\n",
+            "a\0",
+            "A",
+            "-a",
+            "a-",
+            "a_b",
+            "é",
+            "a..b",
+            ".a",
+            "a.",
+            &long,
+        ] {
+            assert!(check_names("n", bad).is_err(), "{bad:?}");
+            assert!(check_names(bad, "a").is_err(), "{bad:?}");
+        }
+        assert!(check_names(&label, "a").is_err());
+        assert!(check_names("a.b", "a").is_err());
+    }
+}

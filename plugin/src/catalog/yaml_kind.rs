@@ -1,0 +1,194 @@
+//! The kind of a CDI specification in YAML, which another program may have written.
+//!
+//! Engines read it with Go's `sigs.k8s.io/yaml`: the first document counts, keys are compared
+//! without regard to case, and a mapping may be merged into another one (`<<`).
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use granit_parser::{Event, Parser};
+
+/// A node of a YAML document, as far as it matters here.
+#[derive(Clone, Default)]
+struct Node<'a> {
+    scalar: Option<Cow<'a, str>>,
+    /// The value of the key `kind` of a mapping; of a list that of its first such mapping, since
+    /// a list of mappings can be merged, too.
+    kind: Option<Cow<'a, str>>,
+}
+
+/// A list or mapping that has begun.
+struct Collection<'a> {
+    /// The number by which an alias refers to it; 0: it has no anchor.
+    anchor: usize,
+    is_mapping: bool,
+    /// The key whose value is next.
+    key: Option<Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
+    /// The kind of what is merged into it, which a key of its own precedes.
+    merged: Option<Cow<'a, str>>,
+}
+
+impl<'a> Collection<'a> {
+    fn new(anchor: usize, is_mapping: bool) -> Self {
+        Collection {
+            anchor,
+            is_mapping,
+            key: None,
+            kind: None,
+            merged: None,
+        }
+    }
+
+    fn add(&mut self, node: Node<'a>) {
+        if !self.is_mapping {
+            self.merged = self.merged.take().or(node.kind);
+            return;
+        }
+        match self.key.take() {
+            None => self.key = Some(node.scalar.unwrap_or_default()),
+            Some(key) if key.eq_ignore_ascii_case("kind") => self.kind = node.scalar,
+            Some(key) if key == "<<" => self.merged = self.merged.take().or(node.kind),
+            Some(_) => {}
+        }
+    }
+}
+
+/// The value of the key `kind` of a specification; `None` if it has none, or is no YAML.
+pub(super) fn yaml_kind(text: &str) -> Option<String> {
+    let mut anchors: BTreeMap<usize, Node<'_>> = BTreeMap::new();
+    let mut open: Vec<Collection<'_>> = Vec::new();
+    // An editor of Windows begins a file with a byte order mark.
+    for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
+        let (event, _) = event.ok()?;
+        let (anchor, node) = match event {
+            Event::MappingStart(_, anchor, _) => {
+                open.push(Collection::new(anchor, true));
+                continue;
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                open.push(Collection::new(anchor, false));
+                continue;
+            }
+            Event::Scalar(scalar, _, anchor, _) => {
+                let scalar = Some(scalar);
+                (anchor, Node { scalar, kind: None })
+            }
+            Event::Alias(anchor) => (0, anchors.get(&anchor).cloned().unwrap_or_default()),
+            Event::MappingEnd | Event::SequenceEnd => {
+                let ended = open.pop()?;
+                let kind = ended.kind.or(ended.merged);
+                if open.is_empty() {
+                    return kind.filter(|_| ended.is_mapping).map(Cow::into_owned);
+                }
+                (ended.anchor, Node { scalar: None, kind })
+            }
+            _ => continue,
+        };
+        if anchor != 0 {
+            anchors.insert(anchor, node.clone());
+        }
+        // A document that is no collection has no kind.
+        open.last_mut()?.add(node);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use injection_plan::cdi::directory::{ForeignKind, kind_without_parser};
+
+    use super::*;
+
+    #[test]
+    fn each_form_of_a_kind_is_read() {
+        for text in [
+            r#"{"cdiVersion": "0.5.0", "kind": "a.com/b"}"#,
+            "cdiVersion: 0.5.0\nkind: a.com/b\ndevices:\n",
+            "kind: \"a.com/b\"\n",
+            "kind: 'a.com/b'\n",
+            "\"kind\": a.com/b\n",
+            "'kind': a.com/b\n",
+            "kind : a.com/b\n",
+            "kind: a.com/b # the vendor's\n",
+            "kind: # the vendor's\n  a.com/b\n",
+            "kind:\n  a.com/b\n",
+            "{cdiVersion: 0.5.0, kind: a.com/b}\n",
+            "{cdiVersion: 0.5.0,\n kind:\n  a.com/b,\n devices: []}\n",
+            "---\n  cdiVersion: 0.5.0\n  kind: a.com/b\n",
+            "%YAML 1.2\n--- # one\nkind: a.com/b\n...\n",
+            "kind: >-\n  a.com/b\ndevices: []\n",
+            "kind: |-\n  a.com/b\n",
+            "kind: &k a.com/b\n",
+            "annotations: {x: &k a.com/b}\nkind: *k\n",
+            "x: &k kind\n*k : a.com/b\n",
+            "? kind\n: a.com/b\n",
+            "kind: !!str a.com/b\n",
+            "!!map\nkind: a.com/b\n",
+            "\"k\\x69nd\": \"a.com\\u002fb\"\n",
+            "kind: \"a.com/\\\n  b\"\n",
+            "annotations: &a {kind: a.com/b}\n<<: *a\n",
+            "<<: [{x: y}, {kind: a.com/b}]\nkind: a.com/b\n",
+            "<<: {kind: c.com/d}\nkind: a.com/b\n",
+            "KIND: a.com/b\r\ndevices: []\r\n",
+            "\u{feff}kind: a.com/b\n",
+            "kind: a.com/b\n---\nkind: c.com/d\n",
+        ] {
+            assert_eq!(yaml_kind(text).as_deref(), Some("a.com/b"), "{text}");
+            // `boathook`, which has no parser, overlooks none of them.
+            assert!(
+                kind_without_parser(text.to_owned()).may_be("a.com/b"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_plain_kind_is_known_without_a_parser() {
+        let text = "cdiVersion: 0.5.0\nkind: c.com/d\ndevices:\n- name: \"a.com/b\\x20\"\n";
+        let found = kind_without_parser(text.to_owned());
+        assert_eq!(found, ForeignKind::Known("c.com/d".to_owned()));
+        assert!(!found.may_be("a.com/b"));
+        let quoted = "kind: 'c.com/d'\nannotations: {pattern: 'a\\.com'}\n";
+        assert!(!kind_without_parser(quoted.to_owned()).may_be("a.com/b"));
+    }
+
+    #[test]
+    fn what_is_no_kind_is_none() {
+        for text in [
+            "",
+            "{}",
+            "[]",
+            "devices:\n- kind: a.com/b\n",
+            "- kind: a.com/b\n",
+            "# kind: a.com/b\n",
+            "annotations: |\n  kind: a.com/b\n",
+            "kinds: a.com/b\n",
+            "kind: [a.com/b]\n",
+            "kind: *unknown\n",
+            "---\n---\nkind: a.com/b\n",
+            "\u{0}",
+        ] {
+            assert_eq!(yaml_kind(text), None, "{text}");
+        }
+    }
+
+    /// Neither nesting nor aliases that double with each line cost more than the text.
+    #[test]
+    fn a_hostile_file_costs_no_more_than_its_size() {
+        let start = std::time::Instant::now();
+        let aliases = (1..100).map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}]\n", n - 1));
+        let bomb = format!("a0: &a0 [x]\n{}", aliases.collect::<String>());
+        for text in [
+            format!("{bomb}kind: a.com/b\n"),
+            "[".repeat(1 << 20),
+            "? ".repeat(1 << 20),
+            "- ".repeat(1 << 20),
+            "kind: &a [*a]\n".repeat(10_000),
+            format!("{{\"{}\"", "x".repeat(4 << 20)),
+        ] {
+            let _ = yaml_kind(&text);
+        }
+        assert!(start.elapsed().as_secs() < 20);
+    }
+}

@@ -1,0 +1,30 @@
+//! Whether a file's owner is root or the user of this process.
+
+use std::fs;
+
+use nix::unistd::geteuid;
+
+/// The uid that a user namespace shows for a user who is not mapped, unless the kernel is
+/// configured otherwise.
+const OVERFLOW_UID: u32 = 65534;
+
+/// Whether `uid` is root or the user of this process. In a user namespace root's files outside
+/// of it have the overflow uid.
+pub fn is_root_or_this_user(uid: u32) -> bool {
+    uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == overflow_uid())
+}
+
+fn is_in_user_namespace() -> bool {
+    let whole = ["0", "0", "4294967295"];
+    !read("/proc/self/uid_map").split_whitespace().eq(whole)
+}
+
+fn overflow_uid() -> u32 {
+    let text = read("/proc/sys/kernel/overflowuid");
+    text.trim().parse().unwrap_or(OVERFLOW_UID)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

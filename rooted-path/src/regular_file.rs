@@ -1,0 +1,291 @@
+//! Regular files: opened without waiting, read up to a bound, and replaced as a whole.
+//!
+//! A program that runs as root opens files at fixed paths. Something else may be there: a
+//! named pipe would be waited for, a symbolic link would lead to another file, and a file
+//! without an end would fill the memory. A file that only Boathook writes is opened by
+//! [`open_own_file`], which refuses all of these. A file of another program may be a link, as
+//! configuration often is: [`open_regular_file`] follows it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{FileStat, Mode, fstat};
+
+use crate::FileKind;
+use crate::owner::is_root_or_this_user;
+
+/// Permission for group or others to write.
+const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+
+/// Opening neither waits for the other end of a pipe nor takes a terminal.
+const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK
+    .union(OFlag::O_NOCTTY)
+    .union(OFlag::O_CLOEXEC);
+
+/// Opens a regular file of any program for reading. Links are followed.
+///
+/// # Errors
+/// Also if it is no regular file. The message names no path.
+pub fn open_regular_file(path: &Path) -> io::Result<File> {
+    let file = open_without_waiting(path, OFlag::O_RDONLY)?;
+    check_kind(&stat(&file)?)?;
+    Ok(file)
+}
+
+/// Opens a regular file that only Boathook writes, for reading.
+///
+/// # Errors
+/// Also if it is a link or no regular file, or if others than root and this user own it or may
+/// write to it. The message names no path.
+pub fn open_own_file(path: &Path) -> io::Result<File> {
+    let file = open_without_waiting(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
+    check_own(&file)?;
+    Ok(file)
+}
+
+/// Opens a file that processes lock, and creates it with mode 0600 if it is missing. Its content
+/// is left alone.
+///
+/// # Errors
+/// Those of [`open_own_file`].
+pub fn open_lock_file(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_RDWR.union(OFlag::O_CREAT).union(OFlag::O_NOFOLLOW);
+    let file = open_without_waiting(path, flags)?;
+    check_own(&file)?;
+    Ok(file)
+}
+
+/// The content of a regular file of any program, of at most `max` bytes.
+///
+/// # Errors
+/// Those of [`open_regular_file`]; or it is larger.
+pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    read_bounded(&open_regular_file(path)?, max)
+}
+
+/// The same as text.
+pub fn read_regular_text(path: &Path, max: u64) -> io::Result<String> {
+    into_text(read_regular_file(path, max)?)
+}
+
+/// The text of a file that only Boathook writes, of at most `max` bytes.
+///
+/// # Errors
+/// Those of [`open_own_file`]; or it is larger.
+pub fn read_own_text(path: &Path, max: u64) -> io::Result<String> {
+    into_text(read_bounded(&open_own_file(path)?, max)?)
+}
+
+/// All of an open file, of at most `max` bytes.
+///
+/// # Errors
+/// It cannot be read, or is larger.
+pub fn read_bounded(file: &File, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        let text = format!("larger than {max} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
+}
+
+fn into_text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn open_without_waiting(path: &Path, flags: OFlag) -> io::Result<File> {
+    let mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
+    match open(path, flags.union(WITHOUT_WAITING), mode) {
+        Ok(file) => Ok(file.into()),
+        Err(Errno::ELOOP) if flags.contains(OFlag::O_NOFOLLOW) => {
+            Err(not_regular(FileKind::Symlink))
+        }
+        // The kernel opens no socket, and opens a directory for reading only.
+        Err(Errno::ENXIO) => Err(not_regular(FileKind::Socket)),
+        Err(Errno::EISDIR) => Err(not_regular(FileKind::Directory)),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+fn stat(file: impl AsFd) -> io::Result<FileStat> {
+    Ok(fstat(file)?)
+}
+
+fn check_kind(stat: &FileStat) -> io::Result<()> {
+    match FileKind::of(stat) {
+        FileKind::Regular => Ok(()),
+        kind => Err(not_regular(kind)),
+    }
+}
+
+fn check_own(file: &File) -> io::Result<()> {
+    let stat = stat(file)?;
+    check_kind(&stat)?;
+    if !is_root_or_this_user(stat.st_uid) {
+        let text = format!("it belongs to uid {}, not to root", stat.st_uid);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    if stat.st_mode & GROUP_OR_OTHERS_WRITE != 0 {
+        let mode = stat.st_mode & 0o7777;
+        let text = format!("its mode is {mode:04o}, so that others can change it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    Ok(())
+}
+
+/// The error where a file of this kind is in the place of a regular one.
+pub fn not_regular(kind: FileKind) -> io::Error {
+    io::Error::other(format!("it is {kind}, not a regular file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::time::{Duration, Instant};
+
+    use nix::unistd::{geteuid, mkfifo};
+
+    use super::*;
+
+    /// What may be in the place of a file, and the reason for which an own file and one of any
+    /// program are refused there.
+    type Case = (
+        &'static str,
+        fn(&Path),
+        Option<&'static str>,
+        Option<&'static str>,
+    );
+
+    const MAX: u64 = 100;
+
+    #[test]
+    fn what_is_in_the_place_of_a_file_is_refused_at_once() {
+        const LINK: &str = "it is a symbolic link, not a regular file";
+        const PIPE: &str = "it is a named pipe, not a regular file";
+        const DIRECTORY: &str = "it is a directory, not a regular file";
+        const SOCKET: &str = "it is a socket, not a regular file";
+        const LARGE: &str = "larger than 100 bytes";
+        const MODE: &str = "its mode is 0666, so that others can change it";
+        const OWNER: &str = "it belongs to uid 1000, not to root";
+        let mut cases: Vec<Case> = vec![
+            ("a file", |path| write(path, "text"), None, None),
+            (
+                "the longest",
+                |path| write(path, &"x".repeat(100)),
+                None,
+                None,
+            ),
+            (
+                "an overlong one",
+                |path| write(path, &"x".repeat(101)),
+                Some(LARGE),
+                Some(LARGE),
+            ),
+            (
+                "a pipe",
+                |path| mkfifo(path, Mode::S_IRWXU).unwrap(),
+                Some(PIPE),
+                Some(PIPE),
+            ),
+            (
+                "a directory",
+                |path| fs::create_dir(path).unwrap(),
+                Some(DIRECTORY),
+                Some(DIRECTORY),
+            ),
+            (
+                "a socket",
+                |path| drop(UnixListener::bind(path).unwrap()),
+                Some(SOCKET),
+                Some(SOCKET),
+            ),
+            (
+                "a link to a file",
+                |path| {
+                    write(&path.with_extension("target"), "text");
+                    symlink(path.with_extension("target"), path).unwrap();
+                },
+                Some(LINK),
+                None,
+            ),
+            (
+                "a link to a pipe",
+                |path| {
+                    mkfifo(&path.with_extension("target"), Mode::S_IRWXU).unwrap();
+                    symlink(path.with_extension("target"), path).unwrap();
+                },
+                Some(LINK),
+                Some(PIPE),
+            ),
+            (
+                "a file that others can change",
+                |path| {
+                    write(path, "text");
+                    fs::set_permissions(path, Permissions::from_mode(0o666)).unwrap();
+                },
+                Some(MODE),
+                None,
+            ),
+        ];
+        if geteuid().is_root() {
+            let theirs: Case = (
+                "a file of another user",
+                |path| {
+                    write(path, "text");
+                    chown(path, Some(1000), None).unwrap();
+                },
+                Some(OWNER),
+                None,
+            );
+            cases.push(theirs);
+        }
+        for (name, place, own, regular) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("file");
+            place(&path);
+            let start = Instant::now();
+            let reason = |read: io::Result<String>| read.err().map(|error| error.to_string());
+            assert_eq!(reason(read_own_text(&path, MAX)).as_deref(), own, "{name}");
+            assert_eq!(
+                reason(read_regular_text(&path, MAX)).as_deref(),
+                regular,
+                "{name}"
+            );
+            let lock = open_lock_file(&path).err().map(|error| error.to_string());
+            let own = own.filter(|reason| *reason != LARGE);
+            assert_eq!(lock.as_deref(), own, "{name}: as a lock");
+            assert!(start.elapsed() < Duration::from_secs(5), "{name}: waited");
+        }
+    }
+
+    #[test]
+    fn a_lock_file_is_created_and_keeps_its_content() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        open_lock_file(&path).unwrap();
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
+            0o600
+        );
+        write(&path, "text");
+        open_lock_file(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+        // A link that leads nowhere would create a file at its end.
+        let link = directory.path().join("link");
+        symlink(directory.path().join("nothing"), &link).unwrap();
+        open_lock_file(&link).unwrap_err();
+        assert!(!directory.path().join("nothing").exists());
+    }
+
+    fn write(path: &Path, text: &str) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    }
+}
