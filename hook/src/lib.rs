@@ -18,10 +18,6 @@ mod command;
 pub mod container;
 mod exit;
 mod installation;
-#[allow(
-    clippy::disallowed_methods,
-    reason = "its records are not yet written by rooted_path"
-)]
 mod live;
 mod loader;
 mod log;

@@ -2,14 +2,18 @@
 //! may end while others go on, or have no thread by which `/proc` shows anything of it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use rooted_path::{open_regular_file, read_regular_text};
 
 use super::DeviceCgroup;
+
+/// The most that is read of a list of processes, in bytes.
+const MAX_FILE: u64 = 16 << 20;
 
 /// The most directories of one container's cgroups that are visited. A container may make more;
 /// it then counts as one that runs.
@@ -32,7 +36,7 @@ impl DeviceCgroup {
         let populated = match self {
             Self::V1(cgroup) => has_tasks(&cgroup.dir),
             Self::V2(cgroup) => {
-                let events = fs::read_to_string(cgroup.dir.join("cgroup.events"));
+                let events = read_regular_text(&cgroup.dir.join("cgroup.events"), MAX_FILE);
                 events.map(|events| events.lines().any(|line| line == "populated 1"))
             }
         };
@@ -54,7 +58,9 @@ impl DeviceCgroup {
             }
             // A threaded cgroup has no list of processes (cgroup v2).
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
-            let listed = files.iter().find_map(|file| fs::read_to_string(file).ok());
+            let listed = files
+                .iter()
+                .find_map(|file| read_regular_text(file, MAX_FILE).ok());
             let listed = listed.unwrap_or_default();
             processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
             directories.extend(below(&directory));
@@ -72,7 +78,8 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
         if visited > MAX_DIRECTORIES {
             return Ok(true);
         }
-        let read = File::open(directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
+        let read =
+            open_regular_file(&directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
         match read {
             Ok(0) => directories.extend(below(&directory)),
             Ok(_) => return Ok(true),

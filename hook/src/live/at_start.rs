@@ -102,6 +102,7 @@ pub(crate) fn write_at_start(
     note_host_nodes(&mut rules, &plan.steps, root);
     record.add(devices, rules, made);
     records.save(&record)?;
+    drop(records);
     records::prune(root);
     Ok(detach::rules(&record))
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use rooted_path::open_lock_file;
 
 /// How long the lock is waited for by who is asked to change a container, once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,7 +47,7 @@ impl ContainerLock {
     /// The lock, unless another process has it.
     pub(super) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
         let path = path(directory, id);
-        let file = match Flock::lock(File::create(&path)?, FlockArg::LockExclusiveNonblock) {
+        let file = match Flock::lock(open_lock_file(&path)?, FlockArg::LockExclusiveNonblock) {
             Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
             locked => locked.map_err(|(_, errno)| io::Error::from(errno))?,
         };

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::device::{DeviceKind, DeviceNumber, DeviceRule};
 use nix::sys::stat::{SFlag, makedev};
+use rooted_path::read_regular_text;
 use serde::{Deserialize, Serialize};
 
 use super::record::Record;
@@ -96,7 +97,7 @@ fn of_process(pid: i32, numbers: &[DeviceNumber]) -> Vec<OpenBy> {
             left.remove(&number);
             let thread = table.parent().and_then(Path::file_name);
             let thread = thread.and_then(|it| it.to_str()?.parse().ok());
-            let program = fs::read_to_string(directory.join("comm")).unwrap_or_default();
+            let program = read_regular_text(&directory.join("comm"), 64).unwrap_or_default();
             found.push(OpenBy {
                 pid,
                 thread: thread.filter(|thread| *thread != pid),

@@ -6,16 +6,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rooted_path::{UNFINISHED_PREFIX, read_own_text, replace_file};
+
 use super::lock::ContainerLock;
 use super::record::Record;
 use crate::log;
-use crate::oci::{Bundle, capped, open_regular};
+use crate::oci::Bundle;
 
 /// The directory in that of the log.
 const NAME: &str = "attached";
 
 /// The largest record that is read, in bytes.
-const MAX: usize = 4 << 20;
+const MAX: u64 = 4 << 20;
 
 /// The directory of records, and the lock of one container's.
 pub(crate) struct Records {
@@ -71,43 +73,45 @@ impl Drop for Records {
 }
 
 /// Removes the records of containers that have ended, and what processes that were killed left
-/// beside records.
+/// beside records. The caller has no container's lock.
 pub(crate) fn prune(root: &Path) {
     for directory in directories(root) {
-        for entry in entries(&directory) {
-            let path = entry.path();
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                continue;
-            };
+        let names = entries(&directory).filter_map(|entry| entry.file_name().into_string().ok());
+        let names: Vec<String> = names.collect();
+        // Whoever writes a record has its container's lock.
+        let mut is_any_written = false;
+        for name in &names {
             let id = match name.strip_prefix('.') {
-                Some(name) => name
-                    .strip_suffix(".lock")
-                    .or_else(|| name.strip_suffix(".new")),
-                None => Some(name),
+                Some(name) => name.strip_suffix(".lock"),
+                None => Some(&**name),
             };
-            let Some(id) = id else {
-                continue;
-            };
-            let is_needed = || match read(&directory.join(id)) {
-                Ok(Some(record)) => !record.has_ended(),
-                Ok(None) => false,
-                // It may be of a container that runs.
-                Err(_) => true,
-            };
-            // A container with the same id may have been started meanwhile.
-            if !is_needed()
-                && let Ok(Some(lock)) = ContainerLock::try_take(&directory, id)
-                && !is_needed()
-            {
-                let _ = fs::remove_file(unfinished(&directory, id));
-                if !name.starts_with('.') {
-                    let _ = fs::remove_file(path);
-                }
-                lock.remove_file();
+            if let Some(id) = id {
+                is_any_written |= prune_one(&directory, id).is_none();
+            }
+        }
+        let is_unfinished = |name: &&String| name.starts_with(UNFINISHED_PREFIX);
+        for name in names.iter().filter(is_unfinished) {
+            if !is_any_written {
+                let _ = fs::remove_file(directory.join(name));
             }
         }
     }
+}
+
+/// Removes the files of a container that has ended. `None`: another process has its lock.
+fn prune_one(directory: &Path, id: &str) -> Option<()> {
+    let lock = ContainerLock::try_take(directory, id).ok()??;
+    let is_needed = match read(&directory.join(id)) {
+        Ok(Some(record)) => !record.has_ended(),
+        Ok(None) => false,
+        // It may be of a container that runs.
+        Err(_) => true,
+    };
+    if !is_needed {
+        let _ = fs::remove_file(directory.join(id));
+        lock.remove_file();
+    }
+    Some(())
 }
 
 /// The record of the container with this id, of whatever start of it, without its lock.
@@ -180,25 +184,17 @@ fn check_name(id: &str) -> io::Result<()> {
 
 fn write(directory: &Path, record: &Record) -> io::Result<()> {
     check_name(&record.id)?;
-    let new = unfinished(directory, &record.id);
-    fs::write(&new, serde_json::to_string(record)?)?;
-    fs::rename(new, directory.join(&record.id))
-}
-
-/// A record until it is complete; a process that was killed leaves it.
-fn unfinished(directory: &Path, id: &str) -> PathBuf {
-    directory.join(format!(".{id}.new"))
+    let text = serde_json::to_string(record)?;
+    replace_file(&directory.join(&record.id), 0o600, text.as_bytes())
 }
 
 fn read(path: &Path) -> io::Result<Option<Record>> {
-    let record = match open_regular(path) {
+    let text = match read_own_text(path, MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.and_then(|file| capped(file, MAX)),
+        text => text.map_err(|error| unusable(path, &error.to_string()))?,
     };
-    let bytes = record.map_err(|error| unusable(path, &error.to_string()))?;
-    let bytes = bytes.ok_or_else(|| unusable(path, "it is too large"))?;
     let record: Record =
-        serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error.to_string()))?;
+        serde_json::from_str(&text).map_err(|error| unusable(path, &error.to_string()))?;
     match path.file_name().is_some_and(|name| name == &*record.id) {
         true => Ok(Some(record)),
         false => Err(unusable(path, "it is that of another container")),
@@ -235,7 +231,8 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         write(&directory, &record("runs", std::process::id())).unwrap();
         write(&directory, &record("ended", 0x3fff_ffff)).unwrap();
-        for left in [".runs.lock", ".ended.lock", ".killed.lock", ".killed.new"] {
+        let left = [".runs.lock", ".ended.lock", ".killed.lock", ".boathook-1"];
+        for left in left {
             fs::write(directory.join(left), "").unwrap();
         }
         fs::write(directory.join("damaged"), "{").unwrap();
@@ -244,7 +241,9 @@ mod tests {
         prune(top.path());
         let mut left: Vec<_> = entries(&directory).map(|entry| entry.file_name()).collect();
         left.sort();
-        let expected = [
+        // The one that has a lock may be writing a record.
+        let mut expected = vec![
+            ".boathook-1",
             ".damaged.lock",
             ".held.lock",
             ".runs.lock",
@@ -253,6 +252,11 @@ mod tests {
         ];
         assert_eq!(left, expected);
         drop(held);
+        prune(top.path());
+        let mut left: Vec<_> = entries(&directory).map(|entry| entry.file_name()).collect();
+        left.sort();
+        expected.retain(|name| ![".boathook-1", ".held.lock"].contains(name));
+        assert_eq!(left, expected);
         assert_eq!(all(top.path()), [record("runs", std::process::id())]);
         assert!(find(top.path(), "damaged").is_err());
         assert_eq!(find(top.path(), "none").unwrap(), None);

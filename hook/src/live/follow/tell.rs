@@ -15,6 +15,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Uid, setresuid};
+use rooted_path::read_regular_text;
 
 use super::message::{Action, Told};
 use super::sight::Sight;
@@ -227,7 +228,7 @@ impl Namespace {
         setresuid(Uid::from_raw(self.owner), root, root)?;
         for (action, told) in &self.messages {
             sender.kernel(&told.of_kernel(*action))?;
-            let sequence = fs::read_to_string(Path::new(SEQUENCE)).unwrap_or_default();
+            let sequence = read_regular_text(Path::new(SEQUENCE), 64).unwrap_or_default();
             let sequence = sequence.trim().parse().unwrap_or(1);
             let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
             let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000;
