@@ -144,6 +144,7 @@ Exit codes:
   5  the request was denied or cannot be satisfied
   6  the devices could not be injected into the container
   7  the deadline of 10 seconds was exceeded
+  8  a device was detached, but its node stays in the container, where it cannot be opened
   10 and above: what `boathook doctor` found (`boathook doctor --help`)";
 
 const DOCTOR_END: &str = "\

@@ -119,7 +119,7 @@ fn the_runtime_that_was_dockers_default_starts_its_containers() {
     let machine = stopped(Some(CRUN));
     add_crun(&machine);
     let before = fs::read_to_string(machine.private.file(DAEMON_JSON)).unwrap();
-    docker::start_daemon(&machine).unwrap();
+    docker::start_daemon(&machine).map(drop).unwrap();
     docker::place_as_by_default(&machine).unwrap();
     let docker = |arguments: &[&str]| printed(docker::client(&machine).args(arguments)).unwrap();
     let default = || {
