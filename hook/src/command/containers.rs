@@ -16,7 +16,7 @@ use runtime_config::Engine;
 use serde::Serialize;
 
 use by_id::by_id_or_name;
-use processes::Processes;
+use processes::{Processes, is_of_container};
 
 use crate::cli::Whose;
 use crate::container::start_time_of;
@@ -218,8 +218,9 @@ fn of_process(pid: i32, processes: &Processes, known: &[Container]) -> Result<Co
                 .to_owned(),
         });
     };
-    let is_its =
-        |container: &&Container| container.pid == Some(pid) || cgroup.contains(&container.id);
+    let is_its = |container: &&Container| {
+        container.pid == Some(pid) || is_of_container(cgroup, &container.id)
+    };
     let found = known
         .iter()
         .filter(is_its)

@@ -43,11 +43,7 @@ impl Processes {
 
     /// The process of a container that was started first.
     pub(super) fn first_of(&self, id: &str) -> Option<i32> {
-        let inside = |process: &&Process| {
-            let mut lines = process.cgroup.lines();
-            // podman's monitor is in a cgroup of its own with a similar name.
-            lines.any(|line| line.contains(id) && !line.contains("conmon"))
-        };
+        let inside = |process: &&Process| is_of_container(&process.cgroup, id);
         let pids = self.0.iter().filter(inside).map(|process| process.pid);
         pids.min_by_key(|pid| (start_time(*pid).unwrap_or(u64::MAX), *pid))
     }
@@ -72,6 +68,20 @@ impl Processes {
             }
         })
     }
+}
+
+/// Whether the cgroups of a process, a line for each hierarchy, are those of a container or below
+/// them. Their last name is the container's id, with what the engine puts before it and a dash, and
+/// after it `.scope` if systemd makes them.
+pub(super) fn is_of_container(cgroups: &str, id: &str) -> bool {
+    let is_its = |name: &str| {
+        let name = name.strip_suffix(".scope").unwrap_or(name);
+        let before = name.strip_suffix(id);
+        // podman's monitor is in a cgroup of its own with a similar name.
+        before.is_some_and(|it| it.is_empty() || it.ends_with('-') && !it.contains("conmon"))
+    };
+    let mut names = cgroups.lines().flat_map(|line| line.split('/'));
+    !id.is_empty() && names.any(is_its)
 }
 
 /// The name of the host's file that a process of this user runs. Everyone can choose the
@@ -128,6 +138,30 @@ mod tests {
         assert!(processes.cgroup(me).is_some());
         assert!(start_time(me).unwrap() >= start_time(1).unwrap());
         assert_eq!(processes.cgroup(0x3fff_ffff), None);
+    }
+
+    #[test]
+    fn a_container_is_in_the_cgroup_with_its_id() {
+        for (cgroups, is_its) in [
+            ("0::/system.slice/docker-abcdefghijkl.scope", true),
+            ("4:devices:/kubepods/pod1/abcdefghijkl\n0::/", true),
+            (
+                "0::/machine.slice/libpod-abcdefghijkl.scope/container",
+                true,
+            ),
+            ("0::/abcdefghijkl/init/deeper", true),
+            ("0::/machine.slice/libpod-conmon-abcdefghijkl.scope", false),
+            ("0::/abcdefghijkl-evil", false),
+            ("0::/docker-abcdefghijkl2.scope", false),
+            ("0::/", false),
+        ] {
+            assert_eq!(
+                is_of_container(cgroups, "abcdefghijkl"),
+                is_its,
+                "{cgroups}"
+            );
+        }
+        assert!(!is_of_container("0::/", ""));
     }
 
     #[test]
