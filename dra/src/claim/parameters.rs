@@ -76,7 +76,9 @@ impl Parameters {
         known.retain(|name| !switched.contains(name));
         known.extend(class.spec.exceptions());
         for name in &self.capabilities {
-            if request.trusted_capabilities.contains(name) {
+            let implied = request.with_implied(&BTreeSet::from([name.clone()]));
+            let is_trusted = |name| request.trusted_capabilities.contains(name);
+            if implied.iter().any(is_trusted) {
                 return Err(ParameterError::Trusted(name.clone()));
             }
             if !known.contains(name) && name.as_str() != "all" {

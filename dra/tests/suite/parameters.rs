@@ -11,10 +11,10 @@ const A: [&str; 3] = ["n", "a", "u-1"];
 /// A class with capabilities.
 fn capable() -> String {
     let request = "capabilities_env = 'NPU_CAPS', default_capabilities = ['run'], \
-        trusted_capabilities = ['all-npus']";
+        trusted_capabilities = ['all-npus'], implies = { trace-all = ['all-npus'] }";
     let request = format!("request = {{ env = 'DUMMY_VISIBLE_DEVICES', {request} }}");
     let class = NPUS.replace("request = { env = 'DUMMY_VISIBLE_DEVICES' }", &request);
-    let edits = ["run", "trace", "all-npus"].map(|name| {
+    let edits = ["run", "trace", "trace-all", "all-npus"].map(|name| {
         format!("[[edits]]\ncapability = '{name}'\nfiles = [{{ path = '/etc/{name}', optional = true }}]\n")
     });
     class + &edits.concat()
@@ -87,12 +87,16 @@ async fn parameters_that_mean_nothing_are_an_error_of_the_claim() {
         (json!(7), "invalid type: integer `7`"),
         (
             json!({"capabilities": ["Run"]}),
-            "class npu has no capability Run; use all, all-npus, run, trace",
+            "class npu has no capability Run; use all, all-npus, run, trace, trace-all",
         ),
         (json!({"capabilities": [long]}), "`xxxx"),
         (
             json!({"capabilities": ["all-npus"]}),
             "capability all-npus is not for claims",
+        ),
+        (
+            json!({"capabilities": ["trace-all"]}),
+            "capability trace-all is not for claims",
         ),
         (
             json!({"lists": ["base"]}),
