@@ -225,11 +225,11 @@ struct Looked {
 
 impl Looked {
     fn at(id: &str, pid: i32, directory: &Path, config: &Config) -> Self {
-        let records = live::all_records(&config.host_root);
-        let record = records.iter().find(|record| record.id == id);
+        let record = live::find_record(&config.host_root, id).ok().flatten();
+        let record = record.filter(|record| !record.has_ended());
         let root = RunningRoot::of(pid);
         let there = |path: &Path| matches!(root.look(path), Ok(Some(_)));
-        let devices = record.into_iter().flat_map(|record| keys(record, there));
+        let devices = record.iter().flat_map(|record| keys(record, there));
         let mut looked = Looked {
             devices: devices.collect(),
             ..Looked::default()

@@ -160,22 +160,26 @@ fn by_id(record: &Record, grant: &CdiGrant, config: &Config) -> CdiGrant {
     }
 }
 
-/// Removes what was made in the root of a container.
+/// Removes what was made in the root of a container. A child does, so that a file system that does
+/// not answer keeps nobody waiting.
 pub(super) fn remove(container: &Record, taken: &Record) -> Result<(), LiveError> {
     if taken.made.is_empty() {
         return Ok(());
     }
-    let opened = OpenContainer::open(&container.found())?;
-    remove_in(&opened, taken)
+    let removed = in_child(|_| undo_in(&OpenContainer::open(&container.found())?, taken));
+    removed.map(drop)
 }
 
+/// The same in a container that is open.
 pub(super) fn remove_in(container: &OpenContainer, taken: &Record) -> Result<(), LiveError> {
-    let removed = in_child(|_| {
-        Stage::Container.begin();
-        let root = container.enter()?;
-        try_twice(|| undo(taken, &root))
-    });
-    removed.map(drop)
+    in_child(|_| undo_in(container, taken)).map(drop)
+}
+
+/// Enters a container, for good, and takes all of a record out of its root.
+fn undo_in(container: &OpenContainer, taken: &Record) -> Result<(), LiveError> {
+    Stage::Container.begin();
+    let root = container.enter()?;
+    try_twice(|| undo(taken, &root))
 }
 
 /// Takes all of a record out of a container's root: as much as possible, and the first fault.

@@ -139,6 +139,7 @@ impl<'c> Follower<'c> {
 
     /// Looks at everything, whatever has happened before.
     pub(crate) fn begin(&mut self) {
+        drop(records::all_reported(&self.config.host_root));
         self.mend(Updated::default());
         self.look();
     }

@@ -42,7 +42,7 @@ pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::{Follower, catch_up};
 pub(crate) use record::{Device, Record};
 use records::Records;
-pub(crate) use records::{add_attached, all as all_records, find as find_record};
+pub(crate) use records::{add_attached, all_reported as all_records, find as find_record};
 pub(crate) use refresh::{Refreshing, refresh};
 
 /// Why a container that runs was not changed.

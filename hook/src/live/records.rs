@@ -128,23 +128,31 @@ pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<Record>> {
 }
 
 /// All records of containers that run. One that cannot be read is reported.
+pub(crate) fn all_reported(root: &Path) -> Vec<Record> {
+    let report = |error: &io::Error| log::warning(&error.to_string());
+    let records = read_all(root).inspect(|record| {
+        let _ = record.as_ref().inspect_err(|error| report(error));
+    });
+    records.filter_map(Result::ok).collect()
+}
+
+/// All records of containers that run and that can be read.
 pub(crate) fn all(root: &Path) -> Vec<Record> {
+    read_all(root).filter_map(Result::ok).collect()
+}
+
+fn read_all(root: &Path) -> impl Iterator<Item = io::Result<Record>> {
     let directories = directories(root).into_iter();
     let entries = directories.flat_map(|directory| entries(&directory));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
-    let records = entries.filter(is_record).filter_map(|entry| {
-        let record = read(&entry.path());
-        record.unwrap_or_else(|error| {
-            log::warning(&error.to_string());
-            None
-        })
-    });
-    records.filter(|record| !record.has_ended()).collect()
+    let records = entries.filter(is_record);
+    let records = records.filter_map(|entry| read(&entry.path()).transpose());
+    records.filter(|record| !record.as_ref().is_ok_and(Record::has_ended))
 }
 
 /// Adds to a container's configuration what is attached to it.
 pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
-    let records = all(root).into_iter();
+    let records = all_reported(root).into_iter();
     let mut its = records.filter(|record| record.bundle == directory);
     bundle.attached = its.next().map(|it| it.attached()).unwrap_or_default();
 }
