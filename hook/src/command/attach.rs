@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::Path;
 
 use device_class::config::Config;
 use device_class::load;
@@ -10,7 +11,7 @@ use printable::{Form, Printable};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::containers;
+use super::containers::{self, Container};
 use super::{CommandError, known_classes, print_json};
 use crate::cli::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 use crate::exit::ExitCode;
@@ -102,10 +103,14 @@ pub(super) fn detach(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let changed = find_changed(&arguments.container, config)?;
+    let (found, changed) = find(&arguments.container, config)?;
     crate::process::confine()?;
     let id = &changed.id;
-    let detached = live::detach(id, &arguments.devices, config);
+    let is_its = |bundle: &Path| {
+        let found = found.bundle.as_deref();
+        found.is_none_or(|found| containers::is_same_bundle(found, bundle))
+    };
+    let detached = live::detach(id, is_its, &arguments.devices, config);
     let detached = detached.map_err(|error| match of_class(&arguments.devices, config) {
         Err(unknown) if matches!(error, LiveError::NotAttached(_)) => unknown,
         _ => of_container(id, error),
@@ -164,58 +169,6 @@ pub(super) fn detach(
 const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
-
-/// The container whose devices are to be detached: also one whose bundle or processes cannot be
-/// found any more.
-fn find_changed(
-    container: &RunningContainer,
-    config: &Config,
-) -> Result<ChangedContainer, CommandError> {
-    let name = &container.name;
-    let root = &config.host_root;
-    let found = containers::named(name, container.root.clone(), root);
-    let is_id = match live::find_record(root, name) {
-        Ok(record) => record.is_some_and(|record| !record.has_ended()),
-        // No container has such an id.
-        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => false,
-        Err(_) => true,
-    };
-    let mut ids: Vec<String> = match is_id {
-        true => vec![name.clone()],
-        false => {
-            let records = live::all_records(root).into_iter().map(|record| record.id);
-            records.filter(|id| id.starts_with(&**name)).collect()
-        }
-    };
-    let found = match found {
-        Ok(found) => {
-            let changed = ChangedContainer {
-                name: found.name(root),
-                id: found.id,
-            };
-            let is_exact = changed.id == *name || changed.name.as_ref() == Some(name);
-            ids.retain(|id| *id != changed.id && (is_id || !is_exact));
-            if ids.is_empty() {
-                return Ok(changed);
-            }
-            (!is_id).then_some(changed.id)
-        }
-        Err(unknown) if ids.is_empty() => return Err(CommandError::no_container(unknown)),
-        Err(_) => None,
-    };
-    match (ids.pop(), ids.pop().or(found)) {
-        (Some(id), None) => Ok(ChangedContainer { id, name: None }),
-        (one, other) => Err(CommandError::NoContainer {
-            reason: format!(
-                "both {} and {} begin with {}",
-                one.unwrap_or_default(),
-                other.unwrap_or_default(),
-                excerpt(name)
-            ),
-            hint: "give more characters of the id".to_owned(),
-        }),
-    }
-}
 
 /// The change is made, and the exit code says so, also if nobody can read of it.
 fn report(written: Result<(), CommandError>) {
@@ -276,6 +229,19 @@ fn of_container(id: &str, error: LiveError) -> CommandError {
     }
 }
 
+fn find(
+    container: &RunningContainer,
+    config: &Config,
+) -> Result<(Container, ChangedContainer), CommandError> {
+    let found = containers::named(&container.name, container.root.clone(), &config.host_root);
+    let found = found.map_err(CommandError::no_container)?;
+    let changed = ChangedContainer {
+        id: found.id.clone(),
+        name: found.name(&config.host_root),
+    };
+    Ok((found, changed))
+}
+
 /// Finds the container, and gives up what is not needed after that.
 fn begin(
     container: &RunningContainer,
@@ -283,8 +249,7 @@ fn begin(
     config: &Config,
 ) -> Result<(Found, ChangedContainer), CommandError> {
     of_class(devices, config)?;
-    let found = containers::named(&container.name, container.root.clone(), &config.host_root)
-        .map_err(CommandError::no_container)?;
+    let (found, changed) = find(container, config)?;
     let unknown = |what: &str, hint: &str| CommandError::NoContainer {
         reason: format!("{what} of container {}", found.id),
         hint: hint.to_owned(),
@@ -296,10 +261,6 @@ fn begin(
         let hint = "run this as root; for a runtime with another state directory use --root DIR";
         unknown("the bundle is not known", hint)
     })?;
-    let changed = ChangedContainer {
-        id: found.id.clone(),
-        name: found.name(&config.host_root),
-    };
     crate::process::confine()?;
     let found = Found {
         id: found.id,

@@ -20,6 +20,7 @@ use processes::{Processes, is_of_container};
 
 use crate::cli::Whose;
 use crate::container::start_time_of;
+use crate::live;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
@@ -264,7 +265,16 @@ fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Co
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
     let bundles = patterns.flat_map(|pattern| matching(host_root, pattern));
     let by_bundle = bundles.chain(processes.bundles()).filter_map(of_bundle);
-    for container in by_state.into_iter().chain(by_bundle) {
+    // Also those whose bundle is gone.
+    let recorded = live::readable_records(host_root).into_iter();
+    let recorded = recorded.map(|record| Container {
+        id: record.id,
+        pid: Some(record.pid),
+        started: Some(record.started),
+        bundle: Some(record.bundle),
+        ..Container::default()
+    });
+    for container in by_state.into_iter().chain(by_bundle).chain(recorded) {
         let is_same =
             |it: &&mut Container| it.id == container.id && !it.is_other_than(&container, processes);
         let Some(entry) = known.iter_mut().find(is_same) else {
@@ -286,7 +296,7 @@ fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Co
 
 /// Whether two paths are of one bundle. CRI-O has the configuration in two directories of one
 /// storage, whose ids are unique, and below another root of the host a path is longer.
-fn is_same_bundle(one: &Path, other: &Path) -> bool {
+pub(super) fn is_same_bundle(one: &Path, other: &Path) -> bool {
     let is_in_storage = |path: &Path| path.ends_with("userdata");
     let is_end =
         |long: &Path, short: &Path| long.ends_with(short.strip_prefix("/").unwrap_or(short));

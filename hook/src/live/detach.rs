@@ -4,6 +4,9 @@
 //! made in the container's root is removed; that needs its mount namespace, which the container
 //! can make unusable.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::request::split_list;
@@ -12,7 +15,7 @@ use super::follow::{self, Became};
 use super::open_by::{self, OpenBy};
 use super::record::{Device, Record};
 use super::records::{self, Records};
-use super::rule::parsed;
+use super::rule::{Rule, parsed};
 use super::{LiveError, OpenContainer, in_child, lock, require_root, try_twice};
 use crate::container::ContainerRoot;
 use crate::oci::{Attached, Bundle, CdiGrant};
@@ -32,8 +35,14 @@ pub(crate) struct Detached {
     pub(crate) open_by: Vec<OpenBy>,
 }
 
-/// Takes devices away from the container `id`; without any named, all that were attached.
-pub(crate) fn detach(id: &str, named: &[CdiGrant], config: &Config) -> Result<Detached, LiveError> {
+/// Takes devices away from the container `id`, whose bundle is one that `is_its` accepts; without
+/// any named, all that were attached.
+pub(crate) fn detach(
+    id: &str,
+    is_its: impl Fn(&Path) -> bool,
+    named: &[CdiGrant],
+    config: &Config,
+) -> Result<Detached, LiveError> {
     require_root()?;
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
     // A process that does not end may have the lock for ever: the rules are revoked without it.
@@ -42,37 +51,33 @@ pub(crate) fn detach(id: &str, named: &[CdiGrant], config: &Config) -> Result<De
         Ok(records) => records.read()?,
         Err(_) => records::find(&config.host_root, id)?,
     };
-    let record = record.filter(|record| !record.has_ended());
+    let record = record.filter(|record| !record.has_ended() && is_its(&record.bundle));
     Stage::Planning.begin();
-    let named = named_devices(record.as_ref(), named, config)?;
-    deadline.cancel();
     let Some(record) = record else {
-        return Ok(Detached::default());
+        return match named.first() {
+            Some(grant) => Err(not_attached(grant, &grant.device, &Record::default())),
+            None => Ok(Detached::default()),
+        };
     };
+    let named = find_named(&record, named, config)?;
     let mut left = record.clone();
-    let taken = left.take(|device| match named.is_empty() {
-        true => device.asked.is_user(),
-        false => named.iter().any(|grant| is_named(device, grant)),
-    });
+    let taken = left.take(|device| named.contains(&device.key()));
     if !taken.has_content() {
         return Ok(Detached::default());
     }
-    let warnings = match in_child(|notes| {
-        Stage::Rules.begin();
-        notes.extend(record.revoke(&taken.rules, &left)?);
-        Ok(())
-    }) {
+    Stage::Rules.begin();
+    let warnings = match record.revoke(&taken.rules, &left) {
         Ok(warnings) => warnings,
         Err(error) => {
             let allowed = record.still_allowed(&taken.rules, &left);
+            let is_revoked = |rule: &Rule| taken.rules.contains(rule) && !allowed.contains(rule);
             let mut record = record;
-            record
-                .rules
-                .retain(|rule| !taken.rules.contains(rule) || allowed.contains(rule));
+            record.rules.retain(|rule| !is_revoked(rule));
             records?.save(&record)?;
             return Err(error);
         }
     };
+    deadline.cancel();
     let records = records.map_err(LiveError::OnlyRevoked)?;
     left.withdraw(&taken.rules);
     let mut with_rest = left.clone();
@@ -97,67 +102,82 @@ pub(crate) fn detach(id: &str, named: &[CdiGrant], config: &Config) -> Result<De
     })
 }
 
-/// Whether a device that was attached is meant.
-fn is_named(device: &Device, grant: &CdiGrant) -> bool {
-    let is_its = |name: &str| [&*device.device, device.asked.devices(), "all"].contains(&name);
-    let named = split_list(&grant.device).unwrap_or_default();
-    device.asked.is_user()
-        && grant.class.as_str() == device.class
-        && (is_its(&grant.device) || named.iter().any(|item| is_its(&item.text)))
-}
-
-/// The devices that the user named, as the record has them.
-fn named_devices(
-    record: Option<&Record>,
+/// The keys of the attached devices that the user named; without a name, of all.
+fn find_named(
+    record: &Record,
     named: &[CdiGrant],
     config: &Config,
-) -> Result<Vec<CdiGrant>, LiveError> {
-    let devices = record.map_or(&[][..], |record| &record.devices);
-    let has = |grant: &CdiGrant| devices.iter().any(|it| is_named(it, grant));
-    let named = named.iter().map(|grant| match record {
-        Some(record) if !has(grant) => by_id(record, grant, config),
-        _ => grant.clone(),
-    });
-    let named: Vec<CdiGrant> = named.collect();
-    let Some(unknown) = named.iter().find(|grant| !has(grant)) else {
-        return Ok(named);
-    };
-    let attached = devices.iter().filter(|device| device.asked.is_user());
+) -> Result<BTreeSet<String>, LiveError> {
+    let attached = || record.devices.iter().filter(|it| it.asked.is_user());
+    let mut keys: BTreeSet<String> = BTreeSet::new();
+    if named.is_empty() {
+        keys.extend(attached().map(Device::key));
+    }
+    for grant in named {
+        let find = |name: &str| -> Vec<String> {
+            let is_named = |device: &&Device| {
+                let names = [&*device.device, device.asked.devices(), "all"];
+                grant.class.as_str() == device.class && names.contains(&name)
+            };
+            attached().filter(is_named).map(Device::key).collect()
+        };
+        let whole = find(&grant.device);
+        if !whole.is_empty() {
+            keys.extend(whole);
+            continue;
+        }
+        for item in split_list(&grant.device).unwrap_or_default() {
+            let mut found = find(&item.text);
+            if found.is_empty() {
+                // It may be named otherwise than it was attached.
+                let written = match item.is_quoted {
+                    true => format!("\"{}\"", item.text.replace('"', "\"\"")),
+                    false => item.text.clone(),
+                };
+                let ids = find_ids(record, grant, written, config);
+                found = ids.iter().flat_map(|id| find(id)).collect();
+            }
+            if found.is_empty() {
+                return Err(not_attached(grant, &item.text, record));
+            }
+            keys.extend(found);
+        }
+    }
+    Ok(keys)
+}
+
+fn not_attached(grant: &CdiGrant, name: &str, record: &Record) -> LiveError {
+    let attached = record.devices.iter().filter(|it| it.asked.is_user());
     let attached: Vec<String> = attached
         .map(|device| format!("{}={}", device.class, device.device))
         .collect();
-    Err(LiveError::NotAttached(format!(
-        "{}={} is not attached to it; {}",
-        unknown.class,
-        unknown.device,
+    LiveError::NotAttached(format!(
+        "{}={name} is not attached to it; {}",
+        grant.class,
         match attached.is_empty() {
             true => "nothing is; a device that it was started with stays".to_owned(),
             false => format!("attached are {}", attached.join(", ")),
         }
-    )))
+    ))
 }
 
-/// The same by ids, if this host has the devices: they may be named otherwise than they were
-/// attached.
-fn by_id(record: &Record, grant: &CdiGrant, config: &Config) -> CdiGrant {
+/// The ids of devices by one of their names, if this host has the devices.
+fn find_ids(record: &Record, grant: &CdiGrant, name: String, config: &Config) -> Vec<String> {
     let plan = || {
         let mut bundle = Bundle::read(&record.bundle).ok()?;
+        let grant = CdiGrant {
+            device: name,
+            ..grant.clone()
+        };
         bundle.attached = vec![Attached {
-            grant: grant.clone(),
+            grant,
             forced: true,
         }];
         planner::plan_for(&bundle, &Caller::Attach, config).ok()
     };
     let grants = plan().map(|plan| plan.grants).unwrap_or_default();
     let attached = grants.into_iter().filter(|it| it.given_by.is_user());
-    let ids: Vec<String> = attached.flat_map(|it| it.devices).collect();
-    match ids.is_empty() {
-        true => grant.clone(),
-        false => CdiGrant {
-            device: ids.join(","),
-            ..grant.clone()
-        },
-    }
+    attached.flat_map(|it| it.devices).collect()
 }
 
 /// Removes what was made in the root of a container. A child does, so that a file system that does

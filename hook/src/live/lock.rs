@@ -1,14 +1,12 @@
 //! The lock of one container: one process at a time changes it and its record.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use rooted_path::open_lock_file;
 
 /// How long the lock is waited for by who is asked to change a container, once.
@@ -23,8 +21,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// A lock that is held.
 pub(super) struct ContainerLock {
     path: PathBuf,
-    /// Its file, open and locked.
-    _file: Flock<File>,
+    /// Its file, open and locked with flock(2).
+    file: File,
+}
+
+impl Drop for ContainerLock {
+    /// A child that was left behind has the file open, too, and would keep the lock.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl ContainerLock {
@@ -47,10 +52,12 @@ impl ContainerLock {
     /// The lock, unless another process has it.
     pub(super) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
         let path = path(directory, id);
-        let file = match Flock::lock(open_lock_file(&path)?, FlockArg::LockExclusiveNonblock) {
-            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
-            locked => locked.map_err(|(_, errno)| io::Error::from(errno))?,
-        };
+        let file = open_lock_file(&path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
         let locked = file.metadata()?;
         // Who had it may have removed the file, and the next one makes another.
         let named = match fs::symlink_metadata(&path) {
@@ -58,7 +65,7 @@ impl ContainerLock {
             named => named?,
         };
         let is_named = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
-        Ok(is_named.then_some(ContainerLock { path, _file: file }))
+        Ok(is_named.then_some(ContainerLock { path, file }))
     }
 
     /// Removes the file, which is the last that is done with it: who waits for it finds that

@@ -42,7 +42,9 @@ pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::{Follower, catch_up};
 pub(crate) use record::{Device, Record};
 use records::Records;
-pub(crate) use records::{add_attached, all_reported as all_records, find as find_record};
+pub(crate) use records::{
+    add_attached, all as readable_records, all_reported as all_records, find as find_record,
+};
 pub(crate) use refresh::{Refreshing, refresh};
 
 /// Why a container that runs was not changed.
@@ -55,6 +57,12 @@ pub(crate) enum LiveError {
          it, with `boathook detach`"
     )]
     FirstProcessEnded,
+    #[error(
+        "devices are attached to another container with this id, whose bundle is {}: detach them \
+         first",
+        bundle.display()
+    )]
+    SameId { bundle: PathBuf },
     #[error(
         "this needs root: run it with sudo, or with `podman unshare` for a container of your own \
          rootless podman"
@@ -201,7 +209,12 @@ impl Running {
         let record = match records.read()? {
             Some(known) if known.is_of_same_start(&new) => known.with_missing(new),
             Some(known) if known.has_content() && !known.has_ended() => {
-                return Err(LiveError::FirstProcessEnded);
+                return Err(match known.bundle == found.bundle {
+                    true => LiveError::FirstProcessEnded,
+                    false => LiveError::SameId {
+                        bundle: known.bundle,
+                    },
+                });
             }
             _ => new,
         };

@@ -38,7 +38,12 @@ fn every_call_fails_once(lab: &Lab) {
     has_nothing("without a fault");
     // Most calls are made while nothing is changed: those after the record is written count.
     let planning = trace::faults(&recorded, 8);
-    for fault in planning.chain(trace::faults_between(&recorded, ".new", "exit_group", 32)) {
+    for fault in planning.chain(trace::faults_between(
+        &recorded,
+        "/.boathook-",
+        "exit_group",
+        32,
+    )) {
         // The second time the same call of each child process fails, too.
         for children in [false, true] {
             let case = format!("{fault}, children: {children}");

@@ -115,6 +115,12 @@ pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
     let refused = boathook(lab, &host, &["detach", bundle.id(), "dummy-npu=3"]);
     assert_eq!(refused.status.code(), Some(5), "{refused:?}");
     assert_says(&refused.stderr, &["attached are dummy-npu=npu-7"]);
+    // One of several that is not attached is no reason to take the others.
+    let both = format!("dummy-npu={unlike},5");
+    let refused = boathook(lab, &host, &["detach", bundle.id(), &both]);
+    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
+    assert_says(&refused.stderr, &["dummy-npu=5 is not attached"]);
+    assert_eq!(reads(&running, unlike), Some(Access::Granted));
     done(lab, &host, &["detach", bundle.id()]);
     assert_eq!(reads(&running, 3), Some(Access::Granted));
     assert_eq!(reads(&running, unlike), None);
