@@ -54,16 +54,26 @@ impl Record {
     }
 
     /// The container's cgroup: by the record, or by its first process if the record does not
-    /// have it, or this process does not see it.
+    /// have it. `None` if it was removed with the container, or this host has no device
+    /// controller.
+    ///
+    /// # Errors
+    ///
+    /// If this process does not see it, such as below another cgroup namespace.
     pub(super) fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
-        let recorded = self.recorded_cgroup();
-        if let Ok(Some(_)) = recorded {
-            return recorded;
+        let recorded = self.recorded_cgroup()?;
+        if recorded.is_some() {
+            return Ok(recorded);
         }
         let cgroup = DeviceCgroup::of(self.pid);
         // Another process may have had the number meanwhile.
         if !self.first_process_runs() {
-            return recorded;
+            return Ok(None);
+        }
+        if self.cgroup_inode != 0 {
+            return Err(CgroupError::NotVisible {
+                cgroup: self.cgroup.clone(),
+            });
         }
         Ok(cgroup?.map(|cgroup| cgroup.up_to(&self.cgroup)))
     }

@@ -17,7 +17,7 @@ use nix::sys::stat::Mode;
 
 use super::{container_with_device, host_with_tools};
 use crate::lab::{Lab, STAGE, hook, with_lab};
-use crate::live::follow::{Follower, assert_follows, followed, with_device};
+use crate::live::follow::{Follower, assert_follows, followed, may_open, with_device};
 use crate::live::{boathook, done, plain};
 
 /// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
@@ -110,6 +110,8 @@ fn others_are_followed(lab: &Lab) {
     let (planting, other) = (lab.start(&victim), lab.start(&other));
     let follower = Follower::start(lab, &host);
     assert_follows(&planting, &host, 3, &[None]);
+    let attached = format!("dummy-npu={}", DemoHost::UNLIKE);
+    done(lab, &host, &["attach", victim.id(), &attached]);
     let plant = ["ln", "-s", "/volume/name", "/dev/dummy-npu3"];
     planting.output(&plant).unwrap();
     assert_follows(&other, &host, 3, &[Some(3), None]);
@@ -117,6 +119,10 @@ fn others_are_followed(lab: &Lab) {
     assert_eq!(follower.has_said(&said), 1);
     let (ran, took) = timed_alone(|| boathook(lab, &host, &["detach", victim.id()]));
     assert!(!ran.status.success() && took < ENOUGH, "{took:?}: {ran:?}");
+    // Another process has the container's lock for ever.
+    let said = "its device rules are revoked, but not all that was attached is removed";
+    assert!(ran.stderr.contains(said), "{ran:?}");
+    assert!(!may_open(&planting, &host, DemoHost::UNLIKE));
     let plant = "umount -l /usr/lib/boathook; rmdir /usr/lib/boathook; \
         ln -s /volume/name /usr/lib/boathook";
     planting.output(&["/bin/sh", "-c", plant]).unwrap();
