@@ -5,7 +5,7 @@ mod bases;
 mod unusable;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -182,7 +182,8 @@ pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    let mut files = BTreeMap::new();
+    // With whether the file masks one of an earlier directory.
+    let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<Directory> = directories.collect();
     for directory in &directories {
@@ -192,22 +193,25 @@ pub fn each_source(
             let name = entry.map_err(unreadable)?.file_name();
             let bytes = name.as_encoded_bytes();
             if bytes.ends_with(b".toml") && !bytes.starts_with(b".") {
-                files.insert(name, directory);
+                let masks = files.contains_key(&name);
+                files.insert(name, (directory, masks));
             }
         }
     }
-    let sources = files
-        .iter()
-        .map(|(name, directory)| ClassSource::read_in(directory, name));
-    let sources = sources.filter(|source| !source.as_ref().is_ok_and(ClassSource::only_masks));
     let mut unusable = 0;
-    let sources = sources.filter(|source| {
+    let mut all = Vec::with_capacity(files.len());
+    for (name, (directory, masks)) in &files {
+        let source = ClassSource::read_in(directory, name);
+        if source.as_ref().is_ok_and(ClassSource::only_masks) {
+            continue;
+        }
         let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
         unusable += usize::from(!is_usable);
-        is_usable || unusable <= MAX_UNUSABLE
-    });
-    let mut all = Vec::with_capacity(files.len());
-    all.extend(sources);
+        // A class of an earlier directory is not switched off by how many files there are.
+        if is_usable || *masks || unusable <= MAX_UNUSABLE {
+            all.push(source);
+        }
+    }
     bases::add(&mut all);
     Ok(all)
 }
@@ -320,6 +324,12 @@ mod tests {
         assert_eq!(names(), 1);
         fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(names(), MAX_UNUSABLE + 1);
+        // One that masks another is not left out for that.
+        fs::write(theirs.path().join("z.toml"), "").unwrap();
+        let sources = each_source(&[&ours, &theirs].map(|it| it.path().to_owned())).unwrap();
+        assert_eq!(sources.len(), MAX_UNUSABLE + 1);
+        let last = sources.last().unwrap().as_ref().unwrap();
+        assert!(last.name.as_str() == "z" && last.fault.is_some());
     }
 
     #[test]

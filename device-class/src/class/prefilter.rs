@@ -25,7 +25,7 @@ pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> boo
         if is_set(variable) {
             return true;
         }
-        has_variable |= !is_comment(text, v);
+        has_variable |= !has_variable && !may_be_prose(text, v);
     }
     !has_variable || has_escapes(text)
 }
@@ -44,10 +44,15 @@ fn variable(text: &str, v: usize) -> Option<&str> {
     name.chars().all(is_name_part).then_some(name)
 }
 
-/// Whether the line with this place is a comment, unless it is the end of a multi-line string.
-fn is_comment(text: &str, at: usize) -> bool {
-    let line = text[..at].rsplit('\n').next();
-    line.is_some_and(|line| line.trim_start().starts_with('#'))
+/// Whether this place may be in a comment, which begins anywhere on its line, or in a string of
+/// several lines.
+fn may_be_prose(text: &str, at: usize) -> bool {
+    let before = &text[..at];
+    let line = before.rsplit('\n').next();
+    line.is_some_and(|line| line.contains('#'))
+        || ["'''", "\"\"\""]
+            .iter()
+            .any(|quotes| before.contains(quotes))
 }
 
 fn is_name_part(c: char) -> bool {
@@ -183,6 +188,9 @@ mod tests {
             "[request]\nenv = 7",
             "[request]\ncapabilities_env = 'Y_CAPABILITIES'",
             "# env = 'Y_DEVICES'\n[request]\nenv = 'Z_DEV",
+            "[request]\nenv = X_DEVICES # such as env = 'Y_DEVICES'",
+            "[request]\nenv = \"X_DEVICES\n[[edits]]\nfiles = ['/a'] # not env = 'Y'",
+            "description = '''\nsets env = 'Y'\n'''\n[request]\nenv = ['X_DEVICES']",
         ] {
             assert!(may_be_requested(text, |_| false), "{text}");
         }

@@ -56,7 +56,10 @@ impl Listed {
             variable: class.spec.request.env.to_string(),
             resource: device.resource.to_string(),
             index: index
-                .filter(|it| names.write_name(device, it).is_some())
+                .filter(|it| {
+                    let written = names.write_name(device, it);
+                    written.is_some_and(|it| it.is_own || device.part_of.is_some())
+                })
                 .cloned(),
             healthy: device.health.is_healthy(),
             reason: match &device.health {

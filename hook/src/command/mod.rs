@@ -120,7 +120,9 @@ impl CommandError {
         match self {
             CommandError::Live(LiveError::Planner(error)) => error.exit_code(),
             CommandError::Live(LiveError::Bundle(_)) => ExitCode::Spec,
-            CommandError::Live(LiveError::NotAttached(_)) => ExitCode::Request,
+            CommandError::Live(LiveError::NotAttached(_) | LiveError::NoDevice(_)) => {
+                ExitCode::Request
+            }
             CommandError::Live(_) => ExitCode::Injection,
             CommandError::Config(_) => ExitCode::Config,
             CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,

@@ -90,6 +90,11 @@ impl Attaching {
                 forced,
             }));
         }
+        if attached.is_empty() {
+            let reasons = plan.warnings.iter();
+            let reasons: Vec<String> = reasons.map(|it| format!(": {it}")).collect();
+            return Err(LiveError::NoDevice(reasons.concat()));
+        }
         // Its own requests may mean more today than it was given, such as `all`.
         let known = &running.record.devices;
         plan.steps.retain(|step| match &step.action {

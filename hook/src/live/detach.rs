@@ -115,11 +115,18 @@ fn find_named(
     }
     for grant in named {
         let find = |name: &str| -> Vec<String> {
-            let is_named = |device: &&Device| {
-                let names = [&*device.device, device.asked.devices(), "all"];
-                grant.class.as_str() == device.class && names.contains(&name)
+            let its = attached().filter(|device| grant.class.as_str() == device.class);
+            let its: Vec<&Device> = its.collect();
+            let keys = |is_meant: &dyn Fn(&Device) -> bool| -> Vec<String> {
+                let meant = its.iter().filter(|device| is_meant(device));
+                meant.map(|device| device.key()).collect()
             };
-            attached().filter(is_named).map(Device::key).collect()
+            let by_id = keys(&|device| device.device == name);
+            match by_id.is_empty() {
+                // As the user named it when it was attached.
+                true => keys(&|device| device.asked.devices() == name || name == "all"),
+                false => by_id,
+            }
         };
         let whole = find(&grant.device);
         if !whole.is_empty() {
@@ -127,7 +134,11 @@ fn find_named(
             continue;
         }
         for item in split_list(&grant.device).unwrap_or_default() {
-            let mut found = find(&item.text);
+            let is_word = item.text != "all" || !item.is_quoted;
+            let mut found = match is_word {
+                true => find(&item.text),
+                false => Vec::new(),
+            };
             if found.is_empty() {
                 // It may be named otherwise than it was attached.
                 let written = match item.is_quoted {

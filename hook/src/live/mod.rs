@@ -83,6 +83,8 @@ pub(crate) enum LiveError {
     OnlyRevoked(#[source] io::Error),
     #[error("{}", .0)]
     NotAttached(String),
+    #[error("no device of this host is meant, and nothing is attached{}", .0)]
+    NoDevice(String),
     #[error(transparent)]
     Bundle(#[from] BundleError),
     #[error(transparent)]

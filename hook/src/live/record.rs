@@ -90,7 +90,7 @@ impl Record {
             Some(Attached {
                 grant: CdiGrant {
                     class: device.class.clone().try_into().ok()?,
-                    device: device.device.clone(),
+                    device: written_id(&device.device),
                     claim: None,
                 },
                 forced: device.forced,
@@ -237,6 +237,15 @@ impl Record {
     pub(super) fn has_content(&self) -> bool {
         let has_devices = !self.devices.is_empty() || !self.rules.is_empty();
         has_devices || !self.made.is_empty() || self.whole
+    }
+}
+
+/// An id as a request has to write it. One that looks like an index must not mean another device
+/// once its own is unplugged.
+fn written_id(id: &str) -> String {
+    match id.chars().all(|c| c.is_ascii_digit() || c == '-') {
+        true => format!("\"{id}\""),
+        false => id.to_owned(),
     }
 }
 

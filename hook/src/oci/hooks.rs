@@ -53,8 +53,10 @@ impl CdiGrant {
             return Err("not CLASS=DEVICE".to_owned());
         }
         let is_none = |item: &&Item| {
-            let is_all = item.text.eq_ignore_ascii_case("all");
-            !item.is_quoted && !is_all && is_reserved_name(&item.text)
+            // Also with a kind before it, as CDI has it.
+            let name = item.text.rsplit('=').next().unwrap_or_default();
+            let is_all = name.eq_ignore_ascii_case("all");
+            !item.is_quoted && !is_all && is_reserved_name(name)
         };
         if let Some(item) = items.iter().find(is_none) {
             return Err(format!("`{}` names no device", item.text));

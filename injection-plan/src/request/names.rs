@@ -71,7 +71,7 @@ impl<'a> RequestNames<'a> {
         if kind.is_some() || item.text != name || as_path(name).is_some() {
             return None;
         }
-        let meant = self.find_name(name, None).devices;
+        let meant = self.find_name(name, None, item.is_quoted).devices;
         let mut devices = meant.iter().map(|at| &self.inventory.devices[*at]);
         let is_meant = devices.any(|meant| meant.id == device.id);
         let is_own = meant.len() == 1;
@@ -80,7 +80,7 @@ impl<'a> RequestNames<'a> {
 
     /// Whether a name means this device alone among the devices of its resource.
     pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
-        let meant = self.find_name(name, Some(device.resource.as_str()));
+        let meant = self.find_name(name, Some(device.resource.as_str()), false);
         matches!(meant.devices.as_slice(), [at] if self.inventory.devices[*at].id == device.id)
     }
 
@@ -100,7 +100,7 @@ impl<'a> RequestNames<'a> {
         }
         let meant = match as_path(text) {
             Some(path) => self.find_path(path, resource)?,
-            None => self.find_name(text, resource),
+            None => self.find_name(text, resource, item.is_quoted),
         };
         if !meant.is_empty() {
             return Ok(Meaning::Devices(meant));
@@ -169,10 +169,12 @@ impl<'a> RequestNames<'a> {
     }
 
     /// Finds the devices that have a name, of the first kind of names in which there are any;
-    /// if a resource is given, only its devices.
-    fn find_name(&self, name: &str, resource: Option<&str>) -> MeantDevices {
-        let mut found = NameKind::IN_ORDER
-            .into_iter()
+    /// if a resource is given, only its devices. What is quoted is a name, and no index: if the
+    /// device of that name is unplugged, it must not mean another one.
+    fn find_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> MeantDevices {
+        let kinds = NameKind::IN_ORDER.into_iter();
+        let mut found = kinds
+            .filter(|kind| !is_quoted || *kind != NameKind::Index)
             .map(|kind| self.find_kind(name, kind, resource));
         found.find(|meant| !meant.is_empty()).unwrap_or_default()
     }

@@ -63,9 +63,8 @@ impl Selection {
     /// Whether a text requests nothing, whichever class it is for: an empty list, or one with
     /// `void`.
     pub fn is_nothing(text: &str) -> bool {
-        let items = text.split(',').map(str::trim);
-        let mut items = items.filter(|item| !item.is_empty()).peekable();
-        items.peek().is_none() || items.any(|item| item.eq_ignore_ascii_case("void"))
+        let is_void = |item: &Item| !item.is_quoted && item.text.eq_ignore_ascii_case("void");
+        split_list(text).is_ok_and(|items| items.is_empty() || items.iter().any(is_void))
     }
 
     /// The requested devices, each once, in the order of the inventory. The name of a

@@ -120,6 +120,8 @@ pub(super) fn what_the_hook_gave_stays(lab: &Lab) {
     let refused = boathook(lab, &host, &["detach", bundle.id(), &both]);
     assert_eq!(refused.status.code(), Some(5), "{refused:?}");
     assert_says(&refused.stderr, &["dummy-npu=5 is not attached"]);
+    let quoted = boathook(lab, &host, &["detach", bundle.id(), "dummy-npu=\"all\""]);
+    assert_eq!(quoted.status.code(), Some(5), "{quoted:?}");
     assert_eq!(reads(&running, unlike), Some(Access::Granted));
     done(lab, &host, &["detach", bundle.id()]);
     assert_eq!(reads(&running, 3), Some(Access::Granted));

@@ -28,6 +28,10 @@ on_each_cgroup_version!(
 
 fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
     let host = DemoHost::new().unwrap();
+    let nothing = "version = 1\nresource = 'example.com/nothing'\nrequest = { env = 'NOTHING' }\n\
+        discover = [{ path = '/dev/nothing{index:number}' }]\n\
+        [device]\nid = 'nothing-{index}'\nnodes = ['/dev/nothing{index}']\n";
+    host.add_class("nothing", nothing).unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
     let running = lab.start(&bundle);
     let id = bundle.id();
@@ -46,6 +50,16 @@ fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
         ),
         (id, "dummy-npu=npu-99", 5, &["no device `npu-99`", "npu-0"]),
         (id, "dummy-npu", 2, &["CLASS=DEVICE"]),
+        // What is quoted is a name, and no index.
+        (id, "dummy-npu=\"3\"", 5, &["no device `3`"]),
+        (id, "dummy-npu=dummy.com/npu=void", 2, &["names no device"]),
+        (
+            id,
+            "dummy-npu=npu-3,dummy.com/npu=none",
+            2,
+            &["names no device"],
+        ),
+        (id, "nothing=all", 5, &["nothing is attached", "no device"]),
     ] {
         let ran = boathook(lab, &host, &["attach", container, device]);
         assert_eq!(ran.status.code(), Some(code), "{ran:?}");
