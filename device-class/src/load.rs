@@ -17,7 +17,7 @@ use crate::name::ClassName;
 use crate::ownership;
 use crate::strict_toml::{FileError, Layer};
 
-pub use unusable::is_requested_by_variable;
+pub use unusable::{has_request_form, is_requested_by_variable};
 
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;

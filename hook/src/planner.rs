@@ -220,7 +220,15 @@ fn requests(
     caller: &Caller,
     config: &Config,
 ) -> Result<Requests, PlannerError> {
-    let sources = load::each_source(&config.classes)?;
+    let sources = match load::each_source(&config.classes) {
+        Err(error) if !requested.may_be_for_any() => {
+            return Ok(Requests {
+                wanted: Vec::new(),
+                left_out: vec![error],
+            });
+        }
+        sources => sources?,
+    };
     if let Some(unknown) = requested.unknown(&sources).next() {
         let unreadable = sources.iter().filter_map(|source| source.clone().err());
         return Err(PlannerError::UnknownClass {

@@ -20,6 +20,11 @@ use crate::strict_toml::FileError;
 /// any variable, such as `PATH`, but it is believed only with one of these.
 const DEVICE_NOUNS: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
 
+/// Whether a variable has the form of those that list devices.
+pub fn has_request_form(variable: &str) -> bool {
+    DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
+}
+
 /// How many bytes are read of a file that others can change. What they write costs time.
 const MAX_UNTRUSTED_TEXT: u64 = 64 << 10;
 
@@ -41,9 +46,7 @@ pub fn is_requested_by_variable(
         return is_set(&variable);
     }
     untrusted_variable(file).is_some_and(|variable| {
-        is_set(&variable)
-            && DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
-            && !has_usable_class(&variable, sources)
+        is_set(&variable) && has_request_form(&variable) && !has_usable_class(&variable, sources)
     })
 }
 

@@ -89,6 +89,18 @@ impl<'b> Requested<'b> {
         self.is_granted(class) || self.is_attached(class) || self.names().any(|name| name == class)
     }
 
+    /// Whether the container may request a class of which nothing is known, because the directory
+    /// of class files cannot be read.
+    pub(super) fn may_be_for_any(&self) -> bool {
+        let env = &self.bundle.env;
+        let is_set = |name: &str| env.get(name).is_some_and(|it| !Selection::is_nothing(it));
+        let mut variables = env.names().filter(|name| load::has_request_form(name));
+        !self.granted.is_empty()
+            || !self.bundle.attached.is_empty()
+            || self.names().next().is_some()
+            || variables.any(is_set)
+    }
+
     pub(super) fn is_attached(&self, class: &str) -> bool {
         let mut attached = self.bundle.attached.iter();
         attached.any(|attached| attached.grant.class.as_str() == class)

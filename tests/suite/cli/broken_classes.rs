@@ -169,3 +169,18 @@ fn the_class_of_a_masked_file_is_requested_by_its_variable() {
         }
     }
 }
+
+#[test]
+fn a_class_directory_that_cannot_be_read_stops_only_containers_that_request_devices() {
+    let host = HostDirectory::new().unwrap();
+    fs::remove_dir_all(host.classes()).unwrap();
+    fs::write(host.classes(), "").unwrap();
+    assert_starts(&start(&host, "A"), "no request");
+    assert_starts(&start_with(&host, "CHIP_DEVICES", "void"), "void");
+    let ran = start(&host, "CHIP_DEVICES");
+    assert_eq!(ran.status.code(), Some(code::CONFIG), "{ran:?}");
+    assert!(
+        ran.stderr.contains(host.classes().to_str().unwrap()),
+        "{ran:?}"
+    );
+}
