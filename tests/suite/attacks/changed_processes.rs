@@ -14,6 +14,8 @@ use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::forged_pods::{containerd, in_pod};
 use crate::lab::{Lab, on_each_cgroup_version, requesting};
@@ -108,6 +110,22 @@ impl Change {
     }
 }
 
+/// Ends a container's first process when it is dropped. runc takes one whose first thread has
+/// ended for a container that has ended, and does not do it.
+struct EndProcess(Pid);
+
+impl EndProcess {
+    fn of_container(container: &Container<'_>) -> Self {
+        EndProcess(Pid::from_raw(container.pid().unwrap()))
+    }
+}
+
+impl Drop for EndProcess {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGKILL);
+    }
+}
+
 /// The directory of a container's device cgroup.
 fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
     let own = fs::read_to_string(format!("/proc/{}/cgroup", container.pid().unwrap())).unwrap();
@@ -142,6 +160,7 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
         let case = change.arguments;
         let bundle = change.bundle(plain(Rootfs::Busybox));
         let running = lab.start(&bundle);
+        let end = EndProcess::of_container(&running);
         let cgroup = cgroup(lab, &running);
         let id = bundle.id();
         done(lab, &host, &["attach", id, "dummy-npu=3"]);
@@ -186,6 +205,7 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
             "{case:?}"
         );
         let id = id.to_owned();
+        drop(end);
         drop(running);
         // The record of one that has ended goes with the next start.
         let other = requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2");
@@ -207,6 +227,7 @@ fn assert_unplugged_is_gone(
     change: impl FnOnce(&Container<'_>),
 ) {
     let running = lab.start(bundle);
+    let _end = EndProcess::of_container(&running);
     let cgroup = cgroup(lab, &running);
     for index in [3, DemoHost::UNLIKE] {
         assert!(opens(&cgroup, host, index), "{case}: {index}");
