@@ -34,6 +34,7 @@ mod podman;
 mod races;
 mod refreshed;
 mod removable_masks;
+mod revocation;
 mod trusted_capabilities;
 mod volume;
 

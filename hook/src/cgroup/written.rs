@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{DeviceCgroup, Owner};
+use super::{DeviceCgroup, Owner, v2};
 
 impl DeviceCgroup {
     /// Its path in its hierarchy.
@@ -21,6 +21,23 @@ impl DeviceCgroup {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
         if !path.as_os_str().is_empty() && cgroup.path.starts_with(path) {
             while cgroup.path != path && cgroup.dir != cgroup.mount {
+                cgroup.path.pop();
+                cgroup.dir.pop();
+            }
+        }
+        self
+    }
+
+    /// Of the container's own cgroups the deepest with a device program (cgroup v2): its
+    /// process may be deeper by now, in one that it can leave and remove.
+    #[must_use]
+    pub(crate) fn of_runtime(mut self) -> Self {
+        if let Self::V2(cgroup) = &mut self {
+            let mut own = cgroup.levels().filter(|it| it.owner == Owner::Container);
+            let above = own.position(|it| v2::restricts(it.dir).unwrap_or_default());
+            let above = above.unwrap_or_default();
+            drop(own);
+            for _ in 0..above {
                 cgroup.path.pop();
                 cgroup.dir.pop();
             }

@@ -83,6 +83,7 @@ pub(super) fn attach(
         for warning in warnings {
             log::warning(&format!("container {}: {warning}", found.id));
         }
+        live::prune_records(&config.host_root);
     }
     let mut out = Printable::new(io::stdout().lock(), Form::Lines);
     if *dry_run && !json && !plan.steps.is_empty() {

@@ -97,7 +97,14 @@ pub(crate) fn write_at_start(
         ..Record::default()
     };
     record.set_cgroup(DeviceCgroup::of(state.pid).ok().flatten().as_ref());
-    let mut record = records.read_or_start(record);
+    let Some(mut record) = records.read_or_start(record) else {
+        crate::log::warning(&format!(
+            "container {}: another one with the same id runs and has a record: devices of this \
+             one are not followed",
+            state.id
+        ));
+        return Ok(Vec::new());
+    };
     rules.extend(rules_of_steps(&ours).map(rule));
     note_host_nodes(&mut rules, &plan.steps, root);
     record.add(devices, rules, made);

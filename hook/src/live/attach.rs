@@ -6,10 +6,11 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use device_class::name::ClassName;
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
+use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep};
 
 use super::detach::{remove_in, rules, undo};
 use super::follow::{self, Became};
+use super::hidden;
 use super::made::Made;
 use super::record::{Device, Record};
 use super::rule::{note_host_nodes, rules_of_steps};
@@ -51,6 +52,7 @@ impl Attaching {
         // With what it has: libraries and masks are for all its devices at once.
         running.container.bundle.attached = [known, asked.clone()].concat();
         let with_all = planner::plan_for(&running.container.bundle, &Caller::Running, config);
+        let mut unplanned = None;
         let mut plan = match with_all {
             Ok(plan) => plan,
             Err(error) => {
@@ -61,6 +63,7 @@ impl Attaching {
                     "the container's other devices are left as they are: {}",
                     crate::log::chain(&error)
                 ));
+                unplanned = Some(error);
                 plan
             }
         };
@@ -111,6 +114,17 @@ impl Attaching {
         let all = apply::rules_of(&plan);
         let steps = plan.steps.clone();
         running.keep_missing(&mut plan, &attached, &Record::default(), config)?;
+        // A new directory would cover that of the other devices.
+        if let Some(error) = unplanned
+            && plan.steps.iter().any(|step| is_injected(&step.action))
+            && running
+                .container
+                .namespace
+                .look(Path::new(INJECTED))?
+                .is_some()
+        {
+            return Err(error.into());
+        }
         Ok(Attaching {
             running,
             plan,
@@ -224,6 +238,14 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         devices,
     } = attaching;
     if plan.steps.is_empty() {
+        // What it has may be there for another device alone: it stays as long as one needs it.
+        let mut shared = running.record.clone();
+        shared.add(devices, Vec::new(), Vec::new());
+        shared.share(&steps);
+        let known = &running.record;
+        if (&shared.rules, &shared.made) != (&known.rules, &known.made) {
+            running.records.save(&shared)?;
+        }
         return Ok(Vec::new());
     }
     let nothing = running.record.identity();
@@ -303,11 +325,17 @@ impl Running {
             }
         }
         new.rules.extend(rules_of_steps(&plan.steps));
+        for rule in &mut new.rules {
+            rule.beside_spec = !new.devices.is_empty();
+        }
         note_host_nodes(&mut new.rules, steps, &config.host_root);
         let mut left = self.record.clone();
         let has_rules = !all.is_empty() || !stale.rules.is_empty();
         let is_hidden = has_rules && self.is_hidden(config)?;
-        left.was_given_nothing |= is_hidden && !left.whole;
+        // The kernel may hide programs only later.
+        left.was_given_nothing |= has_rules
+            && !left.whole
+            && (is_hidden || hidden::was_given_nothing(&self.container.bundle, config));
         left.withdraw(&stale.rules);
         left.made.retain(|made| !stale.made.contains(made));
         let mut done = left.clone();

@@ -78,10 +78,14 @@ pub(crate) fn detach(
         }
     };
     deadline.cancel();
-    let records = records.map_err(LiveError::OnlyRevoked)?;
     left.withdraw(&taken.rules);
     let mut with_rest = left.clone();
     with_rest.add(Vec::new(), Vec::new(), taken.made.clone());
+    let records = records.map_err(|error| {
+        // Once the lock is free, `follow` must not give back what was revoked.
+        let _ = records::save_without_lock(&config.host_root, &with_rest);
+        LiveError::OnlyRevoked(error)
+    })?;
     records.save(&with_rest).map_err(LiveError::OnlyRevoked)?;
     let not_removed = match remove(&record, &taken) {
         Err(error) if !record.has_ended() => Some(error),

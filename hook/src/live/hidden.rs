@@ -23,17 +23,19 @@ pub(super) fn is_hidden(
     if !cgroup.hides()? {
         return Ok(false);
     }
-    // What the host has of its devices today is not what it was given.
-    let was_given_nothing = || {
-        // Read again: without what is attached.
-        let as_started = Bundle::read(&bundle.directory);
-        bundle.hooks.ours().next().is_none()
-            || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
-    };
-    match record.whole || record.was_given_nothing || was_given_nothing() {
+    match record.whole || record.was_given_nothing || was_given_nothing(bundle, config) {
         true => Ok(true),
         false => Err(LiveError::Hidden),
     }
+}
+
+/// Whether the hook gave a container nothing at its start. What the host has of its devices today
+/// is not what it was given.
+pub(super) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
+    // Read again: without what is attached.
+    let as_started = Bundle::read(&bundle.directory);
+    bundle.hooks.ours().next().is_none()
+        || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
 }
 
 impl Record {

@@ -115,6 +115,13 @@ impl Made {
                 self.path == Path::new(INJECTED)
             }
             (Action::Mask { path, .. }, How::Tmpfs) => *path == self.path,
+            (
+                Action::Node { mount: at, .. } | Action::Directory(at) | Action::File(at),
+                How::Directory,
+            ) => at.path.starts_with(&self.path),
+            (Action::MakeNode { path, .. } | Action::Link { path, .. }, How::Directory) => {
+                path.starts_with(&self.path)
+            }
             _ => false,
         }
     }

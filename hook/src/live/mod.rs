@@ -44,6 +44,7 @@ pub(crate) use record::{Device, Record};
 use records::Records;
 pub(crate) use records::{
     add_attached, all as readable_records, all_reported as all_records, find as find_record,
+    prune as prune_records,
 };
 pub(crate) use refresh::{Refreshing, refresh};
 

@@ -191,7 +191,9 @@ impl Record {
             }
             if let Action::Allow { rule, .. } = &step.action {
                 let is_same = |known: &&mut Rule| {
-                    DeviceRule::parse(&known.rule).is_some_and(|it| it.number == rule.number)
+                    DeviceRule::parse(&known.rule).is_some_and(|it| {
+                        it.number == rule.number && rule.access.contains(it.access)
+                    })
                 };
                 for known in self.rules.iter_mut().filter(is_same) {
                     merge(&mut known.why, users.clone());
@@ -278,6 +280,7 @@ mod tests {
             rule: "c 10:183 rw".to_owned(),
             why: why.iter().map(ToString::to_string).collect(),
             host: None,
+            beside_spec: false,
         };
         let chip = "chips chip-0";
         for [first, second] in [[vec![], vec![chip]], [vec![chip], vec![]]] {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use device_class::device::DeviceRule;
 use rooted_path::{UNFINISHED_PREFIX, read_own_text, replace_file};
 
 use super::lock::ContainerLock;
@@ -45,11 +46,13 @@ impl Records {
 
     /// The record of a container that is being started: `container`, or what was recorded of
     /// the same start already. A record of an earlier start or a damaged one is replaced.
-    pub(crate) fn read_or_start(&self, container: Record) -> Record {
-        let known = self.read().ok().flatten();
-        known
-            .filter(|known| known.is_of_same_start(&container))
-            .unwrap_or(container)
+    /// `None`: another container with the same id runs, and the record is that one's.
+    pub(crate) fn read_or_start(&self, container: Record) -> Option<Record> {
+        match self.read().ok().flatten() {
+            Some(known) if known.is_of_same_start(&container) => Some(known),
+            Some(known) if known.has_content() && !known.has_ended() => None,
+            _ => Some(container),
+        }
     }
 
     /// Writes a record, or removes that of a container that has nothing more.
@@ -125,6 +128,11 @@ pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<Record>> {
         }
     }
     found
+}
+
+/// Writes a record while another process has the container's lock for ever.
+pub(crate) fn save_without_lock(root: &Path, record: &Record) -> io::Result<()> {
+    write(&directory(root)?, record)
 }
 
 /// All records of containers that run. One that cannot be read is reported.
@@ -203,6 +211,13 @@ fn read(path: &Path) -> io::Result<Option<Record>> {
     };
     let record: Record =
         serde_json::from_str(&text).map_err(|error| unusable(path, &error.to_string()))?;
+    let mut rules = record.rules.iter().chain(&record.withdrawn);
+    if let Some(rule) = rules.find(|it| DeviceRule::parse(&it.rule).is_none()) {
+        return Err(unusable(
+            path,
+            &format!("{:?} is no device rule", rule.rule),
+        ));
+    }
     match path.file_name().is_some_and(|name| name == &*record.id) {
         true => Ok(Some(record)),
         false => Err(unusable(path, "it is that of another container")),

@@ -3,6 +3,7 @@
 //! user may have changed.
 
 use device_class::device::DeviceRule;
+use injection_plan::plan::SpecRule;
 
 use super::LiveError;
 use super::record::Record;
@@ -14,7 +15,7 @@ use crate::oci::Bundle;
 impl Record {
     /// Notes which cgroup is the container's.
     pub(super) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
-        let Some(cgroup) = cgroup else {
+        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::of_runtime) else {
             return;
         };
         self.cgroup = cgroup.path().to_owned();
@@ -87,9 +88,37 @@ impl Record {
         let Some(cgroup) = self.find_cgroup()? else {
             return Ok(Vec::new());
         };
+        let beside = rules.iter().filter(|rule| rule.beside_spec);
+        let beside = parsed(&beside.cloned().collect::<Vec<_>>());
         let rules = parsed(rules);
         let spec = kept.rules_to_regenerate(&cgroup, &rules)?;
-        Ok(cgroup.revoke(&rules, &parsed(&kept.rules), &spec)?)
+        // What stays of a device less of which is allowed than before.
+        let kept_rules = parsed(&kept.rules);
+        let is_narrower = |kept: &DeviceRule| {
+            let mut its = rules.iter().filter(|rule| rule.number == kept.number);
+            its.any(|rule| !kept.access.contains(rule.access))
+        };
+        let (mut narrower, keep): (Vec<DeviceRule>, Vec<DeviceRule>) =
+            kept_rules.into_iter().partition(is_narrower);
+        narrower.extend(beside.iter().flat_map(|rule| self.in_spec(rule)));
+        let mut warnings = cgroup.revoke(&rules, &keep, &spec.and_allow(&narrower))?;
+        if !narrower.is_empty() && !cgroup.is_root() {
+            warnings.extend(cgroup.allow(&narrower, &spec)?.warnings());
+        }
+        Ok(warnings)
+    }
+
+    /// What the specification allows of a rule's device by a rule for it alone.
+    fn in_spec(&self, rule: &DeviceRule) -> Option<DeviceRule> {
+        let wanted = SpecRule::from(rule);
+        let spec = self.spec_rules().unwrap_or_default();
+        let known = spec.iter().rev().find(|known| {
+            (known.kind, known.major, known.minor) == (wanted.kind, wanted.major, wanted.minor)
+        })?;
+        known.allow.then_some(DeviceRule {
+            access: known.access,
+            ..*rule
+        })
     }
 
     /// What the container's program is generated from, if the kernel hides it; otherwise which

@@ -1,12 +1,12 @@
 //! Device rules of records, each with what it is for.
 
-use std::fs;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionStep};
 use serde::{Deserialize, Serialize};
+
+use crate::container::{Resolver, RootDir};
 
 /// A device rule, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub(crate) struct Rule {
     /// The host's node of the device when the rule was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<HostNode>,
+    /// Whether it was added for what was attached: what the specification allows of the device
+    /// beside it stays when it is revoked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) beside_spec: bool,
 }
 
 /// A device node of the host: a device that is connected later has another one, also if its path
@@ -37,19 +41,22 @@ impl HostNode {
         })
     }
 
+    /// The node that has its path now.
+    pub(super) fn now(&self, root: &Path) -> Option<Self> {
+        Self::find(root, &self.path)
+    }
+
     /// Whether the host has it no more, or another one at its path.
     pub(super) fn is_gone(&self, root: &Path) -> bool {
         identity(root, &self.path) != Some(self.identity)
     }
 }
 
-/// `None` if there is no device node at the path.
+/// The identity of the device node to which a path of the host leads, if it does.
 fn identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
-    let path = root.join(path.strip_prefix("/").unwrap_or(path));
-    let node = fs::symlink_metadata(path).ok()?;
-    let kind = node.file_type();
-    let is_device = kind.is_char_device() || kind.is_block_device();
-    is_device.then(|| [node.dev(), node.ino(), node.rdev()])
+    let root = RootDir::open(root, Resolver::Walk).ok()?;
+    let node = root.lookup(path).ok()??;
+    node.kind().is_device().then(|| node.identity().numbers())
 }
 
 /// Adds the host's nodes to rules, as steps have them, of the host whose root is at `root`.
@@ -73,6 +80,7 @@ impl Rule {
             rule: rule.to_string(),
             why: step.users.clone(),
             host: None,
+            beside_spec: false,
         }
     }
 }

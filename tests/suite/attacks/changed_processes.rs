@@ -127,7 +127,7 @@ impl Drop for EndProcess {
 }
 
 /// The directory of a container's device cgroup.
-fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
+pub(super) fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
     let own = fs::read_to_string(format!("/proc/{}/cgroup", container.pid().unwrap())).unwrap();
     let (hierarchy, mounts): (_, &[&str]) = match lab.runc.view() {
         CgroupView::V1 => (":devices:", &["/sys/fs/cgroup/devices"]),
@@ -143,7 +143,7 @@ fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
 }
 
 /// Whether a program in the cgroup can open a device, by a node of the host's.
-fn opens(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
+pub(super) fn opens(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
     let node = host.path().join(format!("for-cgroup-{index}"));
     if !node.exists() {
         host.device(index).make_node(&node).unwrap();

@@ -37,6 +37,11 @@ fn has_other_node(record: &Record, device: &Device, root: &Path) -> bool {
     own.any(|rule| rule.host.as_ref().is_some_and(|host| host.is_gone(root)))
 }
 
+/// Whether the host's node of a rule is gone, or another one has its path.
+fn has_no_node(rule: &Rule, root: &Path) -> bool {
+    rule.host.as_ref().is_some_and(|host| host.is_gone(root))
+}
+
 /// Revokes the rules of devices that are gone, and those for earlier numbers of devices. Returns
 /// whether there were any.
 pub(super) fn revoke_stale(
@@ -47,14 +52,14 @@ pub(super) fn revoke_stale(
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
     let is_stale = |rule: &&Rule| {
-        let is_for = |key: &String| {
-            let device = record.devices.iter().find(|device| device.key() == *key);
-            !gone.contains(key)
-                && device.is_none_or(|device| !sight.has_other_number(device, rule, root))
-        };
-        !rule.why.is_empty() && !rule.why.iter().any(is_for)
+        let mut users = rule.why.iter();
+        let is_for_none = users.all(|user| !needs(user, rule, record, gone, sight, root));
+        !rule.why.is_empty() && is_for_none
     };
     let stale: Vec<Rule> = record.rules.iter().filter(is_stale).cloned().collect();
+    if stale.is_empty() {
+        note_new_nodes(record, sight, root)?;
+    }
     if stale.is_empty() {
         return Ok(false);
     }
@@ -78,6 +83,59 @@ pub(super) fn revoke_stale(
         });
     }
     Ok(true)
+}
+
+/// Whether a device or class of a container, by its key, needs a rule that is recorded for it.
+fn needs(
+    user: &str,
+    rule: &Rule,
+    record: &Record,
+    gone: &Gone,
+    sight: &Sight,
+    root: &Path,
+) -> bool {
+    if gone.contains(user) {
+        return false;
+    }
+    let Some(device) = record.devices.iter().find(|device| device.key() == user) else {
+        // A class as such, or a device that was detached.
+        return record.devices.iter().any(|device| device.class == user);
+    };
+    // The class cannot be used; or it is not followed, and another device that shares the rule
+    // is known to be gone.
+    let is_unsure = match sight.has(device) {
+        None => true,
+        Some(_) => sight.is_unfollowed(device) && rule.why.iter().any(|key| gone.contains(key)),
+    };
+    let is_lost = is_unsure && has_no_node(rule, root);
+    !is_lost && !sight.has_other_number(device, rule, root)
+}
+
+/// Notes the nodes of devices that came back with their numbers: they are others from now on.
+fn note_new_nodes(record: &Record, sight: &Sight, root: &Path) -> Result<(), LiveError> {
+    let is_back = |rule: &Rule| {
+        let mut its = record
+            .devices
+            .iter()
+            .filter(|device| rule.why.contains(&device.key()));
+        has_no_node(rule, root)
+            && its.any(|device| {
+                sight.has(device) == Some(true)
+                    && !sight.is_unfollowed(device)
+                    && !sight.has_other_number(device, rule, root)
+            })
+    };
+    if !record.rules.iter().any(is_back) {
+        return Ok(());
+    }
+    let records = Records::open(root, &record.id, lock::LITTLE_PATIENCE)?;
+    if let Some(mut known) = records.read()?.filter(|it| it.is_of_same_start(record)) {
+        for rule in known.rules.iter_mut().filter(|rule| is_back(rule)) {
+            rule.host = rule.host.as_ref().and_then(|host| host.now(root));
+        }
+        records.save(&known)?;
+    }
+    Ok(())
 }
 
 /// Removes the nodes and links of devices that are gone, if nothing else can be done for the

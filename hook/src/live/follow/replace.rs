@@ -10,7 +10,7 @@ use super::sight::{Followed, Sight};
 use crate::apply;
 use crate::live::attach::Change;
 use crate::live::made::Made;
-use crate::live::record::Record;
+use crate::live::record::{Device, Record};
 use crate::live::rule::{parsed, rules_of_steps};
 use crate::live::{LiveError, Running, lock};
 use crate::log;
@@ -27,6 +27,13 @@ pub(super) fn replace(
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
     let mut running = Running::of(record, lock::LITTLE_PATIENCE, config)?;
+    // A device may have been detached since `record` was read: now nobody else changes it.
+    let known: BTreeSet<String> = running.record.devices.iter().map(Device::key).collect();
+    let followed: Vec<Followed<'_>> = followed
+        .iter()
+        .filter(|(device, _)| known.contains(&device.key()))
+        .cloned()
+        .collect();
     // What the hook knows of the container's other rules is in the record.
     let mut keep = Vec::new();
     let is_followed = |why: &String| followed.iter().any(|(device, _)| device.key() == *why);

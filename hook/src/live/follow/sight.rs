@@ -90,6 +90,10 @@ impl Sight {
         followed.collect()
     }
 
+    pub(super) fn is_unfollowed(&self, device: &Device) -> bool {
+        self.unfollowed.contains(&device.class)
+    }
+
     /// Whether the host has a device; `None` if its class is not there or cannot be used.
     pub(super) fn has(&self, device: &Device) -> Option<bool> {
         if self.unfollowed.contains(&device.class) {
