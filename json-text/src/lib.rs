@@ -208,7 +208,7 @@ fn part<'t, T: Deserialize<'t>>(
 
 /// The keys of the object at `object` and where their values are; none if there
 /// is no object.
-fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
+pub fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
     let found = text.get(object).map(serde_json::from_str);
     let Some(Ok(Members(members))) = found else {
         return Vec::new();

@@ -15,6 +15,7 @@ use crate::drop_in::{self, HEADER};
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
+use crate::key_case;
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
@@ -37,6 +38,13 @@ const DAEMON: Daemon = Daemon {
 };
 
 const DEFAULT_OPTION: &str = "--default-runtime";
+
+/// The settings that decide what the default runtime is (crio.conf(5)).
+const RUNTIME_SETTINGS: [&str; 3] = [
+    "crio.runtime.default_runtime",
+    "crio.runtime.runtimes.*.runtime_path",
+    "crio.runtime.runtimes.*.runtime_type",
+];
 
 /// The values of `runtime_type` that stand for a program with the command line of an OCI
 /// runtime.
@@ -80,7 +88,8 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
 /// The runtime of containers that name none.
 ///
 /// # Errors
-/// A file does not parse; or an option, or a later file, has precedence over ours.
+/// A file does not parse, or has a key in another case; or an option, or a later file, has
+/// precedence over ours.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -92,6 +101,7 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     for path in &configs {
         let text = base.text(path).unwrap_or_default();
         let doc = parse(path, text)?;
+        key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
         let table = item_at(&doc, &["crio", "runtime"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("default_runtime")) {
             let line = line_of(text, key.span().map_or(0, |span| span.start));

@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 use crate::json_text;
+use crate::key_case;
 use crate::options::Options;
 use crate::record::Record;
 use crate::snapshot::Snapshot;
@@ -28,6 +29,15 @@ const BUILT_IN: &str = "\"runc\"";
 
 /// The file name that distinguishes our runtime from another of the same name.
 const RUNTIME_NAME: &str = "/boathook-runtime\"";
+
+/// The settings that decide what the default runtime is (dockerd(8)).
+const RUNTIME_SETTINGS: [&str; 5] = [
+    "default-runtime",
+    "runtimes.*.path",
+    "runtimes.*.runtimeArgs",
+    "runtimes.*.runtimeType",
+    "runtimes.*.options.BinaryName",
+];
 
 /// The names of the built-in runtime, which is containerd's shim of runc.
 const BUILT_IN_NAMES: [&str; 4] = [
@@ -60,7 +70,7 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
 ///
 /// # Errors
 /// dockerd has a default runtime on its command line: it does not start if daemon.json has
-/// one, too.
+/// one, too. Or dockerd may read a key of daemon.json otherwise than this function.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -72,6 +82,7 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     let path = Path::new(DAEMON_JSON);
     let (_, text) = text(base);
     json_text::check_object(path, text)?;
+    key_case::check_json(path, text, &RUNTIME_SETTINGS)?;
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let name = json["default-runtime"].as_str().unwrap_or_default();
     let entry = &json["runtimes"][name];
@@ -86,6 +97,9 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     let of_shim = string(&entry["options"]["BinaryName"]);
     Ok(match (program.as_str(), shim.as_str()) {
         (_, shim) if !BUILT_IN_NAMES.contains(&shim) => DefaultRuntime::other(name, shim),
+        ("", "") if name != "runc" => {
+            DefaultRuntime::other(name, "an entry without path and runtimeType")
+        }
         ("", _) if of_shim.is_empty() => DefaultRuntime::program(name, "runc"),
         ("", _) => DefaultRuntime::program(name, of_shim),
         (program, _) => DefaultRuntime::program(name, program),

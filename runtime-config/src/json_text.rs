@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-pub(crate) use json_text::{find, quote, remove, set};
+pub(crate) use json_text::{find, members, quote, remove, set};
 
 use crate::error::Error;
 use crate::toml_text::line_of;

@@ -48,6 +48,8 @@ mod host;
 #[cfg(feature = "configure")]
 mod json_text;
 #[cfg(feature = "configure")]
+mod key_case;
+#[cfg(feature = "configure")]
 mod oci_hook;
 #[cfg(feature = "configure")]
 mod options;

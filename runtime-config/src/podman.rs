@@ -11,6 +11,7 @@ use crate::drop_in::{self, HEADER};
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
+use crate::key_case;
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
@@ -24,15 +25,29 @@ const MAINS: [&str; 2] = [
 /// The runtimes of which podman takes the first that it finds, in this order.
 const BUILT_IN: [&str; 2] = ["crun", "runc"];
 const CONF_D: &str = "/etc/containers/containers.conf.d";
+
+/// The directories that only newer versions read (containers-config(5)). The order of all
+/// files differs between versions.
+const NEWER_CONF_D: [&str; 3] = [
+    "/usr/share/containers/containers.conf.d",
+    "/usr/share/containers/containers.rootful.conf.d",
+    "/etc/containers/containers.rootful.conf.d",
+];
+
 const DROP_IN: &str = "/etc/containers/containers.conf.d/99-boathook.conf";
 const HOOKS_D: &str = "/etc/containers/oci/hooks.d";
+
+/// The settings that decide what the default runtime is (containers.conf(5)).
+const RUNTIME_SETTINGS: [&str; 2] = ["engine.runtime", "engine.runtimes"];
 
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
     for path in MAINS.iter().chain(&[DROP_IN]) {
         snapshot.read(host, Path::new(path))?;
     }
     snapshot.read(host, &Path::new(HOOKS_D).join(oci_hook::FILE_NAME))?;
-    drop_in::read_dir(host, Path::new(CONF_D), ".conf", snapshot)?;
+    for dir in NEWER_CONF_D.iter().chain(&[CONF_D]) {
+        drop_in::read_dir(host, Path::new(dir), ".conf", snapshot)?;
+    }
     // What does not parse is reported when the plan is made.
     let configs = drop_in::in_order(snapshot, &MAINS, CONF_D);
     let (_, runtimes) = runtimes(snapshot, &configs).unwrap_or_default();
@@ -45,13 +60,20 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
 /// The runtime of containers that name none (containers.conf(5), `runtime`).
 ///
 /// # Errors
-/// A file does not parse, or a later one has precedence over ours; or neither crun nor runc
-/// is on the host.
+/// A file does not parse, or has a key in another case; a later one has precedence over
+/// ours, or one that only newer versions read names runtimes; or neither crun nor runc is on
+/// the host.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     let configs = drop_in::in_order(base, &MAINS, CONF_D);
+    for dir in NEWER_CONF_D {
+        for path in drop_in::in_order(base, &[], dir) {
+            refuse_runtimes(base, &path)?;
+        }
+    }
     for path in &configs {
         let text = base.text(path).unwrap_or_default();
         let doc = parse(path, text)?;
+        key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
         let table = item_at(&doc, &["engine"]).and_then(Item::as_table_like);
         if let Some((key, _)) = table.and_then(|table| table.get_key_value("runtime")) {
             let line = line_of(text, key.span().map_or(0, |span| span.start));
@@ -78,6 +100,26 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
         ))
     })?;
     Ok(DefaultRuntime::program(name, program))
+}
+
+/// Refuses settings of runtimes in a file that only newer versions of podman read.
+fn refuse_runtimes(base: &Snapshot, path: &Path) -> Result<(), Error> {
+    let text = base.text(path).unwrap_or_default();
+    let doc = parse(path, text)?;
+    key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
+    let table = item_at(&doc, &["engine"]).and_then(Item::as_table_like);
+    for name in ["runtime", "runtimes"] {
+        if let Some((key, _)) = table.and_then(|table| table.get_key_value(name)) {
+            let line = line_of(text, key.span().map_or(0, |span| span.start));
+            let problem = format!(
+                "not every version of podman reads this file, so what \"{name}\" does here is not \
+                 certain: move it to {}, or leave --set-default out",
+                MAINS[1]
+            );
+            return Err(Error::at(path, line, problem));
+        }
+    }
+    Ok(())
 }
 
 /// The paths of each runtime by its name.

@@ -10,17 +10,31 @@ use super::{Layout, documents, own_drop_in, template};
 use crate::default_runtime::{DefaultRuntime, refuse_later};
 use crate::drop_in;
 use crate::error::Error;
+use crate::key_case;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{item_at, line_of, parse};
 
 /// The shims of runc in containerd 1.x. Their options are not taken over.
 const OLD_RUNC: [&str; 2] = ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
+/// The settings that decide what the default runtime is (containerd, docs/cri/config.md);
+/// the keys of `plugins` are names.
+const RUNTIME_SETTINGS: [&str; 8] = [
+    "version",
+    "imports",
+    "plugins.*.containerd.default_runtime_name",
+    "plugins.*.containerd.default_runtime.runtime_type",
+    "plugins.*.containerd.runtimes.*.runtime_type",
+    "plugins.*.containerd.runtimes.*.runtime_path",
+    "plugins.*.containerd.runtimes.*.runtime_engine",
+    "plugins.*.containerd.runtimes.*.options.BinaryName",
+];
+
 /// The runtime of the default handler.
 ///
 /// # Errors
-/// A file does not parse, or has a setting with precedence over `default_runtime_name`, or
-/// over our drop-in.
+/// A file does not parse, or has a key in another case, or a setting with precedence over
+/// `default_runtime_name`, or over our drop-in.
 pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<DefaultRuntime, Error> {
     let (schema, known) = known_files(layout, base)?;
     for path in &known {
@@ -102,6 +116,7 @@ fn refuse_precedence(
 ) -> Result<(), Error> {
     let text = base.text(path).unwrap_or_default();
     let doc = parse(path, text)?;
+    key_case::check_toml(path, text, &doc, &RUNTIME_SETTINGS)?;
     let Some(table) = item_at(&doc, &schema.table()).and_then(Item::as_table_like) else {
         return Ok(());
     };

@@ -1,6 +1,7 @@
 //! What is done about the runtime that the engine called by default.
 
 mod containerd;
+mod key_case;
 
 use std::fs;
 use std::path::Path;
@@ -114,6 +115,16 @@ fn docker_loses_no_runtime() {
             refusal(Engine::Docker, "io.containerd.runsc.v1"),
         ),
         (named("runsc"), None, refusal(Engine::Docker, "runsc")),
+        (
+            entry("{}"),
+            None,
+            refused("an entry without path and runtimeType"),
+        ),
+        (
+            "{\"default-runtime\": \"runc\", \"runtimes\": {\"runc\": {}}}".into(),
+            None,
+            "runc: runc".into(),
+        ),
     ] {
         check(Engine::Docker, &[(&[(JSON, &text)], configured, &expected)]);
     }
