@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use device_class::class::Server;
 use device_class::config::Config;
-use device_class::discover::{Device, Found, FoundEdits, Health};
+use device_class::discover::{Device, FoundClass, FoundEdits, Health};
 use device_class::name::ClassName;
 use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
 use tokio::sync::watch;
@@ -180,7 +180,7 @@ fn of(judged: Judged<'_>, held: Option<&Held>, root: &Path) -> (Vec<ClassDevices
             nodes: control_nodes,
             ..FoundEdits::default()
         };
-        let found = Found { inventory, edits };
+        let found = FoundClass { inventory, edits };
         let (mut devices, faults) = ClassDevices::new(class.clone(), found, root);
         devices.is_known = held.is_some();
         let faults = faults.into_iter();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::class::{Claimed, Claims};
 use device_class::config::Config;
-use device_class::discover::{self, Found, LookUpError};
+use device_class::discover::{self, FoundClass, LookUpError};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
@@ -143,7 +143,7 @@ fn plan_of(
     let found = authorized
         .iter()
         .map(|(it, _)| discover::look_up(&it.class, it.request.wanted(), &host));
-    let found = found.collect::<Result<Vec<Found>, _>>()?;
+    let found = found.collect::<Result<Vec<FoundClass>, _>>()?;
     let asked = authorized
         .iter()
         .zip(&found)
@@ -177,7 +177,7 @@ fn authority(
 /// A class, and what the host has of it, for who plans for many containers.
 pub(crate) struct LookedUp {
     pub(crate) class: DeviceClass,
-    pub(crate) found: Found,
+    pub(crate) found: FoundClass,
 }
 
 /// The plan for what is attached to a container, of classes that were looked up before.

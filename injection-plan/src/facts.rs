@@ -74,7 +74,7 @@ impl Reported {
                 }
             }
         }
-        reported.facts = Facts::of(all);
+        reported.facts = Facts::from_pairs(all);
         reported
     }
 

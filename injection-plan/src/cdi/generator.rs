@@ -4,7 +4,7 @@ use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::{Claimed, Claims, DeviceClass};
-use device_class::discover::{self, Found, FoundEdits, LookUpError};
+use device_class::discover::{self, FoundClass, FoundEdits, LookUpError};
 use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
@@ -145,7 +145,7 @@ impl Generator<'_> {
         let mut found = match is_wanted {
             true => self.found(class, host)?,
             // Its devices keep other classes from their resources.
-            false => Found {
+            false => FoundClass {
                 inventory: discover::devices(class, host),
                 edits: FoundEdits::default(),
             },
@@ -173,7 +173,7 @@ impl Generator<'_> {
     }
 
     /// What the form has: only the plain one has files.
-    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<Found, ClassError> {
+    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
         Ok(match self.description.hook {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::discover::{self, Device, Found, Inventory};
+use device_class::discover::{self, Device, FoundClass, Inventory};
 use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, Recorded};
 use injection_plan::request::{Environment, Request, RequestNames};
@@ -386,7 +386,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
             for path in paths {
                 let value = path.to_str().unwrap();
                 let request = request(&class, value).unwrap().unwrap();
-                let Ok(Found { inventory, .. }) =
+                let Ok(FoundClass { inventory, .. }) =
                     discover::look_up(&class, request.wanted(), &host)
                 else {
                     continue;

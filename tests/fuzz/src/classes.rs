@@ -111,7 +111,8 @@ pub(crate) fn facts(bytes: &[u8]) {
     let (class, _) = known("nvidia-gpu");
     let printed = String::from_utf8_lossy(bytes);
     let found = class.spec.facts.iter();
-    let facts = Facts::of(found.flat_map(|program| program.facts(&printed, &Attributes::new())));
+    let facts =
+        Facts::from_pairs(found.flat_map(|program| program.facts(&printed, &Attributes::new())));
     let mut host = RecordedHost::parse(SHIPPED[1].2).unwrap();
     let text = facts.text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
     assert!(!text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));

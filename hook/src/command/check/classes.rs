@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::class::Claims;
 use device_class::config::Config;
-use device_class::discover::{self, Found, Health};
+use device_class::discover::{self, FoundClass, Health};
 use device_class::facts::Facts;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
@@ -90,7 +90,11 @@ fn one(
 }
 
 /// The resources of two classes, too, determine which variable a container gets.
-fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> Result<(), String> {
+fn claim_resources(
+    class: &DeviceClass,
+    found: &FoundClass,
+    claims: &mut Claims,
+) -> Result<(), String> {
     let fixed = &class.spec.resource;
     let fixed = fixed
         .attributes()
@@ -117,7 +121,12 @@ fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     }
 }
 
-fn judge(subject: &str, class: &DeviceClass, request: &Request, found: &Found) -> Vec<Finding> {
+fn judge(
+    subject: &str,
+    class: &DeviceClass,
+    request: &Request,
+    found: &FoundClass,
+) -> Vec<Finding> {
     let inventory = &found.inventory;
     let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
-use device_class::discover::{self, Found, Health};
+use device_class::discover::{self, FoundClass, Health};
 use device_class::load;
 use device_class::name::excerpt;
 use device_class::similar;
@@ -169,7 +169,7 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
         let found = discover::look_up(class, request.wanted(), &host);
         found.map_err(|error| chain(&error))
     });
-    let Found { inventory, edits } = match found {
+    let FoundClass { inventory, edits } = match found {
         Ok(found) => found,
         Err(text) => return vec![Finding::fault(ExitCode::Config, subject, text)],
     };
