@@ -95,7 +95,7 @@ impl Workshop {
             let start = |program: &Path, arguments: &[String]| {
                 host_program::command(&self.root, program, arguments)
             };
-            let reported = Reported::of(spec, &self.root, start);
+            let reported = Reported::run_programs(spec, &self.root, start);
             if let Err(error) = reported.write(spec, &self.root, &host) {
                 tracing::warn!("{}: facts cannot be written: {error}", spec.name);
             }

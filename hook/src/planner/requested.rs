@@ -135,7 +135,7 @@ impl<'b> Requested<'b> {
         let annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
         let request = match self.granted.get(&class.name).cloned() {
             Some(devices) => Request::parse(class, env, RequestSource::Cdi { devices }),
-            None => Request::of(class, env, annotation),
+            None => Request::find(class, env, annotation),
         };
         Ok(request?.map(|request| {
             let kind = match request.source {

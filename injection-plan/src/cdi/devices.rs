@@ -107,7 +107,7 @@ impl Description<'_> {
         }
         for (kind, devices) in healthy {
             if !used.contains(&(kind, ALL)) {
-                self.all(class, found, kind, &devices, &mut described);
+                self.describe_together(class, found, kind, &devices, &mut described);
             }
         }
         described
@@ -147,7 +147,7 @@ impl Description<'_> {
 
     /// Describes the healthy devices of a kind together. They are named one by one: the
     /// class may have devices of other kinds.
-    fn all(
+    fn describe_together(
         &self,
         class: &DeviceClass,
         found: &FoundClass,

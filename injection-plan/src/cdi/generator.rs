@@ -87,8 +87,8 @@ pub enum ClassError {
 }
 
 impl Generated {
-    /// The specifications of these devices, one for each kind.
-    pub fn of(described: Described) -> Self {
+    /// Groups the described devices into specifications, one for each kind.
+    pub fn from_described(described: Described) -> Self {
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for (kind, device) in described.devices {
             kinds.entry(kind.into()).or_default().push(device);
@@ -128,7 +128,7 @@ impl Generator<'_> {
         if all.devices.is_empty() {
             all.omissions.push(Omission::Everything);
         }
-        Generated::of(all)
+        Generated::from_described(all)
     }
 
     fn is_wanted(&self, class: &ClassName) -> bool {

@@ -120,7 +120,7 @@ impl PlanBuilder {
         self.note_health(request, inventory, &devices);
         for (device, action) in prepare::actions(spec, request, &devices)? {
             let user = User::device(&class, device.id.as_str());
-            self.preparations.push(InjectionStep::of(action, [user]));
+            self.preparations.push(InjectionStep::new(action, [user]));
         }
         let capabilities = spec.spec.request.with_implied(&request.capabilities);
         let is_asked = |node: &&FoundNode| node.is_for(&capabilities);

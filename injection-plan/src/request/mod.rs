@@ -121,10 +121,10 @@ impl Request {
         }
     }
 
-    /// A container's request for a class. An annotation, which has the
+    /// Finds a container's request for a class. An annotation, which has the
     /// allocation, takes precedence over the variable, which an image can set
     /// as well. `None`: there is no request.
-    pub fn of<'a>(
+    pub fn find<'a>(
         class: &DeviceClass,
         variables: &'a Environment,
         annotation: impl Fn(&str) -> Option<&'a str>,

@@ -27,7 +27,7 @@ const STICKS_HOST: &str = "file /sys/sticks/1-1/serial\n| 2\n\
 
 fn request(class: &DeviceClass, value: &str) -> Result<Option<Request>, String> {
     let env = Environment::from(vec![format!("{}={value}", class.spec.request.env)]);
-    Request::of(class, &env, |_| None).map_err(with_causes)
+    Request::find(class, &env, |_| None).map_err(with_causes)
 }
 
 /// What a container gets of devices by a request: their ids, or why it is refused.
@@ -510,7 +510,9 @@ fn a_list_without_any_known_capability_is_refused() {
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+        let request = Request::find(&class, &env.into(), |_| None)
+            .unwrap()
+            .unwrap();
         let planned = plan(&class, &request, host, &asker());
         assert_eq!(
             planned.is_err(),

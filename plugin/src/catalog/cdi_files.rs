@@ -94,7 +94,7 @@ impl CdiFiles {
         inventory: &mut Resources,
         all: bool,
     ) -> Vec<String> {
-        let generated = Generated::of(described);
+        let generated = Generated::from_described(described);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();

@@ -85,7 +85,7 @@ pub(crate) fn request(bytes: &[u8]) {
     }
     let variables = Environment::from(variables);
     let annotation = |key: &str| annotations.get(key).map(String::as_str);
-    match Request::of(class, &variables, annotation) {
+    match Request::find(class, &variables, annotation) {
         Ok(None) => {}
         Ok(Some(request)) => match request.selection.choose(class, inventory) {
             Ok(chosen) => {

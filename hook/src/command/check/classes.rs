@@ -114,7 +114,7 @@ fn claim_resources(
 /// The request of a container for all devices, with nothing else.
 fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
-    match Request::of(class, &env, |_| None) {
+    match Request::find(class, &env, |_| None) {
         Ok(Some(request)) => Ok(request),
         Ok(None) => Err(format!("{} = all requests nothing", class.spec.request.env)),
         Err(error) => Err(chain(&error)),
