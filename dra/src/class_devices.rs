@@ -62,7 +62,7 @@ impl Whole {
     }
 
     /// Whether a device is this one or a part of it.
-    fn has(&self, device: &Device) -> bool {
+    fn contains_device(&self, device: &Device) -> bool {
         *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole.id
     }
 }
@@ -169,7 +169,11 @@ impl ClassDevices {
         let mut offered = Vec::new();
         let mut seen: Vec<&DeviceId> = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
-            match self.wholes.iter().find(|whole| parts && whole.has(device)) {
+            match self
+                .wholes
+                .iter()
+                .find(|whole| parts && whole.contains_device(device))
+            {
                 None => offered.push(Offered::Device(name, device)),
                 Some(whole) if seen.contains(&&whole.divisible.whole.id) => {}
                 Some(whole) => {
