@@ -100,7 +100,7 @@ impl ContainerNamespace {
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
             let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
-            let there = Identity::of(&there);
+            let there = Identity::from_stat(&there);
             let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
             match there == root || seen() == Some(there) {
                 true => Ok((Place::Root(RootDir::new(top, resolver)), there)),
@@ -125,7 +125,7 @@ impl ContainerNamespace {
         let mounts = openat(living, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
         let own_mounts = namespace(proc.this(), pid, "ns/mnt")?;
-        if fstat(&mounts).is_ok_and(|stat| Identity::of(&stat) == own_mounts) {
+        if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_mounts) {
             return Err(Error::SameNamespace { pid });
         }
         let users = namespace(living, pid, "ns/user")?;
@@ -149,7 +149,7 @@ impl ContainerNamespace {
         let facts = RootFacts {
             owner,
             can_make_devices: users.is_inode(INITIAL_USER_NAMESPACE),
-            is_host_root: identity == Identity::of(&host_root),
+            is_host_root: identity == Identity::from_stat(&host_root),
             tmpfs: Vec::new(),
         };
         Ok(Self {
@@ -258,7 +258,7 @@ impl ContainerNamespace {
             Place::Path(path) => {
                 let root = RootDir::open(path, resolver)?;
                 let there = fstat(&root).map_err(|errno| system(path.clone(), errno))?;
-                if Identity::of(&there) != self.root.identity() {
+                if Identity::from_stat(&there) != self.root.identity() {
                     return Err(Error::RootChanged { path: path.clone() });
                 }
                 root
@@ -323,7 +323,7 @@ fn seen_by_parent(
 
 fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process, file, AtFlags::empty()) {
-        Ok(stat) => Ok(Identity::of(&stat)),
+        Ok(stat) => Ok(Identity::from_stat(&stat)),
         Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),
     }
 }
