@@ -142,7 +142,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         let plan = uninstall::plan(host, also, force)?;
         show_steps(&plan.steps, output);
         for kept in &plan.kept {
-            output.kept(kept);
+            output.report_kept(kept);
         }
         note_stranded(&plan.stranded, output);
         let due = plan
@@ -176,7 +176,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     release(lock, output);
     show_links(&plan.steps, output);
     for kept in &plan.kept {
-        output.kept(kept);
+        output.report_kept(kept);
     }
     note_stranded(&plan.stranded, output);
     if plan.steps.is_empty() {
