@@ -68,7 +68,7 @@ impl ContainerNamespace {
     /// [`Error::IdMap`] if its user namespace has no root; [`Error::RootChanged`]
     /// if `rootfs` is another directory there than on the host; otherwise
     /// [`Error::File`].
-    pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
+    pub fn from_pid(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
         Self::open(proc, process, None, pid, rootfs, |_, process, root| {
@@ -83,7 +83,7 @@ impl ContainerNamespace {
     /// the engine's namespace alone: that of the process that watches over the container.
     ///
     /// # Errors
-    /// As [`Self::of`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
+    /// As [`Self::from_pid`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
     pub fn of_running(
         pid: i32,
         started: Option<u64>,
@@ -138,11 +138,8 @@ impl ContainerNamespace {
         };
         let uids = read_map(living, pid, "uid_map")?;
         let gids = read_map(living, pid, "gid_map")?;
-        let owner = Owner::of(&uids, &gids, reader).map_err(|(file, reason)| Error::IdMap {
-            pid,
-            file,
-            reason,
-        })?;
+        let owner = Owner::from_maps(&uids, &gids, reader)
+            .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
         let (place, identity) = place(&proc, living, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
@@ -231,7 +228,7 @@ impl ContainerNamespace {
     ///
     /// A handle from the host leads to the host's mounts, so the path is
     /// resolved again. The result is accepted only if it is the same directory as
-    /// on the host, on which a handle is kept. [`Self::of`] has checked that too,
+    /// on the host, on which a handle is kept. [`Self::from_pid`] has checked that too,
     /// before anything was changed; what happened since is found here.
     ///
     /// The namespace cannot be left again. The umask is cleared, so that modes

@@ -44,8 +44,8 @@ pub enum UnknownClass {
 }
 
 impl<'b> Requested<'b> {
-    /// Of a container whose origin is not certain no annotation counts.
-    pub(crate) fn of(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
+    /// The requests of a bundle. Of a container whose origin is not certain no annotation counts.
+    pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         Requested {
             bundle,
             annotations: origin.and_then(Origin::annotations),

@@ -34,7 +34,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     let mut claims = Claims::default();
     let mut absent = Vec::new();
     for source in asked(names, sources)? {
-        let of_one = one(source, config, &host, &mut claims);
+        let of_one = check_class(source, config, &host, &mut claims);
         match of_one.as_slice() {
             // Most of them, on most hosts: one line for all.
             [one] if names.is_empty() && one.text == NO_DEVICE => {
@@ -50,7 +50,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-fn one(
+fn check_class(
     source: Result<ClassSource, FileError>,
     config: &Config,
     host: &dyn HostView,

@@ -28,8 +28,8 @@ pub(super) struct Unrequested {
 }
 
 impl Unrequested {
-    /// The devices of which config.json has a node.
-    pub(super) fn of(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
+    /// Finds the devices of which config.json has a node.
+    pub(super) fn find(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
         let mut unrequested = Unrequested::default();
         let nodes = &spec.bundle.spec_devices.nodes;
         let host = match nodes.is_empty() {
