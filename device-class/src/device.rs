@@ -116,8 +116,8 @@ impl Access {
             .filter(move |subset| self.contains(*subset))
     }
 
-    /// Each of the three that it has.
-    pub fn each(self) -> impl Iterator<Item = Self> {
+    /// Yields each single access that this one contains: to read, to write, to make a node.
+    pub fn iter(self) -> impl Iterator<Item = Self> {
         let all = Self::LETTERS.into_iter().map(|(access, _)| access);
         all.filter(move |access| self.contains(*access))
     }

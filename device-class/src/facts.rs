@@ -41,8 +41,9 @@ pub fn file(class: &ClassName) -> PathBuf {
 }
 
 impl Facts {
-    /// Facts as a program printed them. What is no plain text, or too long, is left out.
-    pub fn of(facts: impl IntoIterator<Item = (String, String)>) -> Self {
+    /// Collects the keys and values that a program printed. A pair that is not plain text, or is
+    /// too long, is left out.
+    pub fn from_pairs(facts: impl IntoIterator<Item = (String, String)>) -> Self {
         let fits = |text: &str| {
             let odd = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
             !text.is_empty() && text.len() <= MAX_TEXT && !text.contains(odd)
@@ -126,14 +127,14 @@ impl Facts {
 
     fn parse(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.split_once('\t'));
-        Self::of(lines.map(|(key, value)| (key.to_owned(), value.to_owned())))
+        Self::from_pairs(lines.map(|(key, value)| (key.to_owned(), value.to_owned())))
     }
 
     pub fn first(&self, key: &str) -> Option<&str> {
-        self.all(key).first().map(String::as_str)
+        self.values(key).first().map(String::as_str)
     }
 
-    pub fn all(&self, key: &str) -> &[String] {
+    pub fn values(&self, key: &str) -> &[String] {
         self.0.get(key).map_or(&[], Vec::as_slice)
     }
 

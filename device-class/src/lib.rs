@@ -1,8 +1,8 @@
 //! Device classes: a vendor's TOML file ([`DeviceClass`]), and what a host has of it
-//! ([`discover::Found`]). The data goes one way, and nothing on it changes the system:
+//! ([`discover::FoundClass`]). The data goes one way, and nothing on it changes the system:
 //!
 //! ```text
-//! classes/*.toml ─load─▶ DeviceClass ─look_up(HostView)─▶ Found: Inventory, FoundEdits
+//! classes/*.toml ─load─▶ DeviceClass ─look_up(HostView)─▶ FoundClass: Inventory, FoundEdits
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(

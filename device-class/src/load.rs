@@ -237,7 +237,7 @@ impl<'a> Directory<'a> {
         let checked = self.checked.as_ref().map_err(String::clone)?;
         checked
             .file(name)
-            .map_err(|error| error.of(&self.path.join(name)))
+            .map_err(|error| error.describe_without_path(&self.path.join(name)))
     }
 }
 

@@ -213,8 +213,8 @@ impl AttributeName {
         AttributeName("list".to_owned())
     }
 
-    /// The fact that makes a sort of parts.
-    pub(crate) fn each() -> Self {
+    /// The name, in templates of `[[parts]]`, of the fact that makes a sort of parts.
+    pub(crate) fn each_fact() -> Self {
         AttributeName("each".to_owned())
     }
 

@@ -87,8 +87,8 @@ impl OwnershipError {
         matches!(self, OwnershipError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// The message where the file is named already.
-    pub(crate) fn of(&self, file: &Path) -> String {
+    /// Describes the error without the path of `file`, for a message that has it already.
+    pub(crate) fn describe_without_path(&self, file: &Path) -> String {
         match self {
             OwnershipError::Open { path, error } if path == file => {
                 format!("cannot be opened: {error}")

@@ -113,8 +113,8 @@ impl FileError {
         }
     }
 
-    /// An error at a place in the file's text.
-    fn at(path: &Path, text: &str, at: Option<usize>, message: &str) -> Self {
+    /// Creates an error at a byte offset in the file's text.
+    fn new_at_offset(path: &Path, text: &str, at: Option<usize>, message: &str) -> Self {
         let message = first_line(message);
         let unknown = message.starts_with("unknown field");
         let key = at.filter(|_| !unknown).and_then(|at| key_before(text, at));
@@ -136,7 +136,7 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
     let parsed = table.and_then(|table| T::deserialize(Value::of_table(table)));
     parsed.map_err(|error| {
         let at = error.at.map(|at| at.min(text.len()));
-        FileError::at(path, text, at, &error.message)
+        FileError::new_at_offset(path, text, at, &error.message)
     })
 }
 

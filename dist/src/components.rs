@@ -47,9 +47,9 @@ struct Components {
 }
 
 impl Components {
-    /// What cargo links into the programs for `target`. Procedural macros and what
+    /// Lists what cargo links into the programs for `target`. Procedural macros and what
     /// they need are on the list too: cargo does not distinguish them.
-    fn of(target: &str) -> Result<Self> {
+    fn resolve(target: &str) -> Result<Self> {
         let output = Command::new("cargo")
             .args(["metadata", "--format-version=1", "--locked"])
             .args(["--filter-platform", target])
@@ -154,7 +154,7 @@ impl Package {
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in Components::of(target)?
+    for package in Components::resolve(target)?
         .packages
         .values()
         .filter(|p| p.source.is_some())
@@ -196,7 +196,7 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
 /// Writes the list in the format CycloneDX 1.5. It has neither a serial number nor a
 /// time, which the format leaves open, so that the same sources give the same bytes.
 pub(crate) fn write_sbom(file: &Path, target: &str) -> Result<()> {
-    let found = Components::of(target)?;
+    let found = Components::resolve(target)?;
     let mut components = Vec::new();
     for package in found.packages.values() {
         let mut component = json!({

@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 
 use device_class::class::Parts;
-use device_class::discover::{self, Device, Divisible, Found, Health, Inventory, PossiblePart};
+use device_class::discover::{
+    self, Device, Divisible, FoundClass, Health, Inventory, PossiblePart,
+};
 use device_class::host::RealHost;
 use device_class::name::DeviceId;
 use device_class::{DeviceClass, ownership};
@@ -16,7 +18,7 @@ use crate::names;
 pub struct ClassDevices {
     pub class: DeviceClass,
     /// The devices, and the nodes that a container gets with any of them.
-    pub found: Found,
+    pub found: FoundClass,
     /// The devices' names in slices, in the same order.
     pub names: Vec<String>,
     /// The devices that can be divided, or are.
@@ -60,7 +62,7 @@ impl Whole {
     }
 
     /// Whether a device is this one or a part of it.
-    fn has(&self, device: &Device) -> bool {
+    fn contains_device(&self, device: &Device) -> bool {
         *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole.id
     }
 }
@@ -68,7 +70,7 @@ impl Whole {
 impl ClassDevices {
     /// The devices of a class on the host whose root is at `root`; and why some are not
     /// divided, a line each.
-    pub fn new(class: DeviceClass, found: Found, root: &Path) -> (Self, Vec<String>) {
+    pub fn new(class: DeviceClass, found: FoundClass, root: &Path) -> (Self, Vec<String>) {
         let inventory = &found.inventory;
         let (divisible, warnings) = divisible(&class, inventory, root);
         // Also of those that are divided, so that names stay when parts are made.
@@ -121,7 +123,7 @@ impl ClassDevices {
     /// The same class, as the host is now.
     pub fn again(&self, root: &Path) -> io::Result<Self> {
         let host = RealHost::open(root)?;
-        let found = Found {
+        let found = FoundClass {
             inventory: discover::devices(&self.class, &host),
             edits: self.found.edits.clone(),
         };
@@ -167,7 +169,11 @@ impl ClassDevices {
         let mut offered = Vec::new();
         let mut seen: Vec<&DeviceId> = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
-            match self.wholes.iter().find(|whole| parts && whole.has(device)) {
+            match self
+                .wholes
+                .iter()
+                .find(|whole| parts && whole.contains_device(device))
+            {
                 None => offered.push(Offered::Device(name, device)),
                 Some(whole) if seen.contains(&&whole.divisible.whole.id) => {}
                 Some(whole) => {

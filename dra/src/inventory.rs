@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use device_class::class::Server;
 use device_class::config::Config;
-use device_class::discover::{Device, Found, FoundEdits, Health};
+use device_class::discover::{Device, FoundClass, FoundEdits, Health};
 use device_class::name::ClassName;
 use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
 use tokio::sync::watch;
 
 use crate::claim::{Locked, Store};
 use crate::class_devices::{ClassDevices, Whole};
-use crate::plugin_allocations::{Held, PluginAllocations};
+use crate::plugin_allocations::{ContainerDeviceIds, PluginAllocations};
 
 /// All classes, each a pool.
 pub type Inventory = Arc<Vec<ClassDevices>>;
@@ -26,7 +26,7 @@ pub(crate) struct Scanner {
     allocations: PluginAllocations,
     store: Store,
     /// What they were when they could be read last; `None`: they never could.
-    held: Option<Held>,
+    held: Option<ContainerDeviceIds>,
     /// Why they cannot be read, as it was said last.
     unreadable: Option<String>,
     inventory: watch::Sender<Inventory>,
@@ -96,7 +96,7 @@ impl Scanner {
         let locks: Vec<(Option<Locked>, ClassName)> = locks.collect();
         let known = self.inventory.borrow().clone();
         let scanned = self.host.scan(move |judged| {
-            let (mut classes, warnings) = of(judged, held.as_ref(), &root);
+            let (mut classes, warnings) = collect_classes(judged, held.as_ref(), &root);
             for (_, name) in locks.iter().filter(|(lock, _)| lock.is_none()) {
                 let is_it = |class: &&ClassDevices| class.class.name == *name;
                 let mut new = classes.iter_mut();
@@ -157,9 +157,13 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
     of(known) == of(new)
 }
 
-/// The devices of a scan, and what is left out. A device that a container still has by the
-/// device plugin must not be allocated again.
-fn of(judged: Judged<'_>, held: Option<&Held>, root: &Path) -> (Vec<ClassDevices>, Vec<String>) {
+/// Collects the devices of a scan by class, and warnings of what is left out. A device that a
+/// container still has by the device plugin must not be allocated again.
+fn collect_classes(
+    judged: Judged<'_>,
+    held: Option<&ContainerDeviceIds>,
+    root: &Path,
+) -> (Vec<ClassDevices>, Vec<String>) {
     let mut warnings = judged.warnings;
     let mut classes = Vec::new();
     for judged in judged.classes {
@@ -169,7 +173,8 @@ fn of(judged: Judged<'_>, held: Option<&Held>, root: &Path) -> (Vec<ClassDevices
             control_nodes,
         } = judged;
         for device in &mut inventory.devices {
-            if device.is_healthy_in_parts() && held.is_some_and(|held| held.has(device)) {
+            if device.is_healthy_in_parts() && held.is_some_and(|held| held.contains_device(device))
+            {
                 let resource = device.resource.as_str();
                 let reason =
                     format!("the kubelet says that a container still has it as {resource}");
@@ -180,7 +185,7 @@ fn of(judged: Judged<'_>, held: Option<&Held>, root: &Path) -> (Vec<ClassDevices
             nodes: control_nodes,
             ..FoundEdits::default()
         };
-        let found = Found { inventory, edits };
+        let found = FoundClass { inventory, edits };
         let (mut devices, faults) = ClassDevices::new(class.clone(), found, root);
         devices.is_known = held.is_some();
         let faults = faults.into_iter();

@@ -38,9 +38,9 @@ pub struct OwnPod {
     pub uid: String,
 }
 
-/// Resources, and ids of devices that containers have.
+/// The ids of the devices that containers have, each with its resource.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Held(BTreeSet<(String, String)>);
+pub(crate) struct ContainerDeviceIds(BTreeSet<(String, String)>);
 
 /// The kubelet's record cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +50,9 @@ pub(crate) struct UnreadableRecord {
     error: RecordError,
 }
 
-impl Held {
+impl ContainerDeviceIds {
     /// Whether a container has the device, or a share of it.
-    pub(crate) fn has(&self, device: &Device) -> bool {
+    pub(crate) fn contains_device(&self, device: &Device) -> bool {
         let resource = device.resource.as_str();
         let ids = device.offered_ids();
         let is_of = |(of, id): &(String, String)| {
@@ -74,10 +74,10 @@ impl PluginAllocations {
     }
 
     /// Reads them. Without a record there are none.
-    pub(crate) async fn read(&self) -> Result<Held, UnreadableRecord> {
+    pub(crate) async fn read(&self) -> Result<ContainerDeviceIds, UnreadableRecord> {
         let record = match Record::read(&self.record) {
             Ok(record) => record,
-            Err(error) if error.is_absent() => return Ok(Held::default()),
+            Err(error) if error.is_absent() => return Ok(ContainerDeviceIds::default()),
             Err(error) => {
                 let path = self.record.clone();
                 return Err(UnreadableRecord { path, error });
@@ -100,7 +100,9 @@ impl PluginAllocations {
                 }
             }
         }
-        Ok(Held(recorded.into_values().flatten().collect()))
+        Ok(ContainerDeviceIds(
+            recorded.into_values().flatten().collect(),
+        ))
     }
 
     /// What the kubelet lists, if it knows all pods of the node.

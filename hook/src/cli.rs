@@ -18,7 +18,7 @@ use crate::planner::Caller;
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
-pub(crate) use whose::Whose;
+pub(crate) use whose::ContainerSelector;
 
 /// Make devices available in containers.
 ///
@@ -224,7 +224,7 @@ pub(crate) enum Command {
     #[command(after_help = DOCTOR_END)]
     Doctor {
         #[command(flatten)]
-        whose: Whose,
+        whose: ContainerSelector,
         /// The state directory of the runtime, if it is not the default (`runc --root DIR`)
         #[arg(long, value_name = "DIR")]
         root: Option<PathBuf>,

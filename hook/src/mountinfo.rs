@@ -168,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    fn one(id: u64, parent: u64, shared: bool) -> MountEntry {
+    fn mount_entry(id: u64, parent: u64, shared: bool) -> MountEntry {
         MountEntry { id, parent, shared }
     }
 
@@ -188,7 +188,7 @@ mod tests {
             ),
         ] {
             let line = format!("36 35 {line}");
-            let expected = one(36, 35, shared);
+            let expected = mount_entry(36, 35, shared);
             let table = MountTable::parse(line.as_bytes()).unwrap();
             assert_eq!(table, MountTable(vec![expected]), "{line}");
         }
@@ -199,7 +199,7 @@ mod tests {
         let text =
             b"1 0 0:2 / / rw - rootfs rootfs rw\n20 1 0:5 / /dev rw shared:2 - devtmpfs x rw\n";
         let table = MountTable::parse(text).unwrap();
-        assert_eq!(table.get(20), Some(one(20, 1, true)));
+        assert_eq!(table.get(20), Some(mount_entry(20, 1, true)));
         assert_eq!(table.get(2), None);
         assert!(table.has_children(1));
         assert!(!table.has_children(20));

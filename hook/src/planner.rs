@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::class::{Claimed, Claims};
 use device_class::config::Config;
-use device_class::discover::{self, Found, LookUpError};
+use device_class::discover::{self, FoundClass, LookUpError};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
@@ -91,8 +91,8 @@ pub fn plan_for(
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
-    let origin = Origin::of(bundle);
-    let requested = Requested::of(bundle, origin.as_ref().ok());
+    let origin = Origin::from_bundle(bundle);
+    let requested = Requested::new(bundle, origin.as_ref().ok());
     let Requests { wanted, left_out } = requests(&requested, caller, config)?;
     let mut plan = match origin {
         Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, caller, config)?,
@@ -120,8 +120,8 @@ pub fn plan_for(
 
 /// Whether a container certainly requests nothing.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
-    let origin = Origin::of(bundle);
-    let requested = Requested::of(bundle, origin.as_ref().ok());
+    let origin = Origin::from_bundle(bundle);
+    let requested = Requested::new(bundle, origin.as_ref().ok());
     let requests = requests(&requested, caller, config);
     !trust::may_be_annotated(bundle) && requests.is_ok_and(|requests| requests.wanted.is_empty())
 }
@@ -143,7 +143,7 @@ fn plan_of(
     let found = authorized
         .iter()
         .map(|(it, _)| discover::look_up(&it.class, it.request.wanted(), &host));
-    let found = found.collect::<Result<Vec<Found>, _>>()?;
+    let found = found.collect::<Result<Vec<FoundClass>, _>>()?;
     let asked = authorized
         .iter()
         .zip(&found)
@@ -177,7 +177,7 @@ fn authority(
 /// A class, and what the host has of it, for who plans for many containers.
 pub(crate) struct LookedUp {
     pub(crate) class: DeviceClass,
-    pub(crate) found: Found,
+    pub(crate) found: FoundClass,
 }
 
 /// The plan for what is attached to a container, of classes that were looked up before.
@@ -186,8 +186,8 @@ pub(crate) fn plan_attached<'l>(
     classes: impl IntoIterator<Item = &'l LookedUp>,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
-    let origin = Origin::of(bundle)?;
-    let requested = Requested::of(bundle, Some(&origin));
+    let origin = Origin::from_bundle(bundle)?;
+    let requested = Requested::new(bundle, Some(&origin));
     let mut wanted = Vec::new();
     for one in classes {
         for (request, source) in requested.attached(&one.class)? {

@@ -174,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    async fn told(told: &mut mpsc::UnboundedReceiver<String>, wanted: &str) {
+    async fn wait_for_notice(told: &mut mpsc::UnboundedReceiver<String>, wanted: &str) {
         let until = async { while told.recv().await.as_deref() != Some(wanted) {} };
         let in_time = tokio::time::timeout(Duration::from_secs(5), until).await;
         in_time.expect(wanted);
@@ -193,15 +193,15 @@ mod tests {
             });
         });
         let test = async {
-            told(&mut told_of, "anything").await;
+            wait_for_notice(&mut told_of, "anything").await;
             for _ in 0..3 {
                 fs::create_dir_all(&directory).unwrap();
-                told(&mut told_of, "anything").await;
+                wait_for_notice(&mut told_of, "anything").await;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 fs::write(directory.join("x.sock"), "").unwrap();
-                told(&mut told_of, "x.sock").await;
+                wait_for_notice(&mut told_of, "x.sock").await;
                 fs::remove_dir_all(root.path().join("a")).unwrap();
-                told(&mut told_of, "anything").await;
+                wait_for_notice(&mut told_of, "anything").await;
             }
         };
         tokio::select! {

@@ -79,7 +79,7 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> 
     let start =
         |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
     write(
-        &Reported::of(class, root, start),
+        &Reported::run_programs(class, root, start),
         class,
         root,
         host,
@@ -162,7 +162,7 @@ mod tests {
         fs::write(root.join("sh"), "").unwrap();
         fs::set_permissions(root.join("sh"), fs::Permissions::from_mode(0o755)).unwrap();
         let host = RealHost::open(root).unwrap();
-        let reported = Reported::of(&class, root, |_, arguments| {
+        let reported = Reported::run_programs(&class, root, |_, arguments| {
             let mut command = Command::new("/bin/sh");
             command.args(arguments);
             command

@@ -53,7 +53,7 @@ pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
         return not_run(&error);
     }
     let command = host_program::command(root, program, arguments);
-    match program_output::of(command, *timeout, MAX_OUTPUT) {
+    match program_output::run_program(command, *timeout, MAX_OUTPUT) {
         Err(error) => not_run(&error),
         Ok(None) => Outcome::Killed,
         Ok(Some((status, _))) if status.code() == Some(host_program::NOT_RUN.into()) => {

@@ -42,7 +42,8 @@ impl HealthPrograms {
                 let OverTime::Program { program, advice } = &reading.rule else {
                     continue;
                 };
-                let command = HealthCommand::of(program, advice.as_deref(), &device.attributes);
+                let command =
+                    HealthCommand::from_check(program, advice.as_deref(), &device.attributes);
                 let command = match command {
                     Ok(command) => command,
                     Err(error) => {

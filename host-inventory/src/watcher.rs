@@ -209,12 +209,13 @@ impl HostWatcher {
         make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Scanned<T> {
         self.scans.begin();
-        let made = self.made(make).await;
+        let made = self.scan_once(make).await;
         let took = self.scans.end();
         Scanned { made, took }
     }
 
-    async fn made<T: Send + 'static>(
+    /// Scans the devices once in a thread that may block, and calls `make` there.
+    async fn scan_once<T: Send + 'static>(
         &mut self,
         make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Option<T> {

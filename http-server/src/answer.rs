@@ -9,14 +9,14 @@ pub type Answer = Response<Vec<u8>>;
 
 /// An answer in plain text.
 pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
-    of(status, "text/plain; charset=utf-8", text.into().into())
+    build_answer(status, "text/plain; charset=utf-8", text.into().into())
 }
 
 pub fn json(document: Vec<u8>) -> Answer {
-    of(StatusCode::OK, "application/json", document)
+    build_answer(StatusCode::OK, "application/json", document)
 }
 
-pub(crate) fn of(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Answer {
+pub(crate) fn build_answer(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Answer {
     let mut answer = Response::new(bytes);
     *answer.status_mut() = status;
     let kind = HeaderValue::from_static(kind);

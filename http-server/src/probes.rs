@@ -17,7 +17,7 @@ pub fn probe(
         return text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
     }
     match path {
-        "/metrics" => answer::of(StatusCode::OK, OPEN_METRICS, metrics().into()),
+        "/metrics" => answer::build_answer(StatusCode::OK, OPEN_METRICS, metrics().into()),
         // Any answer shows that the process is not stuck.
         "/healthz" => text(StatusCode::OK, "ok\n"),
         "/readyz" => match ready() {

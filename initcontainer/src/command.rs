@@ -12,7 +12,7 @@ use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
-use runtime_config::{Engine, Held, HostRoot, Options, Plan, Record, held};
+use runtime_config::{Engine, HeldRuntime, HostRoot, Options, Plan, Record, held};
 
 use crate::output::{Installed, Output};
 use crate::restart;
@@ -142,7 +142,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         let plan = uninstall::plan(host, also, force)?;
         show_steps(&plan.steps, output);
         for kept in &plan.kept {
-            output.kept(kept);
+            output.report_kept(kept);
         }
         note_stranded(&plan.stranded, output);
         let due = plan
@@ -161,7 +161,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         if args.restart && restart::release(host, engine)? {
             output.restarted(engine, "dropped the runtime".to_owned());
             released.push(engine);
-        } else if !force && held(host, engine) == Held::DefaultRuntime {
+        } else if !force && held(host, engine) == HeldRuntime::DefaultRuntime {
             bail!(
                 "{engine} is running with boathook-runtime as its default runtime and would keep \
                  it, so that no container starts; use --restart, which restores its own runtime"
@@ -176,7 +176,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     release(lock, output);
     show_links(&plan.steps, output);
     for kept in &plan.kept {
-        output.kept(kept);
+        output.report_kept(kept);
     }
     note_stranded(&plan.stranded, output);
     if plan.steps.is_empty() {

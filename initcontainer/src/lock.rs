@@ -22,12 +22,12 @@ const ATTEMPTS: usize = 16;
 /// The right to change a host, until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    held: Vec<Held>,
+    held: Vec<LockedFile>,
 }
 
 /// A file that is locked while it is open.
 #[derive(Debug)]
-struct Held {
+struct LockedFile {
     dir: Place,
     name: Place,
     _file: File,
@@ -81,7 +81,7 @@ impl Lock {
     }
 }
 
-impl Held {
+impl LockedFile {
     fn remove(self) -> Result<(), HostError> {
         let removed = self.name.remove_file();
         match removed.and_then(|()| self.dir.remove_dir()) {
@@ -94,7 +94,7 @@ impl Held {
     }
 }
 
-fn lock(host: &HostRoot, parent: &Path) -> Result<Held> {
+fn lock(host: &HostRoot, parent: &Path) -> Result<LockedFile> {
     let dir = host.entry(&parent.join(LOCK))?;
     for _ in 0..ATTEMPTS {
         match attempt(&dir) {
@@ -122,10 +122,10 @@ fn busy(dir: &Place) -> String {
 }
 
 /// None: what is locked has lost its name.
-fn attempt(dir: &Place) -> Result<Option<Held>> {
-    made(dir.make_dir_with(0o700))?;
+fn attempt(dir: &Place) -> Result<Option<LockedFile>> {
+    ignore_existing(dir.make_dir_with(0o700))?;
     let name = dir.child("lock")?;
-    made(name.create(MODE, |_| Ok(())))?;
+    ignore_existing(name.create(MODE, |_| Ok(())))?;
     let file = name.open_file()?;
     let path = name.shown();
     let failed = |action| HostError::io(action, &path);
@@ -144,15 +144,15 @@ fn attempt(dir: &Place) -> Result<Option<Held>> {
     let named = name.stat()?;
     let is_named =
         named.is_some_and(|named| (named.st_dev, named.st_ino) == (metadata.dev(), metadata.ino()));
-    Ok(is_named.then(|| Held {
+    Ok(is_named.then(|| LockedFile {
         dir: dir.clone(),
         name,
         _file: file,
     }))
 }
 
-/// Whether it is there: made now, or before.
-fn made(result: Result<(), HostError>) -> Result<(), HostError> {
+/// Turns the error that a file exists already into a success.
+fn ignore_existing(result: Result<(), HostError>) -> Result<(), HostError> {
     match result {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Ok(()),
         result => result,

@@ -91,8 +91,8 @@ impl Output {
         self.report.restarted.push(Restarted { engine, action });
     }
 
-    /// What a removal leaves, and why.
-    pub(crate) fn kept(&mut self, kept: &str) {
+    /// Reports what a removal leaves, and why.
+    pub(crate) fn report_kept(&mut self, kept: &str) {
         self.text(&format!("kept {kept}\n"));
         self.report.kept.push(kept.to_owned());
     }

@@ -6,7 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use initcontainer::layout::record;
 use initcontainer::{install, step};
-use runtime_config::{Engine, Held, HostRoot, Loaded, Plan, Record, Reload, held, is_running};
+use runtime_config::{
+    Engine, HeldRuntime, HostRoot, Loaded, Plan, Record, Reload, held, is_running,
+};
 
 /// Whether a running engine still must read what the plan wrote.
 pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
@@ -54,7 +56,7 @@ pub(crate) fn advice(engine: Engine, removal: bool) -> String {
 /// Has a running engine drop our runtime where reverting its configuration
 /// does not do that; `false`: there was nothing to drop.
 pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
-    if held(host, engine) == Held::Nothing {
+    if held(host, engine) == HeldRuntime::Nothing {
         return Ok(false);
     }
     let known = Record::load(host, &record(engine))?;
@@ -70,7 +72,7 @@ pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
             return Ok(());
         }
         reload(host, engine)?;
-        let is_released = || held(host, engine) == Held::Nothing;
+        let is_released = || held(host, engine) == HeldRuntime::Nothing;
         Ok(runtime_config::wait(engine, is_released)?)
     })?;
     Ok(true)

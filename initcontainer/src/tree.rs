@@ -77,7 +77,9 @@ pub(crate) fn holds(at: &Place, payload: &Payload) -> bool {
         }
         for file in payload.files() {
             let there = inside(at, Path::new(file.dir))?.child(&file.name)?;
-            if !is(&there, 0o100_000 | file.mode)? || !same(&mut there.open_file()?, file.open()?) {
+            if !is(&there, 0o100_000 | file.mode)?
+                || !have_same_bytes(&mut there.open_file()?, file.open()?)
+            {
                 return Ok(false);
             }
         }
@@ -93,7 +95,7 @@ fn is(place: &Place, mode: u32) -> Result<bool, HostError> {
     Ok(stat.is_some_and(|stat| stat.st_mode == mode && stat.st_uid == own))
 }
 
-fn same(one: &mut impl io::Read, mut other: impl io::Read) -> bool {
+fn have_same_bytes(one: &mut impl io::Read, mut other: impl io::Read) -> bool {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     one.read_to_end(&mut left).is_ok() && other.read_to_end(&mut right).is_ok() && left == right
 }

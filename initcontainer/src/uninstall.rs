@@ -109,7 +109,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
             steps.push(step);
         }
     }
-    let made = made(host, &manifest);
+    let made = list_made_directories(host, &manifest);
     let (below, dirs): (Vec<_>, Vec<_>) = made
         .iter()
         .rev()
@@ -165,9 +165,9 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     })
 }
 
-/// The directories that are to go if nothing is left in them: those that the installation
+/// Lists the directories to remove if nothing is left in them: those that the installation
 /// made, and our own, which a kubelet may have made before it for a volume.
-fn made(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
+fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
     let mut made = manifest.made_dirs.clone();
     for dir in [ROOT, OWN_CONFIG, OWN_CLASSES].map(PathBuf::from) {
         if made.contains(&dir) || !host.is_dir(&dir) {

@@ -32,7 +32,7 @@ impl Reported {
     /// Runs the programs of a class, one after another, on the host whose root is at
     /// `root`. `start` makes the command of one. Programs that are not there report
     /// nothing.
-    pub fn of(
+    pub fn run_programs(
         class: &DeviceClass,
         root: &Path,
         start: impl Fn(&Path, &[String]) -> Command,
@@ -74,7 +74,7 @@ impl Reported {
                 }
             }
         }
-        reported.facts = Facts::of(all);
+        reported.facts = Facts::from_pairs(all);
         reported
     }
 
@@ -126,7 +126,7 @@ fn run(
         Err(error) => return Err(format!("cannot be run: {error}")),
     }
     let timeout = program.timeout.get();
-    let ended = program_output::of(start(path, arguments), timeout, MAX_OUTPUT);
+    let ended = program_output::run_program(start(path, arguments), timeout, MAX_OUTPUT);
     let seconds = timeout.as_secs();
     match ended {
         Err(error) => Err(format!("cannot be run: {error}")),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn reported(root: &Path) -> Reported {
-        Reported::of(&class(), root, |program, arguments| {
+        Reported::run_programs(&class(), root, |program, arguments| {
             let mut command = Command::new(root.join(program.strip_prefix("/").unwrap()));
             command.args(arguments);
             command
@@ -228,7 +228,7 @@ mod tests {
              '-i 1 -c 0') echo it has none; exit 3;; *) echo \"part $2/$4\";; esac",
         );
         let of = || {
-            Reported::of(&class, root.path(), |program, arguments| {
+            Reported::run_programs(&class, root.path(), |program, arguments| {
                 let mut command =
                     Command::new(root.path().join(program.strip_prefix("/").unwrap()));
                 command.args(arguments);
@@ -285,7 +285,7 @@ mod tests {
             ("exit 9", &["/smi -L failed (exit status: 9)"]),
         ] {
             let root = host(script);
-            let found = Reported::of(&class, root.path(), |_, _| {
+            let found = Reported::run_programs(&class, root.path(), |_, _| {
                 Command::new(root.path().join("smi"))
             });
             assert_eq!(found.faults, faults, "{script}");

@@ -65,15 +65,16 @@ impl<R: Read + AsFd> ProgramOutput<R> {
 
 /// A program that was killed and has not ended: it sleeps where no signal reaches it, as
 /// in a driver that hangs.
-struct Left {
+struct LeftoverProcess {
     command: Vec<OsString>,
     child: Child,
 }
 
 /// Each command is there once at most.
-static LEFT: Mutex<Vec<Left>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
 
-fn left() -> MutexGuard<'static, Vec<Left>> {
+/// Locks the list of these processes, and removes those that have ended.
+fn lock_leftovers() -> MutexGuard<'static, Vec<LeftoverProcess>> {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|one| matches!(one.child.try_wait(), Ok(None)));
     left
@@ -82,7 +83,7 @@ fn left() -> MutexGuard<'static, Vec<Left>> {
 /// Runs a program with an empty environment. Returns how it ended, and the first `limit`
 /// bytes of its output; `None` if it was killed, or an earlier run of the same command was
 /// and is still there. The processes that it leaves in its group are killed, too.
-pub fn of(
+pub fn run_program(
     mut command: Command,
     timeout: Duration,
     limit: usize,
@@ -90,7 +91,7 @@ pub fn of(
     let words = [command.get_program()].into_iter();
     let words = words.chain(command.get_args()).map(OsStr::to_owned);
     let words: Vec<OsString> = words.collect();
-    if left().iter().any(|one| one.command == words) {
+    if lock_leftovers().iter().any(|one| one.command == words) {
         return Ok(None);
     }
     let deadline = Instant::now() + timeout;
@@ -126,7 +127,7 @@ pub fn of(
             None if Instant::now() < give_up => thread::sleep(INTERVAL),
             None => {
                 let command = words;
-                left().push(Left { command, child });
+                lock_leftovers().push(LeftoverProcess { command, child });
                 return Ok(None);
             }
         }

@@ -31,7 +31,7 @@ pub struct Listing {
 impl Listing {
     /// Scans the host that `config` names for the devices of the classes with these
     /// names, or of all. Claims are those of the kubelet with this root directory.
-    pub fn of(config: &Config, kubelet: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
+    pub fn scan(config: &Config, kubelet: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()

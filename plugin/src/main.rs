@@ -39,7 +39,7 @@ fn list(options: &List) -> anyhow::Result<ExitCode> {
     if let Some(root) = &options.host_root {
         config = config.mounted_at(root);
     }
-    let listing = Listing::of(&config, &options.kubelet_dir, &options.classes)?;
+    let listing = Listing::scan(&config, &options.kubelet_dir, &options.classes)?;
     match options.json {
         true => print_json(&listing.json())?,
         false => print(&listing.table())?,

@@ -43,12 +43,12 @@ fn histogram() -> Histogram {
     Histogram::new(BOUNDS)
 }
 
-fn of(resource: &ResourceName) -> Label {
+fn resource_label(resource: &ResourceName) -> Label {
     ("resource", resource.to_string())
 }
 
 fn with_result(resource: &ResourceName, result: &str) -> [Label; 2] {
-    [of(resource), ("result", result.to_owned())]
+    [resource_label(resource), ("result", result.to_owned())]
 }
 
 impl Metrics {
@@ -63,13 +63,18 @@ impl Metrics {
             let labels = with_result(resource, result);
             drop(self.registrations.get_or_create(&labels));
         }
-        drop(self.allocation_duration.get_or_create(&[of(resource)]));
+        drop(
+            self.allocation_duration
+                .get_or_create(&[resource_label(resource)]),
+        );
     }
 
     pub(crate) fn allocated(&self, resource: &ResourceName, ok: bool, took: Duration) {
         let labels = with_result(resource, if ok { "ok" } else { "refused" });
         self.allocations.get_or_create(&labels).inc();
-        let durations = self.allocation_duration.get_or_create(&[of(resource)]);
+        let durations = self
+            .allocation_duration
+            .get_or_create(&[resource_label(resource)]);
         durations.observe(took.as_secs_f64());
     }
 

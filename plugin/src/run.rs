@@ -16,7 +16,7 @@ use crate::cli::{Delivery, Run};
 use crate::http::{MetricsPage, Pages, Present};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
-use crate::server::{Context, LeftToOthers, Timing, remove_stale};
+use crate::server::{Context, Timing, YieldedResources, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
@@ -42,7 +42,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     let cdi = by_cdi.then(|| CdiFiles::new(node.cdi, node.hook, host_root));
     let grace = GracePeriod::new(options.forget);
     let claims = kubelet_dir::claims(kubelet.root());
-    let (streams, left) = (Streams::default(), LeftToOthers::default());
+    let (streams, left) = (Streams::default(), YieldedResources::default());
     let watcher = InventoryWatcher::new(config, grace, claims, cdi, metrics.clone());
     let inventory = watcher.subscribe();
     let present = Present {

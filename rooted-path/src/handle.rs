@@ -28,7 +28,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    pub fn of(stat: &FileStat) -> Self {
+    pub fn from_stat(stat: &FileStat) -> Self {
         match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
             SFlag::S_IFREG => Self::Regular,
             SFlag::S_IFDIR => Self::Directory,
@@ -70,7 +70,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub fn of(stat: &FileStat) -> Self {
+    pub fn from_stat(stat: &FileStat) -> Self {
         Self {
             dev: stat.st_dev,
             ino: stat.st_ino,
@@ -108,11 +108,11 @@ impl Handle {
     }
 
     pub fn kind(&self) -> FileKind {
-        FileKind::of(&self.stat)
+        FileKind::from_stat(&self.stat)
     }
 
     pub fn identity(&self) -> Identity {
-        Identity::of(&self.stat)
+        Identity::from_stat(&self.stat)
     }
 
     /// The metadata as read when the handle was opened.

@@ -117,7 +117,7 @@ fn stat(file: impl AsFd) -> io::Result<FileStat> {
 }
 
 fn check_kind(stat: &FileStat) -> io::Result<()> {
-    match FileKind::of(stat) {
+    match FileKind::from_stat(stat) {
         FileKind::Regular => Ok(()),
         kind => Err(not_regular(kind)),
     }

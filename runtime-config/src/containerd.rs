@@ -115,9 +115,9 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
     }
 }
 
-/// What a layout's plan is made from.
+/// The inputs of a layout's plan.
 #[derive(Debug)]
-struct Wanted<'a> {
+struct PlanInputs<'a> {
     base: &'a Snapshot,
     options: &'a Options,
     /// The host path of the spec for `base_runtime_spec`.
@@ -134,7 +134,7 @@ pub(crate) fn desired(
     if let Some(spec) = &options.base_spec {
         files.push((spec_path.clone(), handler::base_spec(spec, options)?));
     }
-    let wanted = Wanted {
+    let wanted = PlanInputs {
         base,
         options,
         spec_path,
@@ -149,7 +149,7 @@ pub(crate) fn desired(
             for main in generated {
                 known.extend(documents::in_load_order(base, Path::new(main))?);
             }
-            let schema = schema::of(base, Path::new(generated[0]))?.unwrap_or(&V2);
+            let schema = schema::detect_schema(base, Path::new(generated[0]))?.unwrap_or(&V2);
             vec![drop_in(Path::new(dir), schema, &known, &wanted)?]
         }
     });
@@ -161,7 +161,7 @@ fn drop_in(
     dir: &Path,
     schema: &Schema,
     known: &[PathBuf],
-    wanted: &Wanted<'_>,
+    wanted: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
     let handler = Handler::new(schema, known, wanted)?;
     let tables = handler.tables() + &handler.default_table();

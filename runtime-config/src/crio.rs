@@ -127,7 +127,7 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     let (program, kind) = (text("runtime_path"), text("runtime_type"));
     Ok(match program.as_str() {
         _ if !PROGRAM_TYPES.contains(&kind.as_str()) => {
-            DefaultRuntime::other(name, format!("runtime_type {kind}"))
+            DefaultRuntime::new_other(name, format!("runtime_type {kind}"))
         }
         "" => DefaultRuntime::program(name, name),
         program => DefaultRuntime::program(name, program),

@@ -53,7 +53,7 @@ impl DefaultRuntime {
         }
     }
 
-    pub(crate) fn other(name: &str, what: impl Into<String>) -> Self {
+    pub(crate) fn new_other(name: &str, what: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
             kind: RuntimeKind::Other(what.into()),
@@ -146,7 +146,7 @@ pub(crate) fn refuse_later(own: &Path, path: &Path, line: usize) -> Result<(), E
              out, or leave --set-default out",
             own.display()
         );
-        return Err(Error::at(path, line, problem));
+        return Err(Error::new_at_line(path, line, problem));
     }
     Ok(())
 }

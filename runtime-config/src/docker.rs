@@ -89,16 +89,18 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     if entry.is_null() {
         return Ok(match BUILT_IN_NAMES.contains(&name) {
             true => DefaultRuntime::runc(),
-            false => DefaultRuntime::other(name, "a runtime that daemon.json does not describe"),
+            false => {
+                DefaultRuntime::new_other(name, "a runtime that daemon.json does not describe")
+            }
         });
     }
     let string = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let (program, shim) = (string(&entry["path"]), string(&entry["runtimeType"]));
     let of_shim = string(&entry["options"]["BinaryName"]);
     Ok(match (program.as_str(), shim.as_str()) {
-        (_, shim) if !BUILT_IN_NAMES.contains(&shim) => DefaultRuntime::other(name, shim),
+        (_, shim) if !BUILT_IN_NAMES.contains(&shim) => DefaultRuntime::new_other(name, shim),
         ("", "") if name != "runc" => {
-            DefaultRuntime::other(name, "an entry without path and runtimeType")
+            DefaultRuntime::new_other(name, "an entry without path and runtimeType")
         }
         ("", _) if of_shim.is_empty() => DefaultRuntime::program(name, "runc"),
         ("", _) => DefaultRuntime::program(name, of_shim),
@@ -169,7 +171,7 @@ fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
     if !text[runtimes.clone()].starts_with('{') {
         let line = json_text::line_at(text, &["runtimes"]);
         let problem = "\"runtimes\" is not an object; make it one, or take it out";
-        return Err(Error::at(path, line, problem));
+        return Err(Error::new_at_line(path, line, problem));
     }
     Ok(json_text::set(text, runtimes, HANDLER, entry))
 }

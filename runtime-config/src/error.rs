@@ -58,7 +58,7 @@ impl Error {
         }
     }
 
-    pub(crate) fn at(path: &Path, line: usize, problem: impl Into<String>) -> Self {
+    pub(crate) fn new_at_line(path: &Path, line: usize, problem: impl Into<String>) -> Self {
         Self::Line {
             path: path.into(),
             line,
@@ -69,14 +69,14 @@ impl Error {
     /// A file does not parse.
     pub(crate) fn syntax(path: &Path, line: usize, message: &str) -> Self {
         let advice = "repair the file (it was not changed) and try again";
-        Self::at(path, line, format!("{message}; {advice}"))
+        Self::new_at_line(path, line, format!("{message}; {advice}"))
     }
 
     /// Someone else already uses our name.
     pub(crate) fn name_taken(path: &Path, line: usize) -> Self {
         let problem = "there is a runtime named \"boathook\" that this program did not install; \
                        remove or rename it and try again";
-        Self::at(path, line, problem)
+        Self::new_at_line(path, line, problem)
     }
 
     pub(crate) fn not_a_file(path: &Path) -> Self {

@@ -38,7 +38,7 @@ impl UnclearKey {
             format!("the engine may read the key \"{found}\" as \"{documented}\": write it so")
         };
         let line = line_of(text, self.offset);
-        Error::at(path, line, problem + ", or leave --set-default out")
+        Error::new_at_line(path, line, problem + ", or leave --set-default out")
     }
 }
 

@@ -95,4 +95,4 @@ pub use record::Record;
 #[cfg(feature = "configure")]
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
-pub use state::{Held, Loaded, held, is_running, loaded, reload, wait};
+pub use state::{HeldRuntime, Loaded, held, is_running, loaded, reload, wait};

@@ -116,7 +116,7 @@ fn refuse_runtimes(base: &Snapshot, path: &Path) -> Result<(), Error> {
                  certain: move it to {}, or leave --set-default out",
                 MAINS[1]
             );
-            return Err(Error::at(path, line, problem));
+            return Err(Error::new_at_line(path, line, problem));
         }
     }
     Ok(())

@@ -98,9 +98,9 @@ fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
-/// What a running engine still holds of a runtime whose program is to go.
+/// The use that a running engine still has for a runtime whose program is to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held {
+pub enum HeldRuntime {
     /// Nothing that a restart of the engine would not drop.
     Nothing,
     /// A runtime that containers can name.
@@ -111,14 +111,14 @@ pub enum Held {
 
 /// Docker keeps a runtime, and a default runtime, that are gone from its
 /// configuration until it is restarted: at a reload it ignores absent keys.
-pub fn held(host: &HostRoot, engine: Engine) -> Held {
+pub fn held(host: &HostRoot, engine: Engine) -> HeldRuntime {
     if engine.facts().liveness != Liveness::DockerApi {
-        return Held::Nothing;
+        return HeldRuntime::Nothing;
     }
     match Runtimes::of_daemon(host) {
-        Some(runtimes) if runtimes.is_default() => Held::DefaultRuntime,
-        Some(runtimes) if runtimes.is_listed() => Held::Runtime,
-        _ => Held::Nothing,
+        Some(runtimes) if runtimes.is_default() => HeldRuntime::DefaultRuntime,
+        Some(runtimes) if runtimes.is_listed() => HeldRuntime::Runtime,
+        _ => HeldRuntime::Nothing,
     }
 }
 

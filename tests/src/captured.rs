@@ -67,8 +67,13 @@ impl Captured {
         })
     }
 
-    /// What a command left that was run elsewhere.
-    pub(crate) fn of(command: &str, status: ExitStatus, stdout: String, stderr: String) -> Self {
+    /// The output of a command that was run elsewhere.
+    pub(crate) fn from_output(
+        command: &str,
+        status: ExitStatus,
+        stdout: String,
+        stderr: String,
+    ) -> Self {
         Self {
             status,
             stdout,

@@ -56,7 +56,7 @@ impl fmt::Display for CgroupView {
 /// there that its device controller is.
 fn machine_shows() -> Result<CgroupView> {
     let mounts = mountinfo::of_self()?;
-    let root = mountinfo::at(&mounts, Path::new("/sys/fs/cgroup"));
+    let root = mountinfo::find_mount(&mounts, Path::new("/sys/fs/cgroup"));
     Ok(match root {
         Some(mount) if mount.fs_type == "cgroup2" => CgroupView::V2,
         _ => CgroupView::V1,

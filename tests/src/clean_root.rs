@@ -26,10 +26,10 @@ impl Distribution {
         if let Some(reason) = mirror::missing() {
             return Err(reason);
         }
-        self.made().map_err(|error| format!("{error:#}"))
+        self.find_or_build().map_err(|error| format!("{error:#}"))
     }
 
-    fn made(self) -> Result<PathBuf> {
+    fn find_or_build(self) -> Result<PathBuf> {
         match self {
             Self::Debian => {
                 let release = [PathBuf::from("/etc/os-release")];

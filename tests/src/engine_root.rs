@@ -53,10 +53,10 @@ impl Generation {
     pub fn root(self) -> Result<Option<PathBuf>> {
         match self {
             Self::OfThisMachine => Ok(None),
-            Self::Forky => made("forky", Mirror::of_debian_forky, OF_DEBIAN).map(Some),
+            Self::Forky => find_or_build("forky", Mirror::of_debian_forky, OF_DEBIAN).map(Some),
             Self::Resolute => {
                 let mirror = || Ok(Mirror::of_ubuntu("resolute"));
-                made("resolute", mirror, OF_UBUNTU).map(Some)
+                find_or_build("resolute", mirror, OF_UBUNTU).map(Some)
             }
         }
     }
@@ -82,12 +82,16 @@ impl Generation {
 /// A root file system of Debian's next release with what a node of Kubernetes takes, to
 /// which nothing may be written. Made if it has not been made before.
 pub fn of_a_node() -> Result<PathBuf> {
-    made("forky", Mirror::of_debian_forky, OF_A_NODE)
+    find_or_build("forky", Mirror::of_debian_forky, OF_A_NODE)
 }
 
 /// The root file system of a release with these packages, whose mirror is looked up only if it
 /// has not been made before: apt takes a second of processor time for that.
-fn made(release: &str, mirror: impl FnOnce() -> Result<Mirror>, packages: &str) -> Result<PathBuf> {
+fn find_or_build(
+    release: &str,
+    mirror: impl FnOnce() -> Result<Mirror>,
+    packages: &str,
+) -> Result<PathBuf> {
     let machine = [PathBuf::from("/etc/os-release")];
     // Other packages make another root.
     let of_packages = fingerprint::of_parts([packages.as_bytes()]);

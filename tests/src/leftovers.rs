@@ -10,13 +10,13 @@ use crate::cgroup_parent::directories_named;
 use crate::mountinfo;
 use crate::runc::Runc;
 
-/// Everything on the machine that still belongs to the bundle's container, in
+/// Lists everything on the machine that still belongs to the bundle's container, in
 /// words: mounts, cgroups, processes, the runtime's state. Empty is right once
 /// it is deleted.
 ///
 /// Only objects with the container's id or in its bundle are examined, so
 /// that tests can run side by side.
-pub fn of(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
+pub fn find_leftovers(runc: &Runc, bundle: &Bundle) -> Result<Vec<String>> {
     let mut found = mounts(bundle.directory(), bundle.id())?;
     found.extend(
         directories_named(bundle.id())

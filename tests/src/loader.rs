@@ -11,7 +11,7 @@ pub const PATH: &str = "/bin/dlopen-probe";
 
 /// A library to load and a function in it to call.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct LibraryCall {
     /// The soname that an application would request.
     pub soname: String,
     /// A function without arguments that returns text.
@@ -39,7 +39,7 @@ pub enum Loaded {
 }
 
 /// The command that loads all of `wanted` in one process.
-pub fn command(wanted: &[Wanted]) -> Vec<String> {
+pub fn command(wanted: &[LibraryCall]) -> Vec<String> {
     let arguments = wanted
         .iter()
         .map(|one| format!("{}:{}", one.soname, one.function));

@@ -23,7 +23,7 @@ pub struct Mounted {
 
 impl Mounted {
     /// Whether the mount has an option such as `ro`.
-    pub fn has(&self, option: &str) -> bool {
+    pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().any(|one| one == option)
     }
 }
@@ -37,8 +37,8 @@ pub fn of_self() -> Result<Vec<Mounted>> {
         .collect()
 }
 
-/// The mount that `path` shows: the last one made exactly there.
-pub fn at<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+/// Finds the mount that `path` shows: the last one made exactly there.
+pub fn find_mount<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
     mounts.iter().rfind(|mount| mount.mount_point == path)
 }
 

@@ -21,12 +21,12 @@ pub struct PrivateHost {
 impl PrivateHost {
     /// New namespaces with this machine's files.
     pub fn new() -> Result<Self> {
-        Self::of(Generation::OfThisMachine)
+        Self::with_generation(Generation::OfThisMachine)
     }
 
     /// New namespaces, with the root file system that has this generation of
     /// engines.
-    pub fn of(generation: Generation) -> Result<Self> {
+    pub fn with_generation(generation: Generation) -> Result<Self> {
         Self::with_root(generation.root()?.as_deref(), &[])
     }
 

@@ -19,7 +19,7 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use crate::alias_device::AliasDevice;
 use crate::compile::{self, Libc};
 use crate::demo_host::HostDirectory;
-use crate::loader::Wanted;
+use crate::loader::LibraryCall;
 use crate::rootfs::make_loader_cache;
 
 /// The function that returns a library's soname.
@@ -46,15 +46,15 @@ impl RecordedHost {
 
     /// The host of a recording, without a class of its own.
     pub fn bare(recording: &str) -> Result<Self> {
-        Self::of(recording, false)
+        Self::from_recording(recording, false)
     }
 
     /// The same with the numbers that were recorded: nodes to look at, not to open.
     pub fn with_own_numbers(recording: &str) -> Result<Self> {
-        Self::of(recording, true)
+        Self::from_recording(recording, true)
     }
 
-    fn of(recording: &str, own_numbers: bool) -> Result<Self> {
+    fn from_recording(recording: &str, own_numbers: bool) -> Result<Self> {
         let (device, _) = AliasDevice::pair()?;
         let directory = HostDirectory::new()?;
         let host = Self {
@@ -72,9 +72,9 @@ impl RecordedHost {
     }
 
     /// How a container requests one of the libraries.
-    pub fn wanted(soname: &str) -> Wanted {
+    pub fn wanted(soname: &str) -> LibraryCall {
         let (soname, function) = (soname.to_string(), FUNCTION.to_string());
-        Wanted { soname, function }
+        LibraryCall { soname, function }
     }
 
     /// Makes a program of the host.

@@ -25,11 +25,11 @@ impl ReferenceWork {
 
     /// The usual amount.
     pub fn new() -> Result<Self> {
-        Self::of(Self::NODES, Self::LIBRARIES)
+        Self::with_size(Self::NODES, Self::LIBRARIES)
     }
 
-    /// So many nodes and libraries.
-    pub fn of(nodes: usize, libraries: usize) -> Result<Self> {
+    /// With this number of nodes and libraries.
+    pub fn with_size(nodes: usize, libraries: usize) -> Result<Self> {
         let host = DemoHost::new()?;
         for index in DemoHost::NODES..nodes {
             host.device(index).make_node(&host.node(index))?;

@@ -82,8 +82,8 @@ impl Vm {
         let qemu = command.spawn().context("cannot start QEMU")?;
         let mut vm = Self {
             qemu,
-            agent: Channel::at(at.join("agent")),
-            monitor: Channel::at(at.join("monitor")),
+            agent: Channel::new(at.join("agent")),
+            monitor: Channel::new(at.join("monitor")),
             directory,
         };
         vm.monitor("qmp_capabilities", json!({}))?;
@@ -238,7 +238,7 @@ fn captured(lines: &str, ended: &Value) -> Result<Captured> {
     };
     let code = ended["exitcode"].as_i64().map_or(9, |code| code << 8);
     let status = ExitStatus::from_raw(i32::try_from(code)?);
-    Ok(Captured::of(
+    Ok(Captured::from_output(
         lines,
         status,
         text("out-data")?,

@@ -1,7 +1,8 @@
 //! The arrows between crates are those of ARCHITECTURE.md, and within a crate no arrow
-//! points back.
+//! points back. Functions and types have names that say what they do and are.
 
 mod folders;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

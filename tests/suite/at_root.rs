@@ -38,7 +38,7 @@ impl ThisHost {
     }
 
     /// The path of a file of the test's own.
-    fn own(&self, name: &str) -> PathBuf {
+    fn own_path(&self, name: &str) -> PathBuf {
         self.own.path().join(name)
     }
 

@@ -47,7 +47,7 @@ fn grows_no_faster_than_the_work() {
     const FACTOR: usize = 5;
     with_counts(|lab| {
         let usual = counted_in(lab, &ReferenceWork::new().unwrap());
-        let more = ReferenceWork::of(16, FACTOR * ReferenceWork::LIBRARIES).unwrap();
+        let more = ReferenceWork::with_size(16, FACTOR * ReferenceWork::LIBRARIES).unwrap();
         let more = counted_in(lab, &more);
         assert!(more < FACTOR as u64 * usual, "{usual} became {more}");
     });

@@ -117,7 +117,7 @@ fn try_every_case<E: Engine>(
             skip::report(&test, &reason);
             matrix::Column::missing(name, &reason)
         }
-        None => matrix::Column::of(name, &start(generation).unwrap()),
+        None => matrix::Column::try_cases(name, &start(generation).unwrap()),
     };
     let failures = column.failures();
     matrix::add(generation, column, columns);

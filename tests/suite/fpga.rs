@@ -152,7 +152,7 @@ impl Fpga {
         let [(resource, count)] = limits.iter().collect::<Vec<_>>()[..] else {
             panic!("{limits:?}");
         };
-        let mut allocation = Allocation::of(resource, count.as_str().unwrap().parse().unwrap());
+        let mut allocation = Allocation::new(resource, count.as_str().unwrap().parse().unwrap());
         // The first job has ended: the kubelet gives its port to the second one.
         allocation.ids = vec!["intel-fpga-port.0".to_owned()];
         for variable in container["env"].as_array().unwrap() {

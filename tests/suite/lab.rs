@@ -88,7 +88,7 @@ impl Lab {
     /// Fails if anything on the machine still belongs to the bundle's container.
     pub(crate) fn assert_nothing_left(&self, bundle: &Bundle) {
         assert_eq!(
-            leftovers::of(&self.runc, bundle).unwrap(),
+            leftovers::find_leftovers(&self.runc, bundle).unwrap(),
             Vec::<String>::new()
         );
     }

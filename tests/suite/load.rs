@@ -65,7 +65,10 @@ fn run(
         }
     });
     let failures: Vec<String> = failures.into_inner().unwrap();
-    eprintln!("{name}: {}", Figures::of(times.into_inner().unwrap()));
+    eprintln!(
+        "{name}: {}",
+        Figures::from_times(times.into_inner().unwrap())
+    );
     drop(stress);
     assert!(
         failures.is_empty(),

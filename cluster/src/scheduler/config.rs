@@ -32,7 +32,7 @@ pub struct Config {
 pub struct Resource {
     pub name: ResourceName,
     /// Its weight in the score of a pod that requests several resources.
-    #[serde(default = "one")]
+    #[serde(default = "default_weight")]
     pub weight: u32,
     /// Nodes' devices, if a container's units must be of one device (`[sharing]
     /// one_device` in the class). The first layout whose labels a node has applies to it.
@@ -50,7 +50,7 @@ pub struct Layout {
     pub units_per_device: u64,
 }
 
-fn one() -> u32 {
+fn default_weight() -> u32 {
     1
 }
 

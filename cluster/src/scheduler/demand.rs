@@ -73,7 +73,7 @@ mod tests {
         json!({"restartPolicy": policy, "resources": {"requests": {"v.com/gpu": units}, "limits": null}})
     }
 
-    fn of(init: &[(&str, bool)], containers: &[&str]) -> Option<Demand> {
+    fn count_demand(init: &[(&str, bool)], containers: &[&str]) -> Option<Demand> {
         let init = init.iter();
         let init: Vec<Value> = init.map(|one| container(one.0, one.1)).collect();
         let containers = containers.iter().map(|units| container(units, false));
@@ -100,7 +100,7 @@ mod tests {
             (&[], &["0"], 0, &[]),
             (&[], &[], 0, &[]),
         ] {
-            let demand = of(init, containers).unwrap();
+            let demand = count_demand(init, containers).unwrap();
             let found = (demand.units, &demand.claims[..]);
             assert_eq!(found, (units, claims), "{init:?} {containers:?}");
         }
@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn quantities_that_no_device_has_are_errors() {
-        assert_eq!(of(&[], &["-1"]), None);
-        assert_eq!(of(&[("1500m", false)], &["1"]), None);
-        assert_eq!(of(&[], &["10000000000G"]), None);
+        assert_eq!(count_demand(&[], &["-1"]), None);
+        assert_eq!(count_demand(&[("1500m", false)], &["1"]), None);
+        assert_eq!(count_demand(&[], &["10000000000G"]), None);
     }
 }

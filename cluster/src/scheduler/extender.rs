@@ -99,7 +99,7 @@ impl Extender {
         let mut refused = Refused::new();
         let view = self.view();
         // A pod that cannot be counted is the kubelet's to refuse.
-        if let (Some(asks), true) = (Asks::of(&pod, &self.config), view.is_complete()) {
+        if let (Some(asks), true) = (Asks::from_pod(&pod, &self.config), view.is_complete()) {
             for name in nodes.names() {
                 if let Some(reason) = view.refusal(&asks, name) {
                     refused.insert(name.to_owned(), reason);
@@ -115,7 +115,7 @@ impl Extender {
     /// The score of each node for a pod.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, nodes } = Arguments::read(body)?;
-        let asks = Asks::of(&pod, &self.config).unwrap_or_default();
+        let asks = Asks::from_pod(&pod, &self.config).unwrap_or_default();
         let view = self.view();
         let known = view.is_complete() && !asks.is_empty();
         let priority = |host| HostPriority {

@@ -52,7 +52,7 @@ pub async fn pods(client: Client, extender: Arc<Extender>, delays: ExponentialBu
         delays,
         |event| match event {
             Event::Init => listed.clear(),
-            Event::InitApply(pod) => listed.extend(PlacedPod::of(&pod, extender.config())),
+            Event::InitApply(pod) => listed.extend(PlacedPod::from_pod(&pod, extender.config())),
             Event::InitDone => {
                 let listed = std::mem::take(&mut listed);
                 extender.change(|view| view.replace_pods(listed));

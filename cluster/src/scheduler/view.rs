@@ -67,8 +67,8 @@ pub struct View {
 }
 
 impl Asks {
-    /// `None`: a quantity is not one that a device can have.
-    pub fn of(pod: &objects::Pod, config: &Config) -> Option<Self> {
+    /// Reads what a pod requests. `None`: a quantity is not one that a device can have.
+    pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut asks = Vec::new();
         for (resource, configured) in config.resources.iter().enumerate() {
             let demand = demand(pod, configured.name.as_str())?;
@@ -92,11 +92,11 @@ impl Asks {
 impl PlacedPod {
     /// The parts of a pod to store; `None` if it has no node, has ended, or requests
     /// none of the resources.
-    pub fn of(pod: &objects::Pod, config: &Config) -> Option<Self> {
+    pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let node = pod.spec.node_name.as_deref();
         let node = node.filter(|name| !name.is_empty())?;
         // A quantity that no kubelet would have admitted holds nothing.
-        let asks = Asks::of(pod, config).unwrap_or_default();
+        let asks = Asks::from_pod(pod, config).unwrap_or_default();
         let counts = !pod.is_terminal() && !asks.is_empty();
         let uid = pod.metadata.uid.as_deref().filter(|_| counts)?;
         Some(Self {
@@ -215,7 +215,7 @@ impl View {
     }
 
     pub fn apply_pod(&mut self, object: &objects::Pod) {
-        match PlacedPod::of(object, &Arc::clone(&self.config)) {
+        match PlacedPod::from_pod(object, &Arc::clone(&self.config)) {
             Some(pod) => self.add_pod(pod),
             None if object.is_terminal() => {
                 let uid = object.metadata.uid.as_deref();

@@ -45,16 +45,16 @@ const LONG: Siege = Siege {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_few_hostile_clients_stop_neither_program() {
-    both(&SHORT).await;
+    besiege_both(&SHORT).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: make load"]
 async fn a_thousand_hostile_clients_stop_neither_program() {
-    both(&LONG).await;
+    besiege_both(&LONG).await;
 }
 
-async fn both(siege: &Siege) {
+async fn besiege_both(siege: &Siege) {
     let server = ApiServer::start().await;
     if let Some(tls) = certificate()
         && let Some(limit) = MemoryLimit::new("webhook", WEBHOOK)

@@ -20,10 +20,10 @@ impl ClassSpec {
     /// is among these.
     pub fn paths_read(&self) -> BTreeSet<String> {
         let mut paths = Paths::default();
-        paths.all(&self.driver_path);
+        paths.add_all(&self.driver_path);
         paths.attributes(&self.attributes);
         for source in &self.discover {
-            paths.all(&source.path);
+            paths.add_all(&source.path);
             paths.attributes(&source.attributes);
             paths.conditions(&source.require);
             paths.nodes(&source.nodes);
@@ -35,7 +35,7 @@ impl ClassSpec {
             paths.attributes(common);
             paths.attributes(of_place);
         }
-        paths.all(&self.device.numa);
+        paths.add_all(&self.device.numa);
         if let Some(Ends::Files { for_each, .. }) = self.device.links.as_ref().map(|l| &l.ends) {
             paths.add(&for_each.to_string());
         }
@@ -66,7 +66,7 @@ impl Paths {
         }
     }
 
-    fn all<'a, T: ToString + 'a>(&mut self, texts: impl IntoIterator<Item = &'a T>) {
+    fn add_all<'a, T: ToString + 'a>(&mut self, texts: impl IntoIterator<Item = &'a T>) {
         texts
             .into_iter()
             .for_each(|text| self.add(&text.to_string()));
@@ -104,8 +104,8 @@ impl Paths {
             if node.driver.is_some() {
                 self.add(DRIVERS);
             }
-            self.all(&node.for_each);
-            self.all(node.links.iter().map(|link| link.template()));
+            self.add_all(&node.for_each);
+            self.add_all(node.links.iter().map(|link| link.template()));
         }
     }
 

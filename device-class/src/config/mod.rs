@@ -220,6 +220,6 @@ fn read(path: Option<&Path>) -> Result<Option<(&Path, String)>, FileError> {
             Ok(Some((file, text)))
         }
         Err(error) if path.is_none() && error.is_absent() => Ok(None),
-        Err(error) => Err(FileError::whole(file, error.of(file))),
+        Err(error) => Err(FileError::whole(file, error.describe_without_path(file))),
     }
 }

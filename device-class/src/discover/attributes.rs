@@ -37,7 +37,7 @@ pub(super) struct Files<'h> {
 }
 
 impl<'h> Files<'h> {
-    pub(super) fn of(host: &'h dyn HostView) -> Self {
+    pub(super) fn new(host: &'h dyn HostView) -> Self {
         Files { host, last: None }
     }
 

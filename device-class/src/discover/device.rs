@@ -60,7 +60,7 @@ pub(super) fn from_candidate(
     let driver = DriverRoot::of_host(host);
     let mut files = Vec::new();
     for file in &spec.files {
-        for attributes in paths::each(file.for_each.as_ref(), attributes, host)? {
+        for attributes in paths::capture_attributes(file.for_each.as_ref(), attributes, host)? {
             files.push(files::file(file, false, &attributes, false, driver)?);
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn from_candidate(
             class.settings.health_programs || !matches!(check.test, HealthTest::Program(_))
         };
         let checks = checks.filter(is_on);
-        match health::of(checks, &nodes, candidate, host) {
+        match health::check_device(checks, &nodes, candidate, host) {
             // Without parts there is nothing else, and what is shared is not divided.
             (Health::Healthy, readings, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
@@ -125,7 +125,7 @@ pub(super) fn from_candidate(
         readings,
         numa: bus.as_deref().and_then(|bus| numa_node(bus, host)),
         group: optional(spec.group.as_ref())?,
-        connections: links::of(spec, bus, attributes, facts, host)?,
+        connections: links::find_connections(spec, bus, attributes, facts, host)?,
         nodes,
         files,
         directories,

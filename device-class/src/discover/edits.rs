@@ -9,7 +9,7 @@ use super::found::{FoundEdits, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
 use super::listed::{Listed, Lists};
 use super::nodes::nodes;
-use super::paths::each;
+use super::paths::capture_attributes;
 use super::{DeviceError, mask, source};
 use crate::class::{self, DeviceClass, Edits};
 use crate::host::HostView;
@@ -18,18 +18,18 @@ use crate::template::Attributes;
 
 /// The parts of a class's `[[edits]]` that a container selects.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct EditSelection<'a> {
     pub capabilities: &'a BTreeSet<CapabilityName>,
     /// The lists of files that the container names.
     pub lists: &'a [ListName],
-    /// The paths by which it names devices.
+    /// The paths by which the container names devices.
     pub paths: &'a [PathBuf],
 }
 
-impl<'a> From<&'a BTreeSet<CapabilityName>> for Wanted<'a> {
-    /// By a container that names neither lists of files nor paths.
+impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
+    /// The selection of a container that names neither lists of files nor paths.
     fn from(capabilities: &'a BTreeSet<CapabilityName>) -> Self {
-        Wanted {
+        EditSelection {
             capabilities,
             lists: &[],
             paths: &[],
@@ -41,12 +41,12 @@ impl<'a> From<&'a BTreeSet<CapabilityName>> for Wanted<'a> {
 /// Nodes are the host's; libraries and files are those of the driver's root.
 pub(super) fn edits(
     class: &DeviceClass,
-    wanted: Wanted<'_>,
+    wanted: EditSelection<'_>,
     attributes: &Attributes,
     host: &dyn HostView,
     driver: DriverRoot<'_>,
 ) -> Result<FoundEdits, DeviceError> {
-    let Wanted {
+    let EditSelection {
         capabilities,
         lists,
         paths: _,
@@ -63,13 +63,13 @@ pub(super) fn edits(
         for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
         driver,
     };
-    for Chosen { edits, is_named } in chosen(class, capabilities) {
+    for SelectedEdits { edits, is_named } in chosen(class, capabilities) {
         let optional = edits.optional;
         found.libraries.extend(search.libraries(edits, attributes)?);
         let files = edits.files.iter().map(|spec| (spec, false));
         let binaries = edits.binaries.iter().filter(|_| is_named);
         for (spec, binary) in binaries.map(|spec| (spec, true)).chain(files) {
-            for attributes in each(spec.for_each.as_ref(), attributes, driver.view)? {
+            for attributes in capture_attributes(spec.for_each.as_ref(), attributes, driver.view)? {
                 let file = file(spec, binary, &attributes, optional, driver)?;
                 found.files.push(file);
             }
@@ -80,7 +80,7 @@ pub(super) fn edits(
                 .push(directory(spec, attributes, optional, driver)?);
         }
         if let Some(list) = &edits.files_listed_in {
-            let lists = Lists::of(lists, &class.spec.request);
+            let lists = Lists::select(lists, &class.spec.request);
             let listed = Listed { at: list, edits };
             lists.look_up(&listed, attributes, host, &mut found)?;
         }
@@ -107,25 +107,25 @@ pub(super) fn edits(
 /// those of its devices.
 pub fn control_nodes<'a>(
     class: &'a DeviceClass,
-    wanted: impl Into<Wanted<'a>>,
+    wanted: impl Into<EditSelection<'a>>,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, DeviceError> {
     let (mut found, wanted) = (Vec::new(), wanted.into());
-    for Chosen { edits, .. } in chosen(class, wanted.capabilities) {
+    for SelectedEdits { edits, .. } in chosen(class, wanted.capabilities) {
         for spec in &edits.nodes {
             found.extend(nodes(spec, attributes, edits.optional, host)?);
         }
         if let (Some(at), false) = (&edits.files_listed_in, edits.listed_kinds.is_empty()) {
-            let lists = Lists::of(wanted.lists, &class.spec.request);
+            let lists = Lists::select(wanted.lists, &class.spec.request);
             found.extend(lists.nodes(&Listed { at, edits }, attributes, host)?);
         }
     }
     Ok(found)
 }
 
-/// A table of `[[edits]]` that is for the capabilities of a container.
-struct Chosen<'a> {
+/// A table of `[[edits]]` that applies to the capabilities of a container.
+struct SelectedEdits<'a> {
     edits: &'a Edits,
     /// Whether the container named its capability, or gets it for another one.
     is_named: bool,
@@ -134,7 +134,7 @@ struct Chosen<'a> {
 fn chosen<'a>(
     class: &'a DeviceClass,
     capabilities: &'a BTreeSet<CapabilityName>,
-) -> impl Iterator<Item = Chosen<'a>> {
+) -> impl Iterator<Item = SelectedEdits<'a>> {
     let all = class.spec.request.with_implied(capabilities);
     class.spec.edits.iter().filter_map(move |edits| {
         let capability = edits.capability.as_ref();
@@ -142,7 +142,7 @@ fn chosen<'a>(
         let fits = capability.is_none_or(|capability| all.contains(capability))
             && !unless.is_some_and(|capability| all.contains(capability));
         let is_named = capability.is_none_or(|capability| capabilities.contains(capability));
-        fits.then_some(Chosen { edits, is_named })
+        fits.then_some(SelectedEdits { edits, is_named })
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::DeviceError;
 use super::driver_root::DriverRoot;
 use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
-use super::paths::{both, present};
+use super::paths::{fill_both_paths, present};
 use crate::class::{self, FileKind};
 use crate::host::Entry;
 use crate::template::Attributes;
@@ -17,7 +17,8 @@ pub(super) fn file(
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
-    let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let (mut path, container) =
+        fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     if !spec.fallbacks.is_empty() {
         let fallbacks = spec.fallbacks.iter().map(|path| path.fill(attributes));
         let mut candidates = vec![path];
@@ -65,7 +66,7 @@ pub(super) fn directory(
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundDirectory, DeviceError> {
-    let (path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let (path, container) = fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     let directory = directory_at(&path, optional || spec.optional, driver);
     let mut libraries = Vec::new();
     if spec.libraries && matches!(directory, Presence::Found(_)) {

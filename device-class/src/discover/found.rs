@@ -86,15 +86,15 @@ pub struct OwnNode {
 }
 
 impl OwnNode {
-    /// A node for which a class sets only one of the two belongs to the root
-    /// group, and its group may read and write.
-    pub(super) fn of(spec: &class::Node) -> Option<Self> {
+    /// The mode and group of a node, if the class sets at least one of them. By default the
+    /// group is root's, and owner and group may read and write.
+    pub(super) fn from_node(spec: &class::Node) -> Option<Self> {
         let set = spec.mode.is_some() || spec.gid.is_some();
         set.then(|| Self::from(spec.mode, spec.gid))
     }
 
-    /// The same of a node that the host lacks.
-    pub(super) fn made(spec: &class::Node, make: &class::Make) -> Self {
+    /// The mode and group of a node that the host lacks: those of `make`, else those of `spec`.
+    pub(super) fn from_make(spec: &class::Node, make: &class::Make) -> Self {
         Self::from(make.mode.or(spec.mode), make.gid.or(spec.gid))
     }
 

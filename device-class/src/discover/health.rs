@@ -82,10 +82,10 @@ pub enum OverTime {
     },
 }
 
-/// The health at one scan, as far as that shows it, what is to be judged by a memory, and why
-/// the device can be used in parts only. The first fault decides: a node that cannot be given,
-/// then the checks.
-pub(super) fn of<'a>(
+/// Checks the health of a device at one scan. Returns the health as far as one scan shows it,
+/// the readings that a memory has to judge, and the reason if the device can be used only in
+/// parts. The first fault decides: first of a node that cannot be given, then of the checks.
+pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
     candidate: &Candidate,

@@ -22,8 +22,8 @@ pub struct HealthCommand {
 }
 
 impl HealthCommand {
-    /// The program for the device with these attributes.
-    pub fn of(
+    /// Fills in the program of a check for the device with the attributes `known`.
+    pub fn from_check(
         check: &HealthProgram,
         advice: Option<&str>,
         known: &Attributes,

@@ -59,7 +59,8 @@ impl Connections {
     }
 }
 
-pub(super) fn of(
+/// Finds the devices to which a device has a direct connection, as the class says.
+pub(super) fn find_connections(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,
     known: &Attributes,
@@ -71,7 +72,7 @@ pub(super) fn of(
     };
     let mut peers = BTreeSet::new();
     match &links.ends {
-        Ends::Fact(key) => peers.extend(facts.all(&key.fill(known)?).iter().cloned()),
+        Ends::Fact(key) => peers.extend(facts.values(&key.fill(known)?).iter().cloned()),
         Ends::Files { for_each, peer } => {
             for found in paths::matches(for_each, known, host)? {
                 let of = |key: &str| attributes::line_of(&found.path, key, host);
@@ -91,7 +92,7 @@ pub(super) fn of(
 mod tests {
     use super::*;
 
-    fn at(bus: &str) -> Connections {
+    fn connect_to_bus(bus: &str) -> Connections {
         Connections {
             bus: Some(bus.into()),
             ..Connections::default()
@@ -101,10 +102,10 @@ mod tests {
     #[test]
     fn devices_below_one_switch_are_nearer_and_linked_ones_nearest() {
         let root = "/sys/devices/pci0000:15";
-        let one = at(&format!("{root}/0000:15:01.0/0000:16:00.0/0000:17:00.0"));
-        let same_switch = at(&format!("{root}/0000:15:01.0/0000:16:00.0/0000:18:00.0"));
-        let same_root = at(&format!("{root}/0000:15:02.0/0000:26:00.0/0000:27:00.0"));
-        let elsewhere = at("/sys/devices/pci0000:c7/0000:c7:01.0/0000:ca:00.0");
+        let one = connect_to_bus(&format!("{root}/0000:15:01.0/0000:16:00.0/0000:17:00.0"));
+        let same_switch = connect_to_bus(&format!("{root}/0000:15:01.0/0000:16:00.0/0000:18:00.0"));
+        let same_root = connect_to_bus(&format!("{root}/0000:15:02.0/0000:26:00.0/0000:27:00.0"));
+        let elsewhere = connect_to_bus("/sys/devices/pci0000:c7/0000:c7:01.0/0000:ca:00.0");
         let distances = [&same_switch, &same_root, &elsewhere].map(|other| one.distance(other));
         assert!(distances.is_sorted_by(|a, b| a < b), "{distances:?}");
         assert!(distances[2] < one.distance(&Connections::default()));

@@ -30,8 +30,8 @@ pub(super) struct Lists<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// Those that a container names, or those of the class.
-    pub(super) fn of(named: &'a [ListName], spec: &'a RequestSpec) -> Self {
+    /// Selects the lists that a container names, or else the default lists of the class.
+    pub(super) fn select(named: &'a [ListName], spec: &'a RequestSpec) -> Self {
         let are_named = !named.is_empty();
         let names = if are_named {
             named
@@ -49,7 +49,7 @@ impl<'a> Lists<'a> {
         host: &dyn HostView,
         found: &mut FoundEdits,
     ) -> Result<(), DeviceError> {
-        let (lists, are_for_all) = self.at(listed.at, attributes)?;
+        let (lists, are_for_all) = self.fill_paths(listed.at, attributes)?;
         for list in lists {
             let unusable = match read(&list, &listed.edits.listed_kinds, host) {
                 Ok(Some(lines)) => {
@@ -80,7 +80,7 @@ impl Lists<'_> {
         attributes: &Attributes,
         host: &dyn HostView,
     ) -> Result<Vec<FoundNode>, DeviceError> {
-        let (lists, _) = self.at(listed.at, attributes)?;
+        let (lists, _) = self.fill_paths(listed.at, attributes)?;
         let lines = lists
             .iter()
             .map(|list| read(list, &listed.edits.listed_kinds, host));
@@ -90,9 +90,9 @@ impl Lists<'_> {
         Ok(nodes.map(|path| nodes::optional(path, host)).collect())
     }
 
-    /// Their paths, and whether the list has a name of its own: then it is for every
-    /// container, if there is one.
-    fn at(
+    /// Fills in the paths of the lists. The second value says whether `template` is without
+    /// `{list}`: then there is one list for every container, which may be absent.
+    fn fill_paths(
         &self,
         template: &PathTemplate,
         attributes: &Attributes,

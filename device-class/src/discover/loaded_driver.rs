@@ -20,8 +20,8 @@ pub(super) struct LoadedDriver {
 }
 
 impl LoadedDriver {
-    /// The driver of a node, if the class names one and the kernel lists it.
-    pub(super) fn of(
+    /// Finds the driver of a node, if the class names one and the kernel lists it.
+    pub(super) fn find(
         spec: &class::Node,
         attributes: &Attributes,
         host: &dyn HostView,

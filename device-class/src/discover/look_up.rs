@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
-use super::edits::{self, Wanted};
+use super::edits::{self, EditSelection};
 use super::node_paths::NodePaths;
 use super::{DeviceError, FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
@@ -12,11 +12,11 @@ use crate::host::HostView;
 use crate::name::ClassName;
 use crate::template::Attributes;
 
-/// What a host has of a class for a container with certain capabilities.
+/// The devices of a class on a host, and the edits for a container with certain capabilities.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundClass {
     pub inventory: Inventory,
-    /// What a container gets once, regardless of the number of its devices.
+    /// The edits that a container gets once, regardless of the number of its devices.
     pub edits: FoundEdits,
 }
 
@@ -49,9 +49,9 @@ pub enum LookUpError {
 /// or the class names one.
 pub fn look_up(
     class: &DeviceClass,
-    wanted: Wanted<'_>,
+    wanted: EditSelection<'_>,
     host: &dyn HostView,
-) -> Result<Found, LookUpError> {
+) -> Result<FoundClass, LookUpError> {
     let mut inventory = devices(class, host);
     if !wanted.paths.is_empty() {
         let requestable = inventory.devices.iter().chain(&inventory.divided);
@@ -62,7 +62,7 @@ pub fn look_up(
     // Without the driver's attributes its files have no names.
     if inventory.no_driver.is_some() {
         let edits = FoundEdits::default();
-        return Ok(Found { inventory, edits });
+        return Ok(FoundClass { inventory, edits });
     }
     let attributes = &inventory.host_attributes;
     let failed = |error| LookUpError::Edits {
@@ -88,12 +88,12 @@ pub fn look_up(
     };
     let edits = edits::edits(class, wanted, attributes, host, driver);
     let edits = edits.map_err(failed)?;
-    Ok(Found { inventory, edits })
+    Ok(FoundClass { inventory, edits })
 }
 
 /// Finds the devices of a class, and the nodes that a container with the class's default
 /// capabilities gets besides. Libraries and files are not looked up.
-pub fn look_up_nodes(class: &DeviceClass, host: &dyn HostView) -> Result<Found, LookUpError> {
+pub fn look_up_nodes(class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, LookUpError> {
     let inventory = devices(class, host);
     let mut edits = FoundEdits::default();
     if inventory.no_driver.is_none() {
@@ -104,7 +104,7 @@ pub fn look_up_nodes(class: &DeviceClass, host: &dyn HostView) -> Result<Found, 
             error,
         })?;
     }
-    Ok(Found { inventory, edits })
+    Ok(FoundClass { inventory, edits })
 }
 
 /// Why the hook would refuse each container with a device of the class and its default

@@ -33,7 +33,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 pub use device::DeviceError;
-pub use edits::{Wanted, control_nodes};
+pub use edits::{EditSelection, control_nodes};
 pub use fact_commands::fact_commands;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
@@ -44,7 +44,7 @@ pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
 pub use links::Connections;
-pub use look_up::{Found, LookUpError, look_up, look_up_nodes, missing};
+pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
 pub use names::{DeviceNames, NameKind};
 pub use node_paths::{NamedByPath, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};
@@ -199,7 +199,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         return inventory;
     }
     let facts = Facts::read(class, host, &mut inventory.warnings);
-    let files = &mut Files::of(host);
+    let files = &mut Files::new(host);
     match attributes::read(&class.spec.attributes, None, known, &facts, files) {
         Ok(attributes) => inventory.host_attributes = attributes,
         // No driver is loaded: nothing to warn of, and nothing to find.

@@ -6,7 +6,7 @@ use super::DeviceError;
 use super::attributes::advised;
 use super::found::{FoundNode, MadeNode, NodeForm, OwnNode, Presence};
 use super::loaded_driver::LoadedDriver;
-use super::paths::{both, each, present};
+use super::paths::{capture_attributes, fill_both_paths, present};
 use crate::class;
 use crate::device::{Access, DeviceNumber};
 use crate::host::{Entry, HostView};
@@ -19,7 +19,7 @@ pub(super) fn nodes(
     optional: bool,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, DeviceError> {
-    let each = each(spec.for_each.as_ref(), attributes, host)?;
+    let each = capture_attributes(spec.for_each.as_ref(), attributes, host)?;
     let nodes = each
         .iter()
         .map(|attributes| node(spec, attributes, optional, host));
@@ -32,7 +32,8 @@ fn node(
     optional: bool,
     host: &dyn HostView,
 ) -> Result<FoundNode, DeviceError> {
-    let (mut path, container) = both(&spec.path, spec.container_path.as_ref(), attributes)?;
+    let (mut path, container) =
+        fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     for preferred in &spec.prefer {
         let preferred = preferred.fill(attributes)?;
         let place = host.place(&preferred).ok().flatten();
@@ -45,11 +46,11 @@ fn node(
     let mut links = links.collect::<Result<Vec<PathBuf>, _>>()?;
     links.retain(|link| leads_to(link, &path, host));
     let mut number = number_at(&path, optional || spec.optional, host);
-    let mut form = OwnNode::of(spec).map_or(NodeForm::Bound, NodeForm::Own);
+    let mut form = OwnNode::from_node(spec).map_or(NodeForm::Bound, NodeForm::Own);
     if !matches!(number, Presence::Found(_)) {
         let advice = spec.advice.as_ref();
         let advice = advice.map(|advice| advised(advice, attributes));
-        let driver = LoadedDriver::of(spec, attributes, host)?;
+        let driver = LoadedDriver::find(spec, attributes, host)?;
         if driver.is_some() {
             number = number_at(&path, false, host);
         }
@@ -59,7 +60,7 @@ fn node(
             number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
             form = NodeForm::Made(MadeNode {
                 driver: driver.name.clone(),
-                own: OwnNode::made(spec, make),
+                own: OwnNode::from_make(spec, make),
                 advice: advice.clone(),
             });
         }

@@ -83,7 +83,7 @@ pub fn divisible(
     let wholes = inventory.devices.iter().filter(|one| one.part_of.is_none());
     let wholes = wholes.chain(&inventory.divided).chain(&inventory.replaced);
     for whole in wholes.filter(|whole| whole.replicas.is_none()) {
-        match one(class, whole, inventory, &facts, host) {
+        match divide_device(class, whole, inventory, &facts, host) {
             Ok(one) if one.parts.is_empty() => {}
             Ok(one) => divisible.push(one),
             Err(Whole(reason)) => {
@@ -94,7 +94,8 @@ pub fn divisible(
     (divisible, warnings)
 }
 
-fn one(
+/// Divides one device into the parts that its class describes.
+fn divide_device(
     class: &DeviceClass,
     whole: &Device,
     inventory: &Inventory,
@@ -105,7 +106,7 @@ fn one(
     let made = made.filter(|device| device.part_of.as_ref() == Some(&whole.id));
     let (mut sorts, mut has) = (Vec::new(), BTreeMap::new());
     for spec in &class.spec.parts {
-        for known in each(spec, whole, facts)? {
+        for known in list_sorts(spec, whole, facts)? {
             let mut require = spec.require.iter();
             if require.all(|condition| source::holds(condition, &known, host)) {
                 sorts.push(of_sort(spec, known, made.clone(), &mut has, facts, host)?);
@@ -165,8 +166,9 @@ fn one(
     })
 }
 
-/// What is known of each sort that a table describes.
-fn each(spec: &Parts, whole: &Device, facts: &Facts) -> Result<Vec<Attributes>, Whole> {
+/// Lists the sorts of parts that a table describes, each with its attributes: those of the
+/// whole device and, if the table has `each`, one value of that fact.
+fn list_sorts(spec: &Parts, whole: &Device, facts: &Facts) -> Result<Vec<Attributes>, Whole> {
     let known = || whole.attributes.clone();
     let Some(key) = &spec.each else {
         return Ok(vec![known()]);
@@ -174,10 +176,10 @@ fn each(spec: &Parts, whole: &Device, facts: &Facts) -> Result<Vec<Attributes>, 
     let key = key.fill(&whole.attributes)?;
     let with = |value: &String| {
         let mut known = known();
-        known.insert(AttributeName::each(), value.clone());
+        known.insert(AttributeName::each_fact(), value.clone());
         known
     };
-    Ok(facts.all(&key).iter().map(with).collect())
+    Ok(facts.values(&key).iter().map(with).collect())
 }
 
 /// The parts of a sort, one for each place.
@@ -190,7 +192,7 @@ fn of_sort<'a>(
     host: &dyn HostView,
 ) -> Result<Vec<PossiblePart>, Whole> {
     let (common, of_place) = spec.attributes();
-    let known = attributes::read(common, None, known, facts, &mut Files::of(host))?;
+    let known = attributes::read(common, None, known, facts, &mut Files::new(host))?;
     let profile = spec.profile.fill(&known)?;
     class::profile(&profile).map_err(Whole)?;
     let read = |(name, amount): (&String, &Template)| {
@@ -208,7 +210,7 @@ fn of_sort<'a>(
         let mut known = known.clone();
         let own = [profile.clone(), slots.start.to_string()];
         known.extend(AttributeName::of_part().into_iter().zip(own));
-        let known = attributes::read(of_place, None, known, facts, &mut Files::of(host))?;
+        let known = attributes::read(of_place, None, known, facts, &mut Files::new(host))?;
         let wanted = spec.found.equals.fill(&known)?;
         let is_it = |device: &&Device| {
             let value = spec.found.value.fill(&device.attributes);

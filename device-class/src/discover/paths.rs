@@ -10,8 +10,9 @@ use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The attributes with the captures of each path that matches, in their order.
-pub(super) fn each(
+/// Adds the captures of each path that matches to the attributes, in the order of the paths.
+/// Without a pattern the attributes are returned as they are.
+pub(super) fn capture_attributes(
     pattern: Option<&PathPattern>,
     attributes: &Attributes,
     view: &dyn HostView,
@@ -33,8 +34,8 @@ pub(super) fn matches(
     found.map_err(|error| DeviceError::io(pattern.to_string(), &error))
 }
 
-/// The path on the host, and the path in the container.
-pub(super) fn both(
+/// Fills in the path on the host, and the path in the container, which is the same by default.
+pub(super) fn fill_both_paths(
     host: &PathTemplate,
     container: Option<&PathTemplate>,
     attributes: &Attributes,

@@ -128,7 +128,7 @@ fn complete<'s>(
 ) -> Result<Option<&'s Condition>, Unread> {
     let mut untested: Vec<&'s Condition> = source.require.iter().collect();
     let mut unread = source.attributes.as_slice();
-    let mut files = Files::of(host);
+    let mut files = Files::new(host);
     loop {
         let mut unmet = None;
         untested.retain(|&condition| {

@@ -104,7 +104,7 @@ fn entry_of(stat: &FileStat) -> Entry {
             minor: nix::sys::stat::minor(stat.st_rdev) as u32,
         })
     };
-    match FileKind::of(stat) {
+    match FileKind::from_stat(stat) {
         FileKind::CharDevice => device(DeviceKind::Character),
         FileKind::BlockDevice => device(DeviceKind::Block),
         FileKind::Directory => Entry::Directory,

@@ -18,11 +18,12 @@ pub struct Recording<'a> {
     view: View<'a>,
     /// Where the view's root is in what is written down.
     root: PathBuf,
-    seen: Rc<RefCell<Seen>>,
+    seen: Rc<RefCell<RecordedCalls>>,
 }
 
+/// The paths and libraries that were asked for so far.
 #[derive(Default)]
-struct Seen {
+struct RecordedCalls {
     tree: BTreeMap<PathBuf, Recorded>,
     /// By the root whose loader's cache names them.
     libraries: BTreeMap<PathBuf, Libraries>,

@@ -24,7 +24,7 @@ pub struct CdiName(String);
 pub struct CdiNameError(String);
 
 impl CdiNameError {
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         CdiNameError(excerpt(text))
     }
 }
@@ -57,7 +57,7 @@ impl TryFrom<String> for CdiName {
         });
         match fits {
             true => Ok(CdiName(text)),
-            false => Err(CdiNameError::of(&text)),
+            false => Err(CdiNameError::new(&text)),
         }
     }
 }

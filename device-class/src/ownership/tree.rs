@@ -62,7 +62,7 @@ impl InTree {
         };
         let handle = Handle::new(file.map_err(failed)?, &self.path)
             .map_err(|error| OwnershipError::failed(&self.path, error))?;
-        match handle.identity() == Identity::of(&self.stat) {
+        match handle.identity() == Identity::from_stat(&self.stat) {
             true => Ok(handle),
             false => {
                 let error = io::Error::other("it was replaced while it was in use");
@@ -88,7 +88,8 @@ impl Tree {
     pub fn find(&self, path: &Path) -> Result<InTree, OwnershipError> {
         let found = self.follow(path, &mut 0)?;
         let InTree { path, stat, .. } = &found;
-        if found.is_of_others && FileKind::of(stat) == FileKind::Regular && stat.st_nlink > 1 {
+        if found.is_of_others && FileKind::from_stat(stat) == FileKind::Regular && stat.st_nlink > 1
+        {
             return Err(OwnershipError::Names { path: path.clone() });
         }
         Ok(found)
@@ -123,7 +124,7 @@ impl Tree {
         let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|error| OwnershipError::open(&path, error))?;
         let is_of_others = !is_roots(&parent.handle);
-        if FileKind::of(&stat) != FileKind::Symlink {
+        if FileKind::from_stat(&stat) != FileKind::Symlink {
             return Ok(InTree {
                 parent: Some(parent),
                 path,

@@ -44,7 +44,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         let place = places.find(|(_, (begin, _))| *begin <= at);
         let (layer, begin) = place.map_or((&layers[0], 0), |(layer, (begin, _))| (layer, *begin));
         let at = error.at.map(|_| (at - begin).min(layer.text.len()));
-        FileError::at(layer.path, layer.text, at, &error.message)
+        FileError::new_at_offset(layer.path, layer.text, at, &error.message)
     };
     let mut merged: Option<Spanned<DeTable<'_>>> = None;
     for (layer, (_, text)) in layers.iter().zip(&texts) {

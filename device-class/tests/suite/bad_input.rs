@@ -88,7 +88,7 @@ fn an_attribute_that_can_not_be_read_is_named() {
 struct Faulty(RecordedHost, &'static str, io::ErrorKind);
 
 impl Faulty {
-    fn gone(&self, path: &Path) -> io::Result<()> {
+    fn check_path(&self, path: &Path) -> io::Result<()> {
         if path.starts_with(self.1) {
             return Err(self.2.into());
         }
@@ -98,27 +98,27 @@ impl Faulty {
 
 impl HostView for Faulty {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
-        match self.gone(path) {
+        match self.check_path(path) {
             Ok(()) => self.0.entry(path),
             Err(_) => Ok(None),
         }
     }
     fn is_link(&self, path: &Path) -> bool {
-        self.gone(path).is_ok() && self.0.is_link(path)
+        self.check_path(path).is_ok() && self.0.is_link(path)
     }
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         self.0.list(path)
     }
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-        self.gone(path)?;
+        self.check_path(path)?;
         self.0.read(path, limit)
     }
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
-        self.gone(path)?;
+        self.check_path(path)?;
         self.0.read_link(path)
     }
     fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        self.gone(path)?;
+        self.check_path(path)?;
         self.0.canonical(path)
     }
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::DeviceClass;
 use device_class::class::FileKind;
 use device_class::config::Config;
-use device_class::discover::{self, FileSource, Found, Presence};
+use device_class::discover::{self, FileSource, FoundClass, Presence};
 use device_class::host::{RecordedHost, Recording};
 
 use crate::parse;
@@ -54,7 +54,7 @@ fn class(text: &str, config: &str) -> DeviceClass {
     config.adapted(class, Path::new("chip.toml")).unwrap()
 }
 
-fn files_are_the_drivers_and_nodes_the_hosts(found: &Found, root: &str) {
+fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {
     let edits = &found.edits;
     assert_eq!(edits.unfit().next(), None);
     assert!(matches!(edits.nodes[0].number, Presence::Found(_)));

@@ -29,11 +29,11 @@ fn program<'c>(class: &'c DeviceClass, arguments: &str) -> &'c FactsProgram {
 
 fn printed(class: &DeviceClass, arguments: &str, file: &str) -> Facts {
     let output = read(&format!("nvidia-gpu/nvidia-smi/{file}"));
-    Facts::of(program(class, arguments).facts(&output, &Attributes::new()))
+    Facts::from_pairs(program(class, arguments).facts(&output, &Attributes::new()))
 }
 
-/// The facts of another class in a recorded output: keys and values.
-fn told(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
+/// Reads the facts of another class from a recorded output: keys and values.
+fn read_facts(class: &DeviceClass, arguments: &str, file: &str) -> Vec<(String, String)> {
     program(class, arguments).facts(&read(file), &Attributes::new())
 }
 
@@ -88,7 +88,7 @@ fn lists_of_instances_architectures_and_links_are_read() {
     // As printed on a virtual machine with one H200.
     assert!(program(&class, "nvlink").cannot_tell("\n"));
     let links = printed(&class, "nvlink", "nvlink.txt");
-    assert_eq!(links.all(&format!("{GPU} NVLink")), ["0000:ca:00.0"]);
+    assert_eq!(links.values(&format!("{GPU} NVLink")), ["0000:ca:00.0"]);
 }
 
 /// The first row of each chip has its card and model; the second, where a card may have
@@ -108,11 +108,15 @@ fn chips_and_templates_of_npu_smi_are_read() {
             "9f:00.0",
         ),
     ] {
-        let facts = Facts::of(told(&class, "info", &format!("ascend-npu/npu-smi/{file}")));
+        let facts = Facts::from_pairs(read_facts(
+            &class,
+            "info",
+            &format!("ascend-npu/npu-smi/{file}"),
+        ));
         assert_eq!(facts.first("version"), Some(version), "{file}");
         assert_eq!(facts.first(&format!("{chip} model")), Some(model), "{file}");
         let address = format!("0000:{address}");
-        let bdf = facts.all(&format!("{chip} bdf"));
+        let bdf = facts.values(&format!("{chip} bdf"));
         assert_eq!(bdf, [address], "{file}");
         assert_eq!(facts.first("device 4711 model"), None, "a process");
     }
@@ -120,8 +124,12 @@ fn chips_and_templates_of_npu_smi_are_read() {
         ("map-23.txt", ["0 0", "1 0"]),
         ("map-25.txt", ["0 0", "0 1"]),
     ] {
-        let facts = told(&class, "info -m", &format!("ascend-npu/npu-smi/{file}"));
-        assert_eq!(Facts::of(facts.clone()).all("chips"), chips, "{file}");
+        let facts = read_facts(&class, "info -m", &format!("ascend-npu/npu-smi/{file}"));
+        assert_eq!(
+            Facts::from_pairs(facts.clone()).values("chips"),
+            chips,
+            "{file}"
+        );
         let parts = program(&class, "info -t info-vnpu -i {1}");
         let commands = discover::fact_commands(parts, &facts, &host);
         let ends = commands.iter().map(|(command, _)| command[4..].join(" "));
@@ -135,7 +143,7 @@ fn chips_and_templates_of_npu_smi_are_read() {
         ("vnpu-23.txt", Some("vir10_3c_16g")),
         ("vnpu-none.txt", None),
     ] {
-        let facts = Facts::of(told(
+        let facts = Facts::from_pairs(read_facts(
             &class,
             "info -t info-vnpu -i {1}",
             &format!("ascend-npu/npu-smi/{file}"),
@@ -167,8 +175,8 @@ fn parts_of_an_npu_are_named_by_their_template() {
 #[test]
 fn serial_numbers_of_hl_smi_are_read() {
     let class = class("gaudi");
-    let output = told(&class, "-Q", "gaudi/hl-smi/list-1.17.csv");
-    let facts = Facts::of(output.clone());
+    let output = read_facts(&class, "-Q", "gaudi/hl-smi/list-1.17.csv");
+    let facts = Facts::from_pairs(output.clone());
     assert_eq!(facts.first("version"), Some("1.17.0-28a11ca"));
     assert_eq!(facts.first("0000:19:00.0 module"), Some("2"));
     let mut host = read("gaudi/host.txt")
@@ -231,7 +239,7 @@ fn garbage_and_hostile_names_are_no_facts() {
         (long.as_str(), 0),
         (many.as_str(), 1),
     ] {
-        let facts = Facts::of(program(&class, "-L").facts(output, &Attributes::new()));
+        let facts = Facts::from_pairs(program(&class, "-L").facts(output, &Attributes::new()));
         let text = facts.text(&RecordedHost::default(), &[]);
         assert_eq!(text.lines().count() - 2, wanted, "{output:.40}");
         assert!(!text.contains('\u{1b}'), "{output:?}");

@@ -28,8 +28,8 @@ fn program<'c>(class: &'c DeviceClass, command: &str) -> &'c FactsProgram {
     class.spec.facts.iter().find(is_it).unwrap()
 }
 
-/// What a class reads of an output: keys and values.
-fn told(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, String)> {
+/// Reads the facts of a class from an output: keys and values.
+fn read_facts(class: &DeviceClass, command: &str, file: &str) -> Vec<(String, String)> {
     let program = program(class, command);
     let output = read(file);
     assert!(!program.cannot_tell(&output), "{command}: {file}");
@@ -56,7 +56,7 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
         ["xpu-smi -q", "xpu-smi -m", "xpu_smi"].map(|command| format!("/usr/local/bin/{command}"));
     for [command, file, wanted] in rows(XPUS) {
         let command = format!("/usr/local/bin/{command}");
-        let found = told(&class, &command, &format!("kunlunxin-xpu/xpu-smi/{file}"));
+        let found = read_facts(&class, &command, &format!("kunlunxin-xpu/xpu-smi/{file}"));
         let found = found.iter().map(|(key, value)| format!("{key} {value}"));
         assert_eq!(found.collect::<Vec<_>>().join(", "), wanted, "{file}");
     }
@@ -79,7 +79,7 @@ fn nodes_and_numbers_of_xpu_smi_are_read() {
 fn numbers_and_serial_numbers_of_hy_smi_are_read() {
     let class = class("hygon-dcu");
     let command = "/opt/hyhal/bin/hy-smi --showbus --showserial";
-    let found = Facts::of(told(&class, command, "hygon-dcu/hy-smi/bus.txt"));
+    let found = Facts::from_pairs(read_facts(&class, command, "hygon-dcu/hy-smi/bus.txt"));
     for (key, wanted) in [
         ("0000:05:00.0 number", Some("0")),
         ("0000:2b:00.0 number", Some("1")),
@@ -106,7 +106,7 @@ fn numbers_and_serial_numbers_of_hy_smi_are_read() {
 #[test]
 fn uuids_of_mx_smi_are_ids() {
     let class = class("metax-gpu");
-    let found = told(
+    let found = read_facts(
         &class,
         "/opt/mxdriver/bin/mx-smi -L",
         "metax-gpu/mx-smi/list-2.2.9.txt",

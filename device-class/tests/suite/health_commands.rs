@@ -35,7 +35,7 @@ fn commands(device: &Device) -> Vec<HealthCommand> {
         let OverTime::Program { program, advice } = &reading.rule else {
             return None;
         };
-        Some(HealthCommand::of(program, advice.as_deref(), &device.attributes).unwrap())
+        Some(HealthCommand::from_check(program, advice.as_deref(), &device.attributes).unwrap())
     });
     programs.collect()
 }

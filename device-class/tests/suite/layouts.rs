@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, Found, Presence};
+use device_class::discover::{self, FoundClass, Presence};
 use device_class::host::RecordedHost;
 use device_class::name::CapabilityName;
 
@@ -33,12 +33,12 @@ char /dev/nvidia-uvm-tools 511:1
 const IN_CONTAINER: &str =
     "[class.nvidia-gpu]\ndriver_root = '/run/nvidia/driver'\ndev_root = '/run/nvidia/driver'\n";
 
-fn found(layout: &str, nodes: &str, config: &str) -> Found {
+fn found(layout: &str, nodes: &str, config: &str) -> FoundClass {
     let tree = shipped::root().join(format!("testdata/nvidia-gpu/layouts/{layout}.txt"));
     found_in(&std::fs::read_to_string(tree).unwrap(), nodes, config)
 }
 
-fn found_in(tree: &str, nodes: &str, config: &str) -> Found {
+fn found_in(tree: &str, nodes: &str, config: &str) -> FoundClass {
     let config: Config = toml::from_str(config).unwrap();
     let class = config.adapted(shipped::class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
     let class = class.unwrap();
@@ -50,7 +50,7 @@ fn found_in(tree: &str, nodes: &str, config: &str) -> Found {
 }
 
 /// Where the files of these names are found.
-fn sources(found: &Found, named: &str) -> Vec<String> {
+fn sources(found: &FoundClass, named: &str) -> Vec<String> {
     let libraries = found.edits.libraries.iter();
     let libraries = libraries.filter_map(|library| match &library.file {
         Presence::Found(path) => Some(path),

@@ -158,7 +158,7 @@ const FACTS: &str = "boathook uptime\t100\na profile\t1\na profile\t9\n\
     a 1 name\tsmall_1.x\na 1 places\t0,1,2\na 1 media\t1\n\
     a 9 name\tall\na 9 places\t0\na 9 size\t3\na 9 media\t2\na 1 2 number\t7\n";
 
-fn told() -> String {
+fn class_with_facts() -> String {
     let (start, _) = DISKS.split_once("[[parts]]").unwrap();
     let start = start.replace("counters = { speed = \"{speed}\" }\n", "");
     start
@@ -189,7 +189,7 @@ fn parts_may_be_those_that_facts_name() {
     let uptime = ("/proc/uptime", "200.0 1.0\n");
     let facts = ("/run/boathook/facts/disk", FACTS);
     let made = ("/sys/disks/a/p7/x", "");
-    let (found, warnings) = divisible_as(&told(), &[SPEED, uptime, facts, made]);
+    let (found, warnings) = divisible_as(&class_with_facts(), &[SPEED, uptime, facts, made]);
     assert_eq!(warnings, [""; 0]);
     let one = &found[0];
     let name = |part: &PossiblePart| format!("{}@{:?}", part.profile, part.slots);
@@ -230,11 +230,11 @@ fn parts_may_be_those_that_facts_name() {
         ("media\t2", "media\tN/A", "`media`: `N/A` is not a number"),
     ] {
         let facts = ("/run/boathook/facts/disk", &*FACTS.replace(right, wrong));
-        let (found, warnings) = divisible_as(&told(), &[SPEED, uptime, facts]);
+        let (found, warnings) = divisible_as(&class_with_facts(), &[SPEED, uptime, facts]);
         assert!(found.is_empty(), "{wrong}: {found:?}");
         assert!(warnings[0].contains(expected), "{wrong}: {warnings:?}");
     }
-    let (found, warnings) = divisible_as(&told(), &[SPEED, uptime]);
+    let (found, warnings) = divisible_as(&class_with_facts(), &[SPEED, uptime]);
     assert!(found.is_empty() && warnings.is_empty(), "{warnings:?}");
 }
 

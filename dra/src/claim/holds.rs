@@ -6,7 +6,7 @@
 
 use device_class::name::{ClassName, DeviceId};
 
-use super::prepare::{Chosen, PrepareError};
+use super::prepare::{AllocatedDevice, PrepareError};
 use super::record::{ClaimUid, Record};
 use crate::class_devices::{ClassDevices, Named};
 use crate::names;
@@ -14,8 +14,8 @@ use crate::names;
 /// How many claims an error names.
 const NAMED: usize = 5;
 
-/// What a claim has or gets, as the class is now.
-struct Hold<'a> {
+/// A device that a claim has or gets, as the class is now.
+struct ClaimedDevice<'a> {
     name: &'a str,
     /// Absent: a part that is not made.
     id: Option<&'a DeviceId>,
@@ -27,7 +27,7 @@ struct Hold<'a> {
     is_named_share: bool,
 }
 
-impl<'a> Hold<'a> {
+impl<'a> ClaimedDevice<'a> {
     fn new(
         class: &'a ClassDevices,
         name: &'a str,
@@ -49,7 +49,7 @@ impl<'a> Hold<'a> {
         let own = named.find(|(_, device)| Some(&device.id) == id);
         let is_named_share = own.is_some_and(|(own, _)| names::is_share(own, name));
         let is_share = |(id, _): &(&Option<String>, u64)| id.is_some() || is_named_share;
-        Hold {
+        ClaimedDevice {
             name,
             id,
             whole,
@@ -58,15 +58,15 @@ impl<'a> Hold<'a> {
         }
     }
 
-    /// What a claim gets.
-    fn chosen(chosen: &'a Chosen<'_>) -> Self {
+    /// The device that a claim gets.
+    fn from_allocated(chosen: &'a AllocatedDevice<'_>) -> Self {
         let granted = chosen.granted;
         let share = (&granted.share, granted.shares);
         Self::new(chosen.class, &granted.device, None, Some(share))
     }
 
-    /// What another claim has of a class.
-    fn of(record: &'a Record, class: &'a ClassDevices) -> impl Iterator<Item = Self> {
+    /// The devices of a class that the claim of a record has, or that are made for it.
+    fn from_record(record: &'a Record, class: &'a ClassDevices) -> impl Iterator<Item = Self> {
         let is_of = |name: &ClassName| *name == class.class.name;
         let devices = record.devices.iter().filter(|one| !one.admin);
         let devices = devices.filter(move |one| is_of(&one.class)).map(|one| {
@@ -97,7 +97,7 @@ impl<'a> Hold<'a> {
 
 /// Whether the claim had this when it was prepared before: it stays so, whatever the settings of
 /// the class have become.
-fn had(before: &Record, chosen: &Chosen<'_>) -> bool {
+fn had(before: &Record, chosen: &AllocatedDevice<'_>) -> bool {
     let (granted, class) = (chosen.granted, &chosen.class.class.name);
     let mut devices = before.devices.iter().filter(|one| !one.admin);
     let mut making = before.making.iter();
@@ -110,17 +110,17 @@ fn had(before: &Record, chosen: &Chosen<'_>) -> bool {
 
 /// No other claim has what the claim gets, and of what is shared there is enough.
 pub(super) fn check(
-    chosen: &[Chosen<'_>],
+    chosen: &[AllocatedDevice<'_>],
     before: Option<&Record>,
     others: &[Record],
 ) -> Result<(), PrepareError> {
     // Who only looks at devices has none.
     let chosen = || chosen.iter().filter(|one| !one.granted.admin);
     for one in chosen().filter(|one| !before.is_some_and(|before| had(before, one))) {
-        let own = Hold::chosen(one);
+        let own = ClaimedDevice::from_allocated(one);
         let (mut excluding, mut beside) = (Vec::new(), Vec::new());
         for other in others {
-            for held in Hold::of(other, one.class) {
+            for held in ClaimedDevice::from_record(other, one.class) {
                 match own.beside(&held) {
                     Some(count) => beside.push((other, count)),
                     None if own.touches(&held) => excluding.push((other, held.name)),
@@ -137,7 +137,9 @@ pub(super) fn check(
                 uids: uids(excluding.iter().map(|(other, _)| *other)),
             });
         }
-        let same = chosen().map(Hold::chosen).filter(|same| own.is_same(same));
+        let same = chosen()
+            .map(ClaimedDevice::from_allocated)
+            .filter(|same| own.is_same(same));
         let wanted = sum(same.filter_map(|same| same.shares));
         let used = sum(beside.iter().map(|(_, count)| *count));
         let device = own.id.and_then(|id| one.class.with_id(id));

@@ -64,8 +64,8 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
-    /// Whether a claim has a part.
-    fn has(&self, class: &ClassName, name: &str, made: Option<&DeviceId>) -> bool {
+    /// Whether a claim has the part `name`, or its id `made`, or is having it made.
+    fn has_part(&self, class: &ClassName, name: &str, made: Option<&DeviceId>) -> bool {
         self.records.iter().any(|record| {
             let mut making = record.making.iter();
             let mut devices = record.devices.iter();
@@ -95,7 +95,7 @@ impl Workshop {
             let start = |program: &Path, arguments: &[String]| {
                 host_program::command(&self.root, program, arguments)
             };
-            let reported = Reported::of(spec, &self.root, start);
+            let reported = Reported::run_programs(spec, &self.root, start);
             if let Err(error) = reported.write(spec, &self.root, &host) {
                 tracing::warn!("{}: facts cannot be written: {error}", spec.name);
             }
@@ -139,7 +139,7 @@ impl Workshop {
             }
             Some(part) => {
                 let room = self.with_room(&now, whole, name, &part.takes, claimed)?;
-                self.made(room.as_ref().unwrap_or(&now), name, claimed)
+                self.make_with_retry(room.as_ref().unwrap_or(&now), name, claimed)
             }
             None => {
                 let (all, id) = (&whole.divisible.counters, whole.divisible.whole.id.clone());
@@ -163,7 +163,7 @@ impl Workshop {
         let (of_claims, others): (Vec<_>, Vec<_>) = whole
             .parts()
             .filter(|(other, _)| *other != name)
-            .partition(|(other, part)| claimed.has(own, other, part.made.as_ref()));
+            .partition(|(other, part)| claimed.has_part(own, other, part.made.as_ref()));
         let mut used = takes.clone();
         for (_, part) in of_claims {
             add(&mut used, &part.takes);
@@ -226,15 +226,15 @@ impl Workshop {
         let device = idle.made.as_ref().and_then(|id| class.with_id(id));
         let held = Handle::current().block_on(self.allocations.read());
         let held = held.map_err(|error| format!("a container may have it: {error}"))?;
-        match device.is_some_and(|device| held.has(device)) {
+        match device.is_some_and(|device| held.contains_device(device)) {
             true => Err("a container still has it by the device plugin".to_owned()),
             false => Ok(()),
         }
     }
 
-    /// Makes a part. What a failure left is removed, and once it is tried again: it may have
-    /// been left by an earlier one.
-    fn made(
+    /// Makes a part. After a failure the remains are removed, and the part is tried once more,
+    /// because the remains may be those of an earlier failure.
+    fn make_with_retry(
         &self,
         class: &ClassDevices,
         name: &str,
@@ -245,7 +245,7 @@ impl Workshop {
         loop {
             let known = now.as_ref().unwrap_or(class);
             let (_, Some(part)) = find(known, name)? else {
-                return Err(gone(class, name));
+                return Err(part_gone_error(class, name));
             };
             let ended = run(&self.root, &part.make, part.timeout, true);
             let (looked, _) = self.look_until(class, &ended, |now| is_made(now, name))?;
@@ -276,7 +276,7 @@ impl Workshop {
             // All of `together` have the same steps, which were taken.
             let may_be = idle.made.is_none()
                 && idle.remove != part.remove
-                && !claimed.has(&class.class.name, other, None);
+                && !claimed.has_part(&class.class.name, other, None);
             if may_be && !fits(&both, &whole.divisible.counters) {
                 self.clear(class, other);
             }
@@ -321,7 +321,7 @@ fn find<'a>(
     match (whole, class.named(name)) {
         (Some(whole), _) => Ok((whole, None)),
         (None, Some(Named::Part(whole, part))) => Ok((whole, Some(part))),
-        (None, _) => Err(gone(class, name)),
+        (None, _) => Err(part_gone_error(class, name)),
     }
 }
 
@@ -329,7 +329,7 @@ fn is_made(class: &ClassDevices, name: &str) -> bool {
     find(class, name).is_ok_and(|(_, part)| part.is_some_and(|part| part.made.is_some()))
 }
 
-fn gone(class: &ClassDevices, name: &str) -> PartError {
+fn part_gone_error(class: &ClassDevices, name: &str) -> PartError {
     PartError::Gone {
         class: class.class.name.clone(),
         device: excerpt(name),

@@ -21,7 +21,7 @@ use super::making::{Claimed, PartError, Workshop};
 use super::parameters::ParameterError;
 use super::record::{ClaimUid, Making, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
-use super::store::{Locked, Seen, Store, StoreError, Unreadable};
+use super::store::{Locked, RecordFile, Store, StoreError, Unreadable};
 use crate::class_devices::{ClassDevices, Named};
 use crate::names;
 
@@ -98,14 +98,14 @@ pub struct Claims {
 }
 
 /// A device that was allocated, as this node has it.
-pub(super) struct Chosen<'a> {
+pub(super) struct AllocatedDevice<'a> {
     pub(super) granted: &'a Granted,
     pub(super) class: &'a ClassDevices,
     /// Its id, if nothing has to be made for it.
     pub(super) device: Option<PreparedDevice>,
 }
 
-impl Chosen<'_> {
+impl AllocatedDevice<'_> {
     fn making(&self) -> Making {
         Making {
             pool: self.granted.pool.clone(),
@@ -135,12 +135,12 @@ impl Claims {
     ) -> Result<Vec<Device>, PrepareError> {
         let granted = granted(claim, uid)?;
         let chosen = granted.iter().map(|one| self.chosen(one, inventory));
-        let chosen: Vec<Chosen<'_>> = chosen.collect::<Result<_, _>>()?;
+        let chosen: Vec<AllocatedDevice<'_>> = chosen.collect::<Result<_, _>>()?;
         // Who only looks at devices has nothing made.
         let made = chosen
             .iter()
             .filter(|one| one.device.is_none() && !one.granted.admin);
-        let made: Vec<&Chosen<'_>> = made.collect();
+        let made: Vec<&AllocatedDevice<'_>> = made.collect();
         let mut record = Record {
             version: Record::VERSION,
             uid: uid.clone(),
@@ -151,7 +151,7 @@ impl Claims {
         };
         let _making = self.lock_classes(&record)?;
         let mut locked = self.store.lock()?;
-        let (mut others, unreadable) = self.store.all()?;
+        let (mut others, unreadable) = self.store.read_all()?;
         let before = others.iter().position(|other| other.uid == record.uid);
         let before = before.map(|at| others.remove(at));
         holds::check(&chosen, before.as_ref(), &others)?;
@@ -189,7 +189,7 @@ impl Claims {
         &self,
         granted: &'a Granted,
         inventory: &'a [ClassDevices],
-    ) -> Result<Chosen<'a>, PrepareError> {
+    ) -> Result<AllocatedDevice<'a>, PrepareError> {
         let of_pool =
             |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == granted.pool;
         let class = inventory.iter().find(of_pool);
@@ -208,7 +208,7 @@ impl Claims {
                 (granted.admin || !is_whole).then(|| device.id.clone())
             }
         };
-        Ok(Chosen {
+        Ok(AllocatedDevice {
             granted,
             class,
             device: id.map(|id| prepared(granted, class, id)),
@@ -239,7 +239,7 @@ impl Claims {
     pub(crate) fn unprepare_seen(
         &self,
         uid: &ClaimUid,
-        seen: &Seen,
+        seen: &RecordFile,
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
         self.unprepare_if(uid, || self.store.is_still(uid, seen), inventory)
@@ -282,13 +282,13 @@ impl Claims {
     }
 
     /// A claim's record as it is now.
-    pub(crate) fn see(&self, uid: &ClaimUid) -> Result<Option<Seen>, StoreError> {
+    pub(crate) fn see(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         self.store.see(uid)
     }
 
     /// The prepared claims, and the records that cannot be read.
     pub fn prepared(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
-        self.store.all()
+        self.store.read_all()
     }
 
     /// Whether each claim with a record has a specification.
@@ -303,7 +303,7 @@ impl Claims {
     pub fn restore(&self, inventory: &[ClassDevices]) -> Result<Vec<String>, StoreError> {
         let locked = self.store.lock()?;
         self.store.remove_unfinished(&locked)?;
-        let (records, bad) = self.store.all()?;
+        let (records, bad) = self.store.read_all()?;
         let mut problems: Vec<String> = bad
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))

@@ -115,7 +115,7 @@ fn run_one(root: &Path, command: &[String], timeout: Duration) -> Ended {
         return Ended::Failed(format!("`{text}` cannot be run: {error}"));
     }
     let start = host_program::command(root, program, arguments);
-    match program_output::of(start, timeout, MAX_OUTPUT) {
+    match program_output::run_program(start, timeout, MAX_OUTPUT) {
         Err(error) => Ended::Failed(format!("`{text}` cannot be run: {error}")),
         Ok(None) => Ended::Killed(format!(
             "`{text}` took longer than {} s and was killed",

@@ -75,7 +75,7 @@ pub struct PreparedDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
     /// How many shares that takes. Versions that did not record it gave away most often one.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "default_shares", skip_serializing_if = "is_one")]
     pub shares: u64,
     /// Whether the claim only looks at it, and others may have it.
     #[serde(default)]
@@ -84,7 +84,7 @@ pub struct PreparedDevice {
     pub parameters: Parameters,
 }
 
-fn one() -> u64 {
+fn default_shares() -> u64 {
     1
 }
 

@@ -39,10 +39,10 @@ pub struct Store {
 #[derive(Debug)]
 pub(crate) struct Locked(#[expect(dead_code)] Flock<File>);
 
-/// A record as it was found. Each preparation makes another file of it, also of the same text;
-/// this one is open, so that no other can have its number.
+/// The file of a record as it was found. Each preparation makes another file, also of the same
+/// text. This one is open, so that no other file can have its inode number.
 #[derive(Debug)]
-pub(crate) struct Seen(File);
+pub(crate) struct RecordFile(File);
 
 /// Claims whose records cannot be read, and why.
 pub type Unreadable = Vec<(ClaimUid, String)>;
@@ -85,9 +85,9 @@ impl Store {
         self.above.join(format!("parts-{class}.lock"))
     }
 
-    /// All claims, and the files that are none: each concerns one claim, which is prepared
-    /// anew when the kubelet asks.
-    pub fn all(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
+    /// Reads the records of all claims, and lists the files that are no records. Each of these
+    /// concerns one claim, which is prepared anew when the kubelet asks.
+    pub fn read_all(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
         let (mut records, mut bad) = (Vec::new(), Vec::new());
         for uid in self.uids()? {
             match self.read(&uid) {
@@ -125,17 +125,17 @@ impl Store {
     }
 
     /// A claim's record as it is now; `None` if there is none.
-    pub(super) fn see(&self, uid: &ClaimUid) -> Result<Option<Seen>, StoreError> {
+    pub(super) fn see(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         let path = self.path(uid);
         match open_own_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::Io { path, error }),
-            Ok(file) => Ok(Some(Seen(file))),
+            Ok(file) => Ok(Some(RecordFile(file))),
         }
     }
 
     /// Whether a claim's record is still that one.
-    pub(super) fn is_still(&self, uid: &ClaimUid, seen: &Seen) -> bool {
+    pub(super) fn is_still(&self, uid: &ClaimUid, seen: &RecordFile) -> bool {
         let number = |of: Metadata| (of.dev(), of.ino());
         let now = fs::symlink_metadata(self.path(uid)).map(number);
         now.is_ok_and(|now| seen.0.metadata().map(number).is_ok_and(|then| then == now))

@@ -23,8 +23,11 @@ pub(crate) const PART: &str = "part";
 /// of several.
 const STANDARD: &str = "resource.kubernetes.io";
 
-/// The attributes of a device. Those without a domain are in the driver's.
-pub(super) fn of(class: &ClassDevices, device: &Device) -> BTreeMap<String, DeviceAttribute> {
+/// Builds the attributes of a device. Those without a domain are in the driver's domain.
+pub(super) fn build_attributes(
+    class: &ClassDevices,
+    device: &Device,
+) -> BTreeMap<String, DeviceAttribute> {
     let fits = |name: &str, value: &str| {
         name.len() <= MAX_NAME
             && !name.starts_with(|c: char| c.is_ascii_digit())
@@ -70,7 +73,7 @@ pub(super) fn of_part(
     whole: &Whole,
     part: &PossiblePart,
 ) -> BTreeMap<String, DeviceAttribute> {
-    let mut all = of(class, &whole.divisible.whole);
+    let mut all = build_attributes(class, &whole.divisible.whole);
     all.retain(|name, _| !["resource", "index"].contains(&name.as_str()));
     all.insert(PART.into(), text(&part.profile));
     all.insert("placement".into(), number(part.placement().into()));

@@ -41,7 +41,7 @@ pub(super) fn published(
     };
     let one = |name: String| Published {
         name,
-        attributes: Some(attributes::of(class, device)),
+        attributes: Some(attributes::build_attributes(class, device)),
         taints: taints.clone(),
         ..Published::default()
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::discover::{self, Found, FoundEdits, Health};
+use device_class::discover::{self, FoundClass, FoundEdits, Health};
 use device_class::host::RealHost;
 use dra::ClassDevices;
 use dra::slice::{Action, Form, Pool, actions, pools};
@@ -113,7 +113,7 @@ fn five_thousand_nodes_write_what_has_changed() {
     let host = RealHost::open(Path::new("/")).unwrap();
     let inventory = discover::devices(&class, &host);
     let edits = FoundEdits::default();
-    let found = Found { inventory, edits };
+    let found = FoundClass { inventory, edits };
     let form = Form {
         taints: true,
         shares: true,

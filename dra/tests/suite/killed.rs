@@ -162,10 +162,10 @@ async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
             let driver = node.start().await;
             if !ends {
                 driver.prepare_one(claim).await.unwrap();
-                assert_eq!(parts::made(&node, 0), ["part10"], "{mode}");
+                assert_eq!(parts::list_made_parts(&node, 0), ["part10"], "{mode}");
             }
             driver.unprepare(claim).await.unwrap();
-            let left = parts::made(&node, 0);
+            let left = parts::list_made_parts(&node, 0);
             assert!(
                 left.iter().all(|name| name.starts_with("part")),
                 "{mode}: {left:?}"
@@ -173,7 +173,7 @@ async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
             // Nothing is in the way of the next one.
             node.allocate("c", "u-c", &[("r", "npu-0")]);
             driver.prepare_one(["n", "c", "u-c"]).await.unwrap();
-            assert!(parts::made(&node, 0).is_empty(), "{mode}");
+            assert!(parts::list_made_parts(&node, 0).is_empty(), "{mode}");
         }
     }
 }

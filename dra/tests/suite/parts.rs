@@ -92,8 +92,8 @@ pub(crate) fn mode(node: &Node, mode: &str) {
     node.write("host/opt/mode", &format!("{mode}\n"));
 }
 
-/// The parts of a device, those that were made by half too.
-pub(crate) fn made(node: &Node, device: usize) -> Vec<String> {
+/// Lists the parts of a device, also those that are only half made.
+pub(crate) fn list_made_parts(node: &Node, device: usize) -> Vec<String> {
     let mut names = node.names(&format!("host/sys/npu/npu{device}"));
     names.retain(|name| name.starts_with("part") || name.starts_with("half"));
     names
@@ -270,7 +270,7 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
     node.server.resume().await;
     mode(&node, "well");
     assert_eq!(
-        (made(&node, 0), calls(&node)),
+        (list_made_parts(&node, 0), calls(&node)),
         (vec!["part11".into(), "part12".into()], vec![])
     );
     // Its room is needed, or it is used again.
@@ -283,7 +283,7 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
     unprepare(&driver, "e").await;
     given(&node, &driver, "f", "npu-0", "NPU.0").await;
     assert_eq!(
-        (calls(&node), made(&node, 0)),
+        (calls(&node), list_made_parts(&node, 0)),
         (vec!["remove 0 10".into(), "remove 0 12".into()], vec![])
     );
 }
@@ -301,7 +301,7 @@ async fn after_a_reboot_a_part_is_made_again() {
     fs::remove_dir_all(node.path("cdi")).unwrap();
     let driver = node.start().await;
     given(&node, &driver, "a", "npu-0-half-0", "NPU.0.10").await;
-    assert_eq!(made(&node, 0), ["part10"]);
+    assert_eq!(list_made_parts(&node, 0), ["part10"]);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::node::{self, CHECKPOINT, refused, wait};
-use crate::parts::{self, PARTS, calls, made, mode, name, prepare, unprepare};
+use crate::parts::{self, PARTS, calls, list_made_parts, mode, name, prepare, unprepare};
 
 #[tokio::test]
 async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
@@ -31,7 +31,11 @@ async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
         assert!(error.contains(wanted), "{fault}: {error}");
         assert!(error.len() < 500 && !error.contains('\u{1b}'), "{error}");
         // Killed too, it leaves what it finds at the next try.
-        assert!(made(&node, 0).is_empty(), "{fault}: {:?}", made(&node, 0));
+        assert!(
+            list_made_parts(&node, 0).is_empty(),
+            "{fault}: {:?}",
+            list_made_parts(&node, 0)
+        );
         mode(&node, "well");
         prepare(&node, &driver, "b", "npu-1").await.unwrap();
         prepare(&node, &driver, "a", "npu-0-half-0").await.unwrap();
@@ -47,7 +51,7 @@ async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
     mode(&node, "stuck");
     let wanted = "the part npu-0-half-0, which no claim has, is in the way and cannot be removed";
     refused(prepare(&node, &driver, "b", "npu-0"), wanted).await;
-    assert_eq!(made(&node, 0), ["part10"]);
+    assert_eq!(list_made_parts(&node, 0), ["part10"]);
 }
 
 /// As long as its program hangs, a claim of another class does not wait.
@@ -125,7 +129,7 @@ async fn a_part_whose_claim_cannot_be_read_is_not_removed() {
     node.write(record, "{");
     let wanted = "the claim u-a may have it, whose record cannot be read";
     refused(prepare(&node, &driver, "b", "npu-0"), wanted).await;
-    assert_eq!(made(&node, 0), ["part10"]);
+    assert_eq!(list_made_parts(&node, 0), ["part10"]);
 }
 
 /// As after a move of the class from the plugin.
@@ -143,7 +147,7 @@ async fn a_part_that_a_container_has_by_the_plugin_is_not_removed() {
     node.write(CHECKPOINT, "{");
     let wanted = "kubelet_internal_checkpoint: it has an unknown format";
     refused(prepare(&node, &driver, "b", "npu-0"), wanted).await;
-    assert_eq!(made(&node, 0), ["part10"]);
+    assert_eq!(list_made_parts(&node, 0), ["part10"]);
     node.by_plugin("dummy.com/half", &[]);
     prepare(&node, &driver, "b", "npu-0").await.unwrap();
 }

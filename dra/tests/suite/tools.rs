@@ -134,8 +134,8 @@ async fn host(tool: &Tool) -> Option<Node> {
     Some(node)
 }
 
-/// What the tool has made, by halves too.
-fn made(node: &Node, tool: &Tool) -> Vec<String> {
+/// Lists the parts that the tool has made, also those that are only half made.
+fn list_made_parts(node: &Node, tool: &Tool) -> Vec<String> {
     let mut names = node.names(tool.state.0);
     names.retain(|name| name.starts_with(tool.state.1));
     names
@@ -174,7 +174,12 @@ async fn fails_at_each_step(tool: &Tool) {
                 }
                 let fault = format!("{}: {kind} {step}: {result:?}", tool.class);
                 node.prepare(&driver, tool.class, part).await.expect(&fault);
-                assert_eq!(made(&node, tool).len(), 1, "{fault}, {:?}", calls(&node));
+                assert_eq!(
+                    list_made_parts(&node, tool).len(),
+                    1,
+                    "{fault}, {:?}",
+                    calls(&node)
+                );
                 // Prepared already, it is as it is.
                 node.prepare(&driver, tool.class, part).await.unwrap();
                 unprepare(&driver, part).await;
@@ -187,7 +192,7 @@ async fn fails_at_each_step(tool: &Tool) {
         .replace("gb-4", "gb-0")
         .replace("-1c-8g-1", "-1c-8g-2");
     node.prepare(&driver, tool.class, &other).await.unwrap();
-    assert_eq!(made(&node, tool).len(), 2);
+    assert_eq!(list_made_parts(&node, tool).len(), 2);
     let prepared = node.prepare(&driver, tool.class, large);
     refused(prepared, "there is no room for").await;
 }

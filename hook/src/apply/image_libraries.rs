@@ -48,7 +48,7 @@ pub(super) fn newer(
                     });
                 }
                 Ok(_) => {}
-                Err(Several) => notes.push(format!(
+                Err(AmbiguousVersion) => notes.push(format!(
                     "the image's libraries in {directory} are not used: it has several files \
                      {}.VERSION",
                     image.library
@@ -93,11 +93,11 @@ fn names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
 
 /// More than one file has the version in its name.
 #[derive(Debug, PartialEq, Eq)]
-struct Several;
+struct AmbiguousVersion;
 
 /// The first number of the version in the name of the library's file. A version has
 /// two numbers or more: `libx.so.1` is a soname.
-fn major_version(names: &[String], library: &str) -> Result<Option<u64>, Several> {
+fn major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
     let mut versions = names.iter().filter_map(|name| {
         let version = name.strip_prefix(library)?.strip_prefix('.')?;
         let (major, rest) = version.split_once('.')?;
@@ -109,7 +109,7 @@ fn major_version(names: &[String], library: &str) -> Result<Option<u64>, Several
     });
     match (versions.next(), versions.next()) {
         (version, None) => Ok(version),
-        (_, Some(_)) => Err(Several),
+        (_, Some(_)) => Err(AmbiguousVersion),
     }
 }
 

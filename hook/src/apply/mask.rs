@@ -91,7 +91,7 @@ impl Mask<'_> {
 pub(super) fn refuse(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action {
-            return Err(ApplyError::RemovableMask { path: path.clone() }.why(&step.why));
+            return Err(ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.why));
         }
     }
     Ok(())

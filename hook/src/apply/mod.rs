@@ -34,7 +34,7 @@ use prepare::PrepareError;
 pub(crate) use injected_dir::InjectedDir;
 pub(crate) use lacks::{is_other_file, is_outdated, lacks};
 pub(crate) use rules::of_plan as rules_of;
-pub(crate) use sources::{Ready, What};
+pub(crate) use sources::{OpenedAction, Ready};
 pub(crate) use targets::attach;
 
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,7 @@ impl From<rooted_path::Error> for ApplyError {
 
 impl ApplyError {
     /// The same error, with the device or class that it concerns.
-    fn why(self, why: &str) -> Self {
+    fn with_subject(self, why: &str) -> Self {
         ApplyError::For {
             why: why.to_owned(),
             error: Box::new(self),
@@ -137,7 +137,7 @@ pub(crate) fn apply(
     prepared.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();
     let ready = sources::open(plan, &host, calls)?;
-    let namespace = ContainerNamespace::of(state.pid, &bundle.rootfs, calls.resolver())?;
+    let namespace = ContainerNamespace::from_pid(state.pid, &bundle.rootfs, calls.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
     Stage::Rules.begin();
     let mut notes = rules::allow(plan, &namespace, &bundle.spec_devices)?;

@@ -50,7 +50,7 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
             let left = end.saturating_duration_since(Instant::now());
             let limit = Duration::from_secs(preparation.timeout).min(left);
             prepare(preparation, limit, root)
-                .map_err(|error| ApplyError::from(error).why(&step.why))?;
+                .map_err(|error| ApplyError::from(error).with_subject(&step.why))?;
         }
     }
     Ok(())

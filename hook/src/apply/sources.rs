@@ -18,14 +18,15 @@ use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 
 /// A step of the plan with its source, for the container's mount namespace.
 pub(crate) struct Ready<'p> {
-    pub(crate) what: What<'p>,
+    pub(crate) what: OpenedAction<'p>,
     /// The device or class that it is for.
     pub(crate) why: &'p str,
     /// The same by their keys.
     pub(crate) users: &'p [String],
 }
 
-pub(crate) enum What<'p> {
+/// An action of the plan with its opened source.
+pub(crate) enum OpenedAction<'p> {
     Mask(Mask<'p>),
     Directory {
         source: Source,
@@ -70,7 +71,7 @@ pub(super) fn open<'p>(
     let mut ready = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
-        if let Some(what) = opened.map_err(|error| error.why(&step.why))? {
+        if let Some(what) = opened.map_err(|error| error.with_subject(&step.why))? {
             let InjectionStep { why, users, .. } = step;
             ready.push(Ready { what, why, users });
         }
@@ -82,29 +83,29 @@ fn open_step<'p>(
     action: &'p Action,
     host: &SourceRoot,
     calls: KernelCalls,
-) -> Result<Option<What<'p>>, ApplyError> {
+) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let source = |mount: &BindMount| source(host, mount, None, calls);
     Ok(Some(match action {
         // Done before and after.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
-        Action::Node { mount, number, own } => What::Node {
+        Action::Node { mount, number, own } => OpenedAction::Node {
             source: self::source(host, mount, Some(*number), calls)?,
             path: &mount.path,
             number: *number,
             own: own.map(device_access),
         },
-        Action::MakeNode { path, number, made } => What::MakeNode {
+        Action::MakeNode { path, number, made } => OpenedAction::MakeNode {
             path,
             number: *number,
             made,
         },
-        Action::Link { path, target } => What::Link { path, target },
+        Action::Link { path, target } => OpenedAction::Link { path, target },
         Action::Mask {
             path,
             make,
             files,
             shown,
-        } => What::Mask(Mask {
+        } => OpenedAction::Mask(Mask {
             path,
             make: *make,
             files,
@@ -113,15 +114,15 @@ fn open_step<'p>(
                 .map(|mount| Ok((source(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
         }),
-        Action::Directory(mount) => What::Directory {
+        Action::Directory(mount) => OpenedAction::Directory {
             source: source(mount)?,
             path: &mount.path,
         },
-        Action::File(mount) => What::File {
+        Action::File(mount) => OpenedAction::File {
             source: source(mount)?,
             path: &mount.path,
         },
-        Action::Library { mount, links } => What::Library {
+        Action::Library { mount, links } => OpenedAction::Library {
             source: source(mount)?,
             path: &mount.path,
             links,
@@ -132,7 +133,7 @@ fn open_step<'p>(
             image_libraries,
             directory_32bit,
             libraries_32bit,
-        } => What::Loader(Searched {
+        } => OpenedAction::Loader(Searched {
             directories: Cow::Borrowed(directories),
             libraries: Cow::Borrowed(libraries),
             image_libraries,

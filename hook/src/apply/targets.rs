@@ -7,7 +7,7 @@ use device_class::discover::MadeNode;
 use super::ApplyError;
 use super::injected_dir::InjectedDir;
 use super::loader;
-use super::sources::{Ready, What, device_access};
+use super::sources::{OpenedAction, Ready, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
@@ -23,9 +23,9 @@ pub(crate) fn attach(
     let mut loaders = Vec::new();
     for Ready { what, why, .. } in ready {
         let done = match what {
-            What::Mask(mask) => mask.attach(root, &mut mounter, label),
-            What::Directory { source, path } => place_at(source, path, root, &mut mounter),
-            What::Node {
+            OpenedAction::Mask(mask) => mask.attach(root, &mut mounter, label),
+            OpenedAction::Directory { source, path } => place_at(source, path, root, &mut mounter),
+            OpenedAction::Node {
                 source,
                 path,
                 number,
@@ -34,27 +34,27 @@ pub(crate) fn attach(
                 Some(own) => root.make_device(path, number, own).map_err(Into::into),
                 None => place_at(source, path, root, &mut mounter),
             },
-            What::MakeNode { path, number, made } => match root.can_make_devices() {
+            OpenedAction::MakeNode { path, number, made } => match root.can_make_devices() {
                 true => root
                     .make_device(path, number, device_access(made.own))
                     .map_err(Into::into),
                 false => Err(not_on_host(path, made)),
             },
-            What::Link { path, target } => link(path, target, root),
-            What::File { source, path } => {
+            OpenedAction::Link { path, target } => link(path, target, root),
+            OpenedAction::File { source, path } => {
                 file(source, path, root, &mut mounter, &mut injected_dir)
             }
-            What::Library {
+            OpenedAction::Library {
                 source,
                 path,
                 links,
             } => injected_dir.library(source, path, links),
-            What::Loader(searched) => {
+            OpenedAction::Loader(searched) => {
                 loaders.push(searched);
                 Ok(())
             }
         };
-        done.map_err(|error| error.why(why))?;
+        done.map_err(|error| error.with_subject(why))?;
     }
     injected_dir.attach(root, &mut mounter, label)?;
     for searched in loaders {

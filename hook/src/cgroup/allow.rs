@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::error::CgroupError;
 use super::report::{Report, UnitReport};
-use super::revoke::gone;
+use super::revoke::exclude_devices;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
 use super::systemd::{HostSystemd, Systemd, Unit};
@@ -53,7 +53,7 @@ impl DeviceCgroup {
         rules: &[DeviceRule],
         spec: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let gone = gone(stale, &[keep, rules].concat());
+        let gone = exclude_devices(stale, &[keep, rules].concat());
         let at_once = matches!(self, Self::V2(_)) && !self.is_root();
         if !at_once || gone.is_empty() || rules.is_empty() {
             let mut warnings = self.revoke(stale, keep, spec)?;
@@ -139,7 +139,7 @@ impl DeviceCgroup {
         let mut units = Vec::new();
         for level in cgroup.levels() {
             if level.owner != Owner::Enclosing
-                && let Some(unit) = Unit::at(level.path)
+                && let Some(unit) = Unit::from_own_path(level.path)
                 && restricts(level.dir)?
             {
                 units.push((unit, level.owner == Owner::Unit));

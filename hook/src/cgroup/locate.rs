@@ -43,7 +43,7 @@ impl DeviceCgroup {
     ///
     /// If `/proc` cannot be read or understood, or the process's cgroup is
     /// outside every mount of its hierarchy.
-    pub(crate) fn of(pid: i32) -> Result<Option<Self>, CgroupError> {
+    pub(crate) fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&KernelMounts::default(), pid)
     }
 
@@ -57,12 +57,12 @@ impl DeviceCgroup {
     ///
     /// # Errors
     ///
-    /// As [`Self::of`].
+    /// As [`Self::from_pid`].
     pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
         Self::find_at(&KernelMounts::default(), |_| Some(path))
     }
 
-    /// [`Self::of`], on a host whose `/proc` and `/sys/fs/cgroup` are elsewhere.
+    /// [`Self::from_pid`], on a host whose `/proc` and `/sys/fs/cgroup` are elsewhere.
     pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = roots.proc.join(pid.to_string()).join("cgroup");
         Self::find_in(roots, &read(&path, MEMBERSHIP_LIMIT)?)

@@ -7,12 +7,12 @@ use crate::container::INITIAL_USER_NAMESPACE;
 
 /// Whether this process may read and replace device programs.
 pub(super) fn for_programs() -> bool {
-    has(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
+    has_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
 }
 
 /// Whether this process has `capabilities` on the host, and not in a user namespace
 /// alone: EPERM then has another cause, and must not be taken for a rootless runtime.
-pub(super) fn has(capabilities: &[Capability]) -> bool {
+pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     let held = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)
     };

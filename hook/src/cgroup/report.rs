@@ -66,15 +66,15 @@ pub(crate) enum Outcome {
 impl Report {
     /// Whether privileges were missing, as for most rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
-        self.has(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
+        self.has_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }
 
     /// Whether a program that cannot be read may still deny what was allowed.
     pub(crate) fn in_doubt(&self) -> bool {
-        self.has(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
+        self.has_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
-    fn has(&self, is: impl Fn(&Outcome) -> bool) -> bool {
+    fn has_outcome(&self, is: impl Fn(&Outcome) -> bool) -> bool {
         self.levels.iter().any(|level| is(&level.outcome))
     }
 
@@ -162,7 +162,7 @@ mod tests {
     use crate::cgroup::systemd::{BusError, LinkReport, Unit};
 
     fn scope() -> Unit {
-        Unit::of(Path::new("/c.scope")).unwrap()
+        Unit::from_path(Path::new("/c.scope")).unwrap()
     }
 
     fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> Report {

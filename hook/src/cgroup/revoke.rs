@@ -19,7 +19,7 @@ impl DeviceCgroup {
         keep: &[DeviceRule],
         spec: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let rules = gone(rules, keep);
+        let rules = exclude_devices(rules, keep);
         if rules.is_empty() {
             return Ok(Vec::new());
         }
@@ -80,8 +80,8 @@ impl DeviceCgroup {
     }
 }
 
-/// One rule for each device, but for those of devices in `keep`.
-pub(super) fn gone(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<DeviceRule> {
+/// Merges the rules to one for each device, and leaves out those of devices in `keep`.
+pub(super) fn exclude_devices(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge(rules);
     rules.retain(|rule| !keep.iter().any(|kept| kept.number == rule.number));
     rules
@@ -92,7 +92,7 @@ fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<S
     let mut systemd = Systemd::new(HostSystemd::default());
     let own = cgroup.levels().filter(|it| it.owner == Owner::Container);
     let mut changed = false;
-    for unit in own.filter_map(|level| Unit::at(level.path)) {
+    for unit in own.filter_map(|level| Unit::from_own_path(level.path)) {
         match systemd.revoke(&unit, rules) {
             Ok(done) => changed |= done,
             Err(error) => warnings.push(format!(

@@ -6,7 +6,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 #[group(id = "whose", required = true, multiple = true)]
-pub(crate) struct Whose {
+pub(crate) struct ContainerSelector {
     /// A container, by its id, its name, or the first characters of its id
     #[arg(long, value_name = "ID", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
     pub(crate) container: Option<String>,

@@ -32,7 +32,7 @@ struct Problem {
 }
 
 impl Problem {
-    fn of(omission: &Omission) -> Self {
+    fn from_omission(omission: &Omission) -> Self {
         Problem {
             text: log::chain(omission),
             is_error: omission.is_error(),
@@ -79,7 +79,11 @@ pub(super) fn run(
         .changes
         .into_iter()
         .partition(|change| matches!(change, Change::Conflict { .. }));
-    let mut problems: Vec<_> = generated.omissions.iter().map(Problem::of).collect();
+    let mut problems: Vec<_> = generated
+        .omissions
+        .iter()
+        .map(Problem::from_omission)
+        .collect();
     problems.extend(conflicts.iter().map(|conflict| Problem {
         text: conflict.to_string(),
         is_error: true,

@@ -18,7 +18,7 @@ use serde::Serialize;
 use by_id::by_id_or_name;
 use processes::{Processes, is_of_container};
 
-use crate::cli::Whose;
+use crate::cli::ContainerSelector;
 use crate::container::start_time_of;
 use crate::live;
 use crate::oci::Bundle;
@@ -128,7 +128,7 @@ impl fmt::Display for Container {
 
 /// The containers that the command line means.
 pub(super) fn find(
-    whose: &Whose,
+    whose: &ContainerSelector,
     root: Option<PathBuf>,
     host_root: &Path,
 ) -> Result<Vec<Container>, Unknown> {
@@ -136,7 +136,7 @@ pub(super) fn find(
         return Ok(vec![Container::default()]);
     }
     let processes = Processes::read();
-    let known = all(root.clone(), host_root, &processes);
+    let known = find_all(root.clone(), host_root, &processes);
     let found = if let Some(id) = &whose.container {
         vec![by_id_or_name(id, root.as_deref(), &known, host_root)?]
     } else if let Some(pod) = &whose.pod {
@@ -165,7 +165,7 @@ pub(super) fn running(
     host_root: &Path,
 ) -> impl Iterator<Item = (Container, i32, PathBuf)> {
     let processes = Processes::read();
-    let known = all(root, host_root, &processes).into_iter();
+    let known = find_all(root, host_root, &processes).into_iter();
     let located = known.map(move |one| located(one, &processes));
     located.filter_map(|one| {
         let (pid, bundle) = (one.pid?, one.bundle.clone()?);
@@ -181,7 +181,7 @@ pub(super) fn named(
     host_root: &Path,
 ) -> Result<Container, Unknown> {
     let processes = Processes::read();
-    let known = all(root.clone(), host_root, &processes);
+    let known = find_all(root.clone(), host_root, &processes);
     by_id_or_name(text, root.as_deref(), &known, host_root).map(|found| located(found, &processes))
 }
 
@@ -192,7 +192,7 @@ fn of_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
         let Some(Ok(bundle)) = bundle else {
             return false;
         };
-        let origin = Origin::of(&bundle);
+        let origin = Origin::from_bundle(&bundle);
         matches!(origin, Ok(Origin::Pod(of)) if of.is_named(pod))
     };
     let containers: Vec<Container> = known.into_iter().filter(is_of).collect();
@@ -257,8 +257,8 @@ fn located(container: Container, processes: &Processes) -> Container {
     }
 }
 
-/// Every container that can be found, in the order of the ids.
-fn all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
+/// Finds every container that it can, in the order of the ids.
+fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
     let mut known: Vec<Container> = Vec::new();
     let by_state = state::containers(root, host_root);
     // Where engines keep bundles by default.
@@ -386,7 +386,7 @@ mod tests {
         fs::create_dir_all(&state).unwrap();
         let status = format!(r#"{{"pid":7,"process-start-time":9,"bundle":{one:?}}}"#);
         fs::write(state.join("status"), status).unwrap();
-        let found = all(None, host.path(), &Processes::read());
+        let found = find_all(None, host.path(), &Processes::read());
         let seen = |id| {
             let found = found.iter().find(|it| it.id == id).unwrap();
             (found.pid, found.started, found.bundle.clone())

@@ -44,7 +44,7 @@ pub(super) fn run(
             let error = "programs are run in the host's root directory only";
             return Err(CommandError::Output(io::Error::other(error)));
         }
-        let reported = Reported::of(&class, root, |program, arguments| {
+        let reported = Reported::run_programs(&class, root, |program, arguments| {
             let mut command = process::Command::new(program);
             command.args(arguments);
             command

@@ -110,7 +110,7 @@ pub(super) struct Holders {
 impl Holders {
     /// Reads the kubelet's record, and ours of containers that run. `None`: there is
     /// neither. One that cannot be used is reported.
-    pub(super) fn of(config: &Config) -> Option<Self> {
+    pub(super) fn read(config: &Config) -> Option<Self> {
         let path = &config.trust.kubelet_checkpoint;
         let mut holders = Holders::default();
         for record in live::all_records(&config.host_root) {
@@ -148,7 +148,7 @@ impl Holders {
             let id = container.id.clone();
             // As a list: the program is smaller.
             let looked = running_root::in_child(|| {
-                let looked = Looked::at(&id, pid, &directory, config);
+                let looked = InspectedContainer::inspect(&id, pid, &directory, config);
                 let devices = looked.devices.into_iter();
                 let devices = devices.map(|(key, since)| (key, since == Since::Attached));
                 (devices.collect::<Vec<_>>(), looked.pod, looked.fault)
@@ -213,26 +213,26 @@ impl Holders {
     }
 }
 
-/// What is seen of a container that runs.
+/// A container that runs, as it was found from outside.
 #[derive(Default)]
-struct Looked {
+struct InspectedContainer {
     devices: Vec<(Key, Since)>,
     /// The pod's `namespace/name`, and the container's name in it.
     pod: Option<(String, String)>,
-    /// Why not all is known.
+    /// The reason if not everything could be found out.
     fault: Option<String>,
 }
 
-impl Looked {
-    fn at(id: &str, pid: i32, directory: &Path, config: &Config) -> Self {
+impl InspectedContainer {
+    fn inspect(id: &str, pid: i32, directory: &Path, config: &Config) -> Self {
         let record = live::find_record(&config.host_root, id).ok().flatten();
         let record = record.filter(|record| !record.has_ended());
-        let root = RunningRoot::of(pid);
+        let root = RunningRoot::from_pid(pid);
         let there = |path: &Path| matches!(root.look(path), Ok(Some(_)));
         let devices = record.iter().flat_map(|record| keys(record, there));
-        let mut looked = Looked {
+        let mut looked = InspectedContainer {
             devices: devices.collect(),
-            ..Looked::default()
+            ..InspectedContainer::default()
         };
         // Its first process may have ended.
         if root.look(Path::new("/")).is_err() {
@@ -254,7 +254,7 @@ impl Looked {
         config: &Config,
     ) -> Result<(), CommandError> {
         let bundle = Bundle::read(directory)?;
-        if let Ok(Origin::Pod(pod)) = Origin::of(&bundle) {
+        if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
             self.pod = Some(pod.names());
         }
         if bundle.hooks.ours().next().is_none() {

@@ -59,7 +59,7 @@ pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode
         let config = installation::despite(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
-    if !Bundle::of(&state).is_ok_and(|bundle| nothing(&bundle)) {
+    if !Bundle::from_state(&state).is_ok_and(|bundle| nothing(&bundle)) {
         return Err(CommandError::Container {
             id: state.id,
             error: Box::new(error.into()),
@@ -79,7 +79,7 @@ fn give(
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, CommandError> {
     state.check()?;
-    let mut bundle = Bundle::of(state)?;
+    let mut bundle = Bundle::from_state(state)?;
     if let Caller::Cdi(grant) = caller
         && bundle.cdi.first() != Some(grant)
     {

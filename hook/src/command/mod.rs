@@ -212,7 +212,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             let config = config(cli)?;
             let holders = match used {
                 true => Some(Holders::of_running(root.clone(), &config)),
-                false => Holders::of(&config),
+                false => Holders::read(&config),
             };
             list::run(classes, *all, *used, cli.json, holders.as_ref(), &config)
         }

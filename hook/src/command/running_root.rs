@@ -29,7 +29,7 @@ pub(super) struct RunningRoot {
 }
 
 impl RunningRoot {
-    pub(super) fn of(pid: i32) -> Self {
+    pub(super) fn from_pid(pid: i32) -> Self {
         let path = Path::new("/proc").join(pid.to_string()).join("root");
         RunningRoot { pid, path }
     }

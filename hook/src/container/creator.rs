@@ -25,7 +25,7 @@ impl Owner {
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
     /// The owner of what is created in a container with these maps.
-    pub fn of(
+    pub fn from_maps(
         uids: &IdMap,
         gids: &IdMap,
         reader: Reader,

@@ -6,7 +6,7 @@
 //! and gives a handle (`O_PATH`); everything else is done with handles and
 //! single names. No path is resolved twice.
 //!
-//! Usage: [`ContainerNamespace::of`] while still on the host,
+//! Usage: [`ContainerNamespace::from_pid`] while still on the host,
 //! [`ContainerNamespace::enter`], and then the operations of [`ContainerRoot`]
 //! and [`Directory`].
 //!

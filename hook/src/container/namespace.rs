@@ -68,7 +68,7 @@ impl ContainerNamespace {
     /// [`Error::IdMap`] if its user namespace has no root; [`Error::RootChanged`]
     /// if `rootfs` is another directory there than on the host; otherwise
     /// [`Error::File`].
-    pub fn of(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
+    pub fn from_pid(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
         Self::open(proc, process, None, pid, rootfs, |_, process, root| {
@@ -83,7 +83,7 @@ impl ContainerNamespace {
     /// the engine's namespace alone: that of the process that watches over the container.
     ///
     /// # Errors
-    /// As [`Self::of`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
+    /// As [`Self::from_pid`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
     pub fn of_running(
         pid: i32,
         started: Option<u64>,
@@ -100,7 +100,7 @@ impl ContainerNamespace {
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
             let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
-            let there = Identity::of(&there);
+            let there = Identity::from_stat(&there);
             let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
             match there == root || seen() == Some(there) {
                 true => Ok((Place::Root(RootDir::new(top, resolver)), there)),
@@ -125,7 +125,7 @@ impl ContainerNamespace {
         let mounts = openat(living, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
         let own_mounts = namespace(proc.this(), pid, "ns/mnt")?;
-        if fstat(&mounts).is_ok_and(|stat| Identity::of(&stat) == own_mounts) {
+        if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_mounts) {
             return Err(Error::SameNamespace { pid });
         }
         let users = namespace(living, pid, "ns/user")?;
@@ -138,18 +138,15 @@ impl ContainerNamespace {
         };
         let uids = read_map(living, pid, "uid_map")?;
         let gids = read_map(living, pid, "gid_map")?;
-        let owner = Owner::of(&uids, &gids, reader).map_err(|(file, reason)| Error::IdMap {
-            pid,
-            file,
-            reason,
-        })?;
+        let owner = Owner::from_maps(&uids, &gids, reader)
+            .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
         let (place, identity) = place(&proc, living, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
         let facts = RootFacts {
             owner,
             can_make_devices: users.is_inode(INITIAL_USER_NAMESPACE),
-            is_host_root: identity == Identity::of(&host_root),
+            is_host_root: identity == Identity::from_stat(&host_root),
             tmpfs: Vec::new(),
         };
         Ok(Self {
@@ -231,7 +228,7 @@ impl ContainerNamespace {
     ///
     /// A handle from the host leads to the host's mounts, so the path is
     /// resolved again. The result is accepted only if it is the same directory as
-    /// on the host, on which a handle is kept. [`Self::of`] has checked that too,
+    /// on the host, on which a handle is kept. [`Self::from_pid`] has checked that too,
     /// before anything was changed; what happened since is found here.
     ///
     /// The namespace cannot be left again. The umask is cleared, so that modes
@@ -258,7 +255,7 @@ impl ContainerNamespace {
             Place::Path(path) => {
                 let root = RootDir::open(path, resolver)?;
                 let there = fstat(&root).map_err(|errno| system(path.clone(), errno))?;
-                if Identity::of(&there) != self.root.identity() {
+                if Identity::from_stat(&there) != self.root.identity() {
                     return Err(Error::RootChanged { path: path.clone() });
                 }
                 root
@@ -323,7 +320,7 @@ fn seen_by_parent(
 
 fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process, file, AtFlags::empty()) {
-        Ok(stat) => Ok(Identity::of(&stat)),
+        Ok(stat) => Ok(Identity::from_stat(&stat)),
         Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),
     }
 }

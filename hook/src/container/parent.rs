@@ -41,7 +41,7 @@ impl Parent {
             Self::Writable(directory) => directory.mount_point(name, source),
             Self::LeftAlone(directory, refusal) => directory
                 .existing_mount_point(name, source)?
-                .ok_or_else(|| refusal.of(&directory.path_of(name))),
+                .ok_or_else(|| refusal.into_error(&directory.path_of(name))),
         }
     }
 
@@ -90,7 +90,9 @@ impl Parent {
     fn writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
         match self {
             Self::Writable(directory) => Ok(directory),
-            Self::LeftAlone(directory, refusal) => Err(refusal.of(&directory.path_of(name))),
+            Self::LeftAlone(directory, refusal) => {
+                Err(refusal.into_error(&directory.path_of(name)))
+            }
         }
     }
 }

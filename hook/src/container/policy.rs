@@ -76,7 +76,7 @@ impl WritableDirectory {
         if self.proc.mount_id(file)? == self.mount {
             return Ok(());
         }
-        Err(Refusal::OtherMount.of(path))
+        Err(Refusal::OtherMount.into_error(path))
     }
 
     /// The directory, for reading.
@@ -101,7 +101,7 @@ impl AsFd for WritableDirectory {
 }
 
 impl Refusal {
-    pub(super) fn of(self, path: &Path) -> Error {
+    pub(super) fn into_error(self, path: &Path) -> Error {
         Error::NotWritable {
             path: path.to_owned(),
             why: self,

@@ -125,7 +125,7 @@ impl ContainerRoot {
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
-            Parent::LeftAlone(_, refusal) => Err(refusal.of(path)),
+            Parent::LeftAlone(_, refusal) => Err(refusal.into_error(path)),
         }
     }
 
@@ -207,7 +207,7 @@ impl ContainerRoot {
         let directory = Directory::new(self.last(trail)?.into_fd(), parent);
         match self.policy.admit(&self.root, directory)? {
             Ok(directory) => WritableFile::new(directory, missing, name, found),
-            Err((_, refusal)) => Err(refusal.of(path)),
+            Err((_, refusal)) => Err(refusal.into_error(path)),
         }
     }
 
@@ -232,7 +232,7 @@ impl ContainerRoot {
         let directory = Directory::new(handle.into_fd(), shown);
         match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
-            Err((_, refusal)) if !missing.is_empty() => Err(refusal.of(path)),
+            Err((_, refusal)) if !missing.is_empty() => Err(refusal.into_error(path)),
             Err((directory, refusal)) => Ok(Parent::LeftAlone(directory, refusal)),
         }
     }

@@ -22,11 +22,12 @@ pub struct Target {
     directory: Directory,
     name: OsString,
     fd: OwnedFd,
-    before: Before,
+    before: TargetOrigin,
 }
 
+/// What was at the path of the mount point before.
 #[derive(Debug)]
-enum Before {
+enum TargetOrigin {
     Existing(Identity),
     /// It was created, on the mount with this id.
     Nothing {
@@ -43,15 +44,15 @@ impl Target {
     /// be the root of another mount than its directory's.
     pub(crate) fn mount(&self) -> Option<u64> {
         match self.before {
-            Before::Nothing { mount } => Some(mount),
-            Before::Existing(_) => None,
+            TargetOrigin::Nothing { mount } => Some(mount),
+            TargetOrigin::Existing(_) => None,
         }
     }
 
     /// Whether the target already shows the file `identity`, so that mounting
     /// it would change nothing (a hook may run twice).
     pub fn shows(&self, identity: Identity) -> bool {
-        matches!(self.before, Before::Existing(found) if found == identity)
+        matches!(self.before, TargetOrigin::Existing(found) if found == identity)
     }
 
     pub fn is_tmpfs(&self) -> Result<bool> {
@@ -95,7 +96,7 @@ impl WritableDirectory {
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         // Creating it first takes one call if it does not exist, and the kernel
         // checks for an existing name before it checks the permission to write.
-        let before = Before::Nothing {
+        let before = TargetOrigin::Nothing {
             mount: self.mount(),
         };
         if source == FileKind::Directory {
@@ -134,7 +135,7 @@ impl Directory {
             kind if may_cover(source, kind) => Ok(Target {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),
-                before: Before::Existing(found.identity()),
+                before: TargetOrigin::Existing(found.identity()),
                 fd: found.into_fd(),
             }),
             found => Err(Error::WrongKind {

@@ -96,7 +96,7 @@ pub(crate) fn write_at_start(
         whole: hides || !is_twice,
         ..Record::default()
     };
-    record.set_cgroup(DeviceCgroup::of(state.pid).ok().flatten().as_ref());
+    record.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
     let Some(mut record) = records.read_or_start(record) else {
         crate::log::warning(&format!(
             "container {}: another one with the same id runs and has a record: devices of this \
@@ -153,7 +153,7 @@ mod tests {
             r#"{{"ociVersion":"1.0","id":"c1","status":"created","pid":{me},"bundle":"/","root":{rootfs:?}}}"#
         );
         let state = State::read(said.as_bytes()).unwrap();
-        let bundle = Bundle::of(&state).unwrap();
+        let bundle = Bundle::from_state(&state).unwrap();
         let mut plan = InjectionPlan::default();
         plan.grants.push(Grant {
             class: "chips".to_owned(),

@@ -13,7 +13,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use super::LiveError;
-use crate::apply::{InjectedDir, Ready, What};
+use crate::apply::{InjectedDir, OpenedAction, Ready};
 use crate::container::{
     self, ContainerNamespace, ContainerRoot, FileKind, Handle, Name, Parent, link_text,
 };
@@ -141,21 +141,23 @@ impl Made {
             let why = users.to_vec();
             let injected = Path::new(INJECTED);
             let (path, how) = match what {
-                What::Node {
+                OpenedAction::Node {
                     number,
                     own: Some(_),
                     path,
                     source: _,
                 } if namespace.can_make_devices() => (*path, How::Node(raw(*number))),
-                What::MakeNode { path, number, .. } => (*path, How::Node(raw(*number))),
-                What::Node { path, number, .. } => (*path, How::Bound(raw(*number))),
-                What::Directory { source, path } => {
+                OpenedAction::MakeNode { path, number, .. } => (*path, How::Node(raw(*number))),
+                OpenedAction::Node { path, number, .. } => (*path, How::Bound(raw(*number))),
+                OpenedAction::Directory { source, path } => {
                     (*path, How::Mount(source.identity().numbers()))
                 }
-                What::Link { path, target } => (*path, How::Link((*target).to_owned(), None)),
-                What::Mask(mask) => (mask.path, How::Tmpfs),
-                What::Library { .. } => (injected, How::Tmpfs),
-                What::File { source, path } => {
+                OpenedAction::Link { path, target } => {
+                    (*path, How::Link((*target).to_owned(), None))
+                }
+                OpenedAction::Mask(mask) => (mask.path, How::Tmpfs),
+                OpenedAction::Library { .. } => (injected, How::Tmpfs),
+                OpenedAction::File { source, path } => {
                     let entry = namespace.entry(path)?;
                     let old = entry.as_ref().and_then(link_text);
                     match entry.is_none() || old.is_some() {
@@ -168,7 +170,7 @@ impl Made {
                     }
                 }
                 // The files of the loader stay: what they name is not found any more.
-                What::Loader(_) => continue,
+                OpenedAction::Loader(_) => continue,
             };
             found.add(path, how, why)?;
         }

@@ -66,7 +66,7 @@ impl Record {
         if recorded.is_some() {
             return Ok(recorded);
         }
-        let cgroup = DeviceCgroup::of(self.pid);
+        let cgroup = DeviceCgroup::from_pid(self.pid);
         // Another process may have had the number meanwhile.
         if !self.first_process_runs() {
             return Ok(None);

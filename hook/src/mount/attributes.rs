@@ -30,7 +30,7 @@ pub(super) fn flags(attributes: Attributes) -> MsFlags {
 /// The flags that a remount must repeat for a mount to keep them: mount(2)
 /// replaces all of them, but for those of access times, which it keeps where none
 /// is given (Linux 3.17, and older ones with the fix of CVE-2014-5207).
-pub(super) fn kept(now: FsFlags) -> MsFlags {
+pub(super) fn remount_flags(now: FsFlags) -> MsFlags {
     let pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_remount_keeps_what_the_source_had() {
         let now = FsFlags::ST_NOSUID | FsFlags::ST_NOATIME;
-        assert_eq!(kept(now), MsFlags::MS_NOSUID);
-        assert_eq!(kept(FsFlags::empty()), MsFlags::empty());
+        assert_eq!(remount_flags(now), MsFlags::MS_NOSUID);
+        assert_eq!(remount_flags(FsFlags::empty()), MsFlags::empty());
     }
 }

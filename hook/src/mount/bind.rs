@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::fstatvfs;
 
-use super::attributes::{self, kept};
+use super::attributes::{self, remount_flags};
 use super::propagation::Propagation;
 use super::{Attributes, Depth, Error, KernelCalls, Result};
 use crate::container::{Handle, Procfs, Target};
@@ -158,7 +158,7 @@ fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()>
 }
 
 fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
-    let now = kept(fstatvfs(&top)?.flags());
+    let now = remount_flags(fstatvfs(&top)?.flags());
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | now | attributes::flags(attributes);
     mount(NONE, &number(top)[..], NONE, flags, NONE)
 }

@@ -188,7 +188,7 @@ impl Bundle {
     /// pass its working directory as the bundle; then the root's parent is
     /// tried. Older versions pass the root as in config.json, relative to the
     /// bundle.
-    pub fn of(state: &State) -> Result<Self, BundleError> {
+    pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let mut directories = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
         let directory = directories.find(|it| it.join(NAME).exists());
@@ -289,12 +289,14 @@ mod tests {
         let nowhere = everyones.path().join("nowhere");
         for (bundle, root) in [(&*nowhere, Some(&*root)), (everyones.path(), None)] {
             mode(0o1777);
-            let refused = Bundle::of(&state(bundle, root)).unwrap_err().to_string();
+            let refused = Bundle::from_state(&state(bundle, root))
+                .unwrap_err()
+                .to_string();
             assert!(refused.starts_with("everyone may write to "), "{refused}");
             let read = Bundle::read(everyones.path()).unwrap_err().to_string();
             assert_eq!(read, refused);
             mode(0o755);
-            Bundle::of(&state(bundle, root)).unwrap();
+            Bundle::from_state(&state(bundle, root)).unwrap();
         }
     }
 
@@ -313,7 +315,7 @@ mod tests {
             ("crun 1.20", Path::new("/"), Some(rootfs.as_path())),
         ] {
             let state = state(said_bundle, said_root);
-            assert_eq!(Bundle::of(&state).unwrap().rootfs, rootfs, "{who}");
+            assert_eq!(Bundle::from_state(&state).unwrap().rootfs, rootfs, "{who}");
         }
     }
 }

@@ -111,7 +111,7 @@ impl Hooks {
         serde_json::from_str(text).map_or_else(|_| Self::default(), |config: Config| config.hooks)
     }
 
-    fn all(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
+    fn iter_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         let prestart = self.prestart.iter().map(|hook| ("prestart", hook));
         let created = self.create_runtime.iter();
         prestart.chain(created.map(|hook| ("createRuntime", hook)))
@@ -119,14 +119,14 @@ impl Hooks {
 
     /// Our hooks, each with its stage, in the order in which the runtime calls them.
     pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
-        self.all()
+        self.iter_hooks()
             .filter(|(_, hook)| hook.path.ends_with(FILE_NAME))
     }
 
     /// Whether a hook of ours, or the one at `path`, is called for what the container
     /// itself requests. A hook of a CDI specification is not.
     pub(crate) fn read_requests(&self, path: Option<&Path>) -> bool {
-        self.all().any(|(_, hook)| {
+        self.iter_hooks().any(|(_, hook)| {
             let is_ours = Some(&*hook.path) == path || hook.path.ends_with(FILE_NAME);
             is_ours && hook.cdi().is_none()
         })

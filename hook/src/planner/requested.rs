@@ -44,8 +44,8 @@ pub enum UnknownClass {
 }
 
 impl<'b> Requested<'b> {
-    /// Of a container whose origin is not certain no annotation counts.
-    pub(crate) fn of(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
+    /// The requests of a bundle. Of a container whose origin is not certain no annotation counts.
+    pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
         Requested {
             bundle,
             annotations: origin.and_then(Origin::annotations),
@@ -135,7 +135,7 @@ impl<'b> Requested<'b> {
         let annotation = |key: &str| self.annotations?.get(key).map(String::as_str);
         let request = match self.granted.get(&class.name).cloned() {
             Some(devices) => Request::parse(class, env, RequestSource::Cdi { devices }),
-            None => Request::of(class, env, annotation),
+            None => Request::find(class, env, annotation),
         };
         Ok(request?.map(|request| {
             let kind = match request.source {

@@ -117,7 +117,7 @@ pub(crate) fn open(id: u32) -> Result<OwnedFd, Errno> {
     };
     // SAFETY: the attribute holds no pointer.
     let fd = unsafe { bpf(PROG_GET_FD_BY_ID, &mut attr) }?;
-    Ok(own(fd))
+    Ok(into_owned_fd(fd))
 }
 
 #[repr(C)]
@@ -156,18 +156,18 @@ pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
     Ok(insns)
 }
 
-/// What the kernel shows of each program, also of one whose instructions it hides.
+/// The facts that the kernel shows of each program, also of one whose instructions it hides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct ProgramDescription {
     /// As its loader named it; may be empty.
     pub(crate) name: String,
     pub(crate) maps: u32,
 }
 
-pub(crate) fn about(program: BorrowedFd<'_>) -> Result<About, Errno> {
+pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescription, Errno> {
     let info = info(program, &mut [])?;
     let name = info.name.split(|byte| *byte == 0).next();
-    Ok(About {
+    Ok(ProgramDescription {
         name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
         maps: info.nr_map_ids,
     })
@@ -237,7 +237,7 @@ pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd
         // SAFETY: `insns` and `log_buf` are as long as the lengths given,
         // `license` to a C string, and all of them outlive the call.
         match unsafe { bpf(PROG_LOAD, &mut attr) } {
-            Ok(fd) => return Ok(own(fd)),
+            Ok(fd) => return Ok(into_owned_fd(fd)),
             Err(Errno::EAGAIN) => {}
             Err(errno) => return Err(errno),
         }
@@ -308,7 +308,7 @@ unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> Result<RawFd, Errno> {
     Errno::result(result).map(|value| value as RawFd)
 }
 
-fn own(fd: RawFd) -> OwnedFd {
+fn into_owned_fd(fd: RawFd) -> OwnedFd {
     // SAFETY: the kernel has just returned this descriptor, which has no other owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

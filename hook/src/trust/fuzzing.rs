@@ -69,7 +69,7 @@ pub fn forged_annotations(bytes: &[u8]) {
     });
     let config = config.to_string();
     let bundle = Bundle::parse(Path::new("/b"), Path::new("/c"), config.as_bytes());
-    match Origin::of(&bundle.expect("written here")) {
+    match Origin::from_bundle(&bundle.expect("written here")) {
         Err(_) | Ok(Origin::Sandbox) => {}
         Ok(Origin::NoPod) => panic!("the container left its pod"),
         Ok(Origin::Pod(pod)) => {

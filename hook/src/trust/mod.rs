@@ -79,7 +79,7 @@ pub(crate) fn authority(
     trust: &Trust,
 ) -> Result<Option<Authority>, TrustError> {
     let nobody = |reason, is_refused| {
-        let why = why(reason, origin);
+        let why = describe_reason(reason, origin);
         Ok(Some(Authority::Nobody { why, is_refused }))
     };
     match decision {
@@ -88,7 +88,7 @@ pub(crate) fn authority(
             why: reason,
             trusted_capabilities,
         } => Ok(Some(Authority::Asker {
-            why: why(reason, origin),
+            why: describe_reason(reason, origin),
             trusted_capabilities,
         })),
         Decision::Records(record_use, claims) => match origin {
@@ -103,7 +103,7 @@ pub(crate) fn authority(
     }
 }
 
-fn why(reason: Reason, origin: &Origin) -> String {
+fn describe_reason(reason: Reason, origin: &Origin) -> String {
     match (reason, origin) {
         (Reason::TrustedPod, Origin::Pod(pod)) => {
             return format!("trusted_pods in the configuration names this {pod}");

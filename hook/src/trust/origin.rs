@@ -118,7 +118,7 @@ const POD_NAME: &str = "io.kubernetes.pod.name";
 const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
 impl Origin {
-    pub(crate) fn of(bundle: &Bundle) -> Result<Self, OriginError> {
+    pub(crate) fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();
         if is_podmans(path) {
             return Ok(Origin::NoPod);

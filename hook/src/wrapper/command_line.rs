@@ -209,7 +209,7 @@ impl<'a> Words<'a> {
         let (name, value) = split_at_equals(body);
         let name = str::from_utf8(name).unwrap_or_default();
         match value {
-            None if has(self.options.long, name) => Word::Option(name, self.following()),
+            None if contains_name(self.options.long, name) => Word::Option(name, self.following()),
             value => Word::Option(name, value),
         }
     }
@@ -254,7 +254,8 @@ impl<'a> Iterator for Words<'a> {
             [b'-', b'-', body @ ..] => self.long(body),
             [b'-', body @ ..] if !body.is_empty() => {
                 let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
-                if has(self.options.long, name) || has(self.options.flags, name) {
+                if contains_name(self.options.long, name) || contains_name(self.options.flags, name)
+                {
                     self.long(body)
                 } else {
                     self.letters(body)
@@ -265,7 +266,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-fn has(names: &str, name: &str) -> bool {
+fn contains_name(names: &str, name: &str) -> bool {
     names.split_whitespace().any(|known| known == name)
 }
 

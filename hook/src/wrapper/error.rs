@@ -67,7 +67,7 @@ pub(crate) enum WrapperError {
 
 impl WrapperError {
     /// The same error, with the container that it concerns.
-    pub(super) fn of(self, id: &str) -> Self {
+    pub(super) fn with_container(self, id: &str) -> Self {
         WrapperError::Container {
             id: id.to_owned(),
             error: Box::new(self),

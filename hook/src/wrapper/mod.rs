@@ -111,7 +111,7 @@ fn become_runtime(
                 Ok(config) => equip(container, &config, config_path),
                 Err(error) => pass_over(container, error),
             };
-            equipped.map_err(|error| error.of(&container.id))?;
+            equipped.map_err(|error| error.with_container(&container.id))?;
             runtime
         }
         Action::Update(_) | Action::Other => {
@@ -121,7 +121,8 @@ fn become_runtime(
     };
     if let Action::Update(action) = &line.action {
         let with_devices = update::with_devices(action, arguments, &runtime);
-        update = Some(with_devices.map_err(|error| error.of(&action.id.to_string_lossy()))?);
+        update =
+            Some(with_devices.map_err(|error| error.with_container(&action.id.to_string_lossy()))?);
     }
     let mut command = Command::new(&runtime);
     command.args(update.as_ref().map_or(arguments, |it| &it.words));

@@ -55,7 +55,7 @@ fn program(path: &Path) -> io::Result<Identity> {
     let file = stat(path)?;
     let is_file = file.st_mode & libc::S_IFMT == libc::S_IFREG;
     match is_file && file.st_mode & 0o111 != 0 {
-        true => Ok(Identity::of(&file)),
+        true => Ok(Identity::from_stat(&file)),
         false => Err(io::Error::other("not a program")),
     }
 }

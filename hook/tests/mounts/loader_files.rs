@@ -83,7 +83,7 @@ fn behind_links_of_the_image(scene: &Scene) -> Result<()> {
     symlink("/proc/self/root/etc/x", scene.rootfs("etc/magic"))?;
     mount(
         Some("proc"),
-        &made(scene, "proc")?,
+        &make_directory(scene, "proc")?,
         Some("proc"),
         MsFlags::empty(),
         NONE,
@@ -95,7 +95,7 @@ fn behind_links_of_the_image(scene: &Scene) -> Result<()> {
     scene.host_is_untouched()
 }
 
-fn made(scene: &Scene, path: &str) -> Result<std::path::PathBuf> {
+fn make_directory(scene: &Scene, path: &str) -> Result<std::path::PathBuf> {
     let path = scene.rootfs(path);
     fs::create_dir_all(&path)?;
     Ok(path)

@@ -126,7 +126,7 @@ fn own_namespace_is_refused(scene: &Scene) -> Result<()> {
         std::process::id().cast_signed(),
         std::os::unix::process::parent_id().cast_signed(),
     ] {
-        let found = ContainerNamespace::of(pid, &scene.rootfs(""), host.calls.resolver());
+        let found = ContainerNamespace::from_pid(pid, &scene.rootfs(""), host.calls.resolver());
         // The parent is in the host's namespace, which this process has left.
         let own = pid == std::process::id().cast_signed();
         let refused = matches!(found, Err(RootError::SameNamespace { .. }));
@@ -170,7 +170,7 @@ fn a_root_mounted_over_is_refused(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::MountedOver)?;
     let host = scene.host()?;
     let resolver = host.calls.resolver();
-    let found = ContainerNamespace::of(container.pid(), &scene.rootfs(""), resolver);
+    let found = ContainerNamespace::from_pid(container.pid(), &scene.rootfs(""), resolver);
     ensure!(
         matches!(found, Err(RootError::RootChanged { .. })),
         "{found:?}"

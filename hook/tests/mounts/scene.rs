@@ -113,7 +113,11 @@ impl Scene {
     pub(crate) fn namespace(&self, container: &Container) -> Result<ContainerNamespace> {
         let rootfs = self.base.join("rootfs");
         let resolver = KernelCalls::probe().resolver();
-        Ok(ContainerNamespace::of(container.pid(), &rootfs, resolver)?)
+        Ok(ContainerNamespace::from_pid(
+            container.pid(),
+            &rootfs,
+            resolver,
+        )?)
     }
 
     /// Enters the container.

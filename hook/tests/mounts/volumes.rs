@@ -280,7 +280,7 @@ fn the_hosts_own_root(scene: &Scene) -> Result<()> {
     let name = format!("boathook-test-{}", std::process::id());
     let resolver = host.calls.resolver();
     let namespace =
-        hook::container::ContainerNamespace::of(container.pid(), Path::new("/"), resolver)?;
+        hook::container::ContainerNamespace::from_pid(container.pid(), Path::new("/"), resolver)?;
     let root = namespace.enter(&[], resolver)?;
     refuses_everything(&root, &name)?;
     refuses_everything(&root, &format!("{name}/below"))?;

@@ -33,7 +33,7 @@ fn command(device: &Device) -> HealthCommand {
     let OverTime::Program { program, advice } = &device.readings[0].rule else {
         panic!("{:?}", device.readings);
     };
-    HealthCommand::of(program, advice.as_deref(), &device.attributes).unwrap()
+    HealthCommand::from_check(program, advice.as_deref(), &device.attributes).unwrap()
 }
 
 fn judged(script: &str, keys: &str) -> (Health, Duration) {

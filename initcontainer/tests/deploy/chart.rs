@@ -13,7 +13,7 @@ use crate::rendered::{self, config_maps};
 /// The chart's objects with these values; `None`, and the test is skipped, without
 /// Helm.
 fn render(values: &Value) -> Option<Objects> {
-    chart(values).unwrap().map(Objects::of)
+    chart(values).unwrap().map(Objects::from_documents)
 }
 
 fn arguments(objects: &Objects) -> Vec<&str> {

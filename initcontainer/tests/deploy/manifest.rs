@@ -17,7 +17,7 @@ use serde_json::Value;
 pub(crate) struct Objects(Vec<Value>);
 
 impl Objects {
-    pub(crate) fn of(documents: Vec<Value>) -> Self {
+    pub(crate) fn from_documents(documents: Vec<Value>) -> Self {
         Self(documents.into_iter().map(checked).collect())
     }
 
@@ -25,7 +25,7 @@ impl Objects {
     pub(crate) fn read(directory: &str) -> Self {
         let files = manifests(&repository(directory)).into_iter();
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
-        Self::of(texts.flat_map(|text| documents(&text).unwrap()).collect())
+        Self::from_documents(texts.flat_map(|text| documents(&text).unwrap()).collect())
     }
 
     pub(crate) fn of_kind(&self, kind: &str) -> Vec<&Value> {
@@ -88,19 +88,19 @@ pub(crate) fn mount_at<'v>(container: &'v Value, path: &str) -> Option<&'v Value
 
 /// An object, which its type has to know in full.
 fn checked(value: Value) -> Value {
-    fn of<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
+    fn parse_in_full<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
         serde_json::to_value(typed::<T>(value).unwrap()).unwrap()
     }
     let kind = format!("{}/{}", text(&value["apiVersion"]), text(&value["kind"]));
     match kind.as_str() {
-        "v1/ConfigMap" => of::<ConfigMap>(&value),
-        "apps/v1/DaemonSet" => of::<DaemonSet>(&value),
-        "v1/Namespace" => of::<Namespace>(&value),
-        "networking.k8s.io/v1/NetworkPolicy" => of::<NetworkPolicy>(&value),
-        "v1/Pod" => of::<Pod>(&value),
-        "node.k8s.io/v1/RuntimeClass" => of::<RuntimeClass>(&value),
-        "scheduling.k8s.io/v1/PriorityClass" => of::<PriorityClass>(&value),
-        "v1/ServiceAccount" => of::<ServiceAccount>(&value),
+        "v1/ConfigMap" => parse_in_full::<ConfigMap>(&value),
+        "apps/v1/DaemonSet" => parse_in_full::<DaemonSet>(&value),
+        "v1/Namespace" => parse_in_full::<Namespace>(&value),
+        "networking.k8s.io/v1/NetworkPolicy" => parse_in_full::<NetworkPolicy>(&value),
+        "v1/Pod" => parse_in_full::<Pod>(&value),
+        "node.k8s.io/v1/RuntimeClass" => parse_in_full::<RuntimeClass>(&value),
+        "scheduling.k8s.io/v1/PriorityClass" => parse_in_full::<PriorityClass>(&value),
+        "v1/ServiceAccount" => parse_in_full::<ServiceAccount>(&value),
         // Of an operator's resource there is no type here.
         "monitoring.coreos.com/v1/PodMonitor" => value,
         other => panic!("no type for {other}"),

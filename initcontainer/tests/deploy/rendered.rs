@@ -13,7 +13,7 @@ use crate::references;
 
 /// The objects of a kustomization; `None`, and the test is skipped, without kubectl.
 pub(crate) fn render(directory: &Path) -> Option<Objects> {
-    kustomized(directory).unwrap().map(Objects::of)
+    kustomized(directory).unwrap().map(Objects::from_documents)
 }
 
 /// The names of the ConfigMaps.
@@ -157,7 +157,7 @@ fn install_yaml_is_the_overlay_for_cdi() {
     };
     let script = Command::new(repository("scripts/install-yaml")).output();
     let text = String::from_utf8(script.unwrap().stdout).unwrap();
-    let made = Objects::of(documents(&text).unwrap());
+    let made = Objects::from_documents(documents(&text).unwrap());
     check(&made);
     for kind in ["DaemonSet", "ConfigMap", "RuntimeClass"] {
         assert_eq!(made.of_kind(kind), overlay.of_kind(kind), "{kind}");

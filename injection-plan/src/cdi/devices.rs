@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device_class::class::DeviceClass;
-use device_class::discover::{Device, Found, Inventory};
+use device_class::discover::{Device, FoundClass, Inventory};
 use device_class::name::{CdiName, CdiNameError, ResourceName};
 
 use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
@@ -59,7 +59,7 @@ impl Description<'_> {
     /// Describes the devices of a class: each under its id and its index, and all healthy
     /// ones of a kind together. An unhealthy device has its name as well: a container that
     /// has it must be able to start again, and the hook warns.
-    pub fn devices(&self, class: &DeviceClass, found: &Found) -> Described {
+    pub fn devices(&self, class: &DeviceClass, found: &FoundClass) -> Described {
         let mut described = Described::default();
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
         let devices = &found.inventory.devices;
@@ -107,7 +107,7 @@ impl Description<'_> {
         }
         for (kind, devices) in healthy {
             if !used.contains(&(kind, ALL)) {
-                self.all(class, found, kind, &devices, &mut described);
+                self.describe_together(class, found, kind, &devices, &mut described);
             }
         }
         described
@@ -119,7 +119,7 @@ impl Description<'_> {
     pub fn claimed(
         &self,
         class: &DeviceClass,
-        found: &Found,
+        found: &FoundClass,
         devices: &[&Device],
         claim: &str,
         variables: &[(String, String)],
@@ -147,10 +147,10 @@ impl Description<'_> {
 
     /// Describes the healthy devices of a kind together. They are named one by one: the
     /// class may have devices of other kinds.
-    fn all(
+    fn describe_together(
         &self,
         class: &DeviceClass,
-        found: &Found,
+        found: &FoundClass,
         kind: &ResourceName,
         devices: &[&Device],
         described: &mut Described,
@@ -187,7 +187,7 @@ impl Description<'_> {
     fn edits(
         &self,
         class: &DeviceClass,
-        found: &Found,
+        found: &FoundClass,
         devices: &[&Device],
         text: &str,
     ) -> Result<(ContainerEdits, BTreeSet<String>), DescriptionError> {
@@ -227,7 +227,7 @@ fn name_in(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
 /// search among them for each device would take long on a host with thousands.
 fn plan_of(
     class: &DeviceClass,
-    found: &Found,
+    found: &FoundClass,
     devices: &[&Device],
     text: &str,
     environment: &Environment,
@@ -237,7 +237,7 @@ fn plan_of(
     };
     let request = Request::parse(class, environment, source)?;
     let request = request.ok_or(DescriptionError::Nothing)?;
-    let found = Found {
+    let found = FoundClass {
         inventory: Inventory {
             devices: devices.iter().copied().cloned().collect(),
             host_attributes: found.inventory.host_attributes.clone(),

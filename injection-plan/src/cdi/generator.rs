@@ -4,7 +4,7 @@ use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::class::{Claimed, Claims, DeviceClass};
-use device_class::discover::{self, Found, FoundEdits, LookUpError};
+use device_class::discover::{self, FoundClass, FoundEdits, LookUpError};
 use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
@@ -87,8 +87,8 @@ pub enum ClassError {
 }
 
 impl Generated {
-    /// The specifications of these devices, one for each kind.
-    pub fn of(described: Described) -> Self {
+    /// Groups the described devices into specifications, one for each kind.
+    pub fn from_described(described: Described) -> Self {
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for (kind, device) in described.devices {
             kinds.entry(kind.into()).or_default().push(device);
@@ -128,7 +128,7 @@ impl Generator<'_> {
         if all.devices.is_empty() {
             all.omissions.push(Omission::Everything);
         }
-        Generated::of(all)
+        Generated::from_described(all)
     }
 
     fn is_wanted(&self, class: &ClassName) -> bool {
@@ -145,7 +145,7 @@ impl Generator<'_> {
         let mut found = match is_wanted {
             true => self.found(class, host)?,
             // Its devices keep other classes from their resources.
-            false => Found {
+            false => FoundClass {
                 inventory: discover::devices(class, host),
                 edits: FoundEdits::default(),
             },
@@ -173,7 +173,7 @@ impl Generator<'_> {
     }
 
     /// What the form has: only the plain one has files.
-    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<Found, ClassError> {
+    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
         Ok(match self.description.hook {

@@ -94,7 +94,7 @@ impl ContainerEdits {
         let args = [&name.to_string_lossy(), "create-runtime", "--cdi", grant];
         ContainerEdits {
             env: variables(plan),
-            device_nodes: nodes(plan, host_root, Which::AsOnHost),
+            device_nodes: nodes(plan, host_root, NodeSelection::AsOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
@@ -110,11 +110,11 @@ impl ContainerEdits {
     pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: variables(plan),
-            device_nodes: nodes(plan, host_root, Which::All),
+            device_nodes: nodes(plan, host_root, NodeSelection::All),
             ..ContainerEdits::default()
         };
         let mut lacking = BTreeSet::new();
-        let bound = |mount: &BindMount, path| CdiMount::of(mount, host_root, path);
+        let bound = |mount: &BindMount, path| CdiMount::from_bind_mount(mount, host_root, path);
         for step in &plan.steps {
             match &step.action {
                 Action::Allow { .. } | Action::Node { .. } | Action::MakeNode { .. } => {}
@@ -165,7 +165,7 @@ impl ContainerEdits {
 }
 
 impl CdiMount {
-    fn of(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
+    fn from_bind_mount(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
         CdiMount {
             host_path: below(host_root, &mount.source),
             container_path,
@@ -185,17 +185,17 @@ fn below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Which nodes of a plan a specification has. A hook makes those that the host lacks,
-/// which would have their numbers of the time when the file is written, and those with
-/// another path on the host: in a user namespace runc mounts what the host has at the
-/// path of the container, whatever `hostPath` is.
+/// The nodes of a plan that a specification has. With `AsOnHost` a hook makes the others: the
+/// nodes that the host lacks, because the file would have their numbers of the time when it
+/// was written, and the nodes with another path on the host, because in a user namespace runc
+/// mounts what the host has at the path of the container, whatever `hostPath` is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum NodeSelection {
     AsOnHost,
     All,
 }
 
-fn nodes(plan: &InjectionPlan, host_root: &Path, which: Which) -> Vec<CdiNode> {
+fn nodes(plan: &InjectionPlan, host_root: &Path, which: NodeSelection) -> Vec<CdiNode> {
     let access = |number| {
         let mut steps = plan.steps.iter();
         let access = steps.find_map(|step| match &step.action {
@@ -207,7 +207,7 @@ fn nodes(plan: &InjectionPlan, host_root: &Path, which: Which) -> Vec<CdiNode> {
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, number, own } => {
             let source = below(host_root, &mount.source);
-            (which == Which::All || mount.source == mount.path).then(|| CdiNode {
+            (which == NodeSelection::All || mount.source == mount.path).then(|| CdiNode {
                 host_path: (source != mount.path).then_some(source),
                 path: mount.path.clone(),
                 number: None,
@@ -216,7 +216,7 @@ fn nodes(plan: &InjectionPlan, host_root: &Path, which: Which) -> Vec<CdiNode> {
                 gid: own.map(|own| own.gid),
             })
         }
-        Action::MakeNode { path, number, made } if which == Which::All => Some(CdiNode {
+        Action::MakeNode { path, number, made } if which == NodeSelection::All => Some(CdiNode {
             host_path: None,
             path: path.clone(),
             number: Some(*number),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use device_class::device::{Access, DeviceNumber};
 use device_class::discover::{
-    Device, FileSource, Found, FoundEdits, FoundNode, FoundText, Inventory, NodeForm,
+    Device, FileSource, FoundClass, FoundEdits, FoundNode, FoundText, Inventory, NodeForm,
 };
 use device_class::host::Programs;
 use device_class::name::{CapabilityName, DeviceId, excerpt};
@@ -74,7 +74,7 @@ impl PlanBuilder {
         let Asked {
             class: spec,
             request,
-            found: Found { inventory, edits },
+            found: FoundClass { inventory, edits },
             authority,
         } = asked;
         let choice = authority.choose(spec, request, inventory)?;
@@ -120,7 +120,7 @@ impl PlanBuilder {
         self.note_health(request, inventory, &devices);
         for (device, action) in prepare::actions(spec, request, &devices)? {
             let user = User::device(&class, device.id.as_str());
-            self.preparations.push(InjectionStep::of(action, [user]));
+            self.preparations.push(InjectionStep::new(action, [user]));
         }
         let capabilities = spec.spec.request.with_implied(&request.capabilities);
         let is_asked = |node: &&FoundNode| node.is_for(&capabilities);

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use device_class::DeviceClass;
 use device_class::device::{DeviceNumber, DeviceRule};
-use device_class::discover::{Found, ImageLibraries, MadeNode, OwnNode};
+use device_class::discover::{FoundClass, ImageLibraries, MadeNode, OwnNode};
 use serde::Serialize;
 
 use crate::request::Request;
@@ -171,7 +171,7 @@ pub enum Action {
 pub struct Asked<'a> {
     pub class: &'a DeviceClass,
     pub request: &'a Request,
-    pub found: &'a Found,
+    pub found: &'a FoundClass,
     pub authority: &'a Authority,
 }
 

@@ -26,9 +26,9 @@ pub struct Preparation {
 }
 
 impl Preparation {
-    /// The run for a device whose attributes, including the requested value,
-    /// are `known`.
-    fn of(
+    /// Fills in the run for a device. `known` has the attributes of the device and the
+    /// requested value.
+    fn from_spec(
         prepare: &Prepare,
         device: &Device,
         known: &Attributes,
@@ -80,8 +80,8 @@ pub(super) fn actions<'a>(
             class: class.name.to_string(),
         })?;
         let known = with_value(device, pair, spec);
-        let preparation = Preparation::of(prepare, device, &known);
-        let preparation = preparation.map_err(|error| of(device, error))?;
+        let preparation = Preparation::from_spec(prepare, device, &known);
+        let preparation = preparation.map_err(|error| template_error(device, error))?;
         actions.push((device, Action::Prepare(preparation)));
     }
     Ok(actions)
@@ -102,7 +102,7 @@ fn take<'a>(
 
 fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
     let select = spec.select.fill(&device.attributes);
-    let select = select.map_err(|error| of(device, error.into()))?;
+    let select = select.map_err(|error| template_error(device, error.into()))?;
     Ok(spec.canonical(&select) == pair.select)
 }
 
@@ -116,7 +116,7 @@ fn is_ready(
 ) -> Result<bool, PlanError> {
     let known = with_value(device, pair, spec);
     let wanted = prepare.equals.fill(&known);
-    let wanted = wanted.map_err(|error| of(device, error.into()))?;
+    let wanted = wanted.map_err(|error| template_error(device, error.into()))?;
     let is = device
         .state
         .as_ref()
@@ -130,7 +130,7 @@ fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
     known
 }
 
-fn of(device: &Device, error: PathTemplateError) -> PlanError {
+fn template_error(device: &Device, error: PathTemplateError) -> PlanError {
     let whose = device.id.to_string();
     PlanError::Template { whose, error }
 }

@@ -40,7 +40,7 @@ impl SpecDevices {
     /// Whether the runtime allows all that a rule does. For each kind of
     /// access, the last matching rule applies.
     pub(super) fn allow(&self, wanted: &DeviceRule) -> bool {
-        wanted.access.each().all(|access| {
+        wanted.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
             let last = rules.find(|rule| rule.is_about(wanted.number, access));
             last.is_some_and(|rule| rule.allow)

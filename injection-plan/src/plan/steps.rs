@@ -23,7 +23,7 @@ impl PlanBuilder {
             let rule = DeviceRule { number, access };
             let in_spec = spec.allow(&rule);
             let action = Action::Allow { rule, in_spec };
-            steps.push(InjectionStep::of(action, users));
+            steps.push(InjectionStep::new(action, users));
         }
         for (path, mask) in self.masks {
             let make = !mask.texts.is_empty();
@@ -38,7 +38,7 @@ impl PlanBuilder {
                 shown: shown.collect(),
                 files,
             };
-            steps.push(InjectionStep::of(action, mask.users));
+            steps.push(InjectionStep::new(action, mask.users));
         }
         for (path, (node, users)) in self.nodes {
             if spec.has_node(&path, node.number) {
@@ -56,20 +56,20 @@ impl PlanBuilder {
                 NodeForm::Own(own) => bound(Some(own)),
                 NodeForm::Made(made) => Action::MakeNode { path, number, made },
             };
-            steps.push(InjectionStep::of(action, users));
+            steps.push(InjectionStep::new(action, users));
         }
         for (path, (node, users)) in self.links {
             let target = relative(&path, &node);
-            steps.push(InjectionStep::of(Action::Link { path, target }, users));
+            steps.push(InjectionStep::new(Action::Link { path, target }, users));
         }
         for (path, (source, users)) in self.directories {
             let writable = self.writable.contains(&path);
             let directory = BindMount::directory(source, path, writable);
-            steps.push(InjectionStep::of(Action::Directory(directory), users));
+            steps.push(InjectionStep::new(Action::Directory(directory), users));
         }
         for (path, (source, users)) in self.files {
             let file = Action::File(BindMount::file(source, path));
-            steps.push(InjectionStep::of(file, users));
+            steps.push(InjectionStep::new(file, users));
         }
         let mut loader = Vec::new();
         let mut libraries_32bit = Vec::new();
@@ -92,7 +92,7 @@ impl PlanBuilder {
                     .map(|link| (link.clone(), home.join(link))),
             );
             let mount = BindMount::library(source, path);
-            steps.push(InjectionStep::of(Action::Library { mount, links }, users));
+            steps.push(InjectionStep::new(Action::Library { mount, links }, users));
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {

@@ -33,7 +33,7 @@ impl User {
 }
 
 impl InjectionStep {
-    pub(super) fn of(action: Action, users: impl IntoIterator<Item = User>) -> Self {
+    pub(super) fn new(action: Action, users: impl IntoIterator<Item = User>) -> Self {
         let users = users.into_iter().map(|user| (user.label, user.key));
         let (labels, users): (Vec<String>, Vec<String>) = users.unzip();
         InjectionStep {

@@ -21,7 +21,7 @@ pub use names::{RequestNames, WrittenName};
 pub use selection::{MAX_REQUEST, Selection};
 
 use device_class::DeviceClass;
-use device_class::discover::Wanted;
+use device_class::discover::EditSelection;
 use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
 
 use variables::{capabilities, describe_capabilities, lists, pairs, requirements};
@@ -98,8 +98,8 @@ impl fmt::Display for RequestSource {
 
 impl Request {
     /// What is to be looked up for it beside the devices.
-    pub fn wanted(&self) -> Wanted<'_> {
-        Wanted {
+    pub fn wanted(&self) -> EditSelection<'_> {
+        EditSelection {
             capabilities: &self.capabilities,
             lists: &self.lists,
             paths: &self.paths,
@@ -121,10 +121,10 @@ impl Request {
         }
     }
 
-    /// A container's request for a class. An annotation, which has the
+    /// Finds a container's request for a class. An annotation, which has the
     /// allocation, takes precedence over the variable, which an image can set
     /// as well. `None`: there is no request.
-    pub fn of<'a>(
+    pub fn find<'a>(
         class: &DeviceClass,
         variables: &'a Environment,
         annotation: impl Fn(&str) -> Option<&'a str>,

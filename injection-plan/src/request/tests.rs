@@ -45,7 +45,7 @@ fn devices(class: &DeviceClass) -> Vec<Device> {
 
 fn request(class: &DeviceClass, env: &[(&str, &str)]) -> Result<Option<Request>, RefusedRequest> {
     let env: Vec<String> = env.iter().map(|(n, v)| format!("{n}={v}")).collect();
-    Request::of(class, &env.into(), |_| None)
+    Request::find(class, &env.into(), |_| None)
 }
 
 /// The result of a request: a word, the indices of devices, or the error.

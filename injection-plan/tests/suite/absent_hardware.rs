@@ -14,7 +14,9 @@ use crate::planning::{self, asker, shipped, shipped_class};
 fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<InjectionPlan, String> {
     let host = RecordedHost::parse("").unwrap();
     let env = vec![format!("{}={value}", class.spec.request.env)];
-    let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
+    let request = Request::find(class, &env.into(), |_| None)
+        .unwrap()
+        .unwrap();
     planning::plan(class, &request, &host, authority)
 }
 

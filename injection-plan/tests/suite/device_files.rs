@@ -39,7 +39,7 @@ fn class() -> DeviceClass {
 fn plan(request: &str) -> String {
     let (class, host) = (class(), RecordedHost::parse(HOST).unwrap());
     let env = vec![format!("CHIPS={request}")].into();
-    let request = Request::of(&class, &env, |_| None).unwrap().unwrap();
+    let request = Request::find(&class, &env, |_| None).unwrap().unwrap();
     planning::plan(&class, &request, &host, &asker())
         .map_or_else(|error| error, |plan| plan.to_string())
 }

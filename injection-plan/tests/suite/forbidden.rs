@@ -23,7 +23,7 @@ fn planned(class: &str, table: &str, env: &[&str]) -> Result<String, String> {
     };
     let host = std::fs::read_to_string(root.join(format!("testdata/{host}/host.txt"))).unwrap();
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
-    let request = Request::of(&class, &env.into(), |_| None);
+    let request = Request::find(&class, &env.into(), |_| None);
     let request = request.map_err(planning::with_causes)?.unwrap();
     let host = RecordedHost::parse(&host).unwrap();
     let plan = planning::plan(&class, &request, &host, &planning::asker())?;

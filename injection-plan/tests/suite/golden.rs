@@ -43,7 +43,7 @@ pub(crate) fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, 
         .iter()
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let request = match Request::of(class, &env.into(), |_| None) {
+    let request = match Request::find(class, &env.into(), |_| None) {
         Ok(Some(request)) => request,
         Ok(None) => return "no request\n".into(),
         Err(refused) => return format!("refused: {}\n", with_causes(refused)),

@@ -51,7 +51,7 @@ fn given(root: &TempDir, lists: &str) -> Result<String, String> {
     let class = class(CLASS).unwrap();
     let mut variables = vec!["CHIPS=all".to_owned()];
     variables.extend((!lists.is_empty()).then(|| format!("CHIP_LISTS={lists}")));
-    let request = Request::of(&class, &variables.into(), |_| None);
+    let request = Request::find(&class, &variables.into(), |_| None);
     let request = request.map_err(with_causes)?.unwrap();
     let host = RealHost::open(root.path()).unwrap();
     let plan = plan(&class, &request, &host, &asker())?;
@@ -181,7 +181,7 @@ fn a_daemons_directories_replace_those_of_the_container() {
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
     let class = config.adapted(class(CLASS).unwrap(), Path::new("chip.toml"));
     let class = class.unwrap();
-    let request = Request::of(&class, &vec!["CHIPS=all".to_owned()].into(), |_| None);
+    let request = Request::find(&class, &vec!["CHIPS=all".to_owned()].into(), |_| None);
     let host = RealHost::open(root.path()).unwrap();
     let plan = plan(&class, &request.unwrap().unwrap(), &host, &asker()).unwrap();
     let text = plan.to_string();

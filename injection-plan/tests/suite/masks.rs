@@ -31,7 +31,9 @@ const HOST: &str = "file /proc/chips/params\n| Make: 1\n\
 fn masked(host: &RecordedHost, env: &[(&str, &str)]) -> Result<Vec<String>, String> {
     let class = parse("chips", CHIPS).unwrap();
     let env: Vec<_> = env.iter().map(|(k, v)| format!("{k}={v}")).collect();
-    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+    let request = Request::find(&class, &env.into(), |_| None)
+        .unwrap()
+        .unwrap();
     let plan = plan(&class, &request, host, &asker())?;
     let mut seen = Vec::new();
     for step in &plan.steps {
@@ -139,7 +141,9 @@ fn a_container_draws_on_its_own_gpus() {
     let (class, host) = (shipped_class("nvidia-gpu"), host("nvidia-gpu/h200"));
     for (devices, bits) in [("0", "0x2"), ("all", "0x3")] {
         let env = vec![format!("NVIDIA_VISIBLE_DEVICES={devices}")];
-        let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+        let request = Request::find(&class, &env.into(), |_| None)
+            .unwrap()
+            .unwrap();
         let plan = plan(&class, &request, &host, &asker()).unwrap();
         let texts = plan.steps.iter().filter_map(|step| match &step.action {
             Action::Mask { files, .. } => Some(files.values()),

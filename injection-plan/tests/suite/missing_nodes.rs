@@ -30,7 +30,9 @@ fn looked_up(keys: &str, devices: &str, nodes: &str) -> FoundNode {
     let class = class(&with_node(keys));
     let host = RecordedHost::parse(&format!("file /proc/devices\n{devices}{nodes}")).unwrap();
     let env = vec!["X=all".to_owned()];
-    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+    let request = Request::find(&class, &env.into(), |_| None)
+        .unwrap()
+        .unwrap();
     let found = discover::look_up(&class, request.wanted(), &host);
     found.unwrap().edits.nodes.remove(0)
 }
@@ -128,7 +130,7 @@ fn the_class_for_tests_has_a_node_for_each_device_on_a_fresh_host() {
     let all = |host: &str| {
         let host = RecordedHost::parse(host).unwrap();
         let class = class(CLASS);
-        let request = Request::of(
+        let request = Request::find(
             &class,
             &vec!["DUMMY_VISIBLE_DEVICES=all".to_owned()].into(),
             |_| None,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::discover::{self, Device, Found, Inventory};
+use device_class::discover::{self, Device, FoundClass, Inventory};
 use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, Recorded};
 use injection_plan::request::{Environment, Request, RequestNames};
@@ -27,7 +27,7 @@ const STICKS_HOST: &str = "file /sys/sticks/1-1/serial\n| 2\n\
 
 fn request(class: &DeviceClass, value: &str) -> Result<Option<Request>, String> {
     let env = Environment::from(vec![format!("{}={value}", class.spec.request.env)]);
-    Request::of(class, &env, |_| None).map_err(with_causes)
+    Request::find(class, &env, |_| None).map_err(with_causes)
 }
 
 /// What a container gets of devices by a request: their ids, or why it is refused.
@@ -386,7 +386,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
             for path in paths {
                 let value = path.to_str().unwrap();
                 let request = request(&class, value).unwrap().unwrap();
-                let Ok(Found { inventory, .. }) =
+                let Ok(FoundClass { inventory, .. }) =
                     discover::look_up(&class, request.wanted(), &host)
                 else {
                     continue;
@@ -510,7 +510,9 @@ fn a_list_without_any_known_capability_is_refused() {
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+        let request = Request::find(&class, &env.into(), |_| None)
+            .unwrap()
+            .unwrap();
         let planned = plan(&class, &request, host, &asker());
         assert_eq!(
             planned.is_err(),

@@ -21,7 +21,9 @@ pub(crate) fn host(case: &str) -> RecordedHost {
 /// The lines of the plan for a container with these variables, or the one with the error.
 pub(crate) fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
-    let request = Request::of(class, &env.into(), |_| None).unwrap().unwrap();
+    let request = Request::find(class, &env.into(), |_| None)
+        .unwrap()
+        .unwrap();
     let plan = planning::plan(class, &request, host, &asker());
     let text = plan.map_or_else(|error| format!("refused: {error}"), |plan| plan.to_string());
     // What is missing on the host is named in notes.
@@ -31,7 +33,7 @@ pub(crate) fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Ve
     lines.map(str::to_owned).collect()
 }
 
-pub(crate) fn has(plan: &[String], text: &str) -> bool {
+pub(crate) fn contains_text(plan: &[String], text: &str) -> bool {
     plan.iter().any(|line| line.contains(text))
 }
 

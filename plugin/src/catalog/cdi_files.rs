@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use device_class::DeviceClass;
-use device_class::discover::{self, Found, FoundEdits, FoundNode, Health};
+use device_class::discover::{self, FoundClass, FoundEdits, FoundNode, Health};
 use injection_plan::cdi::directory::{self, Change, DirectoryError, ForeignKind, Update};
 use injection_plan::cdi::{Described, Description, Generated, Omission, Specification, ThinHook};
 use nix::errno::Errno;
@@ -43,7 +43,7 @@ pub(super) fn describe(
         nodes: control_nodes,
         ..FoundEdits::default()
     };
-    let found = Found { inventory, edits };
+    let found = FoundClass { inventory, edits };
     let mut described = description.devices(class, &found);
     let mut inventory = found.inventory;
     for omission in &described.omissions {
@@ -94,7 +94,7 @@ impl CdiFiles {
         inventory: &mut Resources,
         all: bool,
     ) -> Vec<String> {
-        let generated = Generated::of(described);
+        let generated = Generated::from_described(described);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();

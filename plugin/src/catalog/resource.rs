@@ -42,7 +42,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn of(class: &DeviceClass, by_cdi: bool) -> Self {
+    pub(crate) fn from_class(class: &DeviceClass, by_cdi: bool) -> Self {
         let sharing = class.spec.sharing.as_ref();
         Terms {
             class: class.name.clone(),
@@ -61,7 +61,7 @@ impl Terms {
     pub(crate) fn of_count(class: &DeviceClass) -> Self {
         Terms {
             count_only: true,
-            ..Terms::of(class, false)
+            ..Terms::from_class(class, false)
         }
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn scan(
         if let Some(description) = description {
             inventory = describe(description, class, inventory, control_nodes, &mut described);
         }
-        let terms = Arc::new(Terms::of(class, description.is_some()));
+        let terms = Arc::new(Terms::from_class(class, description.is_some()));
         for device in inventory.devices {
             if let Some(name) = &count_resource {
                 match claims.claim(name.as_str(), &class.name) {

@@ -47,14 +47,14 @@ mod tests {
     use super::*;
     use crate::catalog::Resources;
     use crate::catalog::fixture::{device, resource, sick};
-    use crate::server::LeftToOthers;
+    use crate::server::YieldedResources;
     use crate::service::Streams;
 
     fn present(resources: Resources, streams: &Streams, record: PathBuf) -> Present {
         Present {
             inventory: watch::channel(resources).1,
             streams: streams.clone(),
-            left: LeftToOthers::default(),
+            left: YieldedResources::default(),
             scans: ScanProgress::default(),
             record,
         }
@@ -80,7 +80,7 @@ mod tests {
         metrics.serving(&name);
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
-        let _open = streams.of(name).enter();
+        let _open = streams.start_count(name).enter();
         let page = encode(&page.0.blocking_lock());
         for line in [
             "# TYPE boathook_devices gauge",

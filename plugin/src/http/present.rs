@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use host_inventory::ScanProgress;
 
 use crate::catalog::Resources;
-use crate::server::LeftToOthers;
+use crate::server::YieldedResources;
 use crate::service::Streams;
 
 /// Values that are read at the time of a request.
@@ -24,7 +24,7 @@ use crate::service::Streams;
 pub(crate) struct Present {
     pub(crate) inventory: watch::Receiver<Resources>,
     pub(crate) streams: Streams,
-    pub(crate) left: LeftToOthers,
+    pub(crate) left: YieldedResources,
     pub(crate) scans: ScanProgress,
     /// The kubelet's record of allocated devices.
     pub(crate) record: PathBuf,

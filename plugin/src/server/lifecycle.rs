@@ -20,7 +20,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::other_plugin::{Left, has_devices};
+use super::other_plugin::{YieldedResource, has_devices};
 use super::socket::{Presence, Socket, SocketId, is_served};
 use super::{Backoff, Context, RegisterBy, Timing, register};
 use crate::kubelet_dir::socket_name;
@@ -57,7 +57,7 @@ pub(super) struct Lifecycle {
 enum Other {
     Suspected,
     /// The resource is left to it.
-    Found(#[allow(dead_code, reason = "a guard")] Left),
+    Found(#[allow(dead_code, reason = "a guard")] YieldedResource),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +150,7 @@ impl Lifecycle {
         Situation {
             socket: self.socket.as_ref().map(Socket::presence),
             kubelet: match self.context.register_by {
-                RegisterBy::Kubelet => SocketId::at(&self.context.kubelet.kubelet_socket()),
+                RegisterBy::Kubelet => SocketId::read(&self.context.kubelet.kubelet_socket()),
                 RegisterBy::Watcher => None,
             },
             registered: self.registered.map(|(id, since)| (id, since.elapsed())),
@@ -308,7 +308,7 @@ async fn overtaken(
 ) {
     loop {
         let ours = socket.is_some_and(|socket| socket.presence() == Presence::Ours);
-        if !ours || SocketId::at(path) != Some(kubelet) {
+        if !ours || SocketId::read(path) != Some(kubelet) {
             return;
         }
         let _ = tokio::time::timeout(poll, socket_changes.wait()).await;
@@ -324,7 +324,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = |name: &str| Socket::bind(directory.path().join(name)).unwrap();
         let (_old, _new) = (socket("old"), socket("new"));
-        let id = |name: &str| SocketId::at(&directory.path().join(name));
+        let id = |name: &str| SocketId::read(&directory.path().join(name));
         let (old, new) = (id("old").unwrap(), id("new").unwrap());
         let timing = Timing::default();
         let (poll, moment) = (timing.poll, Duration::from_secs(1));

@@ -20,7 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use backoff::Backoff;
-pub(crate) use other_plugin::LeftToOthers;
+pub(crate) use other_plugin::YieldedResources;
 use register::register;
 pub(crate) use socket::remove_stale;
 
@@ -76,7 +76,7 @@ pub(crate) struct Context {
     /// Whether to register resources that another plugin serves.
     pub(crate) take_over: bool,
     /// The resources that are left to other plugins.
-    pub(crate) left: LeftToOthers,
+    pub(crate) left: YieldedResources,
     pub(crate) timing: Timing,
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
@@ -92,7 +92,7 @@ pub(crate) async fn serve(
     let name = resource.borrow().name.clone();
     let options = options();
     context.metrics.serving(&name);
-    let streams = context.streams.of(name.clone());
+    let streams = context.streams.start_count(name.clone());
     let listening = streams.subscribe();
     let service = DevicePluginServer::new(Service {
         resource: resource.clone(),

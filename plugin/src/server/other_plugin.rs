@@ -31,9 +31,9 @@ pub(super) async fn has_devices(socket: &Path, resource: &ResourceName) -> Optio
 
 /// The resources that are left to other plugins. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct LeftToOthers(watch::Sender<BTreeSet<ResourceName>>);
+pub(crate) struct YieldedResources(watch::Sender<BTreeSet<ResourceName>>);
 
-impl LeftToOthers {
+impl YieldedResources {
     pub(crate) fn contains(&self, resource: &ResourceName) -> bool {
         self.0.borrow().contains(resource)
     }
@@ -43,11 +43,11 @@ impl LeftToOthers {
     }
 
     /// Counts a resource as left until the guard is dropped.
-    pub(super) fn leave(&self, resource: ResourceName) -> Left {
+    pub(super) fn leave(&self, resource: ResourceName) -> YieldedResource {
         self.0.send_modify(|left| {
             left.insert(resource.clone());
         });
-        Left {
+        YieldedResource {
             resource,
             all: self.clone(),
         }
@@ -56,12 +56,12 @@ impl LeftToOthers {
 
 /// A resource that is left to another plugin.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(super) struct YieldedResource {
     resource: ResourceName,
-    all: LeftToOthers,
+    all: YieldedResources,
 }
 
-impl Drop for Left {
+impl Drop for YieldedResource {
     fn drop(&mut self) {
         self.all.0.send_modify(|left| {
             left.remove(&self.resource);

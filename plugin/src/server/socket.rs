@@ -28,9 +28,9 @@ pub(crate) struct SocketId {
 }
 
 impl SocketId {
-    /// The socket at `path`; `None` if there is none, even if another file is
-    /// there.
-    pub(crate) fn at(path: &Path) -> Option<Self> {
+    /// Reads the identity of the socket at `path`; `None` if there is none, even if there is
+    /// another file.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(path)
             .ok()
             .filter(|f| f.file_type().is_socket())?;
@@ -87,7 +87,7 @@ impl Socket {
         let listener = UnixListener::bind(&temporary)?;
         fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
         fs::rename(&temporary, &path)?;
-        let id = SocketId::at(&path).ok_or(io::ErrorKind::NotFound)?;
+        let id = SocketId::read(&path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Socket {
             path,
             id,
@@ -100,7 +100,7 @@ impl Socket {
     }
 
     pub(crate) fn presence(&self) -> Presence {
-        match SocketId::at(&self.path) {
+        match SocketId::read(&self.path) {
             Some(id) if id == self.id => Presence::Ours,
             Some(_) if is_served(&self.path) => Presence::Taken,
             _ => Presence::Free,
@@ -110,7 +110,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if SocketId::at(&self.path) == Some(self.id) {
+        if SocketId::read(&self.path) == Some(self.id) {
             // A failure is ignored: a stale socket is replaced at the next
             // start.
             let _ = remove(&self.path);
@@ -148,7 +148,7 @@ pub(crate) fn remove_stale(directory: &Path) {
             .unwrap_or_default();
         let ours = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
             || name.starts_with(TEMPORARY_PREFIX);
-        if ours && SocketId::at(&path).is_some() && !is_served(&path) {
+        if ours && SocketId::read(&path).is_some() && !is_served(&path) {
             match remove(&path) {
                 Ok(()) => tracing::info!("removed stale socket {}", path.display()),
                 Err(error) => {

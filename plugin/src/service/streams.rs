@@ -19,8 +19,8 @@ use kubelet_api::deviceplugin::ListAndWatchResponse;
 pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
 
 impl Streams {
-    /// Those of one server of `resource`, of which none is open yet.
-    pub(crate) fn of(&self, resource: ResourceName) -> StreamCount {
+    /// Starts the count of the streams of one server of `resource`. None is open yet.
+    pub(crate) fn start_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
             open: watch::Sender::new(0),
             resource,
@@ -116,7 +116,7 @@ mod tests {
         let (sender, receiver) = watch::channel(Arc::new(resource(vec![device("a")])));
         let name = resource(vec![]).name;
         let streams = Streams::default();
-        let count = streams.of(name.clone());
+        let count = streams.start_count(name.clone());
         let open = count.subscribe();
         let mut stream = lists(receiver, count.enter());
         assert_eq!((*open.borrow(), streams.open(&name)), (1, 1));

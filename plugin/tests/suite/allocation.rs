@@ -36,11 +36,11 @@ fn a_container_gets_names_and_nothing_else() {
 fn the_kubelet_chooses_among_what_is_free_and_records_it() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     let kubelet = node.serve(NPU);
-    let first = kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
-    let second = kubelet.allocate(Allocation::of(NPU, 62)).unwrap();
+    let first = kubelet.allocate(Allocation::new(NPU, 2)).unwrap();
+    let second = kubelet.allocate(Allocation::new(NPU, 62)).unwrap();
     assert_eq!((first.ids.len(), second.ids.len()), (2, 62));
     assert!(first.ids.iter().all(|id| !second.ids.contains(id)));
-    let none_left = kubelet.allocate(Allocation::of(NPU, 1)).unwrap_err();
+    let none_left = kubelet.allocate(Allocation::new(NPU, 1)).unwrap_err();
     assert_eq!(none_left, "1 of dummy.com/npu wanted, 0 available");
 
     let record = node.path("kubelet/device-plugins/kubelet_internal_checkpoint");

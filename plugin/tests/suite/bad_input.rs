@@ -49,14 +49,14 @@ fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
         (5, "npu-0::0,npu-0::1,npu-0::2,npu-0::3,npu-0::4"),
         (3, "npu-0::5,npu-0::6,npu-0::7"),
     ] {
-        let given = kubelet.allocate(Allocation::of(NPU, count)).unwrap();
+        let given = kubelet.allocate(Allocation::new(NPU, count)).unwrap();
         assert_eq!(given.envs["DUMMY_VISIBLE_DEVICES"], "npu-0");
         assert_eq!(
             given.response.annotations["devices.boathook.dev/dummy-npu"],
             shares
         );
     }
-    let refused = kubelet.allocate(Allocation::of(NPU, 9)).unwrap_err();
+    let refused = kubelet.allocate(Allocation::new(NPU, 9)).unwrap_err();
     assert!(
         refused.starts_with("ResourceExhausted: dummy.com/npu: no single device"),
         "{refused}"

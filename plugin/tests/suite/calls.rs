@@ -52,7 +52,7 @@ fn served() -> (Node, Client) {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     node.write("kubelet/device-plugins/kept", "");
     node.start_plugin();
-    let client = Client::of(&node, NPU);
+    let client = Client::connect(&node, NPU);
     (node, client)
 }
 

@@ -19,7 +19,7 @@ fn ten_thousand_devices_are_listed_chosen_from_and_allocated() {
     node.start_plugin();
     let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
     assert_eq!(devices.len(), 10_000);
-    let given = kubelet.allocate(Allocation::of(NPU, 16)).unwrap();
+    let given = kubelet.allocate(Allocation::new(NPU, 16)).unwrap();
     assert_eq!(given.ids.len(), 16);
     // The goal is 24 MiB, of a smaller program: this one is not optimised.
     let resident = resident(node.pid());
@@ -37,7 +37,7 @@ fn a_gpus_memory_is_divided_into_mib() {
     node.start_plugin();
     let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
     assert_eq!(devices.len(), 2 * 24 * 1024);
-    let given = kubelet.allocate(Allocation::of(NPU, 8 * 1024)).unwrap();
+    let given = kubelet.allocate(Allocation::new(NPU, 8 * 1024)).unwrap();
     let of = |id: &String| id.split("::").next().unwrap().to_owned();
     assert!(given.ids.iter().all(|id| of(id) == of(&given.ids[0])));
     // The limit of the DaemonSet's container.

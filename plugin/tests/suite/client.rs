@@ -19,7 +19,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// Connects to the socket of a resource of the node's plugin.
-    pub(crate) fn of(node: &Node, resource: &str) -> Self {
+    pub(crate) fn connect(node: &Node, resource: &str) -> Self {
         let socket = node.socket(resource);
         wait_until("the socket", || socket.exists());
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -33,7 +33,7 @@ fn a_wall_clock_that_jumps_by_years_decides_nothing() {
     let devices = || kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
     assert_eq!(devices()[1].health, "Unhealthy");
     assert_eq!(devices().len(), 1, "forgotten after its time");
-    kubelet.allocate(Allocation::of(MARK_1, 1)).unwrap();
+    kubelet.allocate(Allocation::new(MARK_1, 1)).unwrap();
     let (status, _) = node.end_plugin(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0), "{status}");
 

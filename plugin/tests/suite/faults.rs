@@ -31,7 +31,7 @@ fn a_slow_kubelet_is_waited_for_and_not_called_twice() {
         node.start_plugin();
         node.wait_log("registered at ");
         kubelet.wait_devices(PATIENCE, NPU).unwrap();
-        let given = kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+        let given = kubelet.allocate(Allocation::new(NPU, 2)).unwrap();
         assert_eq!(given.ids.len(), 2);
         assert_eq!(registrations(&kubelet), 1, "{fault:?}");
     }
@@ -87,7 +87,7 @@ fn of_two_kubelets_both_are_served_and_either_may_end() {
     node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
     for kubelet in [&first, &second] {
         assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 63);
-        kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+        kubelet.allocate(Allocation::new(NPU, 2)).unwrap();
     }
     first.stop();
     node.write("classes/dummy-npu.toml", &NPUS.replace("64", "62"));

@@ -22,17 +22,17 @@ pub(crate) struct Footprint {
 impl Footprint {
     /// That of the plugin when nothing is going on.
     pub(crate) fn at_rest(node: &Node, address: &str) -> Self {
-        let mut last = Footprint::of(node, address);
+        let mut last = Footprint::measure(node, address);
         wait_until("the plugin comes to rest", || {
             std::thread::sleep(MOMENT);
-            let before = std::mem::replace(&mut last, Footprint::of(node, address));
+            let before = std::mem::replace(&mut last, Footprint::measure(node, address));
             before == last
         });
         last
     }
 
-    /// That of the plugin of a node, which serves its metrics at `address`.
-    fn of(node: &Node, address: &str) -> Self {
+    /// Measures the plugin of a node, which serves its metrics at `address`.
+    fn measure(node: &Node, address: &str) -> Self {
         let list = |name: &str| fs::read_dir(format!("/proc/{}/{name}", node.pid())).unwrap();
         Footprint {
             tasks: pages::metric(address, "boathook_tasks"),
@@ -45,7 +45,7 @@ impl Footprint {
     pub(crate) fn wait_until_again(self, node: &Node, address: &str) {
         let mut last = self;
         wait_until("no more held than before", || {
-            let now = Footprint::of(node, address);
+            let now = Footprint::measure(node, address);
             if now != last {
                 println!("held: {now:?}, before: {self:?}");
                 last = now;

@@ -79,7 +79,7 @@ fn a_program_that_hangs_is_started_once() {
     let run = |program: &str| {
         let mut command = Command::new(program);
         command.arg(&name);
-        program_output::of(command, Duration::from_millis(100), 100).unwrap()
+        program_output::run_program(command, Duration::from_millis(100), 100).unwrap()
     };
     let running = || {
         let wanted = name.to_str().unwrap();

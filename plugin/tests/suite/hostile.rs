@@ -41,7 +41,7 @@ fn malformed_or_missing_messages_at_the_socket_do_not_affect_other_clients() {
         let _ = connection.write_all(said);
         connections.push(connection);
     }
-    kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+    kubelet.allocate(Allocation::new(NPU, 2)).unwrap();
     let mut listener = Listeners::open(&node.socket(NPU), 1, 1);
     assert_eq!(listener.next(), [Some(64)]);
     drop((connections, listener));
@@ -65,7 +65,7 @@ fn without_a_free_descriptor_what_is_known_stays_until_there_are_some() {
     node.wait_log("keeping previous scan results: ");
     node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
     node.wait_log("cannot read the classes, keeping previous ones: ");
-    kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+    kubelet.allocate(Allocation::new(NPU, 2)).unwrap();
     drop(connections);
     for _ in ["as soon as they can be", "by the next kubelet"] {
         let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();

@@ -22,7 +22,7 @@ fn metrics_and_health_tell_of_the_kubelet_and_the_devices() {
     wait_until("ready", || {
         get(&address, "/readyz").starts_with("HTTP/1.1 200 ")
     });
-    kubelet.allocate(Allocation::of(NPU, 2)).unwrap();
+    kubelet.allocate(Allocation::new(NPU, 2)).unwrap();
     let unknown = Allocation::of_ids(NPU, &["npu-99"]);
     kubelet.allocate(unknown).unwrap_err();
     let page = get(&address, "/metrics");

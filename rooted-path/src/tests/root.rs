@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use crate::{Error, FileKind, LastLink, Resolver, RootDir, Walk, path_below};
 
-/// What a look-up is expected to give.
+/// The expected result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Found {
+enum LookupResult {
     /// The file `etc/os-release` inside the root.
     Release,
     /// Some directory inside the root.
@@ -26,7 +26,7 @@ enum Found {
     NotAPath,
     TooLong,
 }
-use Found::{Directory, Links, NotADirectory, NotAPath, Nothing, Release, TooLong};
+use LookupResult::{Directory, Links, NotADirectory, NotAPath, Nothing, Release, TooLong};
 
 /// Runs `test` with each resolver, and where `openat2` fails as on an old kernel and as
 /// under an old seccomp filter.
@@ -95,7 +95,7 @@ fn fixture() -> TempDir {
     base
 }
 
-fn found(root: &RootDir, path: &str) -> Found {
+fn found(root: &RootDir, path: &str) -> LookupResult {
     match root.lookup(Path::new(path)) {
         Ok(None) => Nothing,
         Ok(Some(handle)) if handle.kind() == FileKind::Directory => Directory,

@@ -47,7 +47,7 @@ pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<Defaul
     Ok(match handler {
         Some((name, keys, options)) => of_handler(&name, &keys, &options),
         None if default == "runc" => DefaultRuntime::runc(),
-        None => DefaultRuntime::other(&default, "a handler that no file describes"),
+        None => DefaultRuntime::new_other(&default, "a handler that no file describes"),
     })
 }
 
@@ -62,14 +62,14 @@ fn of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime {
     let program = value(options, "BinaryName");
     let has = |key: &str| !value(keys, key).is_empty();
     if has("runtime_path") || has("runtime_engine") {
-        return DefaultRuntime::other(name, "a shim of its own");
+        return DefaultRuntime::new_other(name, "a shim of its own");
     }
     // containerd has a type for the handler runc if no file has one.
     let is_runc_v2 = shim == RUNC_V2 || shim.is_empty() && name == "runc";
     match program.as_str() {
         "" if is_runc_v2 || OLD_RUNC.contains(&&*shim) => DefaultRuntime::program(name, "runc"),
         program if is_runc_v2 => DefaultRuntime::program(name, program),
-        _ => DefaultRuntime::other(name, format!("runtime_type {shim}")),
+        _ => DefaultRuntime::new_other(name, format!("runtime_type {shim}")),
     }
 }
 
@@ -79,7 +79,7 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
         Layout::File { main, conf_d } => {
             let main = Path::new(main);
             if base.text(main).is_some() {
-                let schema = schema::of(base, main)?.unwrap_or(&V2);
+                let schema = schema::detect_schema(base, main)?.unwrap_or(&V2);
                 return Ok((schema, documents::in_load_order(base, main)?));
             }
             // Newer releases read the drop-ins without a main file.
@@ -88,7 +88,7 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
         }
         Layout::Template { dir } => {
             let main = template::generated(dir);
-            let schema = schema::of(base, &main)?.unwrap_or(&V3);
+            let schema = schema::detect_schema(base, &main)?.unwrap_or(&V3);
             Ok((schema, documents::in_load_order(base, &main)?))
         }
         Layout::DropIns { dir, generated } => {
@@ -101,7 +101,7 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
                     known.push(path);
                 }
             }
-            let schema = schema::of(base, Path::new(generated[0]))?.unwrap_or(&V2);
+            let schema = schema::detect_schema(base, Path::new(generated[0]))?.unwrap_or(&V2);
             Ok((schema, known))
         }
     }
@@ -128,7 +128,7 @@ fn refuse_precedence(
     if old.is_some_and(names_a_shim) {
         let problem = "default_runtime has precedence over default_runtime_name: write it as a \
                        handler below runtimes and name that, or leave --set-default out";
-        return Err(Error::at(path, line("default_runtime"), problem));
+        return Err(Error::new_at_line(path, line("default_runtime"), problem));
     }
     let dir = match layout {
         Layout::File { conf_d, .. } => conf_d.map(PathBuf::from),

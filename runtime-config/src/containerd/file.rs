@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::handler::{Handler, refuse_taken};
 use super::schema::{self, V2, V3};
-use super::{Wanted, documents, drop_in as own_file, in_place, own_drop_in};
+use super::{PlanInputs, documents, drop_in as own_file, in_place, own_drop_in};
 use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, quote, whole_file};
@@ -13,12 +13,12 @@ use crate::toml_text::{add_to_list, quote, whole_file};
 pub(super) fn desired(
     main: &Path,
     conf_d: Option<&Path>,
-    wanted: &Wanted<'_>,
+    wanted: &PlanInputs<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let Some(text) = wanted.base.text(main) else {
         return absent(main, conf_d, wanted);
     };
-    let schema = schema::of(wanted.base, main)?;
+    let schema = schema::detect_schema(wanted.base, main)?;
     let known = documents::in_load_order(wanted.base, main)?;
     let (Some(schema), Some(dir)) = (schema.filter(|s| s.merges_imports()), conf_d) else {
         return in_place::desired(main, schema, &known, wanted).map(|file| vec![file]);
@@ -40,12 +40,12 @@ pub(super) fn desired(
 fn absent(
     main: &Path,
     conf_d: Option<&Path>,
-    wanted: &Wanted<'_>,
+    wanted: &PlanInputs<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let dropped = conf_d.map(|dir| drop_in::in_order(wanted.base, &[], dir));
     let known = dropped.unwrap_or_default();
     for path in &known {
-        let (Some(&V3), Some(dir)) = (schema::of(wanted.base, path)?, conf_d) else {
+        let (Some(&V3), Some(dir)) = (schema::detect_schema(wanted.base, path)?, conf_d) else {
             continue;
         };
         refuse_taken(&V3, &known, wanted.base)?;

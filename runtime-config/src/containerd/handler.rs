@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use toml_edit::{Item, TableLike};
 
-use super::Wanted;
+use super::PlanInputs;
 use super::schema::Schema;
 use crate::error::Error;
 use crate::facts::{ANNOTATIONS, HANDLER};
@@ -40,7 +40,7 @@ impl Handler {
     pub(super) fn new(
         schema: &Schema,
         known: &[PathBuf],
-        wanted: &Wanted<'_>,
+        wanted: &PlanInputs<'_>,
     ) -> Result<Self, Error> {
         let Inherited {
             mut keys,

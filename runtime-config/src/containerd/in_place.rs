@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::Document;
 
-use super::Wanted;
+use super::PlanInputs;
 use super::handler::{Handler, refuse_taken};
 use super::schema::{Schema, V2};
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(super) fn desired(
     main: &Path,
     schema: Option<&'static Schema>,
     known: &[PathBuf],
-    wanted: &Wanted<'_>,
+    wanted: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
     let path = in_force(main, schema.unwrap_or(&V2), known, wanted)?;
     let mut text = wanted.base.text(&path).unwrap_or_default().to_owned();
@@ -51,7 +51,7 @@ pub(super) fn desired(
             "the handler's tables cannot be added ({message}); write the tables above \"runtimes\" \
              with [headers], not inline"
         );
-        return Err(Error::at(&path, line, problem));
+        return Err(Error::new_at_line(&path, line, problem));
     }
     Ok((path, text))
 }
@@ -61,7 +61,7 @@ fn in_force(
     main: &Path,
     schema: &Schema,
     known: &[PathBuf],
-    wanted: &Wanted<'_>,
+    wanted: &PlanInputs<'_>,
 ) -> Result<PathBuf, Error> {
     for path in known.iter().rev() {
         let doc = parse(path, wanted.base.text(path).unwrap_or_default())?;

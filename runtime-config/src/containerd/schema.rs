@@ -45,12 +45,15 @@ impl Schema {
     }
 }
 
-/// The schema that a file is written in; `None` when the file is absent, or
+/// Detects the schema that a file is written in; `None` when the file is absent, or
 /// has too little to be of any version.
 ///
 /// # Errors
 /// It does not parse, is of version 1 or unknown, or disables CRI.
-pub(crate) fn of(base: &Snapshot, path: &Path) -> Result<Option<&'static Schema>, Error> {
+pub(crate) fn detect_schema(
+    base: &Snapshot,
+    path: &Path,
+) -> Result<Option<&'static Schema>, Error> {
     let Some(text) = base.text(path) else {
         return Ok(None);
     };
@@ -79,7 +82,7 @@ pub(crate) fn of(base: &Snapshot, path: &Path) -> Result<Option<&'static Schema>
             let says_more = ["plugins", "disabled_plugins", "required_plugins"];
             match says_more.iter().find(|key| doc.contains_key(key)) {
                 None if !doc.contains_key("version") => Ok(None),
-                _ => Err(Error::at(
+                _ => Err(Error::new_at_line(
                     path,
                     line("version"),
                     "configuration version 1, which containerd 2 no longer reads; convert it with \
@@ -90,7 +93,7 @@ pub(crate) fn of(base: &Snapshot, path: &Path) -> Result<Option<&'static Schema>
         Some(version) => {
             let advice = "use a newer release of this program";
             let problem = format!("configuration version {version} is not known; {advice}");
-            Err(Error::at(path, line("version"), problem))
+            Err(Error::new_at_line(path, line("version"), problem))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::handler::Handler;
 use super::schema::{Schema, V2, V3};
-use super::{Wanted, documents, drop_in, own_drop_in, schema};
+use super::{PlanInputs, documents, drop_in, own_drop_in, schema};
 use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::toml_text::{append_block, line_of, whole_file};
@@ -39,12 +39,12 @@ pub(super) fn files(dir: &str) -> [PathBuf; 3] {
     [template(dir, &V2), template(dir, &V3), dropped(dir)]
 }
 
-pub(super) fn desired(dir: &str, wanted: &Wanted<'_>) -> Result<(PathBuf, String), Error> {
+pub(super) fn desired(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
     let base = wanted.base;
     let main = generated(dir);
     // Before the first start only a template shows the version.
     let old = base.text(&template(dir, &V2)).is_some() && base.text(&template(dir, &V3)).is_none();
-    let schema = schema::of(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
+    let schema = schema::detect_schema(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
     let imported = match base.text(&main) {
         Some(text) => documents::imports(&main, text, &dropped(dir))?,
         None => false,
@@ -61,7 +61,7 @@ pub(super) fn desired(dir: &str, wanted: &Wanted<'_>) -> Result<(PathBuf, String
             "a template cannot name the default runtime a second time; start the distribution with \
              --default-runtime={HANDLER} instead"
         );
-        return Err(Error::at(&path, 1, problem));
+        return Err(Error::new_at_line(&path, 1, problem));
     }
     let mut handler = Handler::new(schema, &[], wanted)?;
     handler.set_cgroup_driver("{{ .SystemdCgroup }}");

@@ -44,7 +44,7 @@ pub(crate) fn add_to_list(
         .ok_or_else(|| {
             let line = line_of(text, key_offset(doc.as_table(), key).unwrap_or(0));
             let problem = format!("{key} is not a list; make it a list of strings");
-            Error::at(path, line, problem)
+            Error::new_at_line(path, line, problem)
         })?;
     Ok(match array.iter().last().and_then(|last| last.span()) {
         Some(last) => splice(text, last.end..last.end, &format!(", {}", quote(value))),
@@ -79,7 +79,7 @@ pub(crate) fn set_key(
                 "{key} is not on a line of its own; write it as {key} = \"...\" under its table's \
                  header"
             );
-            return Err(Error::at(path, line_of(text, start), problem));
+            return Err(Error::new_at_line(path, line_of(text, start), problem));
         }
         let indent = &text[whole.start..start];
         let was = format!("{indent}{line}{WAS}{}", &text[whole.clone()]);
@@ -89,7 +89,11 @@ pub(crate) fn set_key(
     let after = line_around(text, header.start).end;
     if !text[..after].ends_with('\n') {
         let problem = "the file ends without a line break; end its last line";
-        return Err(Error::at(path, line_of(text, header.start), problem));
+        return Err(Error::new_at_line(
+            path,
+            line_of(text, header.start),
+            problem,
+        ));
     }
     Ok(Some(splice(text, after..after, &line)))
 }

@@ -6,7 +6,7 @@ use device_class::name::DeviceId;
 use hook::oci::CdiGrant;
 use injection_plan::request::{Environment, Request, RequestSource};
 
-use super::classes::known;
+use super::classes::find_class;
 
 /// The input is the value of the option `--cdi`. It names one device, or is refused, or
 /// consists of several names or a word for several.
@@ -25,7 +25,7 @@ pub(crate) fn grant(bytes: &[u8]) {
         claim.collect::<String>()
     );
     assert_eq!(again, text);
-    let (class, inventory) = known(grant.class.as_str());
+    let (class, inventory) = find_class(grant.class.as_str());
     let devices = grant.device.clone();
     let source = RequestSource::Cdi { devices };
     let Ok(Some(request)) = Request::parse(class, &Environment::default(), source) else {

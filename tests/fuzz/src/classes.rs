@@ -53,8 +53,8 @@ pub(crate) fn class_file(bytes: &[u8]) {
     }
 }
 
-/// The shipped class of that name, or one of them, with the devices of a host.
-pub(crate) fn known(name: &str) -> &'static (DeviceClass, Inventory) {
+/// Finds the shipped class of that name, or else takes one of them, with the devices of a host.
+pub(crate) fn find_class(name: &str) -> &'static (DeviceClass, Inventory) {
     static KNOWN: LazyLock<Vec<(DeviceClass, Inventory)>> = LazyLock::new(|| {
         let classes = SHIPPED.iter().map(|(name, text, host)| {
             let class = parse(name, text).unwrap();
@@ -73,7 +73,7 @@ pub(crate) fn request(bytes: &[u8]) {
         return;
     };
     let (name, lines) = text.split_once('\n').unwrap_or((text, ""));
-    let (class, inventory) = known(name);
+    let (class, inventory) = find_class(name);
     let (mut variables, mut annotations) = (Vec::new(), HashMap::new());
     for (key, value) in lines.lines().filter_map(|line| line.split_once('=')) {
         match key.strip_prefix('@') {
@@ -85,7 +85,7 @@ pub(crate) fn request(bytes: &[u8]) {
     }
     let variables = Environment::from(variables);
     let annotation = |key: &str| annotations.get(key).map(String::as_str);
-    match Request::of(class, &variables, annotation) {
+    match Request::find(class, &variables, annotation) {
         Ok(None) => {}
         Ok(Some(request)) => match request.selection.choose(class, inventory) {
             Ok(chosen) => {
@@ -108,10 +108,11 @@ fn assert_short(message: &str) {
 /// The input is what a driver's program prints. Its facts survive their file, and the
 /// devices of the host are found with them.
 pub(crate) fn facts(bytes: &[u8]) {
-    let (class, _) = known("nvidia-gpu");
+    let (class, _) = find_class("nvidia-gpu");
     let printed = String::from_utf8_lossy(bytes);
     let found = class.spec.facts.iter();
-    let facts = Facts::of(found.flat_map(|program| program.facts(&printed, &Attributes::new())));
+    let facts =
+        Facts::from_pairs(found.flat_map(|program| program.facts(&printed, &Attributes::new())));
     let mut host = RecordedHost::parse(SHIPPED[1].2).unwrap();
     let text = facts.text(&host, &["/usr/bin/nvidia-smi -q -x".to_owned()]);
     assert!(!text.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));

@@ -109,8 +109,8 @@ fn follow(process: Pid) -> Result<()> {
             }
             WaitStatus::PtraceSyscall(thread) => {
                 if let Some(address) = reading.remove(&thread) {
-                    let seconds = ptrace::read(thread, at(address))?;
-                    ptrace::write(thread, at(address), seconds + jump)?;
+                    let seconds = ptrace::read(thread, to_pointer(address))?;
+                    ptrace::write(thread, to_pointer(address), seconds + jump)?;
                     jump = -jump;
                 }
                 ptrace::cont(thread, None)?;
@@ -129,7 +129,7 @@ fn hide_vdso(process: Pid) -> Result<()> {
     let mut address = stack_pointer(process)?;
     let mut next = || {
         address += WORD;
-        Ok::<_, nix::Error>((address, ptrace::read(process, at(address))?))
+        Ok::<_, nix::Error>((address, ptrace::read(process, to_pointer(address))?))
     };
     for _ in ["arguments", "environment"] {
         while next()?.1 != 0 {}
@@ -138,14 +138,14 @@ fn hide_vdso(process: Pid) -> Result<()> {
         match next()? {
             (_, AT_NULL) => bail!("there is no vDSO"),
             (address, AT_SYSINFO_EHDR) => {
-                return Ok(ptrace::write(process, at(address), AT_IGNORE)?);
+                return Ok(ptrace::write(process, to_pointer(address), AT_IGNORE)?);
             }
             _ => next()?,
         };
     }
 }
 
-fn at(address: u64) -> AddressType {
+fn to_pointer(address: u64) -> AddressType {
     address as AddressType
 }
 

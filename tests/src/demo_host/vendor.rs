@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::compile::{self, Libc};
-use crate::loader::Wanted;
+use crate::loader::LibraryCall;
 
 /// A shared library with a soname, a version and a function that returns it.
 #[derive(Clone, Debug)]
@@ -44,8 +44,8 @@ impl VendorLibrary {
     }
 
     /// How a container requests it, and for its version.
-    pub fn wanted(&self) -> Wanted {
-        Wanted {
+    pub fn wanted(&self) -> LibraryCall {
+        LibraryCall {
             soname: self.soname(),
             function: self.function(),
         }

@@ -36,7 +36,7 @@ pub(super) fn annotations(
 fn only_annotations_that_match_pass() {
     let keys = ["devices.boathook.dev/npu", "devices.boathook.dev/a/b", "x"];
     let plugin = keys.map(|key| (key.to_owned(), "plugin".to_owned()));
-    let got = annotations(&plugin.into(), &Allocation::of("r", 1));
+    let got = annotations(&plugin.into(), &Allocation::new("r", 1));
     let passed = got.iter().filter(|(_, value)| *value == "plugin");
     assert!(passed.map(|(key, _)| key.as_str()).eq([keys[0]]));
 }

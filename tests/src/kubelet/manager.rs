@@ -32,8 +32,8 @@ pub struct Allocation {
 }
 
 impl Allocation {
-    /// Any `count` devices.
-    pub fn of(resource: &str, count: usize) -> Self {
+    /// An allocation of any `count` devices.
+    pub fn new(resource: &str, count: usize) -> Self {
         Allocation {
             resource: resource.to_owned(),
             ids: Vec::new(),
@@ -44,12 +44,12 @@ impl Allocation {
         }
     }
 
-    /// These devices.
+    /// An allocation of these devices.
     pub fn of_ids(resource: &str, ids: &[&str]) -> Self {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         Allocation {
             ids,
-            ..Allocation::of(resource, 0)
+            ..Allocation::new(resource, 0)
         }
     }
 }

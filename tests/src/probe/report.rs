@@ -103,7 +103,7 @@ impl Report {
 
     /// The mount made at exactly this path, if any.
     pub fn mount_at(&self, path: impl AsRef<Path>) -> Option<&Mounted> {
-        mountinfo::at(&self.mounts, path.as_ref())
+        mountinfo::find_mount(&self.mounts, path.as_ref())
     }
 }
 

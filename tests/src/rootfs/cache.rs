@@ -36,7 +36,8 @@ pub(crate) fn directory(
     let unfinished = tempfile::tempdir_in(&cache)?;
     let tree = unfinished.path().join("tree");
     fs::create_dir(&tree)?;
-    build(&Tree::at(&tree)).with_context(|| format!("cannot build the {name} root file system"))?;
+    build(&Tree::new(&tree))
+        .with_context(|| format!("cannot build the {name} root file system"))?;
     fs::rename(&tree, &finished)?;
     Ok(finished)
 }

@@ -18,7 +18,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// The tree at the directory `top`.
-    pub(crate) fn at(top: &Path) -> Self {
+    pub(crate) fn new(top: &Path) -> Self {
         Self {
             top: top.to_path_buf(),
         }
@@ -31,7 +31,7 @@ impl Tree {
             .arg(source)
             .arg(top);
         Captured::run(&mut copy)?.success()?;
-        Ok(Self::at(top))
+        Ok(Self::new(top))
     }
 
     /// The tree's own directory.

@@ -23,7 +23,7 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn at(socket: PathBuf) -> Self {
+    pub(super) fn new(socket: PathBuf) -> Self {
         Self {
             socket,
             stream: None,

@@ -253,7 +253,7 @@ fn check_container(lab: &Lab, host: &ThisHost, class: &str, env: &str, seen: &[(
     let mut bundle = Bundle::builder(Rootfs::Glibc)
         .hook(STAGE, hook)
         .args(asking(&questions));
-    bundle = bundle.bind(&host.own("shared"), "/srv");
+    bundle = bundle.bind(&host.own_path("shared"), "/srv");
     for (name, value) in env.split(' ').map(|pair| pair.split_once('=').unwrap()) {
         bundle = bundle.env(name, value);
         // The class's trusted capability.
@@ -319,15 +319,15 @@ fn furnished() -> ThisHost {
         ("driver/libraries/none", ""),
     ];
     for (name, content) in files {
-        let file = host.own(name);
+        let file = host.own_path(name);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, host.with_own(content)).unwrap();
     }
-    let program = host.own("driver/bin/live");
+    let program = host.own_path("driver/bin/live");
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
     for name in ["live", "new", "newer"] {
         VendorLibrary::new(name, "1.2.3")
-            .install(&host.own("driver/libraries"))
+            .install(&host.own_path("driver/libraries"))
             .unwrap();
     }
     host

@@ -57,7 +57,7 @@ fn links_of_sysfs_are_read_and_recorded() {
     assert_eq!(host.ids(), memory());
     let refused = MEM.replace("required", "refused");
     assert!(ThisHost::new().class("mem", &refused).ids().is_empty());
-    let recording = host.own("recording");
+    let recording = host.own_path("recording");
     host.boathook(&["class", "record", recording.to_str().unwrap()]);
     let text = fs::read_to_string(recording.join("host.txt")).unwrap();
     let links = text.lines().filter(|line| line.starts_with("link /sys/"));
@@ -70,9 +70,11 @@ fn what_cannot_be_opened_is_there() {
         return skip::report("what_cannot_be_opened_is_there", &reason);
     }
     let host = ThisHost::new().class("own", OWN);
-    mkfifo(&host.own("pipe"), Mode::S_IRWXU).unwrap();
-    let _socket = UnixListener::bind(host.own("socket")).unwrap();
-    driverless().make_node(&host.own("driverless")).unwrap();
+    mkfifo(&host.own_path("pipe"), Mode::S_IRWXU).unwrap();
+    let _socket = UnixListener::bind(host.own_path("socket")).unwrap();
+    driverless()
+        .make_node(&host.own_path("driverless"))
+        .unwrap();
     let devices = host.devices();
     assert_eq!(devices.len(), 3, "{devices:?}");
     for device in devices {
@@ -95,7 +97,7 @@ fn no_node_is_opened() {
     AliasDevice::pair()
         .unwrap()
         .0
-        .make_node(&host.own("node"))
+        .make_node(&host.own_path("node"))
         .unwrap();
     for command in ["list", "check"] {
         let of_node = calls_on(&host, command, "node");
@@ -121,8 +123,8 @@ fn a_file_of_several_attributes_is_read_once() {
     let reads = |attributes: &str| {
         let attributes = format!("{{name}}\", attributes = [{attributes}] }}]");
         let host = ThisHost::new().class("own", &OWN.replace("{name}\" }]", &attributes));
-        fs::create_dir(host.own("npu")).unwrap();
-        fs::write(host.own("npu/information"), "One: 1\nTwo: 2\n").unwrap();
+        fs::create_dir(host.own_path("npu")).unwrap();
+        fs::write(host.own_path("npu/information"), "One: 1\nTwo: 2\n").unwrap();
         calls_on(&host, "list", "information").len()
     };
     assert_ne!(reads(one), 0);
@@ -131,7 +133,7 @@ fn a_file_of_several_attributes_is_read_once() {
 
 /// The calls of `boathook COMMAND` on files with this name.
 fn calls_on(host: &ThisHost, command: &str, name: &str) -> Vec<String> {
-    let trace = host.own("trace");
+    let trace = host.own_path("trace");
     let mut traced = Command::new("strace");
     traced.args(["-f", "-e", "trace=%file", "-o"]).arg(&trace);
     traced.arg(binaries::program("boathook").unwrap());

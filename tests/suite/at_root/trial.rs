@@ -42,7 +42,7 @@ fn a_class_is_tried_in_a_container() {
         return skip::report("class test", &reason);
     }
     let host = ThisHost::new().class("random", RANDOM);
-    let own = host.own("refused");
+    let own = host.own_path("refused");
     // A node of a driver that this machine does not have.
     mknod(&own, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(241, 0)).unwrap();
     // The hook has the configuration that the command has.

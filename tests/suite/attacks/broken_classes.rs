@@ -27,12 +27,12 @@ fn broken_class_files_stop_only_containers_that_request_them(lab: &Lab) {
         assert_eq!(lab.run(&nothing), untouched, "{way}");
 
         let other = container_with_device(&host, Rootfs::Busybox);
-        let outcome = Outcome::of(lab, other);
+        let outcome = Outcome::run(lab, other);
         assert_eq!(outcome.devices(), Some(vec![3]), "{way}");
 
         let class = &classes[0];
         let requesting = requesting(&host, Rootfs::Busybox, class.variable(), "all");
-        let outcome = Outcome::of(lab, requesting);
+        let outcome = Outcome::run(lab, requesting);
         match (consequence, outcome) {
             (Consequence::Refused, Outcome::Refused(said)) => {
                 assert!(said.contains(&class.file.display().to_string()), "{said}");
@@ -65,7 +65,7 @@ fn a_users_class_file_stops_no_container_that_does_not_request_it(lab: &Lab) {
         let container = container_with_device(&host, Rootfs::Busybox)
             .env("HOME", "/")
             .env("MYSQL_DATABASE", "app");
-        let outcome = Outcome::of(lab, container);
+        let outcome = Outcome::run(lab, container);
         assert_eq!(outcome.devices(), Some(vec![3]), "{variable}");
     }
 }

@@ -87,7 +87,7 @@ fn listed(lab: &Lab, host: &DemoHost) -> Vec<(usize, String)> {
 }
 
 fn devices(lab: &Lab, host: &DemoHost, value: &str) -> Option<Vec<usize>> {
-    Outcome::of(lab, requesting(host, Rootfs::Busybox, "CARDS", value)).devices()
+    Outcome::run(lab, requesting(host, Rootfs::Busybox, "CARDS", value)).devices()
 }
 
 /// Fails unless a container with this request is refused with this reason.
@@ -98,7 +98,7 @@ fn assert_refused(lab: &Lab, host: &DemoHost, env: &[(&str, &str)], reason: &str
     let container = env
         .iter()
         .fold(container, |it, (name, value)| it.env(name, value));
-    match Outcome::of(lab, container) {
+    match Outcome::run(lab, container) {
         Outcome::Refused(said) => assert!(said.contains(reason), "{env:?}: {said}"),
         started @ Outcome::Started(_) => panic!("{env:?}: {:?}", started.devices()),
     }
@@ -143,14 +143,14 @@ fn a_name_in_the_arguments_of_a_hook_is_no_range(lab: &Lab) {
         let hook = granting(&host, grant);
         let builder = Bundle::builder(Rootfs::Busybox).hook(STAGE, hook);
         assert_eq!(
-            Outcome::of(lab, builder).devices(),
+            Outcome::run(lab, builder).devices(),
             Some(vec![device]),
             "{grant}"
         );
     }
     let hook = granting(&host, "cards=/dev/dummy-npu3:/dev/dummy-npu5");
     let builder = Bundle::builder(Rootfs::Busybox).hook(STAGE, hook);
-    let outcome = Outcome::of(lab, builder);
+    let outcome = Outcome::run(lab, builder);
     assert!(
         matches!(outcome, Outcome::Refused(_)),
         "{:?}",
@@ -273,5 +273,5 @@ fn a_list_of_unknown_capabilities_is_refused(lab: &Lab) {
     }
     let container = requesting(&host, Rootfs::Busybox, "CARDS", "3");
     let container = container.env("CARD_CAPABILITIES", "more,use");
-    assert_eq!(Outcome::of(lab, container).devices(), Some(vec![3]));
+    assert_eq!(Outcome::run(lab, container).devices(), Some(vec![3]));
 }

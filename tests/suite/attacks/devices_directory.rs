@@ -45,7 +45,7 @@ fn a_directory_of_the_host_as_dev(lab: &Lab) {
         for (name, kind) in KINDS {
             let volume = Volume::with_nodes();
             let builder = asking_for_the_deep_one(&host).bind(volume.path(), "/dev");
-            Outcome::of(lab, kind(builder));
+            Outcome::run(lab, kind(builder));
             volume.assert_untouched(&format!("{name}{keys}"));
         }
     }
@@ -57,7 +57,7 @@ fn a_directory_of_the_host_below_dev(lab: &Lab) {
             let host = host_with_nodes_in(place, keys);
             let volume = Volume::full();
             let builder = asking_for_the_deep_one(&host).bind(volume.path(), place);
-            Outcome::of(lab, builder);
+            Outcome::run(lab, builder);
             volume.assert_untouched(&format!("{place}{keys}"));
         }
     }
@@ -69,7 +69,7 @@ fn a_node_that_is_there_already(lab: &Lab) {
     for name in ["shadow", "npu"] {
         let volume = Volume::full();
         let builder = container(&host, Rootfs::Busybox).bind(&volume.path().join(name), &node(3));
-        Outcome::of(lab, builder).assert_whole_or_refused(3, name);
+        Outcome::run(lab, builder).assert_whole_or_refused(3, name);
         volume.assert_untouched(name);
     }
 }

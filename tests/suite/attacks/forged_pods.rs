@@ -90,7 +90,7 @@ fn a_pod_that_the_cgroup_confirms_gets_its_devices(lab: &Lab) {
         let builder = engine(container(&host), &uid, "default")
             .env(DemoHost::VARIABLE, "npu-2")
             .cgroups_path(in_pod(&parent, &uid));
-        assert_eq!(Outcome::of(lab, builder).devices(), Some(vec![2]));
+        assert_eq!(Outcome::run(lab, builder).devices(), Some(vec![2]));
     }
 }
 
@@ -107,11 +107,11 @@ fn an_image_that_claims_to_be_a_pod_gets_nothing(lab: &Lab) {
                     || engine(container(&host), &uid, namespace).env(DemoHost::VARIABLE, request);
                 let case = format!("{namespace}, {request}");
                 let parent = CgroupParent::new();
-                Outcome::of(lab, claim()).assert_no_device(&case);
+                Outcome::run(lab, claim()).assert_no_device(&case);
                 let plain = claim().cgroups_path(parent.child("container"));
-                Outcome::of(lab, plain).assert_no_device(&case);
+                Outcome::run(lab, plain).assert_no_device(&case);
                 let other = claim().cgroups_path(in_pod(&parent, own));
-                Outcome::of(lab, other).assert_no_device(&case);
+                Outcome::run(lab, other).assert_no_device(&case);
             }
         }
     }
@@ -152,7 +152,7 @@ fn a_restored_image_is_no_other_pod_and_no_sandbox(lab: &Lab) {
             .annotation(forged.0, &forged.1)
             .env(DemoHost::VARIABLE, request_of)
             .cgroups_path(in_pod(&parent, &uid));
-        let devices = Outcome::of(lab, builder).devices();
+        let devices = Outcome::run(lab, builder).devices();
         assert_eq!(devices.unwrap_or_default(), own, "{forged:?}");
     }
 }
@@ -172,7 +172,7 @@ fn an_annotated_cdi_device_must_be_recorded_under_each_of_its_names(lab: &Lab) {
             let builder = by_cdi(&host, crio, granted, &parent)
                 .annotation("io.kubernetes.cri-o.ContainerType", kind)
                 .annotation("cdi.k8s.io/boathook", &format!("dummy.com/npu={name}"));
-            let devices = Outcome::of(lab, builder).devices();
+            let devices = Outcome::run(lab, builder).devices();
             let own = (name == "2" && kind == "container").then(|| vec![2]);
             assert_eq!(devices, own, "{name}, {kind}");
         }
@@ -198,7 +198,7 @@ fn a_cdi_device_that_nothing_names_must_be_recorded(lab: &Lab) {
         for engine in ENGINES {
             let parent = CgroupParent::new();
             let builder = by_cdi(&host, engine, granted, &parent);
-            assert_eq!(Outcome::of(lab, builder).devices(), own, "{granted}");
+            assert_eq!(Outcome::run(lab, builder).devices(), own, "{granted}");
         }
     }
 }
@@ -241,9 +241,9 @@ fn what_is_for_trusted_pods_is_not_for_a_claims(lab: &Lab) {
     for granted in ["npu-2", "npu-3@u-1"] {
         let parent = CgroupParent::new();
         let builder = || by_cdi(&host, containerd, granted, &parent);
-        assert!(Outcome::of(lab, builder()).devices().is_some());
+        assert!(Outcome::run(lab, builder()).devices().is_some());
         let chosen = builder().env("CAPABILITIES", "manage");
-        let Outcome::Refused(said) = Outcome::of(lab, chosen) else {
+        let Outcome::Refused(said) = Outcome::run(lab, chosen) else {
             panic!("{granted}: it has what trusted pods have");
         };
         assert!(said.contains("manage"), "{said}");

@@ -65,5 +65,5 @@ fn a_hostile_start_gives_all_or_nothing(lab: &Lab) {
 fn started(lab: &Lab, host: &DemoHost, start: &str) -> Outcome {
     let shell = HookCommand::new(Path::new("/bin/sh")).arg("-c").arg(start);
     let hook = hook(host).behind(shell.arg("sh")).with_private_run();
-    Outcome::of(lab, container_with_hook(hook.unwrap(), Rootfs::Glibc))
+    Outcome::run(lab, container_with_hook(hook.unwrap(), Rootfs::Glibc))
 }

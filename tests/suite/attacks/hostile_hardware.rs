@@ -46,7 +46,7 @@ fn a_device_with_the_name_of_several_is_one(lab: &Lab) {
         let id = card["id"].as_str().unwrap();
         let hook = granting(&host, &format!("cards={id}"));
         let builder = Bundle::builder(Rootfs::Busybox).hook(STAGE, hook);
-        let devices = Outcome::of(lab, builder).devices();
+        let devices = Outcome::run(lab, builder).devices();
         assert_eq!(devices, Some(vec![index]), "{id}");
     }
 }

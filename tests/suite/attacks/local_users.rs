@@ -31,7 +31,7 @@ const CLASS: &str = "version = 1\n\
     directories = ['/tmp/npu-daemon']\n\
     files = ['/tmp/npu-socket']\n";
 
-fn own(path: &Path, user: u32) {
+fn set_owner(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
 }
 
@@ -42,13 +42,13 @@ fn a_users_directory_is_not_given_to_a_container(lab: &Lab) {
     let attacks: [(&str, Attack); 6] = [
         ("a directory", |directory, _| {
             fs::create_dir(directory).unwrap();
-            own(directory, USER);
+            set_owner(directory, USER);
         }),
         ("a file", |directory, file| {
             fs::write(file, "attack").unwrap();
-            own(file, USER);
+            set_owner(file, USER);
             fs::write(directory, "attack").unwrap();
-            own(directory, USER);
+            set_owner(directory, USER);
         }),
         ("a link to root's directory", |directory, _| {
             symlink("../root-only", directory).unwrap();
@@ -65,7 +65,7 @@ fn a_users_directory_is_not_given_to_a_container(lab: &Lab) {
         ("a fifo", |directory, file| {
             for path in [directory, file] {
                 nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-                own(path, USER);
+                set_owner(path, USER);
             }
         }),
     ];
@@ -104,19 +104,19 @@ fn a_users_class_file_is_refused(lab: &Lab) {
     for path in paths {
         let host = host_with_tools();
         assert_eq!(
-            Outcome::of(lab, container(&host, Rootfs::Busybox)).devices(),
+            Outcome::run(lab, container(&host, Rootfs::Busybox)).devices(),
             Some(vec![3])
         );
         let path = path(&host);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         for (user, more) in [(USER, 0), (0, 0o002), (0, 0o020)] {
-            own(&path, user);
+            set_owner(&path, user);
             // A group of root's may be trusted by some: only root's own is.
             fs::set_permissions(&path, Permissions::from_mode(mode | more)).unwrap();
             let gid = if more == 0o020 { 1000 } else { 0 };
             chown(&path, None, Some(gid)).unwrap();
             let hook = hook(&host).with_private_run().unwrap();
-            let outcome = Outcome::of(lab, container_with_hook(hook, Rootfs::Busybox));
+            let outcome = Outcome::run(lab, container_with_hook(hook, Rootfs::Busybox));
             let Outcome::Refused(said) = outcome else {
                 panic!("{}: {user}, {more:o}: it started", path.display());
             };

@@ -20,7 +20,7 @@ impl Outcome {
     /// Runs a container, which may be refused with a message of the hook, but by
     /// nothing else. Nothing is left of it.
     #[track_caller]
-    pub(super) fn of(lab: &Lab, builder: BundleBuilder) -> Self {
+    pub(super) fn run(lab: &Lab, builder: BundleBuilder) -> Self {
         Self::of_bundle(lab, &asked(builder).build().unwrap())
     }
 

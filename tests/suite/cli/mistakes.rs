@@ -204,7 +204,7 @@ impl Mistake {
     }
 }
 
-fn all() -> impl Iterator<Item = Mistake> {
+fn parse_mistakes() -> impl Iterator<Item = Mistake> {
     let rows = SUBJECTS.iter().flat_map(|text| text.split("\n! ").skip(1));
     rows.map(Mistake::parse)
 }
@@ -212,7 +212,7 @@ fn all() -> impl Iterator<Item = Mistake> {
 #[test]
 fn every_common_mistake_gets_a_message_that_names_the_fix() {
     let mut wrong = Vec::new();
-    for mistake in all() {
+    for mistake in parse_mistakes() {
         let name = mistake.name;
         let Some(ran) = mistake.make() else {
             skip::report(name, "needs root, to be another user");
@@ -243,6 +243,6 @@ fn every_documented_mistake_is_tried() {
     assert!(documented.len() > 8);
     documented.truncate(documented.len() - 2);
     for row in documented {
-        assert!(all().any(|mistake| mistake.name == row), "{row}");
+        assert!(parse_mistakes().any(|mistake| mistake.name == row), "{row}");
     }
 }

@@ -12,7 +12,7 @@ fn a_state_that_cannot_be_used_is_refused() {
     let bundle = bundle(&[(DemoHost::VARIABLE, "all")]);
     let mut state = state(bundle.path());
     let whole = state.to_string().into_bytes();
-    state["pid"] = json!(gone());
+    state["pid"] = json!(run_to_its_end());
     // What else is no state: `oci::state`.
     let cases: [(&str, Vec<u8>, &[&str]); 3] = [
         (
@@ -35,8 +35,8 @@ fn a_state_that_cannot_be_used_is_refused() {
     }
 }
 
-/// The id of a process that has ended.
-fn gone() -> u32 {
+/// Runs a process to its end, and returns the id that it had.
+fn run_to_its_end() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()

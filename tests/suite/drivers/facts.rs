@@ -83,10 +83,10 @@ fn check_plugin(host: &RecordedHost) {
     let node = Node::start(host, "", "nvidia.com/gpu").unwrap();
     let first = Allocation::of_ids("nvidia.com/gpu", &[&gpu(2)]);
     node.allocate(first).unwrap();
-    let mut pair = node.allocate(Allocation::of("nvidia.com/gpu", 2)).unwrap();
+    let mut pair = node.allocate(Allocation::new("nvidia.com/gpu", 2)).unwrap();
     pair.ids.sort();
     assert_eq!(pair.ids, [gpu(4), gpu(5)]);
-    let instance = Allocation::of("nvidia.com/mig-1c.3g.40gb", 1);
+    let instance = Allocation::new("nvidia.com/mig-1c.3g.40gb", 1);
     let given = node.allocate(instance).unwrap();
     assert_eq!(given.ids, ["MIG-2a8b6d51-2f64-5b0f-8c77-d9e2a4b61f05"]);
     node.stop().unwrap();

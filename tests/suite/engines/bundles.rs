@@ -11,7 +11,7 @@ use harness::engine_root::Generation;
 use serde::Deserialize;
 
 use super::case::Case;
-use super::engine::{Engine, Running, Wanted, printed};
+use super::engine::{ContainerSettings, Engine, Running, printed};
 use super::machine::{self, Machine};
 
 /// Where crun and systemd expect a second hierarchy beside those of cgroup v1.
@@ -63,7 +63,7 @@ impl Engine for Bundles {
             .then_some("a runtime by itself has no layers, nor a command to compare them")
     }
 
-    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+    fn start(&self, wanted: &ContainerSettings) -> Result<Box<dyn Running + '_>> {
         let mut builder = Bundle::builder(wanted.image);
         if let Some(devices) = &wanted.devices {
             builder = builder.env(DemoHost::VARIABLE, devices);

@@ -10,7 +10,7 @@ use harness::probe::{Kind, Report};
 use harness::rootfs::Rootfs;
 
 use super::case::Case;
-use super::engine::{Engine, Running, Wanted};
+use super::engine::{ContainerSettings, Engine, Running};
 
 /// The hook's directory in a container.
 const INJECTED: &str = "/usr/lib/boathook";
@@ -38,7 +38,7 @@ pub(super) const CASES: [(Case, &str, Check); 16] = [
         loads_the_library(engine, Rootfs::Glibc)
     }),
     (Case::Busybox, "busybox image", |engine| {
-        gets(engine, &of(Rootfs::Busybox), &[3])
+        gets(engine, &with_image(Rootfs::Busybox), &[3])
     }),
     (
         Case::GlibcWithoutCache,
@@ -62,27 +62,27 @@ pub(super) const CASES: [(Case, &str, Check); 16] = [
     (Case::WritableLayer, "writable layer", leaves_little),
 ];
 
-fn asking(devices: &str) -> Wanted {
-    Wanted::new(Rootfs::Glibc, Some(devices))
+fn asking(devices: &str) -> ContainerSettings {
+    ContainerSettings::new(Rootfs::Glibc, Some(devices))
 }
 
-fn of(image: Rootfs) -> Wanted {
-    Wanted::new(image, Some("npu-3"))
+fn with_image(image: Rootfs) -> ContainerSettings {
+    ContainerSettings::new(image, Some("npu-3"))
 }
 
 /// The container opens these of the host's devices, and has no node of any
 /// other.
-fn gets(engine: &dyn Engine, wanted: &Wanted, devices: &[usize]) -> Result<()> {
+fn gets(engine: &dyn Engine, wanted: &ContainerSettings, devices: &[usize]) -> Result<()> {
     let report = look(&*engine.start(wanted)?)?;
-    has(&report, devices)?;
+    check_devices(&report, devices)?;
     let kind = report.path(INJECTED)?.kind;
     ensure!(kind == Kind::Directory, "{INJECTED} is {kind:?}");
     Ok(())
 }
 
 fn is_left_alone(engine: &dyn Engine) -> Result<()> {
-    let report = look(&*engine.start(&Wanted::new(Rootfs::Glibc, None))?)?;
-    has(&report, &[])?;
+    let report = look(&*engine.start(&ContainerSettings::new(Rootfs::Glibc, None))?)?;
+    check_devices(&report, &[])?;
     let kind = report.path(INJECTED)?.kind;
     ensure!(kind == Kind::Missing, "{INJECTED} is {kind:?}");
     Ok(())
@@ -103,8 +103,8 @@ fn is_refused(engine: &dyn Engine) -> Result<()> {
 }
 
 fn loads_the_library(engine: &dyn Engine, image: Rootfs) -> Result<()> {
-    let container = engine.start(&of(image))?;
-    has(&look(&*container)?, &[3])?;
+    let container = engine.start(&with_image(image))?;
+    check_devices(&look(&*container)?, &[3])?;
     let library = VendorLibrary::dummy_npu();
     let printed = container.exec(&loader::command(&[library.wanted()]))?;
     let expected = Loaded::Found {
@@ -118,28 +118,28 @@ fn loads_the_library(engine: &dyn Engine, image: Rootfs) -> Result<()> {
 }
 
 fn has_a_read_only_root(engine: &dyn Engine) -> Result<()> {
-    let wanted = Wanted {
+    let wanted = ContainerSettings {
         readonly: true,
         ..asking("npu-3")
     };
     let report = look(&*engine.start(&wanted)?)?;
     let root = report.mount_at("/").context("no root is mounted")?;
-    ensure!(root.has("ro"), "{root:?}");
-    has(&report, &[3])
+    ensure!(root.has_option("ro"), "{root:?}");
+    check_devices(&report, &[3])
 }
 
 fn is_an_ordinary_user(engine: &dyn Engine) -> Result<()> {
-    let wanted = Wanted {
+    let wanted = ContainerSettings {
         user: Some(1000),
         ..asking("npu-3")
     };
     let report = look(&*engine.start(&wanted)?)?;
     ensure!(report.uid == 1000, "it runs as {}", report.uid);
-    has(&report, &[3])
+    check_devices(&report, &[3])
 }
 
 fn is_in_a_user_namespace(engine: &dyn Engine) -> Result<()> {
-    let wanted = Wanted {
+    let wanted = ContainerSettings {
         user_namespace: true,
         ..asking("npu-3")
     };
@@ -151,13 +151,13 @@ fn is_in_a_user_namespace(engine: &dyn Engine) -> Result<()> {
         first.first() == Some(&"0") && first.get(1) != Some(&"0"),
         "{map}"
     );
-    has(&look(&*container)?, &[3])
+    check_devices(&look(&*container)?, &[3])
 }
 
 fn has_them_in_every_exec(engine: &dyn Engine) -> Result<()> {
     let container = engine.start(&asking("npu-3"))?;
     for _ in 0..3 {
-        has(&look(&*container)?, &[3])?;
+        check_devices(&look(&*container)?, &[3])?;
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ fn has_them_after_a_restart(engine: &dyn Engine) -> Result<()> {
     let container = engine.start(&asking("npu-3"))?;
     for _ in 0..2 {
         container.restart()?;
-        has(&look(&*container)?, &[3])?;
+        check_devices(&look(&*container)?, &[3])?;
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ fn look(container: &dyn Running) -> Result<Report> {
     Report::parse(&container.exec(&questions.command()?)?)
 }
 
-fn has(report: &Report, devices: &[usize]) -> Result<()> {
+fn check_devices(report: &Report, devices: &[usize]) -> Result<()> {
     let present = in_container::devices(report)?;
     ensure!(present == devices, "{present:?} instead of {devices:?}");
     Ok(())

@@ -16,7 +16,7 @@ use harness::rootfs::Rootfs;
 use super::case::Case;
 use super::cdi;
 use super::ctr::{Containerd, NO_DIFF};
-use super::engine::{Engine, IMAGES, Running, Wanted, printed};
+use super::engine::{ContainerSettings, Engine, IMAGES, Running, printed};
 use super::machine::Machine;
 
 /// How the handler `boathook` calls the hook.
@@ -117,7 +117,7 @@ impl Engine for Cri {
         }
     }
 
-    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+    fn start(&self, wanted: &ContainerSettings) -> Result<Box<dyn Running + '_>> {
         let pod = Pod {
             number: harness::scratch::number(),
             image: wanted.image,
@@ -126,7 +126,7 @@ impl Engine for Cri {
             user: wanted.user,
             by_cdi: self.how == How::Cdi,
         };
-        Ok(Box::new(Container::of(self, pod, |_| {})?))
+        Ok(Box::new(Container::run_in_pod(self, pod, |_| {})?))
     }
 }
 
@@ -141,8 +141,8 @@ pub(super) struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// That of a pod. The caller may change what the kubelet asks for.
-    pub(super) fn of(
+    /// Runs a container in a new pod. The caller may change what the kubelet asks for.
+    pub(super) fn run_in_pod(
         engine: &'a Cri,
         pod: Pod,
         change: impl FnOnce(&mut ContainerConfig),

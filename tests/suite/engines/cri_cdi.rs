@@ -40,8 +40,8 @@ fn a_pod_cannot_name_another_ones_devices() {
     let Some(engine) = engine("CDI, forged names") else {
         return;
     };
-    let victim = Container::of(&engine, by_cdi(0, "npu-3"), |_| {}).unwrap();
-    let attacker = Container::of(&engine, Pod::new(1, Rootfs::Busybox), |asked| {
+    let victim = Container::run_in_pod(&engine, by_cdi(0, "npu-3"), |_| {}).unwrap();
+    let attacker = Container::run_in_pod(&engine, Pod::new(1, Rootfs::Busybox), |asked| {
         asked.envs.push(KeyValue {
             key: DemoHost::VARIABLE.into(),
             value: "npu-3".into(),
@@ -62,7 +62,7 @@ fn a_restart_of_the_engine_is_survived() {
     let Some(engine) = engine("CDI, restart of containerd") else {
         return;
     };
-    let start = |number, devices| Container::of(&engine, by_cdi(number, devices), |_| {});
+    let start = |number, devices| Container::run_in_pod(&engine, by_cdi(number, devices), |_| {});
     let first = start(0, "npu-1").unwrap();
     engine.containerd.restart().unwrap();
     // It answers a moment after it listens.

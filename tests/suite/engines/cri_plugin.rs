@@ -84,7 +84,7 @@ impl Node {
 
     /// What the kubelet adds to the container of a pod that gets these devices.
     fn allocated(&self, pod: &Pod) -> Result<impl FnOnce(&mut ContainerConfig) + use<>> {
-        let mut allocation = Allocation::of(DemoHost::RESOURCE, 0);
+        let mut allocation = Allocation::new(DemoHost::RESOURCE, 0);
         allocation.ids = pod.allocated();
         allocation.pod_uid = pod.uid();
         let given = self
@@ -99,7 +99,7 @@ impl Node {
     fn start(&self, number: u32, devices: &str) -> Result<Container<'_>> {
         let pod = Pod::new(number, Rootfs::Busybox).devices(Some(devices));
         let allocated = self.allocated(&pod)?;
-        Container::of(&self.engine, pod, allocated)
+        Container::run_in_pod(&self.engine, pod, allocated)
     }
 }
 
@@ -132,7 +132,7 @@ fn a_container_waits_until_the_plugin_has_written_its_file() {
         let names = "dummy.com/npu=npu-3".to_owned();
         let key = "cdi.k8s.io/boathook_dummy.com_npu".to_owned();
         let named = |asked: &mut ContainerConfig| drop(asked.annotations.insert(key, names));
-        let started = Container::of(&node.engine, pod.clone(), named);
+        let started = Container::run_in_pod(&node.engine, pod.clone(), named);
         started.map(|container| container.devices())
     };
     assert_eq!(start(&node).unwrap(), [3]);
@@ -169,7 +169,7 @@ fn no_container_starts_without_its_devices_when_the_plugin_is_killed() {
                     fs::remove_file(file).unwrap();
                 }
             });
-            let container = Container::of(&node.engine, pod, allocated);
+            let container = Container::run_in_pod(&node.engine, pod, allocated);
             killing.join().unwrap();
             container.map(|container| container.devices())
         });

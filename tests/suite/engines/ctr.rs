@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::case::Case;
-use super::engine::{Engine, IMAGES, Running, Wanted, printed};
+use super::engine::{ContainerSettings, Engine, IMAGES, Running, printed};
 use super::machine::{self, Machine};
 
 /// How often a command is run in a container until it prints something.
@@ -131,7 +131,7 @@ impl Engine for Ctr {
         }
     }
 
-    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+    fn start(&self, wanted: &ContainerSettings) -> Result<Box<dyn Running + '_>> {
         let number = scratch::number();
         let container = Container {
             engine: self,

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::case::Case;
 use super::cdi;
-use super::engine::{Engine, IMAGES, MAPPED_ROOT, Running, Wanted, printed};
+use super::engine::{ContainerSettings, Engine, IMAGES, MAPPED_ROOT, Running, printed};
 use super::machine::{self, Machine};
 
 /// An engine with docker's commands.
@@ -266,7 +266,7 @@ impl Engine for DockerLike {
         }
     }
 
-    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>> {
+    fn start(&self, wanted: &ContainerSettings) -> Result<Box<dyn Running + '_>> {
         let number = harness::scratch::number();
         let container = Container {
             engine: self,

@@ -9,7 +9,7 @@ use super::case::Case;
 
 /// The container to start. It sleeps while other processes examine it.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct ContainerSettings {
     pub(crate) image: Rootfs,
     /// The value of the demo host's variable.
     pub(crate) devices: Option<String>,
@@ -21,10 +21,10 @@ pub(crate) struct Wanted {
     pub(crate) user_namespace: bool,
 }
 
-impl Wanted {
+impl ContainerSettings {
     /// Root's, which can write to its root.
     pub(crate) fn new(image: Rootfs, devices: Option<&str>) -> Self {
-        Wanted {
+        ContainerSettings {
             image,
             devices: devices.map(str::to_owned),
             readonly: false,
@@ -46,7 +46,7 @@ pub(crate) trait Engine: Sync {
     fn lacks(&self, case: Case) -> Option<&'static str>;
 
     /// Starts a container. The error has the engine's message.
-    fn start(&self, wanted: &Wanted) -> Result<Box<dyn Running + '_>>;
+    fn start(&self, wanted: &ContainerSettings) -> Result<Box<dyn Running + '_>>;
 }
 
 /// A container that runs. Removed when dropped.

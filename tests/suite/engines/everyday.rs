@@ -11,7 +11,7 @@ use harness::rootfs::Rootfs;
 use serde_json::json;
 
 use super::docker::{self, DockerLike, UserNamespaces, name_of};
-use super::engine::{Engine, Wanted, printed};
+use super::engine::{ContainerSettings, Engine, printed};
 use super::podman;
 use crate::said::assert_says;
 
@@ -172,9 +172,9 @@ fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
     let mut local_user = engine.machine.private.command("sh");
     printed(local_user.args(["-c", plant, "sh", &planted.to_string()])).unwrap();
     for devices in [None, Some("npu-3")] {
-        let wanted = Wanted {
+        let wanted = ContainerSettings {
             user_namespace: true,
-            ..Wanted::new(Rootfs::Glibc, devices)
+            ..ContainerSettings::new(Rootfs::Glibc, devices)
         };
         let running = engine.start(&wanted).unwrap();
         let seen = in_container::devices_by(|asked| running.exec(asked)).unwrap();
@@ -186,9 +186,9 @@ fn a_user_namespace_and_a_device_of_the_engines_own_do_not_hinder_each_other() {
 /// The container is found by the process that watches over it.
 fn attach_and_detach(engine: &DockerLike) {
     for user_namespace in [false, true] {
-        let wanted = Wanted {
+        let wanted = ContainerSettings {
             user_namespace,
-            ..Wanted::new(Rootfs::Glibc, None)
+            ..ContainerSettings::new(Rootfs::Glibc, None)
         };
         let running = engine.start(&wanted).unwrap();
         let id = printed(engine.command("ps").args(["-q", "--no-trunc"])).unwrap();

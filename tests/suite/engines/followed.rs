@@ -15,7 +15,7 @@ use harness::rootfs::Rootfs;
 
 use super::cri::{Cri, How};
 use super::ctr;
-use super::engine::{Engine, Running, Wanted, printed};
+use super::engine::{ContainerSettings, Engine, Running, printed};
 use super::replugged::said;
 use crate::live::follow::replug;
 
@@ -46,9 +46,9 @@ fn follow(engine: &Cri) {
     let config = fs::read_to_string(&file).unwrap();
     fs::write(&file, config + "\n[class.dummy-npu]\nfollow = true\n").unwrap();
     let start = |devices: &str| {
-        let wanted = Wanted {
+        let wanted = ContainerSettings {
             readonly: true,
-            ..Wanted::new(Rootfs::Busybox, Some(devices))
+            ..ContainerSettings::new(Rootfs::Busybox, Some(devices))
         };
         engine.start(&wanted).unwrap()
     };
@@ -57,10 +57,10 @@ fn follow(engine: &Cri) {
     // The second has two, of which one may be away; the third has neither.
     let is = |now: Option<usize>| {
         for pod in &pods[..2] {
-            assert!(wait_until(|| has(&**pod, host, 3, now)), "{now:?}");
+            assert!(wait_until(|| has_device(&**pod, host, 3, now)), "{now:?}");
         }
-        assert!(has(&*pods[1], host, OTHER, Some(OTHER)));
-        assert!(has(&*pods[2], host, 4, Some(4)));
+        assert!(has_device(&*pods[1], host, OTHER, Some(OTHER)));
+        assert!(has_device(&*pods[2], host, 4, Some(4)));
         // No container may open a number that its device has no more.
         let gone = [3, OTHER].into_iter().filter(|index| Some(*index) != now);
         for gone in gone {
@@ -87,7 +87,12 @@ fn follow(engine: &Cri) {
 }
 
 /// Whether the node of a device has the number of this one and opens, or is away.
-pub(super) fn has(pod: &dyn Running, host: &DemoHost, index: usize, like: Option<usize>) -> bool {
+pub(super) fn has_device(
+    pod: &dyn Running,
+    host: &DemoHost,
+    index: usize,
+    like: Option<usize>,
+) -> bool {
     let questions = Questions::new().path(node(index)).command().unwrap();
     // An engine that was restarted answers a moment later.
     let Ok(report) = pod.exec(&questions) else {

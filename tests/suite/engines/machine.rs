@@ -32,7 +32,7 @@ impl Machine {
     /// runtime.
     pub(super) fn new(generation: Generation, real_runtime: &str) -> Result<Self> {
         let machine = Machine {
-            private: PrivateHost::of(generation)?,
+            private: PrivateHost::with_generation(generation)?,
             generation,
             parent: CgroupParent::new(),
             devices: DemoHost::new()?,

@@ -26,7 +26,7 @@ pub(super) struct Column {
 
 impl Column {
     /// Tries every case.
-    pub(super) fn of(name: &'static str, engine: &dyn Engine) -> Self {
+    pub(super) fn try_cases(name: &'static str, engine: &dyn Engine) -> Self {
         let try_one = |(case, _, check): (Case, &str, Check)| match engine.lacks(case) {
             Some(reason) => Cell::NotTried(reason.to_string()),
             None => match check(engine) {

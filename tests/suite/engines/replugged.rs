@@ -12,8 +12,8 @@ use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 
 use super::docker::DockerLike;
-use super::engine::{Engine, Wanted};
-use super::followed::{has, opens};
+use super::engine::{ContainerSettings, Engine};
+use super::followed::{has_device, opens};
 use super::machine::Machine;
 use super::{bundles, cdi, ctr, docker, podman};
 use crate::live::follow::replug;
@@ -116,10 +116,10 @@ fn follow(name: &str, machine: &Machine, engine: &dyn Engine, own_users: OwnUser
     let host = &machine.devices;
     start_follower(machine, FOLLOWED);
     let start = |devices: &str, readonly: bool, user_namespace: bool| {
-        let wanted = Wanted {
+        let wanted = ContainerSettings {
             readonly,
             user_namespace,
-            ..Wanted::new(Rootfs::Busybox, Some(devices))
+            ..ContainerSettings::new(Rootfs::Busybox, Some(devices))
         };
         engine.start(&wanted).unwrap()
     };
@@ -131,10 +131,10 @@ fn follow(name: &str, machine: &Machine, engine: &dyn Engine, own_users: OwnUser
         for now in [None, Some(OTHER), Some(3)] {
             replug(host, 3, now);
             for container in &containers {
-                let is = wait_until(|| has(&**container, host, 3, now));
+                let is = wait_until(|| has_device(&**container, host, 3, now));
                 assert!(is, "{name}, {round}: {now:?}: {}", said(machine));
             }
-            let has_other = has(&*containers[1], host, OTHER, Some(OTHER));
+            let has_other = has_device(&*containers[1], host, OTHER, Some(OTHER));
             assert!(has_other, "{name}, {round}");
             let gone = [3, OTHER].into_iter().filter(|index| Some(*index) != now);
             // With users of its own it can make no node.

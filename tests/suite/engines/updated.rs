@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::docker::Container;
 use super::engine::{Running, printed};
-use super::followed::{has, opens};
+use super::followed::{has_device, opens};
 use super::machine::Machine;
 use super::replugged::{FOLLOWED, MAY_MAKE_NODES, said, start_follower, start_follower_by};
 use super::{bundles, podman};
@@ -49,9 +49,9 @@ fn what_an_update_takes_away_is_given_back() {
         let mut update = engine.command("update");
         printed(update.args([&format!("--cpu-shares={shares}"), &container.name])).unwrap();
     };
-    assert!(has(&given, host, 3, Some(3)));
+    assert!(has_device(&given, host, 3, Some(3)));
     update(&given, 512);
-    let kept = has(&given, host, 3, Some(3));
+    let kept = has_device(&given, host, 3, Some(3));
     assert!(!kept, "crun has kept the rules: nothing is shown");
     drop(given);
 
@@ -67,13 +67,13 @@ fn what_an_update_takes_away_is_given_back() {
     boathook(&["attach", "attached", "dummy-npu=npu-3"]);
     for shares in [512, 513, 514] {
         update(&attached, shares);
-        let is_back = wait_until(|| has(&attached, host, 3, Some(3)));
+        let is_back = wait_until(|| has_device(&attached, host, 3, Some(3)));
         assert!(is_back, "{shares}: {}", said(machine));
         assert!(!opens(&attached, host, OTHER));
     }
     boathook(&["detach", "attached"]);
     update(&attached, 515);
-    assert!(has(&attached, host, 3, None));
+    assert!(has_device(&attached, host, 3, None));
     assert!(!opens(&attached, host, 3));
     drop(attached);
 
@@ -87,7 +87,7 @@ fn what_an_update_takes_away_is_given_back() {
     ] {
         replug(host, 3, now);
         update(&given, shares);
-        let is_so = wait_until(|| has(&given, host, 3, now));
+        let is_so = wait_until(|| has_device(&given, host, 3, now));
         assert!(is_so, "{shares}: {}", said(machine));
         let gone = [3, OTHER].into_iter().filter(|index| Some(*index) != now);
         for gone in gone {
@@ -144,7 +144,7 @@ fn what_an_update_takes_away_on_cgroup_v2_is_given_back() {
     for (pages, now) in [(1, Some(3)), (2, None), (3, Some(OTHER)), (4, Some(OTHER))] {
         replug(host, 3, now);
         update(pages);
-        let is_so = wait_until(|| has(&container, host, 3, now));
+        let is_so = wait_until(|| has_device(&container, host, 3, now));
         assert!(is_so, "{pages}: {}", said(&machine));
     }
     let lost = said(&machine).contains("its device rules are set again");

@@ -60,11 +60,11 @@ fn a_device_and_its_libraries_are_attached(lab: &Lab) {
             (file, ["ro", "nosuid", "nodev"]),
         ] {
             let mount = report.mount_at(&path).unwrap();
-            let has = options.iter().all(|option| mount.has(option));
+            let has = options.iter().all(|option| mount.has_option(option));
             assert!(has && mount.propagation.is_empty(), "{calls}: {mount:?}");
         }
         let mount = report.mount_at("/usr/lib/boathook").unwrap();
-        assert!(mount.has("ro"), "{calls}: {mount:?}");
+        assert!(mount.has_option("ro"), "{calls}: {mount:?}");
         let printed = running
             .output(&loader::command(&[library.wanted()]))
             .unwrap();
@@ -89,7 +89,7 @@ fn a_device_comes_back(lab: &Lab) {
     }
     assert!(!may_open(&running, &host, 3));
     let report = running.probe(&Questions::new()).unwrap();
-    assert!(report.mount_at(node(3)).unwrap().has("ro"));
+    assert!(report.mount_at(node(3)).unwrap().has_option("ro"));
     assert_eq!(mounts_of_host(), before);
 }
 
@@ -126,7 +126,7 @@ fn directories_with_mounts_below_are_refused(lab: &Lab) {
     let seen = running.output(&["cat", "/opt/chip/file"]).unwrap();
     assert_eq!(seen.trim(), "text");
     let report = running.probe(&Questions::new()).unwrap();
-    assert!(report.mount_at("/opt/chip").unwrap().has("ro"));
+    assert!(report.mount_at("/opt/chip").unwrap().has_option("ro"));
 }
 
 fn nothing_is_attached_without_open_tree(lab: &Lab) {

@@ -87,8 +87,8 @@ fn start<'a>(lab: &'a Lab, bundle: &'a Bundle) -> Container<'a> {
     running
 }
 
-/// What the container's program was told by now.
-fn told(bundle: &Bundle, file: &str) -> Vec<String> {
+/// Reads the messages that the container's program has got by now.
+fn read_messages(bundle: &Bundle, file: &str) -> Vec<String> {
     let text = fs::read_to_string(bundle.in_rootfs(file)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
@@ -96,8 +96,8 @@ fn told(bundle: &Bundle, file: &str) -> Vec<String> {
 /// Waits until it was told so often, and returns the last message.
 #[track_caller]
 fn wait_for_lines(bundle: &Bundle, file: &str, count: usize) -> String {
-    wait_until(|| told(bundle, file).len() > count);
-    let told = told(bundle, file);
+    wait_until(|| read_messages(bundle, file).len() > count);
+    let told = read_messages(bundle, file);
     assert_eq!(told.len(), count + 1, "{file}: {told:#?}");
     told[count].clone()
 }
@@ -154,7 +154,7 @@ fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
         replug(&host, 3, Some(3));
         let follower = Follower::start(lab, &host);
         wait_for(&running, &host, 3, Some(3));
-        let told_by_udev = || told(&bundle, "/udev");
+        let told_by_udev = || read_messages(&bundle, "/udev");
         assert!(
             wait_until(|| told_by_udev().len() >= 5),
             "{:?}",
@@ -166,11 +166,11 @@ fn programs_are_told_when_the_container_is_changed(lab: &Lab) {
             "{both}"
         );
         assert!(both.contains("\nadd /devices/boathook/port3 "), "{both}");
-        assert_eq!(told(&bundle, "/kernel").len(), 5);
+        assert_eq!(read_messages(&bundle, "/kernel").len(), 5);
         // Nothing has changed.
         drop(follower);
         drop(Follower::start(lab, &host));
-        assert_eq!(told(&bundle, "/udev").len(), 5);
+        assert_eq!(read_messages(&bundle, "/udev").len(), 5);
         // udev is slower than the kernel.
         let _follower = Follower::start(lab, &host);
         let known = format!("/run/udev/data/c{}", number(3));
@@ -220,7 +220,7 @@ fn programs_are_told_what_is_attached_and_detached(lab: &Lab) {
             }
             tell();
             sleep(Duration::from_millis(200));
-            assert_eq!(told(&bundle, "/udev").len(), count + 1);
+            assert_eq!(read_messages(&bundle, "/udev").len(), count + 1);
         }
     }
 }
@@ -243,7 +243,7 @@ fn who_is_not_to_be_told_is_not(lab: &Lab) {
         assert_follows(&running, &host, 3, &[None, Some(OTHER)]);
         sleep(Duration::from_millis(200));
         for file in ["/kernel", "/udev"] {
-            assert_eq!(told(&bundle, file), ["ready"], "{announce}");
+            assert_eq!(read_messages(&bundle, file), ["ready"], "{announce}");
         }
     }
 }

@@ -29,7 +29,7 @@ fn used(lab: &Lab, host: &DemoHost) -> Vec<(String, Vec<(String, String)>)> {
     devices.collect()
 }
 
-fn one(device: &str, holders: &[(&Bundle, &str)]) -> (String, Vec<(String, String)>) {
+fn expected_row(device: &str, holders: &[(&Bundle, &str)]) -> (String, Vec<(String, String)>) {
     let holders = holders.iter();
     let holders = holders.map(|(bundle, since)| (bundle.id().to_owned(), (*since).to_owned()));
     let mut holders: Vec<_> = holders.collect();
@@ -55,9 +55,9 @@ fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
     assert_eq!(
         used(lab, &host),
         [
-            one("npu-3", &[(&given, "start")]),
-            one("npu-5", &[(&given, "start"), (&other, "attached")]),
-            one("npu-7", &[(&given, "attached")]),
+            expected_row("npu-3", &[(&given, "start")]),
+            expected_row("npu-5", &[(&given, "start"), (&other, "attached")]),
+            expected_row("npu-7", &[(&given, "attached")]),
         ]
     );
     let table = done(lab, &host, &["list", "--used", "dummy-npu"]);
@@ -72,7 +72,10 @@ fn containers_that_run_are_listed_with_what_they_have(lab: &Lab) {
     replug(&host, 3, Some(DemoHost::UNLIKE));
     done(lab, &host, &["detach", given.id()]);
     done(lab, &host, &["detach", other.id()]);
-    assert_eq!(used(lab, &host), [one("npu-5", &[(&given, "start")])]);
+    assert_eq!(
+        used(lab, &host),
+        [expected_row("npu-5", &[(&given, "start")])]
+    );
 
     done(lab, &host, &["attach", other.id(), "dummy-npu=npu-7"]);
     for (bundle, ended) in [(&given, &runs), (&other, &running)] {
@@ -91,7 +94,7 @@ fn a_followed_device_is_listed_while_it_is_there(lab: &Lab) {
     let bundle = with_device(&host, "npu-3,npu-5").build().unwrap();
     let running = lab.start(&bundle);
     let _follower = Follower::start(lab, &host);
-    let both = ["npu-3", "npu-5"].map(|device| one(device, &[(&bundle, "start")]));
+    let both = ["npu-3", "npu-5"].map(|device| expected_row(device, &[(&bundle, "start")]));
     assert_eq!(used(lab, &host), both);
     assert_follows(&running, &host, 3, &[None]);
     assert_eq!(used(lab, &host), both[1..]);

@@ -14,7 +14,7 @@ use super::pool::Lease;
 use super::{pool, run};
 use crate::engines::cri::{Cri, How};
 use crate::engines::ctr;
-use crate::engines::engine::{Engine, Wanted};
+use crate::engines::engine::{ContainerSettings, Engine};
 
 #[test]
 #[ignore = "500 pods take many minutes: make load"]
@@ -49,7 +49,7 @@ fn mounts(root: &Path) -> Vec<String> {
 }
 
 fn start(engine: &Cri, lease: &Lease) -> Result<Duration> {
-    let wanted = Wanted::new(Rootfs::Glibc, Some(&lease.request()));
+    let wanted = ContainerSettings::new(Rootfs::Glibc, Some(&lease.request()));
     let begin = Instant::now();
     let container = engine.start(&wanted)?;
     let time = begin.elapsed();

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(super) struct Figures(Vec<Duration>);
 
 impl Figures {
-    pub(super) fn of(mut times: Vec<Duration>) -> Self {
+    pub(super) fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self(times)
     }

@@ -72,8 +72,8 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// A node of the container's own making, with a device's number.
-fn made(index: usize) -> String {
+/// The path of a node that a container makes itself, with a device's number.
+fn own_node_path(index: usize) -> String {
     format!("/dev/made{index}")
 }
 
@@ -93,7 +93,7 @@ impl Lease<'_> {
         (0..SIZE).fold(Questions::new(), |questions, index| {
             questions
                 .path(node(index))
-                .new_node(made(index), MAJOR, index as u64)
+                .new_node(own_node_path(index), MAJOR, index as u64)
         })
     }
 
@@ -106,7 +106,7 @@ impl Lease<'_> {
             let expected = is_ours.then_some((MAJOR, index as u64));
             ensure!(number == expected, "{}: {there:?}", node(index));
             ensure!(is_ours || there.kind == Kind::Missing, "{there:?}");
-            let attempt = report.new_node(made(index))?;
+            let attempt = report.new_node(own_node_path(index))?;
             ensure!(attempt.made == Access::Granted, "{attempt:?}");
             let opened = attempt.read.as_ref().context("it was made")?;
             let expected = Access::refused(if is_ours { "ENXIO" } else { "EPERM" });

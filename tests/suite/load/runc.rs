@@ -47,7 +47,7 @@ fn start(lab: &Lab, host: &DemoHost, lease: &Lease) -> Result<Duration> {
     container.start()?;
     let time = begin.elapsed();
     lease.check(&Report::parse(&container.wait()?)?)?;
-    let left = leftovers::of(&lab.runc, &bundle)?;
+    let left = leftovers::find_leftovers(&lab.runc, &bundle)?;
     ensure!(left.is_empty(), "it leaves {left:?}");
     Ok(time)
 }

@@ -62,7 +62,7 @@ impl Clean {
         self.host.file(path)
     }
 
-    pub(super) fn has(&self, path: &str) -> bool {
+    pub(super) fn has_path(&self, path: &str) -> bool {
         self.file(path).symlink_metadata().is_ok()
     }
 

@@ -37,7 +37,7 @@ fn docker_has_a_device_by_the_readme() {
         assert_in_time(&test, began);
         assert_is_a_device(&output);
         clean.run("boathook-init uninstall --restart");
-        assert!(!clean.has("/opt/boathook"));
+        assert!(!clean.has_path("/opt/boathook"));
     }
 }
 
@@ -86,7 +86,7 @@ fn the_debian_package_installs_and_leaves_nothing() {
         let programs = clean.run("command -v boathook-init; boathook --version");
         let wanted = format!("/usr/bin/boathook-init\nboathook {VERSION}\n");
         assert_eq!(programs, wanted);
-        assert!(clean.has("/usr/share/bash-completion/completions/boathook"));
+        assert!(clean.has_path("/usr/share/bash-completion/completions/boathook"));
         clean.run("dpkg -r boathook");
         let config = fs::read_to_string(clean.file("/etc/docker/daemon.json"));
         assert_eq!(config.unwrap(), "{}");
@@ -101,7 +101,7 @@ fn assert_nothing_left(clean: &Clean) {
         "/usr/bin/boathook",
         "/etc/boathook",
     ] {
-        assert!(!clean.has(left), "{left}");
+        assert!(!clean.has_path(left), "{left}");
     }
 }
 
@@ -124,7 +124,7 @@ fn the_rpm_package_installs_and_leaves_nothing() {
     rpm(&["--install", "--nodeps", package.to_str().unwrap()]);
     assert_eq!(rpm(&["--verify", "--nodeps", "boathook"]), "");
     clean.run("boathook-init install --engine docker");
-    assert!(clean.has("/opt/boathook/current/bin/boathook"));
+    assert!(clean.has_path("/opt/boathook/current/bin/boathook"));
     rpm(&["--erase", "boathook"]);
     assert_nothing_left(&clean);
 }

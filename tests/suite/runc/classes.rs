@@ -121,7 +121,7 @@ impl Case {
             let seen = report.path(path).unwrap();
             let of = format!("{}: {}", self.name(), path.display());
             assert_eq!(seen.kind, *kind, "{of}");
-            if let Some(number) = made(steps, path) {
+            if let Some(number) = find_made_node(steps, path) {
                 // Such a driver need not be loaded here; what the cgroup refuses is
                 // EPERM.
                 assert_eq!(seen.number(), Some(number), "{of}");
@@ -224,8 +224,8 @@ fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
     places
 }
 
-/// The number of a node that the hook makes.
-fn made(steps: &[Value], path: &Path) -> Option<(u64, u64)> {
+/// Finds the number of a node that the hook makes.
+fn find_made_node(steps: &[Value], path: &Path) -> Option<(u64, u64)> {
     let mut made = steps.iter().filter(|step| step["action"] == "make-node");
     let step = made.find(|step| step["path"].as_str().map(Path::new) == Some(path))?;
     Some((step["major"].as_u64()?, step["minor"].as_u64()?))

@@ -30,7 +30,7 @@ fn every_container_gets_its_devices(lab: &Lab) {
         ("ordinary user", of(Rootfs::Busybox).user(1000, 1000)),
     ] {
         let report = lab.look(container, &about_node_3());
-        let is_read_only = report.mount_at("/").unwrap().has("ro");
+        let is_read_only = report.mount_at("/").unwrap().has_option("ro");
         assert_eq!(is_read_only, kind == "read-only", "{kind}");
         assert_eq!(report.uid == 1000, kind == "ordinary user", "{kind}");
         let node = report.path(node(3)).unwrap();

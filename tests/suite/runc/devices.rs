@@ -43,7 +43,7 @@ fn the_hosts_own_nodes_open(lab: &Lab) {
             assert!(is_allowed, "{stage:?} {opened:?}");
             let mount = report.mount_at(node(index)).unwrap();
             let options = ["ro", "nosuid", "noexec"];
-            assert!(options.iter().all(|it| mount.has(it)), "{mount:?}");
+            assert!(options.iter().all(|it| mount.has_option(it)), "{mount:?}");
             assert!(mount.propagation.is_empty(), "{mount:?}");
         }
     }

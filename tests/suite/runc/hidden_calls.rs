@@ -53,7 +53,7 @@ fn the_container_is_the_same_without_newer_calls(lab: &Lab) {
                 (file, &["ro", "nosuid", "nodev"]),
             ] {
                 let mount = report.mount_at(&path).unwrap();
-                let has = options.iter().all(|option| mount.has(option));
+                let has = options.iter().all(|option| mount.has_option(option));
                 assert!(has && mount.propagation.is_empty(), "{case}: {mount:?}");
             }
 

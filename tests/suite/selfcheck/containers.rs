@@ -51,7 +51,9 @@ fn a_user_namespace_owns_its_files(lab: &Lab) {
 fn leftovers_are_seen(lab: &Lab) {
     let bundle = Bundle::builder(Rootfs::Busybox).build().unwrap();
     let container = lab.start(&bundle);
-    let found = leftovers::of(&lab.runc, &bundle).unwrap().join("\n");
+    let found = leftovers::find_leftovers(&lab.runc, &bundle)
+        .unwrap()
+        .join("\n");
     for kind in ["cgroup ", "process ", "runc knows "] {
         assert!(found.contains(kind), "no {kind}in {found}");
     }

@@ -171,7 +171,7 @@ async fn answer(state: &Arc<State>, request: Request) -> Response {
     if request.method() != Method::GET {
         return write(state, target, request).await;
     }
-    let parameters = request::Parameters::of(request.uri().query().unwrap_or_default());
+    let parameters = request::Parameters::parse(request.uri().query().unwrap_or_default());
     match parameters.watch {
         true => watch(state, target, parameters),
         false if target.name.is_some() => {

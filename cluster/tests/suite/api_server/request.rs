@@ -49,7 +49,7 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    pub(crate) fn of(query: &str) -> Self {
+    pub(crate) fn parse(query: &str) -> Self {
         let mut parameters = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

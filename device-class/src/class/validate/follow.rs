@@ -29,7 +29,7 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     if !spec.follow {
         return Ok(());
     }
-    let numbers = Numbers::of(source);
+    let numbers = Numbers::from_source(source);
     let nodes = spec.device.nodes.iter().chain(&source.nodes);
     let of_nodes: BTreeSet<_> = nodes
         .flat_map(|node| numbers.in_template(node.path.template()))
@@ -54,7 +54,7 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
 struct Numbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
 
 impl<'s> Numbers<'s> {
-    fn of(source: &'s Source) -> Self {
+    fn from_source(source: &'s Source) -> Self {
         let captured = source.path.iter().flat_map(|path| path.numbers());
         let captured = captured.map(|name| (name, BTreeSet::from([name])));
         let mut numbers = Numbers(captured.collect());

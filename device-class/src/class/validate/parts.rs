@@ -79,7 +79,7 @@ pub(super) fn check_source(
             let mut known = known.clone();
             if let Some(each) = &parts.each {
                 known.serve(each)?;
-                known.names.insert(AttributeName::each());
+                known.names.insert(AttributeName::each_fact());
             }
             known.check_conditions(&parts.require)?;
             let (common, of_place) = parts.attributes();

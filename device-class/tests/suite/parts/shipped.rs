@@ -34,7 +34,7 @@ fn divisible(
     let before = String::from_utf8(before).unwrap();
     let head = "boathook uptime\t4900\n".to_owned();
     let start = if before.is_empty() { head } else { before };
-    let more = Facts::of(facts).text(&host, &[]);
+    let more = Facts::from_pairs(facts).text(&host, &[]);
     let more: Vec<&str> = more
         .lines()
         .filter(|line| !line.starts_with("boathook"))

@@ -24,7 +24,7 @@ impl Unit {
     /// The unit of a cgroup's path in its hierarchy: the first component that
     /// is a unit and not a slice. Cgroups below it are delegated; systemd does
     /// not manage them. `None` if the path does not begin with a unit.
-    pub(crate) fn of(cgroup_path: &Path) -> Option<Self> {
+    pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
         let mut found = None;
         for component in cgroup_path.components() {
             let name = match component {
@@ -47,9 +47,9 @@ impl Unit {
 
     /// The unit whose own cgroup has this path; not a unit to which it was
     /// delegated.
-    pub(crate) fn at(cgroup_path: &Path) -> Option<Self> {
+    pub(crate) fn from_own_path(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
-        let unit = Self::of(cgroup_path)?;
+        let unit = Self::from_path(cgroup_path)?;
         let own = unit.name == name.strip_prefix('_').unwrap_or(name);
         own.then_some(unit)
     }
@@ -116,7 +116,7 @@ mod tests {
     fn finds_the_unit_of_a_cgroup() {
         for line in UNITS.trim().lines() {
             let (path, unit) = line.split_once(" -> ").unwrap();
-            let found = Unit::of(Path::new(path));
+            let found = Unit::from_path(Path::new(path));
             assert_eq!(found.as_ref().map(Unit::name), Some(unit), "{path}");
         }
         let long = format!("/{}.scope", "x".repeat(250));
@@ -130,7 +130,7 @@ mod tests {
             "",
             &long,
         ] {
-            assert_eq!(Unit::of(Path::new(path)), None, "{path}");
+            assert_eq!(Unit::from_path(Path::new(path)), None, "{path}");
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
             ("/docker/0123.scope", None),
             ("/", None),
         ] {
-            let found = Unit::at(Path::new(path));
+            let found = Unit::from_own_path(Path::new(path));
             assert_eq!(found.as_ref().map(Unit::name), unit, "{path}");
         }
     }

@@ -138,7 +138,7 @@ fn explain(
             }
         }
         if source.kind() != io::ErrorKind::PermissionDenied
-            || !privilege::has(&[Capability::CAP_SYS_ADMIN])
+            || !privilege::has_capabilities(&[Capability::CAP_SYS_ADMIN])
         {
             return Ok(Refusal::Privilege);
         }

@@ -54,8 +54,8 @@ pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule of [`admit`] or [`refuse`] in a program.
-pub(super) struct OfOne {
+/// A rule that was decoded from a program, in which [`admit`] or [`refuse`] has put it.
+pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) allow: bool,
     /// How many instructions it has.
@@ -63,7 +63,7 @@ pub(super) struct OfOne {
 }
 
 /// The rule that a program goes on with, if it is one of [`admit`] or [`refuse`].
-pub(super) fn next(code: &[Insn]) -> Option<OfOne> {
+pub(super) fn next(code: &[Insn]) -> Option<DecodedRule> {
     let constant = |at: usize| match Instruction::decode(*code.get(at)?)? {
         Instruction::Jump {
             operand: Operand::Const(constant),
@@ -96,7 +96,7 @@ pub(super) fn next(code: &[Insn]) -> Option<OfOne> {
     });
     let len = expected.0.len();
     code.starts_with(&expected.0)
-        .then_some(OfOne { number, allow, len })
+        .then_some(DecodedRule { number, allow, len })
 }
 
 struct Assembler(Vec<Insn>);

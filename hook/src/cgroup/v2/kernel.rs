@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::cgroup::privilege;
-use crate::sys::bpf::{self, About, Attachments, Insn, Scope};
+use crate::sys::bpf::{self, Attachments, Insn, ProgramDescription, Scope};
 
 /// Name of our programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
@@ -30,7 +30,7 @@ pub(super) trait Kernel {
     fn query(&self, cgroup: &Self::Cgroup, scope: Scope) -> Result<Attachments, Errno>;
     fn open(&self, id: u32) -> Result<Self::Program, Errno>;
     fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
-    fn about(&self, program: &Self::Program) -> Result<About, Errno>;
+    fn describe_program(&self, program: &Self::Program) -> Result<ProgramDescription, Errno>;
     fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<Self::Program, Errno>;
     fn attach(
         &self,
@@ -73,8 +73,8 @@ impl Kernel for Running {
         bpf::dump(program.as_fd())
     }
 
-    fn about(&self, program: &OwnedFd) -> Result<About, Errno> {
-        bpf::about(program.as_fd())
+    fn describe_program(&self, program: &OwnedFd) -> Result<ProgramDescription, Errno> {
+        bpf::describe_program(program.as_fd())
     }
 
     fn load(&self, program: &[Insn], log: &mut [u8]) -> Result<OwnedFd, Errno> {

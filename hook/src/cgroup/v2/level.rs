@@ -115,7 +115,7 @@ impl<K: Kernel> Level<'_, K> {
                     Err(error) => return Err(self.not_loaded(kernel, &code, error)),
                 },
                 unknown if self.is_own() => {
-                    let about = kernel.about(&old).map_err(read)?;
+                    let about = kernel.describe_program(&old).map_err(read)?;
                     // The runtime's program decides by the container's spec alone, so
                     // another one can be made from that.
                     let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::class::Claims;
 use device_class::config::Config;
-use device_class::discover::{self, Found, Health};
+use device_class::discover::{self, FoundClass, Health};
 use device_class::facts::Facts;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
@@ -34,7 +34,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     let mut claims = Claims::default();
     let mut absent = Vec::new();
     for source in asked(names, sources)? {
-        let of_one = one(source, config, &host, &mut claims);
+        let of_one = check_class(source, config, &host, &mut claims);
         match of_one.as_slice() {
             // Most of them, on most hosts: one line for all.
             [one] if names.is_empty() && one.text == NO_DEVICE => {
@@ -50,7 +50,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-fn one(
+fn check_class(
     source: Result<ClassSource, FileError>,
     config: &Config,
     host: &dyn HostView,
@@ -90,7 +90,11 @@ fn one(
 }
 
 /// The resources of two classes, too, determine which variable a container gets.
-fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> Result<(), String> {
+fn claim_resources(
+    class: &DeviceClass,
+    found: &FoundClass,
+    claims: &mut Claims,
+) -> Result<(), String> {
     let fixed = &class.spec.resource;
     let fixed = fixed
         .attributes()
@@ -110,14 +114,19 @@ fn claim_resources(class: &DeviceClass, found: &Found, claims: &mut Claims) -> R
 /// The request of a container for all devices, with nothing else.
 fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
-    match Request::of(class, &env, |_| None) {
+    match Request::find(class, &env, |_| None) {
         Ok(Some(request)) => Ok(request),
         Ok(None) => Err(format!("{} = all requests nothing", class.spec.request.env)),
         Err(error) => Err(chain(&error)),
     }
 }
 
-fn judge(subject: &str, class: &DeviceClass, request: &Request, found: &Found) -> Vec<Finding> {
+fn judge(
+    subject: &str,
+    class: &DeviceClass,
+    request: &Request,
+    found: &FoundClass,
+) -> Vec<Finding> {
     let inventory = &found.inventory;
     let warning = |text: String| Finding::new(Verdict::Warning, subject, text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().cloned().map(warning).collect();

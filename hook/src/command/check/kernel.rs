@@ -61,7 +61,7 @@ fn calls() -> Vec<Finding> {
 
 fn cgroup() -> Finding {
     let me = i32::try_from(std::process::id()).unwrap_or_default();
-    match DeviceCgroup::of(me) {
+    match DeviceCgroup::from_pid(me) {
         Ok(Some(DeviceCgroup::V1(_))) => Finding::new(Verdict::Ok, "cgroup", "v1, devices.allow"),
         Ok(Some(DeviceCgroup::V2(_))) => Finding::new(Verdict::Ok, "cgroup", "v2, BPF programs"),
         Ok(None) => {

@@ -72,7 +72,7 @@ fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -
     if !names.is_empty() && !plan.grants.iter().any(is_asked) {
         return None;
     }
-    let root = RunningRoot::of(pid);
+    let root = RunningRoot::from_pid(pid);
     let look = |path: &Path| root.look(path);
     let is_old =
         |action: &Action| apply::is_outdated(action, &config.host_root, &look) == Some(true);

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, Found, FoundEdits, Presence};
+use device_class::discover::{self, FoundClass, FoundEdits, Presence};
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
@@ -77,7 +77,10 @@ pub(super) fn run(
 }
 
 /// What the host has with all capabilities, and with those that are given by default.
-fn look_up(class: &DeviceClass, host: &dyn HostView) -> Result<(Found, FoundEdits), PlannerError> {
+fn look_up(
+    class: &DeviceClass,
+    host: &dyn HostView,
+) -> Result<(FoundClass, FoundEdits), PlannerError> {
     let of = |capabilities: BTreeSet<CapabilityName>| {
         discover::look_up(class, (&capabilities).into(), host)
     };
@@ -98,8 +101,8 @@ fn read_recorded(path: &Path) -> Result<RecordedHost, CommandError> {
     RecordedHost::parse(&text).map_err(|error| failed(error.to_string()))
 }
 
-fn judge(class: &DeviceClass, found: &Found, by_default: &FoundEdits) -> Vec<Finding> {
-    let Found { inventory, edits } = found;
+fn judge(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Vec<Finding> {
+    let FoundClass { inventory, edits } = found;
     let warning = |text: &String| Finding::new(Verdict::Warning, "discover", text);
     let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
     if inventory.devices.is_empty() {

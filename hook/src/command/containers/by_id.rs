@@ -113,8 +113,9 @@ mod tests {
 
     use super::*;
 
-    /// Containers of podman by id and name; `-` is one of runc, which has none.
-    fn known(host: &Path, containers: &[(&str, &str)]) -> Vec<Container> {
+    /// Makes the files of containers of podman with these ids and names. One with the name `-`
+    /// is a container of runc, which has no name.
+    fn make_containers(host: &Path, containers: &[(&str, &str)]) -> Vec<Container> {
         let storage = host.join("storage");
         let lists = ["containers.json", "volatile-containers.json"];
         let mut names = vec![Vec::new(); 2];
@@ -178,7 +179,7 @@ mod tests {
             ),
         ] {
             let host = tempfile::tempdir().unwrap();
-            let known = known(host.path(), many);
+            let known = make_containers(host.path(), many);
             match by_id_or_name(text, None, &known, host.path()) {
                 Ok(container) => assert_eq!(Some(container.id.as_str()), found, "{text}"),
                 Err(unknown) => assert!(

@@ -21,7 +21,7 @@ use super::containers::{self, Container, Unknown};
 use super::finding::{Finding, Verdict, print_table};
 use super::running_root::RunningRoot;
 use super::{CommandError, log, print_json};
-use crate::cli::Whose;
+use crate::cli::ContainerSelector;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
@@ -45,7 +45,7 @@ impl Examination {
 
 /// Examines the containers that are meant, and prints what was found.
 pub(super) fn run(
-    whose: &Whose,
+    whose: &ContainerSelector,
     root: Option<PathBuf>,
     json: bool,
     config: &Config,
@@ -109,7 +109,7 @@ fn nobody(unknown: Unknown, config: &Config) -> Examination {
     }
 }
 
-fn examine(container: Container, whose: &Whose, config: &Config) -> Examination {
+fn examine(container: Container, whose: &ContainerSelector, config: &Config) -> Examination {
     let mut findings = Vec::new();
     if !container.is_hypothetical() {
         findings.push(Finding::new(
@@ -118,7 +118,7 @@ fn examine(container: Container, whose: &Whose, config: &Config) -> Examination 
             container.to_string(),
         ));
     }
-    match ContainerSpec::of(&container, &whose.env, &config.host_root) {
+    match ContainerSpec::read(&container, &whose.env, &config.host_root) {
         Ok(spec) => findings.extend(examine_spec(&container, &spec, config)),
         Err(error) => {
             let text = log::chain(&error);
@@ -142,7 +142,7 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         unrequested,
         mut findings,
     } = requested::requests(spec, config);
-    let root = container.pid.map(RunningRoot::of);
+    let root = container.pid.map(RunningRoot::from_pid);
     if classes.is_empty() {
         findings.extend(examine_unrequested(
             container,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
-use device_class::discover::{self, Found, Health};
+use device_class::discover::{self, FoundClass, Health};
 use device_class::load;
 use device_class::name::excerpt;
 use device_class::similar;
@@ -41,7 +41,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     }
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
-    let requested = Requested::of(&spec.bundle, origin.as_ref());
+    let requested = Requested::new(&spec.bundle, origin.as_ref());
     let unknown = requested.unknown(&sources);
     findings
         .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
@@ -82,7 +82,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
     let without_request = classes.is_empty() && !is_refused;
     let unrequested = match without_request {
-        true => Unrequested::of(spec, &known, config),
+        true => Unrequested::find(spec, &known, config),
         false => Unrequested::default(),
     };
     if without_request && unrequested.is_empty() {
@@ -169,7 +169,7 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
         let found = discover::look_up(class, request.wanted(), &host);
         found.map_err(|error| chain(&error))
     });
-    let Found { inventory, edits } = match found {
+    let FoundClass { inventory, edits } = match found {
         Ok(found) => found,
         Err(text) => return vec![Finding::fault(ExitCode::Config, subject, text)],
     };

@@ -19,7 +19,7 @@ pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Fin
         let finding = Finding::new(Verdict::Warning, SUBJECT, text);
         Some(finding.fix("run this as root, in the host's cgroup namespace"))
     };
-    let cgroup = match DeviceCgroup::of(container.pid?) {
+    let cgroup = match DeviceCgroup::from_pid(container.pid?) {
         Ok(Some(cgroup)) => cgroup,
         Ok(None) => {
             let text = "the host restricts no devices";

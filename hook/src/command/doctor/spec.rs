@@ -19,10 +19,10 @@ pub(super) struct ContainerSpec {
 }
 
 impl ContainerSpec {
-    /// Of a container's bundle; else of its first process, whose environment is
-    /// that of the container; else of variables alone.
+    /// Reads it from a container's bundle; else from its first process, whose environment is
+    /// that of the container; else makes it of variables alone.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-    pub(super) fn of(
+    pub(super) fn read(
         container: &Container,
         env: &[String],
         host_root: &Path,
@@ -56,7 +56,7 @@ impl ContainerSpec {
     }
 
     pub(super) fn origin(&self) -> Result<Origin, OriginError> {
-        Origin::of(&self.bundle)
+        Origin::from_bundle(&self.bundle)
     }
 
     pub(super) fn is_in_a_pod(&self) -> bool {

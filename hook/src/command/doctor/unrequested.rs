@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::device::{DeviceNumber, DeviceRule};
-use device_class::discover::{self, Found, FoundNode, Health, Presence};
+use device_class::discover::{self, FoundClass, FoundNode, Health, Presence};
 use injection_plan::plan::{
     Action, BindMount, InjectionPlan, InjectionStep, MountAttributes, SourceKind, SpecNode,
 };
@@ -28,8 +28,8 @@ pub(super) struct Unrequested {
 }
 
 impl Unrequested {
-    /// The devices of which config.json has a node.
-    pub(super) fn of(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
+    /// Finds the devices of which config.json has a node.
+    pub(super) fn find(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
         let mut unrequested = Unrequested::default();
         let nodes = &spec.bundle.spec_devices.nodes;
         let host = match nodes.is_empty() {
@@ -52,7 +52,7 @@ impl Unrequested {
         self.devices.is_empty()
     }
 
-    fn add(&mut self, class: &DeviceClass, found: &Found, nodes: &[SpecNode]) {
+    fn add(&mut self, class: &DeviceClass, found: &FoundClass, nodes: &[SpecNode]) {
         let mut of_class = Vec::new();
         for device in &found.inventory.devices {
             let parts = parts(&device.nodes);

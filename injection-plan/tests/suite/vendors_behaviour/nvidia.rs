@@ -8,7 +8,7 @@ use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, Recorded};
 use injection_plan::request::Request;
 
-use super::{has, host, nodes, plan, read};
+use super::{contains_text, host, nodes, plan, read};
 use crate::planning::{self, shipped_class as class};
 
 /// NEEDED entries of the driver's libraries for each other, read in Debian's packages with
@@ -38,7 +38,7 @@ fn a_library_comes_with_those_that_it_needs() {
         for capability in ["utility", "compute", "video", "graphics", "display", "ngx"] {
             let capabilities = format!("NVIDIA_DRIVER_CAPABILITIES={capability}");
             let plan = plan(&class, &host, &["NVIDIA_VISIBLE_DEVICES=0", &capabilities]);
-            let brings = |library: &str| has(&plan, &format!("{library}.so.{version}"));
+            let brings = |library: &str| contains_text(&plan, &format!("{library}.so.{version}"));
             for (library, needed) in always.iter().chain(further) {
                 if brings(library) {
                     seen.insert(*library);
@@ -106,7 +106,11 @@ fn a_requirement_on_the_brand_holds_in_a_virtual_machine() {
             for device in ["1", "0:0"] {
                 let device = format!("NVIDIA_VISIBLE_DEVICES={device}");
                 let plan = plan(&class, &host, &[&device, &required]);
-                assert_eq!(!has(&plan, "cannot be met"), starts, "{brand}: {plan:#?}");
+                assert_eq!(
+                    !contains_text(&plan, "cannot be met"),
+                    starts,
+                    "{brand}: {plan:#?}"
+                );
             }
         }
     }
@@ -130,12 +134,12 @@ fn without_the_variable_a_container_has_all_of_the_driver() {
         unset,
         of(&["NVIDIA_DRIVER_CAPABILITIES=compute,utility,video,graphics,display,ngx"])
     );
-    assert!(has(&unset, "libnvidia-encode.so"), "{unset:#?}");
+    assert!(contains_text(&unset, "libnvidia-encode.so"), "{unset:#?}");
     let config = "[class.nvidia-gpu]\ndefault_capabilities = ['compute', 'utility']\n";
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
     let older = config.adapted(class, Path::new("nvidia-gpu.toml")).unwrap();
     let older = plan(&older, &host, &["NVIDIA_VISIBLE_DEVICES=0"]);
-    assert!(!has(&older, "libnvidia-encode.so"), "{older:#?}");
+    assert!(!contains_text(&older, "libnvidia-encode.so"), "{older:#?}");
 }
 
 /// nvidia-container-toolkit, internal/modifier/gated.go and internal/discover: `enabled` gives
@@ -166,9 +170,9 @@ fn further_drivers_have_variables_of_their_own() {
                 &["NVIDIA_VISIBLE_DEVICES=0", all, &set(value)],
             )
         };
-        assert!(has(&of(&with, "enabled"), node), "{variable}");
-        assert!(!has(&of(&with, "1"), node), "{variable}");
-        let refused = has(&of(&without, "enabled"), "refused: ");
+        assert!(contains_text(&of(&with, "enabled"), node), "{variable}");
+        assert!(!contains_text(&of(&with, "1"), node), "{variable}");
+        let refused = contains_text(&of(&without, "enabled"), "refused: ");
         assert_eq!(refused, is_refused, "{variable}");
     }
 }
@@ -185,12 +189,17 @@ fn who_may_monitor_instances_of_others_is_trusted() {
     ];
     let trusted = plan(&class, &host, &env);
     assert!(
-        has(&trusted, "/dev/nvidia-caps/nvidia-cap2 "),
+        contains_text(&trusted, "/dev/nvidia-caps/nvidia-cap2 "),
         "{trusted:#?}"
     );
-    assert!(has(&trusted, "capabilities/mig/monitor"), "{trusted:#?}");
+    assert!(
+        contains_text(&trusted, "capabilities/mig/monitor"),
+        "{trusted:#?}"
+    );
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
-    let request = Request::of(&class, &env.into(), |_| None).unwrap().unwrap();
+    let request = Request::find(&class, &env.into(), |_| None)
+        .unwrap()
+        .unwrap();
     // In a pod, and outside pods without CAP_SYS_ADMIN.
     let unprivileged = Authority::Asker {
         why: "the container is in no pod".into(),
@@ -225,6 +234,10 @@ fn requirements_are_those_of_each_gpu_that_a_container_gets() {
             "NVIDIA_REQUIRE_X=Brand=GeForceRTX,driver>=500",
         ];
         let plan = plan(&class, &host, &env);
-        assert_eq!(!has(&plan, "refused: "), starts, "{devices}: {plan:#?}");
+        assert_eq!(
+            !contains_text(&plan, "refused: "),
+            starts,
+            "{devices}: {plan:#?}"
+        );
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn bring_together(
     connections: &[&Connections],
     taken: &mut [usize],
 ) {
-    let near = Near { slots, connections };
+    let near = BinExchange { slots, connections };
     near.exchange(taken, |numa| numa, |_, _| true);
     if connections.iter().any(|device| device.has_links()) {
         let has_more_links = |new: Cost, old: Cost| new[0] < old[0];
@@ -50,12 +50,13 @@ fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
     })
 }
 
-struct Near<'a> {
+/// Exchanges bins of devices for others that can stand in for them, to lower the cost.
+struct BinExchange<'a> {
     slots: &'a [Slot<'a>],
     connections: &'a [&'a Connections],
 }
 
-impl<'a> Near<'a> {
+impl<'a> BinExchange<'a> {
     /// Exchanges bins whose NUMA nodes are the same to `node`, if the new cost
     /// `is_better` than the old one.
     fn exchange(

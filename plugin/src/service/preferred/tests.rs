@@ -60,8 +60,8 @@ fn ids(list: &str) -> Vec<String> {
     list.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The devices of such lines, divided by commas.
-fn all(lines: &str) -> Vec<AdvertisedDevice> {
+/// Parses several such lines, which are separated by commas.
+fn parse_devices(lines: &str) -> Vec<AdvertisedDevice> {
     lines.split(", ").map(parsed).collect()
 }
 
@@ -110,7 +110,7 @@ fn devices_that_go_well_together_are_chosen() {
         (shares, "", 5, "a0 a1 b0 b1 c0"),
         (shares, "", 0, ""),
     ] {
-        let chosen = chosen(&resource(all(devices)), "", must, size);
+        let chosen = chosen(&resource(parse_devices(devices)), "", must, size);
         assert_eq!(chosen, wanted, "{size} of {devices} with {must:?}");
     }
 }
@@ -138,7 +138,7 @@ fn spread_devices_are_chosen_if_the_class_configures_it() {
         (shares, "", "", 5, "a0 a1 b0 b1 b2"),
         (shares, "", "", 0, ""),
     ] {
-        let spread = placed(Preference::Spread, all(devices));
+        let spread = placed(Preference::Spread, parse_devices(devices));
         let chosen = chosen(&spread, taken, must, size);
         assert_eq!(chosen, wanted, "{size} of {devices} with {must:?}");
     }
@@ -150,7 +150,7 @@ fn shares_are_spread_and_whole_devices_packed_if_the_class_configures_it() {
     let shares = "a0 share-of=a, a1 share-of=a, b0 share-of=b, b1 share-of=b";
     let wholes = "a numa=0, b numa=1, c numa=0, d numa=1";
     for (devices, wanted) in [(shares, "a0 b0"), (wholes, "a c")] {
-        let resource = placed(Preference::SpreadShares, all(devices));
+        let resource = placed(Preference::SpreadShares, parse_devices(devices));
         assert_eq!(chosen(&resource, "", "", 2), wanted);
     }
 }
@@ -258,7 +258,7 @@ fn the_bus_decides_only_among_choices_that_are_equal_otherwise() {
         "a numa=0 {bus}/10/a, b numa=0 {bus}/20/b, c numa=0 {bus}/10/c, d numa=1 {bus}/20/d, \
          e numa=0 {bus}/20/e"
     );
-    let packed = resource(all(&devices));
+    let packed = resource(parse_devices(&devices));
     for (taken, must, size, wanted) in [
         ("", "", 2, "a c"),
         ("", "b", 2, "b e"),
@@ -312,7 +312,7 @@ fn direct_links_outweigh_numa_nodes() {
     assert_eq!(choose(&pairs, "", 4), "a b c d");
     // The bus alone does not outweigh a node.
     let (near, far) = ("bus=/sys/devices/0/0", "bus=/sys/devices");
-    let devices = all(&format!(
+    let devices = parse_devices(&format!(
         "a numa=0 {far}/1/a, b numa=0 {far}/2/b, c numa=1 {near}/c, d numa=1 {near}/d, \
          e numa=1 name=e peers=x"
     ));

@@ -19,8 +19,8 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Of times in milliseconds.
-    fn of(mut times: Vec<f64>) -> Self {
+    /// Computes the latency from times in milliseconds.
+    fn from_times(mut times: Vec<f64>) -> Self {
         times.sort_by(f64::total_cmp);
         let at = |part: f64| times[(times.len() as f64 * part) as usize];
         Latency {
@@ -95,6 +95,6 @@ fn timed(
                 times.push(since.elapsed().as_secs_f64() * 1e3);
             }
         }
-        Ok(Latency::of(times))
+        Ok(Latency::from_times(times))
     })
 }

@@ -32,7 +32,7 @@ const FACTOR: usize = 5;
 /// before. Nothing is deleted on the new one.
 pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<[Figure; 5]> {
     let (nodes, libraries) = MORE;
-    let more = Workload::of(nodes, libraries)?;
+    let more = Workload::with_size(nodes, libraries)?;
     let disk = Path::new("/var/tmp");
     let (ext4, tmpfs) = (FileSystem::ext4()?, FileSystem::tmpfs()?);
     let hook = [binaries::program("boathook")?];

@@ -24,7 +24,7 @@ impl Specification {
         Captured::run(command.arg(&directory))?.success()?;
         let text = fs::read_to_string(directory.join("boathook-bench.com-npu.json"))?;
         let file: Value = serde_json::from_str(&text)?;
-        let all = each(&file["devices"]).find(|device| device["name"] == "all");
+        let all = iter_items(&file["devices"]).find(|device| device["name"] == "all");
         let edits = &all.context("no device `all`")?["containerEdits"];
         Ok(Self(edits.clone()))
     }
@@ -35,27 +35,29 @@ impl Specification {
         mut builder: BundleBuilder,
         host: &ReferenceWork,
     ) -> Result<BundleBuilder> {
-        for variable in each(&self.0["env"]) {
+        for variable in iter_items(&self.0["env"]) {
             let (key, value) = text(variable)?.split_once('=').context("no variable")?;
             builder = builder.env(key, value);
         }
-        for node in each(&self.0["deviceNodes"]) {
+        for node in iter_items(&self.0["deviceNodes"]) {
             // With the numbers that the host's node has.
             let path = text(&node["path"])?;
             let number = stat(node["hostPath"].as_str().unwrap_or(path))?.st_rdev;
             let number = (major(number), minor(number));
             builder = builder.char_device(path, number, text(&node["permissions"])?);
         }
-        for mount in each(&self.0["mounts"]) {
-            let options: Vec<_> = each(&mount["options"]).map(text).collect::<Result<_>>()?;
+        for mount in iter_items(&self.0["mounts"]) {
+            let options: Vec<_> = iter_items(&mount["options"])
+                .map(text)
+                .collect::<Result<_>>()?;
             let source = text(&mount["hostPath"])?.as_ref();
             builder = builder.mount("bind", source, text(&mount["containerPath"])?, &options);
         }
-        for hook in each(&self.0["hooks"]) {
+        for hook in iter_items(&self.0["hooks"]) {
             let config = host.config_file().display().to_string();
             let command = HookCommand::new(text(&hook["path"])?.as_ref());
             let mut command = command.arg("--config").arg(&config);
-            for argument in each(&hook["args"]).skip(1) {
+            for argument in iter_items(&hook["args"]).skip(1) {
                 command = command.arg(text(argument)?);
             }
             builder = builder.hook(Stage::CreateRuntime, command);
@@ -64,7 +66,7 @@ impl Specification {
     }
 }
 
-fn each(list: &Value) -> impl Iterator<Item = &Value> {
+fn iter_items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 

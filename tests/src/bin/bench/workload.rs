@@ -9,7 +9,7 @@ use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
 use harness::compile::{self, Libc};
 use harness::demo_host::{DemoHost, VendorLibrary};
-use harness::loader::{self, Loaded, Wanted};
+use harness::loader::{self, LibraryCall, Loaded};
 use harness::probe::{Access, Questions};
 use harness::reference_work::ReferenceWork;
 use harness::rootfs::Rootfs;
@@ -41,8 +41,8 @@ impl Workload {
         Self::on(host, wrapper_config)
     }
 
-    pub(crate) fn of(nodes: usize, libraries: usize) -> Result<Self> {
-        let host = ReferenceWork::of(nodes, libraries)?;
+    pub(crate) fn with_size(nodes: usize, libraries: usize) -> Result<Self> {
+        let host = ReferenceWork::with_size(nodes, libraries)?;
         let config = host.config_file();
         Self::on(host, config)
     }
@@ -156,7 +156,7 @@ impl Workload {
                 bail!("on {view} the container cannot open {node}");
             }
         }
-        let wanted: Vec<Wanted> = self
+        let wanted: Vec<LibraryCall> = self
             .host
             .libraries()
             .iter()

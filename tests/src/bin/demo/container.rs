@@ -51,7 +51,7 @@ pub(crate) fn show(
     drop(container);
     let mut wrong = comparison.differences();
     wrong.extend(
-        leftovers::of(&runc, &bundle)?
+        leftovers::find_leftovers(&runc, &bundle)?
             .into_iter()
             .map(|left| format!("left behind: {left}")),
     );

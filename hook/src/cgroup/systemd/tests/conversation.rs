@@ -13,7 +13,7 @@ fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule 
 }
 
 fn scope() -> Unit {
-    Unit::of(Path::new("/system.slice/docker-1.scope")).unwrap()
+    Unit::from_path(Path::new("/system.slice/docker-1.scope")).unwrap()
 }
 
 fn host(dir: &Path) -> HostSystemd {

@@ -46,7 +46,7 @@ fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
 }
 
 fn allow(prober: &Prober, rules: &[DeviceRule]) -> Result<Outcome, CgroupError> {
-    let cgroup = DeviceCgroup::of(prober.pid()).unwrap().unwrap();
+    let cgroup = DeviceCgroup::from_pid(prober.pid()).unwrap().unwrap();
     let report = cgroup.allow(rules, &SpecRules::default())?;
     Ok(report.levels[0].outcome.clone())
 }

@@ -82,7 +82,7 @@ fn names_the_ancestor_that_denies() {
 #[test]
 fn tells_missing_privileges_from_other_failures() {
     let (_temp, cgroup) = fake(["", "a *:* rwm\n", "a *:* rwm\n"]);
-    let lacks = !privilege::has(&[Capability::CAP_SYS_ADMIN]);
+    let lacks = !privilege::has_capabilities(&[Capability::CAP_SYS_ADMIN]);
     for (errno, privilege) in [
         (libc::EACCES, lacks),
         (libc::EPERM, lacks),

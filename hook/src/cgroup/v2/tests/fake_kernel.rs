@@ -10,7 +10,9 @@ use nix::errno::Errno;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::sys::bpf::{ALLOW_MULTI, About, Attachments, Insn, MAX_PROGRAMS, REPLACE, Scope};
+use crate::sys::bpf::{
+    ALLOW_MULTI, Attachments, Insn, MAX_PROGRAMS, ProgramDescription, REPLACE, Scope,
+};
 
 /// A call that changed something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +142,8 @@ impl Kernel for FakeKernel {
         })
     }
 
-    fn about(&self, program: &u32) -> Result<About, Errno> {
-        Ok(About {
+    fn describe_program(&self, program: &u32) -> Result<ProgramDescription, Errno> {
+        Ok(ProgramDescription {
             name: format!("program_{program}"),
             maps: self.maps,
         })
