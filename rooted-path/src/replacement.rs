@@ -81,8 +81,11 @@ impl<'a> FileReplacement<'a> {
     pub fn put_in_place_durably(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
-        nix::unistd::fsync(&self.directory)?;
-        Ok(())
+        match nix::unistd::fsync(&self.directory) {
+            // Some file systems cannot flush a directory.
+            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
+            flushed => Ok(flushed?),
+        }
     }
 
     fn rename(&mut self) -> io::Result<()> {

@@ -46,15 +46,15 @@ impl DeviceCgroup {
         }
     }
 
-    /// The processes of the cgroup and of those below it.
-    pub(crate) fn processes(&self) -> BTreeSet<i32> {
+    /// The processes of the cgroup and of those below it, and whether these are all.
+    pub(crate) fn processes(&self) -> (BTreeSet<i32>, bool) {
         let mut processes = BTreeSet::new();
         let mut directories = vec![self.directory().to_owned()];
         let mut visited = 0;
         while let Some(directory) = directories.pop() {
             visited += 1;
             if visited > MAX_DIRECTORIES {
-                break;
+                return (processes, false);
             }
             // A threaded cgroup has no list of processes (cgroup v2).
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
@@ -65,7 +65,7 @@ impl DeviceCgroup {
             processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
             directories.extend(below(&directory));
         }
-        processes
+        (processes, true)
     }
 }
 
@@ -145,6 +145,6 @@ mod tests {
         fs::write(own.join("inner/cgroup.procs"), "9\n").unwrap();
         fs::write(own.join("threaded/cgroup.threads"), "10\n").unwrap();
         let found = DeviceCgroup::V2(cgroup(top.path())).processes();
-        assert_eq!(found, BTreeSet::from([7, 8, 9, 10]));
+        assert_eq!(found, (BTreeSet::from([7, 8, 9, 10]), true));
     }
 }

@@ -64,7 +64,14 @@ pub(super) fn find(container: &Record, rules: &[DeviceRule]) -> Vec<OpenBy> {
     // A process of the container may have so many descriptors that this does not end soon.
     let found = sys::process::in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        let found = cgroup.processes().into_iter();
+        let (processes, are_all) = cgroup.processes();
+        if !are_all {
+            log::warning(&format!(
+                "container {}: it has so many cgroups that not all of its processes are looked at",
+                container.id
+            ));
+        }
+        let found = processes.into_iter();
         let found: Vec<OpenBy> = found.flat_map(|pid| of_process(pid, &numbers)).collect();
         serde_json::to_string(&found).unwrap_or_default()
     });
