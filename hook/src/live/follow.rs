@@ -194,6 +194,7 @@ impl<'c> Follower<'c> {
             return;
         }
         if self.hanging.as_ref().is_some_and(Child::is_there) {
+            self.revoke_stale(records);
             self.next = Some(self.after_pause());
             return;
         }
@@ -201,17 +202,48 @@ impl<'c> Follower<'c> {
             self.look_here();
             self.seen.text()
         });
+        let mut has_news = false;
         let seen = child.ok().and_then(|mut child| {
-            let answer = child.wait().ok().flatten();
+            let answer = loop {
+                match child.look() {
+                    Ok(None) => {}
+                    answer => break answer.ok().flatten().flatten(),
+                }
+                // A container that keeps the child waiting delays no revocation for others.
+                if self.looks.rest().is_none() && self.events.take().unwrap_or_default() {
+                    self.looks.done();
+                    self.revoke_stale(records);
+                    has_news = true;
+                }
+            };
             self.hanging = answer.is_none().then_some(child);
             answer
         });
         let seen = seen.and_then(|text| Seen::parse(&text));
         let has_looked = seen.is_some();
         self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
-        if !has_looked || !self.seen.failed.is_empty() {
+        if has_news {
+            self.next = Some(Instant::now());
+        } else if !has_looked || !self.seen.failed.is_empty() {
             self.next = Some(self.after_pause());
         }
+    }
+
+    /// Revokes the rules of devices that the host has no more, and does nothing else. What fails
+    /// is reported by the next look.
+    fn revoke_stale(&self, containers: usize) {
+        let config = self.config;
+        let child = sys::process::start_child(limit(containers), || {
+            let _deadline = Deadline::start(deadline::SECONDS);
+            let records = records::all(&config.host_root);
+            let sight = Sight::of(&records, config);
+            for record in &records {
+                let gone = find_gone(record, &sight, &config.host_root);
+                let _ = revoke_stale(record, &gone, &sight, config);
+            }
+            String::new()
+        });
+        let _ = child.and_then(|mut child| child.wait());
     }
 
     fn after_pause(&self) -> Instant {

@@ -11,13 +11,16 @@ use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::hanging::{self, Hanging};
+use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use super::{container_with_device, host_with_tools};
 use crate::lab::{Lab, STAGE, hook, with_lab};
-use crate::live::follow::{Follower, assert_follows, followed, may_open, with_device};
+use crate::live::follow::{
+    Follower, assert_follows, followed, may_open, replug, wait_for, with_device,
+};
 use crate::live::{boathook, done, plain};
 
 /// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
@@ -114,7 +117,18 @@ fn others_are_followed(lab: &Lab) {
     done(lab, &host, &["attach", victim.id(), &attached]);
     let plant = ["ln", "-s", "/volume/name", "/dev/dummy-npu3"];
     planting.output(&plant).unwrap();
-    assert_follows(&other, &host, 3, &[Some(3), None]);
+    // The rule of the other one is revoked while the follower waits for this one.
+    replug(&host, 3, Some(3));
+    wait_for(&other, &host, 3, Some(3));
+    let since = Instant::now();
+    replug(&host, 3, None);
+    assert!(wait_until(|| !may_open(&other, &host, 3)));
+    assert!(
+        since.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        since.elapsed()
+    );
+    assert_follows(&other, &host, 3, &[None, Some(3), None]);
     let said = format!("container {}: the container did not let it", victim.id());
     assert_eq!(follower.has_said(&said), 1);
     let (ran, took) = timed_alone(|| boathook(lab, &host, &["detach", victim.id()]));
