@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use device_class::device::DeviceRule;
-use rooted_path::{UNFINISHED_PREFIX, read_own_text, replace_file};
+use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
 use super::lock::ContainerLock;
 use super::record::Record;
@@ -104,15 +104,14 @@ pub(crate) fn prune(root: &Path) {
 /// Removes the files of a container that has ended. `None`: another process has its lock.
 fn prune_one(directory: &Path, id: &str) -> Option<()> {
     let lock = ContainerLock::try_take(directory, id).ok()??;
-    let is_needed = match read(&directory.join(id)) {
-        Ok(Some(record)) => !record.has_ended(),
-        Ok(None) => false,
-        // It may be of a container that runs.
-        Err(_) => true,
-    };
-    if !is_needed {
-        let _ = fs::remove_file(directory.join(id));
-        lock.remove_file();
+    match read(&directory.join(id)) {
+        Ok(Some(record)) if record.has_ended() => {
+            let _ = fs::remove_file(directory.join(id));
+            lock.remove_file();
+        }
+        Ok(None) => lock.remove_file(),
+        // It is, or may be, of a container that runs.
+        Ok(Some(_)) | Err(_) => {}
     }
     Some(())
 }
@@ -205,12 +204,14 @@ fn write(directory: &Path, record: &Record) -> io::Result<()> {
 }
 
 fn read(path: &Path) -> io::Result<Option<Record>> {
-    let text = match read_own_text(path, MAX) {
+    // Only a file that cannot be opened is absent, and not one that cannot be read.
+    let file = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|error| unusable(path, &error.to_string()))?,
+        file => file.and_then(|file| read_bounded(&file, MAX)),
     };
+    let bytes = file.map_err(|error| unusable(path, &error.to_string()))?;
     let record: Record =
-        serde_json::from_str(&text).map_err(|error| unusable(path, &error.to_string()))?;
+        serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error.to_string()))?;
     let mut rules = record.rules.iter().chain(&record.withdrawn);
     if let Some(rule) = rules.find(|it| DeviceRule::parse(&it.rule).is_none()) {
         return Err(unusable(
