@@ -1,5 +1,6 @@
-//! What is known of a class file without the schema: whether it must be parsed for a
-//! container, what it extends, and by which variable containers request it.
+//! Searches the text of a class file without parsing it by the schema. The search tells whether
+//! the file must be parsed for a container, which class it extends, and by which variable
+//! containers request it.
 
 use memchr::arch::all::memchr::One;
 use toml::de::{DeTable, DeValue};
@@ -113,7 +114,7 @@ mod tests {
         }
     }
 
-    /// How a file can be written that a container with `X_DEVICES` requests.
+    /// All ways to write a class file that a container requests by the variable `X_DEVICES`.
     const REQUESTED: [&str; 23] = [
         "[request]\nenv = \"X_DEVICES\"",
         "[request]\r\nenv\t=\t'X_DEVICES'\r\n",
@@ -175,7 +176,7 @@ mod tests {
         }
     }
 
-    /// What is wrong with it is then reported.
+    /// Parsing reports the mistake in such a text.
     #[test]
     fn a_text_without_a_variable_is_parsed() {
         for text in [

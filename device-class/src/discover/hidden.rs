@@ -36,8 +36,8 @@ pub(super) fn take_hidden(
         .collect()
 }
 
-/// What in `only` and `except` fits none of the devices of this host, as warnings. Where
-/// there are no devices of the class, nothing is known of them.
+/// Warns of each entry of `only` and `except` that fits no device of this host. A host without
+/// devices of the class gives no warning, because any entry may be right there.
 pub(super) fn without_device(
     settings: &ClassConfig,
     devices: &[&[Device]],

@@ -76,7 +76,7 @@ pub struct Inventory {
     /// What matched and is left out by `require`.
     pub refused: Refused,
     pub hidden: Vec<DeviceId>,
-    /// What the paths name that a request has.
+    /// The paths of a request, each with the devices that it names.
     pub paths: Vec<(PathBuf, NamedByPath)>,
     pub host_attributes: Attributes,
     /// Why nothing of the class can be on this host, if that is so: its driver is

@@ -1,4 +1,5 @@
-//! Which devices a path of the host names: a node, or a link that leads to one.
+//! Finds the devices that a path of the host names: the path is a device node, or a link that
+//! leads to one.
 
 use std::path::{Path, PathBuf};
 
@@ -7,15 +8,15 @@ use super::{Device, Presence};
 use crate::host::{Entry, HostView};
 use crate::name::DeviceId;
 
-/// How a text begins that is a path, and never a name.
+/// A text that begins so is a path and never the name of a device.
 const DEV: &str = "/dev/";
 
-/// The path that a text is, where devices may be named.
+/// Reads a text as a path, if it is one and not the name of a device.
 pub fn as_path(text: &str) -> Option<&Path> {
     text.starts_with(DEV).then_some(Path::new(text))
 }
 
-/// What a path of the host names.
+/// The result of looking up a path of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedByPath {
     /// It leads to a node of these devices.
