@@ -27,7 +27,7 @@ pub enum DeviceKind {
 /// What may be done with a device; never nothing.
 ///
 /// The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Access(u8);
 

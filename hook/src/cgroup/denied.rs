@@ -23,6 +23,15 @@ impl DeviceCgroup {
         }
     }
 
+    /// Whether the cgroup may deny devices that its list does not show: a list of cgroup v1 that
+    /// allows everything has exceptions, which the kernel does not print.
+    pub(crate) fn hides_exceptions(&self) -> Result<bool, CgroupError> {
+        match self {
+            Self::V1(cgroup) => Ok(v1::DeviceList::read(&cgroup.dir)? == v1::DeviceList::AllowsAll),
+            Self::V2(_) => Ok(false),
+        }
+    }
+
     /// What the cgroup denies of these rules. Nothing is changed.
     pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<Denied, CgroupError> {
         let wanted = rule::merge(rules);

@@ -67,8 +67,9 @@ impl DeviceCgroup {
     /// A warning for each of `rules` that is still allowed.
     pub(super) fn still_allowed(&self, rules: &[DeviceRule]) -> Result<Vec<String>, CgroupError> {
         let denied = self.denied(rules)?;
-        // A hidden program was made again without them.
-        let is_known = denied.unreadable == 0;
+        // A hidden program was generated again without the rules, and the kernel accepted an
+        // exception for each.
+        let is_known = denied.unreadable == 0 && !self.hides_exceptions()?;
         let denied = denied.rules;
         let allowed = rules
             .iter()

@@ -39,7 +39,11 @@ pub(crate) fn write_at_start(
     if devices.is_empty() && !hides {
         return Ok(Vec::new());
     }
-    let is_followed = |why: &String| devices.iter().any(|device| device.key() == *why);
+    // A node of a class as such is followed with the class's devices.
+    let is_followed = |user: &String| {
+        let mut devices = devices.iter();
+        devices.any(|device| device.key() == *user || device.class == *user)
+    };
     let rule = |mut rule: Rule| {
         // Those of others stay, whatever becomes of the devices.
         if !rule.why.iter().all(is_followed) {
@@ -67,6 +71,7 @@ pub(crate) fn write_at_start(
         if let Action::Allow {
             rule,
             in_spec: true,
+            ..
         } = &step.action
         {
             let mut nodes = spec.nodes.iter().filter(|it| it.number == rule.number);

@@ -153,7 +153,8 @@ impl Running {
     ) -> Result<(), LiveError> {
         let host_root = &config.host_root;
         let rules = apply::rules_of(plan);
-        let is_hidden = !rules.is_empty() && self.is_hidden(config)?;
+        let is_hidden =
+            !rules.is_empty() && (self.is_hidden(config)? || self.hides_exceptions()?);
         let denied = self.denied(&rules)?;
         let look = |path: &Path| {
             let found = self.container.namespace.look(path);
@@ -162,7 +163,7 @@ impl Running {
         let is_new = |user: &String| devices.iter().any(|device| device.class == *user);
         let lacks = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
-                Action::Allow { rule, in_spec } => {
+                Action::Allow { rule, in_spec, .. } => {
                     denied.contains(rule) || is_hidden && self.is_unknown(rule, *in_spec)
                 }
                 Action::Link { path, .. } if stale.made.iter().any(|it| it.path == *path) => true,

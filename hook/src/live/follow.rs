@@ -337,7 +337,11 @@ impl<'c> Follower<'c> {
                 continue;
             }
             let told: Vec<_> = record.devices.iter().map(|it| sight.told(it)).collect();
-            let devices = format!("{} {followed:?} {told:?} {gone:?}", record.started);
+            let class_nodes = sight.class_nodes(record);
+            let devices = format!(
+                "{} {followed:?} {class_nodes} {told:?} {gone:?}",
+                record.started
+            );
             let failed = self.seen.failed.get(&record.id);
             if self.seen.devices.get(&record.id) == Some(&devices)
                 || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < pause)

@@ -49,6 +49,14 @@ impl Record {
 }
 
 impl Running {
+    /// Whether the container's cgroup may deny devices without showing it.
+    pub(super) fn hides_exceptions(&self) -> Result<bool, LiveError> {
+        match self.record.find_cgroup()? {
+            Some(cgroup) => Ok(cgroup.hides_exceptions()?),
+            None => Ok(false),
+        }
+    }
+
     /// As [`is_hidden`].
     pub(super) fn is_hidden(&self, config: &Config) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {

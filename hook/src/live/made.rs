@@ -89,6 +89,14 @@ impl Made {
         }
     }
 
+    /// The number of the device node that it is.
+    pub(super) fn device_number(&self) -> Option<u64> {
+        match self.how {
+            How::Bound(number) | How::Node(number) => Some(number),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_node_or_link(&self) -> bool {
         matches!(self.how, How::Bound(_) | How::Node(_) | How::Link(..))
     }
@@ -340,7 +348,8 @@ fn is_node(found: &Handle, number: u64) -> bool {
     found.kind().is_device() && found.identity().numbers()[2] == number
 }
 
-fn raw(number: DeviceNumber) -> u64 {
+/// The number as the kernel has it in `st_rdev`.
+pub(super) fn raw(number: DeviceNumber) -> u64 {
     nix::sys::stat::makedev(number.major.into(), number.minor.into())
 }
 

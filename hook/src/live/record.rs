@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::slice;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, GivenBy, InjectionStep, SpecRule, device_key};
+use injection_plan::plan::{GivenBy, InjectionStep, SpecRule, device_key};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
 use super::follow::Told;
 use super::made::Made;
-use super::rule::Rule;
+use super::rule::{Rule, rules_of_steps};
 use crate::oci::{Attached, CdiGrant};
 
 /// What was changed in one container.
@@ -177,31 +178,61 @@ impl Record {
         }
     }
 
-    /// Adds the devices that need what is recorded already for another one: of two that need the
-    /// same, only the first was lacking it.
+    /// Adds the devices that need what is recorded already for another device: of two devices
+    /// that need the same, the container lacked it only for the first. A device that needs less
+    /// access than the recorded rule gets a rule of its own, which stays when the other goes.
     pub(crate) fn share(&mut self, steps: &[InjectionStep]) {
+        let devices = self.devices.clone();
+        let users_in = |users: &[String]| -> Vec<String> {
+            let has_device =
+                |user: &&String| devices.iter().any(|it| it.is_among(slice::from_ref(*user)));
+            users.iter().filter(has_device).cloned().collect()
+        };
+        for rule in rules_of_steps(steps) {
+            let users = users_in(&rule.why);
+            if !users.is_empty() {
+                self.share_rule(&rule, users);
+            }
+        }
         for step in steps {
-            let is_user = |user: &&String| {
-                let user = std::slice::from_ref(*user);
-                self.devices.iter().any(|device| device.is_among(user))
-            };
-            let users: Vec<String> = step.users.iter().filter(is_user).cloned().collect();
+            let users = users_in(&step.users);
             if users.is_empty() {
                 continue;
-            }
-            if let Action::Allow { rule, .. } = &step.action {
-                let is_same = |known: &&mut Rule| {
-                    DeviceRule::parse(&known.rule).is_some_and(|it| {
-                        it.number == rule.number && rule.access.contains(it.access)
-                    })
-                };
-                for known in self.rules.iter_mut().filter(is_same) {
-                    merge(&mut known.why, users.clone());
-                }
             }
             for made in self.made.iter_mut().filter(|made| made.is_of(step)) {
                 merge(&mut made.why, users.clone());
             }
+        }
+    }
+
+    fn share_rule(&mut self, rule: &Rule, users: Vec<String>) {
+        let Some(needed) = DeviceRule::parse(&rule.rule) else {
+            return;
+        };
+        let mut wider = None;
+        for known in &mut self.rules {
+            let Some(parsed) = DeviceRule::parse(&known.rule) else {
+                continue;
+            };
+            if parsed.number != needed.number {
+                continue;
+            }
+            if needed.access.contains(parsed.access) {
+                merge(&mut known.why, users.clone());
+            } else if known.why.is_empty() {
+                // The wider rule stays, whatever becomes of the devices.
+                return;
+            } else if parsed.access.contains(needed.access) {
+                wider = Some(known.clone());
+            }
+        }
+        let is_known = self.rules.iter().any(|known| known.rule == rule.rule);
+        if let Some(wider) = wider.filter(|_| !is_known) {
+            self.rules.push(Rule {
+                rule: rule.rule.clone(),
+                why: users,
+                ..wider
+            });
         }
     }
 
@@ -265,8 +296,9 @@ fn merge(known: &mut Vec<String>, more: Vec<String>) {
 
 #[cfg(test)]
 mod tests {
+    use injection_plan::plan::Action;
+
     use super::*;
-    use crate::live::rule::rules_of_steps;
 
     #[test]
     fn a_rule_that_stays_is_not_taken_with_a_device() {
@@ -305,6 +337,7 @@ mod tests {
             action: Action::Allow {
                 rule,
                 in_spec: false,
+                users_by_access: [].into(),
             },
             why: why.to_owned(),
             users: vec![device_key("chips", why)],

@@ -50,7 +50,7 @@ impl Records {
     pub(crate) fn read_or_start(&self, container: Record) -> Option<Record> {
         match self.read().ok().flatten() {
             Some(known) if known.is_of_same_start(&container) => Some(known),
-            Some(known) if known.has_content() && !known.has_ended() => None,
+            Some(known) if known.has_content() && !known.may_be_replaced() => None,
             _ => Some(container),
         }
     }

@@ -12,6 +12,10 @@ use crate::cgroup::{CgroupError, DeviceCgroup, SpecRules};
 use crate::container::{self, ProcessState};
 use crate::oci::Bundle;
 
+fn process_has_ended(pid: i32, started: u64) -> bool {
+    container::process_state(pid, started) == ProcessState::Ended
+}
+
 impl Record {
     /// Notes which cgroup is the container's.
     pub(super) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
@@ -29,7 +33,7 @@ impl Record {
     pub(crate) fn has_ended(&self) -> bool {
         match container::process_state(self.pid, self.started) {
             ProcessState::Running | ProcessState::Unknown => false,
-            ProcessState::Ended if self.is_init || self.cgroup_inode == 0 => true,
+            ProcessState::Ended if self.is_init || !self.has_own_cgroup() => true,
             ProcessState::Ended => match self.recorded_cgroup() {
                 Ok(Some(cgroup)) => cgroup.is_populated().is_ok_and(|populated| !populated),
                 Ok(None) => true,
@@ -38,19 +42,40 @@ impl Record {
         }
     }
 
+    /// Whether another start of the container may replace the record. In one of an older version
+    /// the path of the cgroup may be that of the new start.
+    pub(super) fn may_be_replaced(&self) -> bool {
+        let has_ended = || process_has_ended(self.pid, self.started);
+        self.has_ended() || self.has_cgroup_path_only() && has_ended()
+    }
+
     /// Whether its first process runs, by which a container can be given something.
     pub(super) fn first_process_runs(&self) -> bool {
         container::process_state(self.pid, self.started) == ProcessState::Running
     }
 
-    /// The container's cgroup by its path and inode; `None` if it was removed, or is not
-    /// recorded.
+    /// Whether the container has a cgroup of its own, which the record has.
+    fn has_own_cgroup(&self) -> bool {
+        self.cgroup_inode != 0 || self.has_cgroup_path_only()
+    }
+
+    /// Whether an older version wrote the record, which has the path of the container's cgroup
+    /// and no inode number.
+    fn has_cgroup_path_only(&self) -> bool {
+        self.spec.is_none() && self.cgroup_inode == 0 && self.cgroup.parent().is_some()
+    }
+
+    /// Returns the container's cgroup by its path and inode number, or by its path alone if the
+    /// record is one of an older version. `None` if the cgroup was removed or is not recorded.
     fn recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
-        if self.cgroup_inode == 0 {
+        if !self.has_own_cgroup() {
             return Ok(None);
         }
         let cgroup = DeviceCgroup::from_path(&self.cgroup)?;
-        let is_same = |it: &DeviceCgroup| it.inode().is_ok_and(|inode| inode == self.cgroup_inode);
+        let is_same = |cgroup: &DeviceCgroup| {
+            let inode = cgroup.inode();
+            inode.is_ok_and(|inode| inode == self.cgroup_inode || self.has_cgroup_path_only())
+        };
         Ok(cgroup.filter(is_same))
     }
 
@@ -147,8 +172,9 @@ impl Record {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
-        // A hidden program does not say: what is revoked again is so for certain.
-        if cgroup.hides().unwrap_or(true) && self.revoke(rules, kept).is_ok() {
+        // The kernel does not show what is allowed: a rule that was revoked again is denied.
+        let is_shown = || Ok::<_, CgroupError>(!cgroup.hides()? && !cgroup.hides_exceptions()?);
+        if !is_shown().unwrap_or(false) && self.revoke(rules, kept).is_ok() {
             return Vec::new();
         }
         let denied = cgroup.denied(&parsed(rules)).unwrap_or_default().rules;

@@ -1,8 +1,9 @@
 //! Device rules of records, each with what it is for.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use device_class::device::DeviceRule;
+use device_class::device::{Access, DeviceRule};
 use injection_plan::plan::{Action, InjectionStep};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,12 @@ impl HostNode {
     /// The node that has its path now.
     pub(super) fn now(&self, root: &Path) -> Option<Self> {
         Self::find(root, &self.path)
+    }
+
+    /// Whether the path has no device node on the host now, or one with another number.
+    pub(super) fn has_other_number(&self, root: &Path) -> bool {
+        let [_, _, number] = self.identity;
+        self.now(root).is_none_or(|now| now.identity[2] != number)
     }
 
     /// Whether the host has it no more, or another one at its path.
@@ -93,10 +100,36 @@ pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
         .collect()
 }
 
-/// The rules of steps, with the devices that they are for.
+/// Returns the rules of steps, with the devices that need them: one rule for each access that any
+/// of a device node's users needs, so that the rule of a user who goes can be revoked alone.
 pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
-    steps.iter().filter_map(|step| match &step.action {
-        Action::Allow { rule, .. } => Some(Rule::of(*rule, step)),
-        _ => None,
+    steps.iter().flat_map(|step| match &step.action {
+        Action::Allow {
+            rule,
+            users_by_access,
+            ..
+        } => split_by_access(*rule, users_by_access, step),
+        _ => Vec::new(),
     })
+}
+
+fn split_by_access(
+    rule: DeviceRule,
+    users_by_access: &BTreeMap<Access, Vec<String>>,
+    step: &InjectionStep,
+) -> Vec<Rule> {
+    if users_by_access.is_empty() {
+        return vec![Rule::of(rule, step)];
+    }
+    let rules = users_by_access.iter().map(|(access, users)| Rule {
+        why: users.clone(),
+        ..Rule::of(
+            DeviceRule {
+                access: *access,
+                ..rule
+            },
+            step,
+        )
+    });
+    rules.collect()
 }

@@ -76,6 +76,7 @@ impl HookEntry {
             if let Action::Allow {
                 rule,
                 in_spec: false,
+                ..
             } = &step.action
             {
                 let rule = json!(devices::written(rule)).to_string();
@@ -125,6 +126,7 @@ mod tests {
                 action: Action::Allow {
                     rule: DeviceRule::new(DeviceKind::Character, 10, 183, Access::ALL),
                     in_spec: false,
+                    users_by_access: [].into(),
                 },
                 why: "npu-0".into(),
                 users: Vec::new(),

@@ -50,7 +50,7 @@ pub(super) struct PlanBuilder {
     pub(super) warnings: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) preparations: Vec<InjectionStep>,
-    pub(super) rules: BTreeMap<DeviceNumber, (Access, BTreeSet<User>)>,
+    pub(super) rules: BTreeMap<DeviceNumber, BTreeMap<User, Access>>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
     /// Links, with the nodes that they lead to.
     pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,

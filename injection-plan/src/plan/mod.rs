@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::device::{DeviceNumber, DeviceRule};
+use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::{FoundClass, ImageLibraries, MadeNode, OwnNode};
 use serde::Serialize;
 
@@ -102,6 +102,10 @@ pub enum Action {
         /// Whether the container's spec has the same rule, so that its own
         /// cgroup allows it already. Ancestors may not.
         in_spec: bool,
+        /// The keys of those that need the rule, by the access that each needs; `rule` has all
+        /// of it.
+        #[serde(skip)]
+        users_by_access: BTreeMap<Access, Vec<String>>,
     },
     Node {
         /// The host's node, and its path in the container.

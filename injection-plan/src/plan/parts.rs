@@ -18,12 +18,9 @@ impl PlanBuilder {
         let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
             return Ok(());
         };
-        let (access, users) = self
-            .rules
-            .entry(number)
-            .or_insert((node.access, BTreeSet::new()));
-        *access = access.union(node.access);
-        users.insert(whose.clone());
+        let rules = self.rules.entry(number).or_default();
+        let needed = rules.entry(whose.clone()).or_insert(node.access);
+        *needed = needed.union(node.access);
         let planned = PlannedNode {
             source: node.host.clone(),
             number,

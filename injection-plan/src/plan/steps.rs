@@ -1,14 +1,16 @@
 //! Orders the collected parts as steps.
 
 use device_class::inserted;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use device_class::device::DeviceRule;
+use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::NodeForm;
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary};
 use super::parts::home_of;
+use super::user::User;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
 
 impl PlanBuilder {
@@ -19,11 +21,8 @@ impl PlanBuilder {
             let paths = paths.join(", ");
             format!("{whose}: optional and not on this host: {paths}")
         }));
-        for (number, (access, users)) in self.rules {
-            let rule = DeviceRule { number, access };
-            let in_spec = spec.allow(&rule);
-            let action = Action::Allow { rule, in_spec };
-            steps.push(InjectionStep::new(action, users));
+        for (number, needed) in self.rules {
+            steps.extend(allow_device(number, needed, spec));
         }
         for (path, mask) in self.masks {
             let make = !mask.texts.is_empty();
@@ -134,6 +133,28 @@ impl PlanBuilder {
             notes,
         }
     }
+}
+
+/// Returns the step that allows a device, with the access that all its users need together;
+/// `None` without users.
+fn allow_device(
+    number: DeviceNumber,
+    needed: BTreeMap<User, Access>,
+    spec: &SpecDevices,
+) -> Option<InjectionStep> {
+    let access = needed.values().copied().reduce(Access::union)?;
+    let rule = DeviceRule { number, access };
+    let mut users_by_access = BTreeMap::<Access, Vec<String>>::new();
+    for (user, access) in &needed {
+        let users = users_by_access.entry(*access).or_default();
+        users.push(user.key().to_owned());
+    }
+    let action = Action::Allow {
+        rule,
+        in_spec: spec.allow(&rule),
+        users_by_access,
+    };
+    Some(InjectionStep::new(action, needed.into_keys()))
 }
 
 /// The text of a link at `link` that leads to `target`, as udev writes it.

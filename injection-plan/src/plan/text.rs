@@ -49,7 +49,7 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             let wanted = &preparation.wanted;
             ("prepare", format!("{wanted} by {}", command.join(" ")))
         }
-        Action::Allow { rule, in_spec } => {
+        Action::Allow { rule, in_spec, .. } => {
             let and = if *in_spec { ", as the spec does" } else { "" };
             ("allow", format!("{rule}{and}"))
         }

@@ -24,6 +24,11 @@ impl User {
         }
     }
 
+    /// The key, as [`InjectionStep::users`] has it.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
     pub(super) fn class(class: &str) -> Self {
         User {
             label: class.to_owned(),

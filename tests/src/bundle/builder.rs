@@ -101,6 +101,15 @@ impl BundleBuilder {
         self.add("/linux/resources/devices", rule)
     }
 
+    /// Allows all devices but this character device.
+    pub fn all_devices_except(self, (major, minor): (u64, u64)) -> Self {
+        let all = json!({"allow": true, "access": "rwm"});
+        let except = json!({"allow": false, "type": "c", "major": major, "minor": minor,
+            "access": "rwm"});
+        self.add("/linux/resources/devices", all)
+            .add("/linux/resources/devices", except)
+    }
+
     /// Makes the root file system read-only.
     pub fn readonly(mut self) -> Self {
         self.config["root"]["readonly"] = true.into();
@@ -119,6 +128,15 @@ impl BundleBuilder {
         self.config["linux"]["uidMappings"] = config::id_mappings();
         self.config["linux"]["gidMappings"] = config::id_mappings();
         self.add("/linux/namespaces", json!({"type": "user"}))
+    }
+
+    /// Has it share the host's PID namespace.
+    pub fn host_pids(mut self) -> Self {
+        let namespaces = self.config["linux"]["namespaces"].as_array_mut();
+        if let Some(namespaces) = namespaces {
+            namespaces.retain(|namespace| namespace["type"] != "pid");
+        }
+        self
     }
 
     /// Has it share the network namespace of a process, in place of one of its own.

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::cgroup_parent::CgroupParent;
@@ -144,14 +144,24 @@ pub(super) fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
 
 /// Whether a program in the cgroup can open a device, by a node of the host's.
 pub(super) fn opens(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
+    open_in(cgroup, host, index, "<").status.success()
+}
+
+/// Whether the rules of a cgroup let a program open a device to write. The driver may refuse it.
+pub(super) fn opens_to_write(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
+    let opened = open_in(cgroup, host, index, ">>");
+    opened.status.success() || !String::from_utf8_lossy(&opened.stderr).contains("not permitted")
+}
+
+fn open_in(cgroup: &Path, host: &DemoHost, index: usize, redirection: &str) -> Output {
     let node = host.path().join(format!("for-cgroup-{index}"));
     if !node.exists() {
         host.device(index).make_node(&node).unwrap();
     }
-    let script = "echo $$ > \"$1\"/cgroup.procs && exec 3< \"$2\"";
+    let script = format!("echo $$ > \"$1\"/cgroup.procs && exec 3{redirection} \"$2\"");
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", script, "sh"]).arg(cgroup).arg(&node);
-    command.output().unwrap().status.success()
+    command.args(["-c", &script, "sh"]).arg(cgroup).arg(&node);
+    command.output().unwrap()
 }
 
 fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {

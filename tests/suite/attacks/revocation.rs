@@ -11,12 +11,14 @@ use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
-use harness::probe::Kind;
+use harness::probe::{Access, Kind};
 use harness::rootfs::Rootfs;
 use harness::runc::Runc;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use super::changed_processes::{cgroup, opens};
+use super::changed_processes::{cgroup, opens, opens_to_write};
 use crate::lab::{Lab, on_each_cgroup_version, requesting};
 use crate::live::follow::{Follower, followed, may_open, plug_in, replug, tell, with_device};
 use crate::live::{boathook, command, done, plain, reads, records};
@@ -32,6 +34,10 @@ on_each_cgroup_version!(
     a_file_of_a_broken_class_is_not_covered,
     a_device_that_is_named_by_a_link_goes_with_it,
     a_process_that_leaves_its_cgroup_keeps_no_rule,
+    an_exception_of_the_specification_holds_again,
+    each_of_two_classes_has_its_own_access,
+    a_node_of_a_class_is_followed,
+    an_older_record_of_processes_that_go_on_is_used,
 );
 
 /// A class whose node of device N is the demo host's, at /dev/NAME/N in containers.
@@ -288,5 +294,159 @@ fn a_process_that_leaves_its_cgroup_keeps_no_rule(lab: &Lab) {
     drop(running);
     for name in ["a/b", "a", ""] {
         let _ = fs::remove_dir(scope.join(name));
+    }
+}
+
+/// On cgroup v1 the kernel does not show the exceptions of a list that allows everything.
+fn an_exception_of_the_specification_holds_again(lab: &Lab) {
+    let host = followed();
+    let number = host.device(3).number();
+    let bundle = plain(Rootfs::Busybox).all_devices_except(number);
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    assert!(!opens(&cgroup, &host, 3), "before");
+    let _follower = Follower::start(lab, &host);
+    for device in ["dummy-npu=3", "dummy-npu=npu-2"] {
+        done(lab, &host, &["attach", bundle.id(), device]);
+        assert!(opens(&cgroup, &host, 3), "{device}");
+        let detached = boathook(lab, &host, &["detach", bundle.id(), device]);
+        assert!(detached.status.success(), "{detached:?}");
+        assert!(!detached.stderr.contains("still"), "{detached:?}");
+        sleep(A_WHILE);
+        assert!(!opens(&cgroup, &host, 3), "{device} stays");
+        assert!(opens(&cgroup, &host, DemoHost::UNLIKE), "{device}");
+        assert!(records(&host).is_empty());
+    }
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    replug(&host, 3, None);
+    assert!(wait_until(|| !opens(&cgroup, &host, 3)), "unplugged");
+}
+
+/// One class may only read the device, the other may write to it.
+fn each_of_two_classes_has_its_own_access(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for (name, access) in [("one", "r"), ("two", "rw")] {
+        let access = format!("optional = true, access = '{access}'");
+        let class = class(name, "follow = true").replace("optional = true", &access);
+        host.add_class(name, &class).unwrap();
+    }
+    let bundle = idle();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    let may = || (opens(&cgroup, &host, 3), opens_to_write(&cgroup, &host, 3));
+    for first in ["one=3", "two=3"] {
+        let second = ["two=3", "one=3"][usize::from(first == "two=3")];
+        for (detached, left) in [("two=3", (true, false)), ("one=3", (true, true))] {
+            let case = format!("{first} attached first, {detached} detached first");
+            done(lab, &host, &["attach", bundle.id(), first]);
+            done(lab, &host, &["attach", bundle.id(), second]);
+            assert_eq!(may(), (true, true), "{case}");
+            let follower = Follower::start(lab, &host);
+            tell();
+            sleep(A_WHILE);
+            assert_eq!(may(), (true, true), "{case}: {}", follower.said());
+            done(lab, &host, &["detach", bundle.id(), detached]);
+            assert_eq!(may(), left, "{case}");
+            tell();
+            sleep(A_WHILE);
+            assert_eq!(may(), left, "{case}: {}", follower.said());
+            done(lab, &host, &["detach", bundle.id()]);
+            assert_eq!(may(), (false, false), "{case}");
+            assert!(records(&host).is_empty());
+        }
+    }
+}
+
+/// A driver that is loaded again may get other numbers for the nodes of all its devices together.
+fn a_node_of_a_class_is_followed(lab: &Lab) {
+    const CONTROL: &str = "/dev/one-control";
+    let host = DemoHost::new().unwrap();
+    let control = host.root().join("dev/one-control");
+    let edits = format!("[[edits]]\nnodes = [{{ path = '{CONTROL}', optional = true }}]\n");
+    let class = class("one", "follow = true") + &edits;
+    let other = DemoHost::UNLIKE;
+    for given in ["by the hook", "by attach"] {
+        host.add_class("one", &class).unwrap();
+        let _ = fs::remove_file(&control);
+        host.device(other).make_node(&control).unwrap();
+        let bundle = if given == "by the hook" {
+            requesting(&host, Rootfs::Busybox, "Vone", "3")
+        } else {
+            plain(Rootfs::Busybox)
+        };
+        let bundle = bundle.args(["/bin/sleep", "1000"]).build().unwrap();
+        let running = lab.start(&bundle);
+        if given == "by attach" {
+            done(lab, &host, &["attach", bundle.id(), "one=3"]);
+        }
+        let cgroup = cgroup(lab, &running);
+        let reads_control = || {
+            let seen = running.look(CONTROL).unwrap();
+            seen.read == Access::Granted && seen.number() == Some(host.device(other).number())
+        };
+        assert!(reads_control(), "{given}");
+        let follower = Follower::start(lab, &host);
+        let said = || follower.said();
+        // The device keeps its number, and the other number is another device's by now.
+        fs::remove_file(&control).unwrap();
+        host.device(3).make_node(&control).unwrap();
+        tell();
+        assert!(
+            wait_until(|| !opens(&cgroup, &host, other)),
+            "{given}: {}",
+            said()
+        );
+        let is_new = || running.look(CONTROL).unwrap().number() == Some(host.device(3).number());
+        assert!(wait_until(is_new), "{given}: {}", said());
+        assert!(opens(&cgroup, &host, 3), "{given}");
+        fs::remove_file(&control).unwrap();
+        tell();
+        host.device(other).make_node(&control).unwrap();
+        tell();
+        assert!(wait_until(reads_control), "{given}: {}", said());
+        // Also if the class cannot be read.
+        host.add_class("one", BROKEN).unwrap();
+        fs::remove_file(&control).unwrap();
+        tell();
+        assert!(
+            wait_until(|| !opens(&cgroup, &host, other)),
+            "{given}: {}",
+            said()
+        );
+        assert!(opens(&cgroup, &host, 3), "{given}");
+    }
+}
+
+/// Versions before 0.1.0 recorded neither the specification nor the inode number of the cgroup.
+fn an_older_record_of_processes_that_go_on_is_used(lab: &Lab) {
+    let host = followed();
+    let bundle = plain(Rootfs::Busybox).host_pids();
+    let bundle = bundle.args(["/bin/sh", "-c", "sleep 1000 & exec sleep 1000"]);
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    let record = host.root().join("run/boathook/attached").join(bundle.id());
+    let text = fs::read_to_string(&record).unwrap();
+    let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for key in ["spec", "cgroup_inode", "is_init"] {
+        older.as_object_mut().unwrap().remove(key).unwrap();
+    }
+    fs::write(&record, older.to_string()).unwrap();
+    let first = Pid::from_raw(running.pid().unwrap());
+    kill(first, Signal::SIGKILL).unwrap();
+    assert!(opens(&cgroup, &host, 3), "before");
+    let used = done(lab, &host, &["list", "--used", "dummy-npu"]);
+    assert!(used.contains("(attached)"), "{used}");
+    let detached = boathook(lab, &host, &["detach", bundle.id()]);
+    assert!(!opens(&cgroup, &host, 3), "{detached:?}");
+    // The mount namespace of the first process is gone with it.
+    assert_eq!(detached.status.code(), Some(8), "{detached:?}");
+    for pid in fs::read_to_string(cgroup.join("cgroup.procs"))
+        .unwrap()
+        .lines()
+    {
+        let _ = kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL);
     }
 }

@@ -153,6 +153,7 @@ impl Part<'_> {
             Action::Allow {
                 rule,
                 in_spec: true,
+                users_by_access: [].into(),
             },
             node,
         ] {

@@ -98,8 +98,13 @@ fn needs(
         return false;
     }
     let Some(device) = record.devices.iter().find(|device| device.key() == user) else {
-        // A class as such, or a device that was detached.
-        return record.devices.iter().any(|device| device.class == user);
+        // The user is a class as such, or a device that was detached.
+        let has_class = record.devices.iter().any(|device| device.class == user);
+        let has_other_number = || {
+            let host = rule.host.as_ref();
+            host.is_some_and(|host| host.has_other_number(root))
+        };
+        return has_class && (sight.is_unfollowed_class(user) || !has_other_number());
     };
     // The class cannot be used; or it is not followed, and another device that shares the rule
     // is known to be gone.

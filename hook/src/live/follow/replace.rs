@@ -1,17 +1,19 @@
 //! Changing one container.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::slice;
 
 use device_class::config::Config;
-use injection_plan::plan::Action;
+use device_class::device::{DeviceNumber, DeviceRule};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
 use super::sight::{Followed, Sight};
 use crate::apply;
 use crate::live::attach::Change;
-use crate::live::made::Made;
+use crate::live::made::{Made, raw};
 use crate::live::record::{Device, Record};
-use crate::live::rule::{parsed, rules_of_steps};
+use crate::live::rule::{Rule, parsed, rules_of_steps};
 use crate::live::{LiveError, Running, lock};
 use crate::log;
 use crate::planner;
@@ -46,6 +48,7 @@ pub(super) fn replace(
     // Those that the engine made are gone by now, or will be.
     running.container.bundle.spec_devices.nodes.clear();
     let mut plan = planner::plan_attached(&running.container.bundle, sight.classes(), config)?;
+    let class_nodes = ClassNodes::find(&running.record, &plan, sight);
     plan.steps.retain(|step| {
         let is_theirs = step.users.iter().all(is_followed);
         let is_node = matches!(
@@ -55,15 +58,16 @@ pub(super) fn replace(
                 | Action::MakeNode { .. }
                 | Action::Link { .. }
         );
-        is_theirs && is_node
+        is_theirs && is_node || class_nodes.has(step)
     });
     let mut stale = running.record.identity();
     let wanted: Vec<_> = rules_of_steps(&plan.steps).collect();
     for rule in &running.record.rules {
         let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
-        match are_theirs(&rule.why) && !is_wanted {
-            true => stale.rules.push(rule.clone()),
-            false => keep.extend(parsed(slice::from_ref(rule))),
+        if (are_theirs(&rule.why) || class_nodes.has_replaced(rule)) && !is_wanted {
+            stale.rules.push(rule.clone());
+        } else {
+            keep.extend(parsed(slice::from_ref(rule)));
         }
     }
     let is_wanted = |made: &Made| plan.steps.iter().any(|step| made.is_of(step));
@@ -71,7 +75,8 @@ pub(super) fn replace(
     for (at, made) in all_made.iter().enumerate() {
         // What the engine made below what is wanted goes with that.
         let mut above = all_made[at..].iter().filter(|it| it.path == made.path);
-        if made.is_node_or_link() && are_theirs(&made.why) && !above.any(is_wanted) {
+        let is_theirs = are_theirs(&made.why) || class_nodes.is_at(&made.path);
+        if made.is_node_or_link() && is_theirs && !above.any(is_wanted) {
             stale.made.push(made.clone());
         }
     }
@@ -104,4 +109,76 @@ pub(super) fn replace(
         });
     }
     Ok(true)
+}
+
+/// The nodes of followed classes as such that the container has: those that the classes have for
+/// all their devices together. Like a device's own node, such a node may come back with another
+/// number.
+struct ClassNodes {
+    paths: BTreeSet<PathBuf>,
+    /// The numbers of the nodes on the host.
+    numbers: BTreeSet<DeviceNumber>,
+    /// The rules of the container for such nodes whose number has changed.
+    replaced: Vec<Rule>,
+    classes: BTreeSet<String>,
+}
+
+impl ClassNodes {
+    fn find(record: &Record, plan: &InjectionPlan, sight: &Sight) -> Self {
+        let classes = sight.followed_classes(record).into_iter();
+        let classes: BTreeSet<String> = classes.map(str::to_owned).collect();
+        let is_for_classes =
+            |users: &[String]| !users.is_empty() && users.iter().all(|user| classes.contains(user));
+        let made = record.made.iter().filter(|made| is_for_classes(&made.why));
+        let made: Vec<&Made> = made.filter(|made| made.device_number().is_some()).collect();
+        let (mut paths, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+        for step in plan.steps.iter().filter(|step| is_for_classes(&step.users)) {
+            let (path, number) = match &step.action {
+                Action::Node { mount, number, .. } => (&mount.path, *number),
+                Action::MakeNode { path, number, .. } => (path, *number),
+                _ => continue,
+            };
+            if made.iter().any(|made| made.path == *path) {
+                paths.insert(path.clone());
+                numbers.insert(number);
+            }
+        }
+        let earlier = made.iter().filter(|made| paths.contains(&made.path));
+        let earlier: BTreeSet<Option<u64>> = earlier.map(|made| made.device_number()).collect();
+        let is_replaced = |rule: &&Rule| {
+            let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
+            is_for_classes(&rule.why)
+                && number.is_some_and(|it| !numbers.contains(&it))
+                && earlier.contains(&number.map(raw))
+        };
+        let replaced = record.rules.iter().filter(is_replaced).cloned().collect();
+        ClassNodes {
+            paths,
+            numbers,
+            replaced,
+            classes,
+        }
+    }
+
+    /// Whether a step is for one of the nodes.
+    fn has(&self, step: &InjectionStep) -> bool {
+        match &step.action {
+            Action::Node { mount, .. } => self.is_at(&mount.path),
+            Action::MakeNode { path, .. } => self.is_at(path),
+            Action::Allow { rule, .. } => {
+                let mut users = step.users.iter();
+                self.numbers.contains(&rule.number) && users.any(|it| self.classes.contains(it))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a rule is for an earlier number of one of the nodes.
+    fn has_replaced(&self, rule: &Rule) -> bool {
+        self.replaced.contains(rule)
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        self.paths.contains(path)
+    }
 }

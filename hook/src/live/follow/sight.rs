@@ -91,7 +91,26 @@ impl Sight {
     }
 
     pub(super) fn is_unfollowed(&self, device: &Device) -> bool {
-        self.unfollowed.contains(&device.class)
+        self.is_unfollowed_class(&device.class)
+    }
+
+    pub(super) fn is_unfollowed_class(&self, class: &str) -> bool {
+        self.unfollowed.contains(class)
+    }
+
+    /// The followed classes of a container's devices.
+    pub(super) fn followed_classes<'s>(&'s self, record: &Record) -> BTreeSet<&'s str> {
+        let devices = record.devices.iter();
+        let classes = devices.filter_map(|device| self.followed.get_key_value(&*device.class));
+        classes.map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// Returns the nodes, as text, that the classes of a container's devices have for all their
+    /// devices together.
+    pub(super) fn class_nodes(&self, record: &Record) -> String {
+        let classes = self.followed_classes(record).into_iter();
+        let nodes = classes.filter_map(|class| nodes_text(&self.followed[class].found.edits.nodes));
+        nodes.collect::<Vec<_>>().join(" ")
     }
 
     /// Whether the host has a device; `None` if its class is not there or cannot be used.
@@ -157,7 +176,12 @@ fn told(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Told>> {
 fn nodes(class: &LookedUp, device: &Device) -> Option<String> {
     let mut devices = class.found.inventory.devices.iter();
     let found = devices.find(|found| found.id.as_str() == device.device)?;
-    let nodes = found.nodes.iter().filter_map(|node| match node.number {
+    nodes_text(&found.nodes)
+}
+
+/// The nodes that the host has; `None` if it has none of them.
+fn nodes_text(nodes: &[FoundNode]) -> Option<String> {
+    let nodes = nodes.iter().filter_map(|node| match node.number {
         Presence::Found(number) => Some(format!(
             "{} {number} {:?}",
             node.container.display(),

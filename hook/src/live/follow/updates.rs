@@ -157,14 +157,15 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
         return Ok(());
     };
     let recorded = detach::rules(&record);
-    if recorded.is_empty() || !cgroup.hides()? && cgroup.denied(&recorded)?.rules.is_empty() {
+    let is_shown = !cgroup.hides()? && !cgroup.hides_exceptions()?;
+    if recorded.is_empty() || is_shown && cgroup.denied(&recorded)?.rules.is_empty() {
         return Ok(());
     }
     let mut bundle = Bundle::read(&record.bundle)?;
-    let is_hidden = hidden::is_hidden(&cgroup, &record, &bundle, config)?;
+    hidden::is_hidden(&cgroup, &record, &bundle, config)?;
     let record = still_there(record, &mut bundle, config);
     let rules = detach::rules(&record);
-    if is_hidden || !cgroup.denied(&rules)?.rules.is_empty() {
+    if !is_shown || !cgroup.denied(&rules)?.rules.is_empty() {
         let spec = record.regenerated(&bundle.spec_devices.rules);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
@@ -177,7 +178,7 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
 
 /// A record without the rules of devices that the host has no more, or with other numbers: what
 /// has such a number now may be another device. Those for the container as such stay.
-fn still_there(mut record: Record, bundle: &mut Bundle, config: &Config) -> Record {
+fn still_there(record: Record, bundle: &mut Bundle, config: &Config) -> Record {
     let mut there = Vec::new();
     // Each by itself: one that is gone has no plan.
     for device in &record.devices {
@@ -186,8 +187,15 @@ fn still_there(mut record: Record, bundle: &mut Bundle, config: &Config) -> Reco
         there.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
     }
     let is_there = |rule: &Rule| there.iter().any(|there| there.rule == rule.rule);
-    record
-        .rules
-        .retain(|rule| rule.why.is_empty() || is_there(rule));
-    record
+    let classes: BTreeSet<&str> = record.devices.iter().map(|it| &*it.class).collect();
+    // A capability's node is not in a plan for the devices alone.
+    let is_of_class = |rule: &Rule| {
+        let mut users = rule.why.iter();
+        let host = rule.host.as_ref();
+        users.all(|user| classes.contains(&**user))
+            && host.is_some_and(|host| !host.has_other_number(&config.host_root))
+    };
+    let mut rules = record.rules;
+    rules.retain(|rule| rule.why.is_empty() || is_there(rule) || is_of_class(rule));
+    Record { rules, ..record }
 }

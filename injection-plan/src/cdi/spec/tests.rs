@@ -21,6 +21,7 @@ fn plan() -> InjectionPlan {
         Action::Allow {
             rule,
             in_spec: false,
+            users_by_access: [].into(),
         },
         Action::Mask {
             path: "/proc/driver/chip".into(),
