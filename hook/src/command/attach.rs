@@ -15,7 +15,7 @@ use super::containers::{self, Container};
 use super::{CommandError, known_classes, print_json};
 use crate::cli::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 use crate::exit::ExitCode;
-use crate::live::{self, Attaching, Detached, Found, LiveError, Refreshing};
+use crate::live::{self, Attaching, ContainerLocation, Detached, LiveError, Refreshing};
 use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
@@ -248,7 +248,7 @@ fn begin(
     container: &RunningContainer,
     devices: &[CdiGrant],
     config: &Config,
-) -> Result<(Found, ChangedContainer), CommandError> {
+) -> Result<(ContainerLocation, ChangedContainer), CommandError> {
     of_class(devices, config)?;
     let (found, changed) = find(container, config)?;
     let unknown = |what: &str, hint: &str| CommandError::NoContainer {
@@ -263,7 +263,7 @@ fn begin(
         unknown("the bundle is not known", hint)
     })?;
     crate::process::confine()?;
-    let found = Found {
+    let found = ContainerLocation {
         id: found.id,
         pid,
         started: found.started,

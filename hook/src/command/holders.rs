@@ -64,10 +64,10 @@ enum Since {
 /// The devices of a record that a container may use, or whose nodes are `there`: `follow` takes
 /// out what was made for a device that is unplugged, and keeps the device.
 fn keys(
-    record: &live::Record,
+    record: &live::AttachmentRecord,
     there: impl Fn(&Path) -> bool,
 ) -> impl Iterator<Item = (Key, Since)> {
-    let has = move |device: &&live::Device| {
+    let has = move |device: &&live::AttachedDevice| {
         let key = device.key();
         let is_its = |why: &Vec<String>| why.contains(&key);
         let mut made = record.made.iter().filter(|made| is_its(&made.why));

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use device_class::device::{DeviceNumber, DeviceRule};
 use injection_plan::plan::{Action, GivenBy, InjectionPlan, InjectionStep, SpecDevices, SpecNode};
 
+use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::created_file::CreatedFile;
 use super::detach;
 use super::lock;
-use super::made::Made;
-use super::record::{Device, Record};
-use super::records::{self, Records};
-use super::rule::{Rule, note_host_nodes, rules_of_steps};
+use super::record_files::{self, LockedRecord};
+use super::recorded_rule::{RecordedRule, note_host_nodes, rules_of_steps};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};
 
-/// Records what the hook gives a container that it starts, if any of it is followed, or if the
+/// LockedRecord what the hook gives a container that it starts, if any of it is followed, or if the
 /// kernel will not show what that is. To be called in the host's mount namespace. Returns the
 /// rules that are recorded.
 pub(crate) fn write_at_start(
@@ -27,14 +27,14 @@ pub(crate) fn write_at_start(
 ) -> io::Result<Vec<DeviceRule>> {
     let followed = || plan.grants.iter().filter(|grant| grant.follow);
     let devices = followed().flat_map(|grant| {
-        grant.devices.iter().map(|device| Device {
+        grant.devices.iter().map(|device| AttachedDevice {
             class: grant.class.clone(),
             device: device.clone(),
             asked: GivenBy::Hook,
             forced: false,
         })
     });
-    let devices: Vec<Device> = devices.collect();
+    let devices: Vec<AttachedDevice> = devices.collect();
     let hides = hides_new_programs();
     if devices.is_empty() && !hides {
         return Ok(Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn write_at_start(
         let mut devices = devices.iter();
         devices.any(|device| device.key() == *user || device.class == *user)
     };
-    let rule = |mut rule: Rule| {
+    let rule = |mut rule: RecordedRule| {
         // Those of others stay, whatever becomes of the devices.
         if !rule.why.iter().all(is_followed) {
             rule.why.clear();
@@ -54,7 +54,7 @@ pub(crate) fn write_at_start(
     // What a CDI specification or the wrapper of the runtime had the engine do is ours; what
     // its user had it do stays.
     let by_cdi = |step: &InjectionStep| {
-        let its = |it: &&Device| step.users.contains(&it.key());
+        let its = |it: &&AttachedDevice| step.users.contains(&it.key());
         let mut its = devices.iter().filter(its);
         its.any(|it| bundle.cdi.iter().any(|by| by.class.as_str() == it.class))
     };
@@ -62,10 +62,13 @@ pub(crate) fn write_at_start(
     let (mut ours, mut made, mut rules) = (Vec::new(), Vec::new(), Vec::new());
     for step in &plan.steps {
         for other in others(step, spec).filter(|_| by_cdi(step)) {
-            made.extend(Made::node(&other.path, other.number, step));
+            made.extend(CreatedFile::node(&other.path, other.number, step));
             let mut alike = spec.nodes.iter().filter(|it| it.number == other.number);
             if alike.all(|it| it.path == other.path) {
-                rules.extend(spec.rules_of(other.number).map(|rule| Rule::of(rule, step)));
+                rules.extend(
+                    spec.rules_of(other.number)
+                        .map(|rule| RecordedRule::of(rule, step)),
+                );
             }
         }
         if let Action::Allow {
@@ -76,7 +79,9 @@ pub(crate) fn write_at_start(
         {
             let mut nodes = spec.nodes.iter().filter(|it| it.number == rule.number);
             match by_cdi(step) {
-                true => made.extend(nodes.flat_map(|it| Made::node(&it.path, it.number, step))),
+                true => {
+                    made.extend(nodes.flat_map(|it| CreatedFile::node(&it.path, it.number, step)))
+                }
                 false if nodes.next().is_some() => continue,
                 false => {}
             }
@@ -86,12 +91,12 @@ pub(crate) fn write_at_start(
         }
         ours.push(step.clone());
     }
-    made.extend(Made::at_start(&ours));
-    made.retain(|made: &Made| made.why.iter().all(is_followed));
-    let records = Records::open(root, &state.id, lock::PATIENCE)?;
+    made.extend(CreatedFile::at_start(&ours));
+    made.retain(|made: &CreatedFile| made.why.iter().all(is_followed));
+    let records = LockedRecord::open(root, &state.id, lock::PATIENCE)?;
     // The hook may be called for CDI and once more for what the container requests itself.
     let is_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);
-    let mut record = Record {
+    let mut record = AttachmentRecord {
         id: state.id.clone(),
         pid: state.pid,
         started: container::start_time_of(state.pid).unwrap_or_default(),
@@ -99,7 +104,7 @@ pub(crate) fn write_at_start(
         bundle: bundle.directory.clone(),
         spec: Some(super::spec(bundle)),
         whole: hides || !is_twice,
-        ..Record::default()
+        ..AttachmentRecord::default()
     };
     record.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
     let Some(mut record) = records.read_or_start(record) else {
@@ -115,7 +120,7 @@ pub(crate) fn write_at_start(
     record.add(devices, rules, made);
     records.save(&record)?;
     drop(records);
-    records::prune(root);
+    record_files::prune(root);
     Ok(detach::rules(&record))
 }
 
@@ -170,7 +175,7 @@ mod tests {
             follow: true,
         });
         write_at_start(&state, &bundle, &plan, top.path()).unwrap();
-        let [record] = &records::all(top.path())[..] else {
+        let [record] = &record_files::all(top.path())[..] else {
             panic!("one record");
         };
         assert_eq!(record.bundle, top.path());

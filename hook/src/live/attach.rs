@@ -8,13 +8,13 @@ use device_class::device::DeviceRule;
 use device_class::name::ClassName;
 use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep};
 
+use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::created_file::CreatedFile;
 use super::detach::{remove_in, rules, undo};
-use super::follow::{self, Became};
-use super::hidden;
-use super::made::Made;
-use super::record::{Device, Record};
-use super::rule::{note_host_nodes, rules_of_steps};
-use super::{Found, LiveError, Running, in_child, try_twice};
+use super::follow::{self, DeviceChange};
+use super::hidden_program;
+use super::recorded_rule::{note_host_nodes, rules_of_steps};
+use super::{ContainerLocation, LiveError, LockedContainer, in_child, try_twice};
 use crate::apply;
 use crate::cgroup::SpecRules;
 use crate::oci::{Attached, CdiGrant};
@@ -23,25 +23,25 @@ use crate::sys::deadline::{self, Deadline, Stage};
 
 /// Devices that are to be attached.
 pub(crate) struct Attaching {
-    running: Running,
+    running: LockedContainer,
     /// What the container lacks.
     pub(crate) plan: InjectionPlan,
     /// All that it shall have, for rules that must be made again.
     all: Vec<DeviceRule>,
     /// The steps for all of that, also those that it does not lack.
     steps: Vec<InjectionStep>,
-    devices: Vec<Device>,
+    devices: Vec<AttachedDevice>,
 }
 
 impl Attaching {
     /// Plans what a container that runs lacks for devices. Nothing is changed.
     pub(crate) fn plan(
-        found: &Found,
+        found: &ContainerLocation,
         wanted: &[CdiGrant],
         forced: bool,
         config: &Config,
     ) -> Result<Self, LiveError> {
-        let mut running = Running::open(found, config)?;
+        let mut running = LockedContainer::open(found, config)?;
         Stage::Planning.begin();
         let known = running.record.attached();
         let asked = wanted.iter().map(|grant| Attached {
@@ -86,7 +86,7 @@ impl Attaching {
         });
         let mut attached = Vec::new();
         for grant in &plan.grants {
-            attached.extend(grant.devices.iter().map(|device| Device {
+            attached.extend(grant.devices.iter().map(|device| AttachedDevice {
                 class: grant.class.clone(),
                 device: device.clone(),
                 asked: grant.given_by.clone(),
@@ -113,7 +113,7 @@ impl Attaching {
         });
         let all = apply::rules_of(&plan);
         let steps = plan.steps.clone();
-        running.keep_missing(&mut plan, &attached, &Record::default(), config)?;
+        running.keep_missing(&mut plan, &attached, &AttachmentRecord::default(), config)?;
         // A new directory would cover that of the other devices.
         if let Some(error) = unplanned
             && plan.steps.iter().any(|step| is_injected(&step.action))
@@ -142,13 +142,13 @@ impl Attaching {
     }
 }
 
-impl Running {
+impl LockedContainer {
     /// Leaves of a plan only what the container lacks once `stale` is taken away.
     pub(super) fn keep_missing(
         &self,
         plan: &mut InjectionPlan,
-        devices: &[Device],
-        stale: &Record,
+        devices: &[AttachedDevice],
+        stale: &AttachmentRecord,
         config: &Config,
     ) -> Result<(), LiveError> {
         let host_root = &config.host_root;
@@ -188,8 +188,13 @@ impl Running {
             any |= lacks;
             any_injected |= lacks & is_injected(&step.action);
         }
-        let known: BTreeSet<String> = self.record.devices.iter().map(Device::key).collect();
-        let new = devices.iter().map(Device::key);
+        let known: BTreeSet<String> = self
+            .record
+            .devices
+            .iter()
+            .map(AttachedDevice::key)
+            .collect();
+        let new = devices.iter().map(AttachedDevice::key);
         let new: BTreeSet<String> = new.filter(|device| !known.contains(device)).collect();
         let mut lacking = lacking.into_iter();
         plan.steps.retain(|step| {
@@ -250,15 +255,15 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         return Ok(Vec::new());
     }
     let nothing = running.record.identity();
-    let is_new = |device: &&Device| {
+    let is_new = |device: &&AttachedDevice| {
         let mut known = running.record.devices.iter();
         !known.any(|known| known.key() == device.key())
     };
-    let attached = Record {
+    let attached = AttachmentRecord {
         devices: devices.iter().filter(is_new).cloned().collect(),
         ..running.record.identity()
     };
-    let change = Change {
+    let change = ContainerChange {
         stale: &nothing,
         keep: &[],
         plan: &plan,
@@ -270,15 +275,15 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
     let warnings = running.change(change, config)?;
     drop(running);
     if plan.grants.iter().any(|grant| grant.follow) {
-        follow::tell_of(&attached, Became::Attached, config);
+        follow::tell_of(&attached, DeviceChange::Attached, config);
     }
     Ok(warnings)
 }
 
 /// What is done with a container in one go.
-pub(super) struct Change<'a> {
+pub(super) struct ContainerChange<'a> {
     /// What is taken away first, but for the rules of devices in `keep`.
-    pub(super) stale: &'a Record,
+    pub(super) stale: &'a AttachmentRecord,
     pub(super) keep: &'a [DeviceRule],
     pub(super) plan: &'a InjectionPlan,
     /// All rules that it has after that, for programs that must be made again.
@@ -286,21 +291,21 @@ pub(super) struct Change<'a> {
     /// The steps for all that it has after that.
     pub(super) steps: &'a [InjectionStep],
     /// Devices that are to be recorded.
-    pub(super) devices: Vec<Device>,
+    pub(super) devices: Vec<AttachedDevice>,
     /// Classes and devices for which something is made that stays when attached devices are
     /// detached.
     pub(super) lasting: &'a BTreeSet<String>,
 }
 
-impl Running {
+impl LockedContainer {
     /// Changes the container, and the record of it. If that fails, what was added is taken
     /// away again.
     pub(super) fn change(
         &self,
-        change: Change<'_>,
+        change: ContainerChange<'_>,
         config: &Config,
     ) -> Result<Vec<String>, LiveError> {
-        let Change {
+        let ContainerChange {
             stale,
             keep,
             plan,
@@ -314,8 +319,8 @@ impl Running {
         let calls = self.container.calls.for_running()?;
         let ready = apply::open_sources(plan, config, calls)?;
         let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-        let mut new = Record {
-            made: Made::of(&ready, namespace, &stale.made)?,
+        let mut new = AttachmentRecord {
+            made: CreatedFile::of(&ready, namespace, &stale.made)?,
             devices,
             ..self.record.identity()
         };
@@ -336,7 +341,7 @@ impl Running {
         // The kernel may hide programs only later.
         left.was_given_nothing |= has_rules
             && !left.whole
-            && (is_hidden || hidden::was_given_nothing(&self.container.bundle, config));
+            && (is_hidden || hidden_program::was_given_nothing(&self.container.bundle, config));
         left.withdraw(&stale.rules);
         left.made.retain(|made| !stale.made.contains(made));
         let mut done = left.clone();
@@ -389,7 +394,12 @@ impl Running {
     }
 
     /// Takes back what a change that failed has added, of a container that keeps `left`.
-    fn roll_back(&self, new: &Record, stale: &Record, mut left: Record) {
+    fn roll_back(
+        &self,
+        new: &AttachmentRecord,
+        stale: &AttachmentRecord,
+        mut left: AttachmentRecord,
+    ) {
         // By this process, which the container cannot keep waiting.
         let revoked = try_twice(|| self.record.revoke(&new.rules, &left));
         let removed = match new.made.is_empty() {

@@ -11,11 +11,11 @@ use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::request::split_list;
 
-use super::follow::{self, Became};
+use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::follow::{self, DeviceChange};
 use super::open_by::{self, OpenBy};
-use super::record::{Device, Record};
-use super::records::{self, Records};
-use super::rule::{Rule, parsed};
+use super::record_files::{self, LockedRecord};
+use super::recorded_rule::{RecordedRule, parsed};
 use super::{LiveError, OpenContainer, in_child, lock, require_root, try_twice};
 use crate::container::ContainerRoot;
 use crate::oci::{Attached, Bundle, CdiGrant};
@@ -25,7 +25,7 @@ use crate::sys::deadline::{self, Deadline, Stage};
 /// What was taken away.
 #[derive(Default)]
 pub(crate) struct Detached {
-    pub(crate) devices: Vec<Device>,
+    pub(crate) devices: Vec<AttachedDevice>,
     /// Whether what was left in the container of devices that were detached before is removed.
     pub(crate) removed_rest: bool,
     /// Why device nodes and files stay in the container's mount namespace.
@@ -46,16 +46,20 @@ pub(crate) fn detach(
     require_root()?;
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
     // A process that does not end may have the lock for ever: the rules are revoked without it.
-    let records = Records::open(&config.host_root, id, lock::PATIENCE);
+    let records = LockedRecord::open(&config.host_root, id, lock::PATIENCE);
     let record = match &records {
         Ok(records) => records.read()?,
-        Err(_) => records::find(&config.host_root, id)?,
+        Err(_) => record_files::find(&config.host_root, id)?,
     };
     let record = record.filter(|record| !record.has_ended() && is_its(&record.bundle));
     Stage::Planning.begin();
     let Some(record) = record else {
         return match named.first() {
-            Some(grant) => Err(not_attached(grant, &grant.device, &Record::default())),
+            Some(grant) => Err(not_attached(
+                grant,
+                &grant.device,
+                &AttachmentRecord::default(),
+            )),
             None => Ok(Detached::default()),
         };
     };
@@ -70,7 +74,8 @@ pub(crate) fn detach(
         Ok(warnings) => warnings,
         Err(error) => {
             let allowed = record.still_allowed(&taken.rules, &left);
-            let is_revoked = |rule: &Rule| taken.rules.contains(rule) && !allowed.contains(rule);
+            let is_revoked =
+                |rule: &RecordedRule| taken.rules.contains(rule) && !allowed.contains(rule);
             let mut record = record;
             record.rules.retain(|rule| !is_revoked(rule));
             records?.save(&record)?;
@@ -83,7 +88,7 @@ pub(crate) fn detach(
     with_rest.add(Vec::new(), Vec::new(), taken.made.clone());
     let records = records.map_err(|error| {
         // Once the lock is free, `follow` must not give back what was revoked.
-        let _ = records::save_without_lock(&config.host_root, &with_rest);
+        let _ = record_files::save_without_lock(&config.host_root, &with_rest);
         LiveError::OnlyRevoked(error)
     })?;
     records.save(&with_rest).map_err(LiveError::OnlyRevoked)?;
@@ -96,7 +101,7 @@ pub(crate) fn detach(
     };
     drop(records);
     let open_by = open_by::find(&record, &parsed(&taken.rules));
-    follow::tell_of(&taken, Became::Detached, config);
+    follow::tell_of(&taken, DeviceChange::Detached, config);
     Ok(Detached {
         removed_rest: taken.devices.is_empty(),
         devices: taken.devices,
@@ -108,20 +113,20 @@ pub(crate) fn detach(
 
 /// The keys of the attached devices that the user named; without a name, of all.
 fn find_named(
-    record: &Record,
+    record: &AttachmentRecord,
     named: &[CdiGrant],
     config: &Config,
 ) -> Result<BTreeSet<String>, LiveError> {
     let attached = || record.devices.iter().filter(|it| it.asked.is_user());
     let mut keys: BTreeSet<String> = BTreeSet::new();
     if named.is_empty() {
-        keys.extend(attached().map(Device::key));
+        keys.extend(attached().map(AttachedDevice::key));
     }
     for grant in named {
         let find = |name: &str| -> Vec<String> {
             let its = attached().filter(|device| grant.class.as_str() == device.class);
-            let its: Vec<&Device> = its.collect();
-            let keys = |is_meant: &dyn Fn(&Device) -> bool| -> Vec<String> {
+            let its: Vec<&AttachedDevice> = its.collect();
+            let keys = |is_meant: &dyn Fn(&AttachedDevice) -> bool| -> Vec<String> {
                 let meant = its.iter().filter(|device| is_meant(device));
                 meant.map(|device| device.key()).collect()
             };
@@ -161,7 +166,7 @@ fn find_named(
     Ok(keys)
 }
 
-fn not_attached(grant: &CdiGrant, name: &str, record: &Record) -> LiveError {
+fn not_attached(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
     let attached = record.devices.iter().filter(|it| it.asked.is_user());
     let attached: Vec<String> = attached
         .map(|device| format!("{}={}", device.class, device.device))
@@ -177,7 +182,12 @@ fn not_attached(grant: &CdiGrant, name: &str, record: &Record) -> LiveError {
 }
 
 /// The ids of devices by one of their names, if this host has the devices.
-fn find_ids(record: &Record, grant: &CdiGrant, name: String, config: &Config) -> Vec<String> {
+fn find_ids(
+    record: &AttachmentRecord,
+    grant: &CdiGrant,
+    name: String,
+    config: &Config,
+) -> Vec<String> {
     let plan = || {
         let mut bundle = Bundle::read(&record.bundle).ok()?;
         let grant = CdiGrant {
@@ -197,7 +207,10 @@ fn find_ids(record: &Record, grant: &CdiGrant, name: String, config: &Config) ->
 
 /// Removes what was made in the root of a container. A child does, so that a file system that does
 /// not answer keeps nobody waiting.
-pub(super) fn remove(container: &Record, taken: &Record) -> Result<(), LiveError> {
+pub(super) fn remove(
+    container: &AttachmentRecord,
+    taken: &AttachmentRecord,
+) -> Result<(), LiveError> {
     if taken.made.is_empty() {
         return Ok(());
     }
@@ -206,24 +219,27 @@ pub(super) fn remove(container: &Record, taken: &Record) -> Result<(), LiveError
 }
 
 /// The same in a container that is open.
-pub(super) fn remove_in(container: &OpenContainer, taken: &Record) -> Result<(), LiveError> {
+pub(super) fn remove_in(
+    container: &OpenContainer,
+    taken: &AttachmentRecord,
+) -> Result<(), LiveError> {
     in_child(|_| undo_in(container, taken)).map(drop)
 }
 
 /// Enters a container, for good, and takes all of a record out of its root.
-fn undo_in(container: &OpenContainer, taken: &Record) -> Result<(), LiveError> {
+fn undo_in(container: &OpenContainer, taken: &AttachmentRecord) -> Result<(), LiveError> {
     Stage::Container.begin();
     let root = container.enter()?;
     try_twice(|| undo(taken, &root))
 }
 
 /// Takes all of a record out of a container's root: as much as possible, and the first fault.
-pub(super) fn undo(record: &Record, root: &ContainerRoot) -> Result<(), LiveError> {
+pub(super) fn undo(record: &AttachmentRecord, root: &ContainerRoot) -> Result<(), LiveError> {
     let undone = record.made.iter().rev().map(|made| made.undo(root));
     let faults: Vec<LiveError> = undone.filter_map(Result::err).collect();
     faults.into_iter().next().map_or(Ok(()), Err)
 }
 
-pub(super) fn rules(record: &Record) -> Vec<DeviceRule> {
+pub(super) fn rules(record: &AttachmentRecord) -> Vec<DeviceRule> {
     parsed(&record.rules)
 }

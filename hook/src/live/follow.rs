@@ -4,14 +4,14 @@
 //! What a container has is known by its record, and what the host has by looking: so it does
 //! not matter what happened while nobody looked.
 
-mod gone;
-mod message;
-mod pace;
-mod replace;
-mod seen;
-mod sight;
-mod tell;
-mod updates;
+mod announce;
+mod announcement;
+mod host_snapshot;
+mod rate_limit;
+mod replace_devices;
+mod restore_rules;
+mod stale_rules;
+mod state;
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -27,22 +27,22 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::LiveError;
-use super::record::Record;
-use super::records;
+use super::attachment_record::AttachmentRecord;
+use super::record_files;
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::sys::process::Child;
 use crate::sys::uevent::Uevents;
-use gone::{Gone, find_gone, remove_nodes, revoke_stale};
-pub(super) use message::Told;
-use pace::Pace;
-use replace::replace;
-use seen::Seen;
-use sight::Sight;
-pub(super) use tell::Became;
-use tell::{Looked, tell};
-use updates::{Updated, Updates};
+pub(super) use announce::DeviceChange;
+use announce::{ChangedContainer, tell};
+pub(super) use announcement::Announcement;
+use host_snapshot::HostSnapshot;
+use rate_limit::RateLimit;
+use replace_devices::replace;
+use restore_rules::{CgroupWatch, ReportedContainers};
+use stale_rules::{RemovedDevices, find_gone, remove_nodes, revoke_stale};
+use state::FollowerState;
 
 /// So many containers are changed at once.
 const MOST_AT_ONCE: usize = 8;
@@ -51,20 +51,20 @@ const MOST_AT_ONCE: usize = 8;
 pub(crate) struct Follower<'c> {
     config: &'c Config,
     events: Uevents,
-    updates: Updates,
+    updates: CgroupWatch,
     /// By container: why its rules could not be set again.
     unmended: BTreeMap<String, String>,
     /// Why no container's could.
     failed_to_mend: Option<String>,
     /// A device may flap, and a container may be able to write its cgroup's files.
-    looks: Pace,
-    mends: Pace,
+    looks: RateLimit,
+    mends: RateLimit,
     /// When to look again if nothing happens until then.
     next: Option<Instant>,
     /// So many seconds a container is left alone that could not be changed.
     pause: NonZeroU32,
     began: Instant,
-    seen: Seen,
+    seen: FollowerState,
     /// A child that looked, and was left behind.
     hanging: Option<Child>,
 }
@@ -83,7 +83,7 @@ where
     found.ok_or(LiveError::TooSlow)
 }
 
-/// How long a child may work for so many containers.
+/// CreatedKind long a child may work for so many containers.
 fn limit(containers: usize) -> Duration {
     deadline::LIMIT
         * u32::try_from(containers)
@@ -93,24 +93,24 @@ fn limit(containers: usize) -> Duration {
 
 /// Tells the programs of a container what was attached to it or detached. `devices` is a record
 /// of the container with these devices alone; its lock must be free.
-pub(super) fn tell_of(devices: &Record, became: Became, config: &Config) {
-    let sight = Sight::of(slice::from_ref(devices), config);
+pub(super) fn tell_of(devices: &AttachmentRecord, became: DeviceChange, config: &Config) {
+    let sight = HostSnapshot::of(slice::from_ref(devices), config);
     tell(&[(devices, became)], &sight, config);
 }
 
 /// Changes one container as [`Follower`] does: its devices may have come back with other
 /// numbers while nobody followed them.
 pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError> {
-    let records = records::all(&config.host_root);
+    let records = record_files::all(&config.host_root);
     let Some(record) = records.iter().find(|record| record.id == container) else {
         return Ok(());
     };
-    let sight = Sight::of(slice::from_ref(record), config);
+    let sight = HostSnapshot::of(slice::from_ref(record), config);
     let gone = find_gone(record, &sight, &config.host_root);
     let revoked = revoke_stale(record, &gone, &sight, config)?;
     let followed = sight.followed(record);
     if revoked | (!followed.is_empty() && replace(record, &followed, &sight, config)?) {
-        tell_of(record, Became::Replaced, config);
+        tell_of(record, DeviceChange::Replaced, config);
     }
     Ok(())
 }
@@ -124,23 +124,23 @@ impl<'c> Follower<'c> {
         Ok(Follower {
             config,
             events,
-            updates: Updates::open().map_err(LiveError::Watch)?,
+            updates: CgroupWatch::open().map_err(LiveError::Watch)?,
             unmended: BTreeMap::new(),
             failed_to_mend: None,
-            looks: Pace::new(),
-            mends: Pace::new(),
+            looks: RateLimit::new(),
+            mends: RateLimit::new(),
             next: None,
             pause,
             began: Instant::now(),
-            seen: Seen::default(),
+            seen: FollowerState::default(),
             hanging: None,
         })
     }
 
     /// Looks at everything, whatever has happened before.
     pub(crate) fn begin(&mut self) {
-        drop(records::all_reported(&self.config.host_root));
-        self.mend(Updated::default());
+        drop(record_files::all_reported(&self.config.host_root));
+        self.mend(ReportedContainers::default());
         self.look();
     }
 
@@ -189,7 +189,7 @@ impl<'c> Follower<'c> {
     fn look(&mut self) {
         self.next = None;
         let knows_none = self.seen.devices.is_empty() && self.seen.failed.is_empty();
-        let records = records::all(&self.config.host_root).len();
+        let records = record_files::all(&self.config.host_root).len();
         if knows_none && records == 0 {
             return;
         }
@@ -219,7 +219,7 @@ impl<'c> Follower<'c> {
             self.hanging = answer.is_none().then_some(child);
             answer
         });
-        let seen = seen.and_then(|text| Seen::parse(&text));
+        let seen = seen.and_then(|text| FollowerState::parse(&text));
         let has_looked = seen.is_some();
         self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
         if has_news {
@@ -235,8 +235,8 @@ impl<'c> Follower<'c> {
         let config = self.config;
         let child = sys::process::start_child(limit(containers), || {
             let _deadline = Deadline::start(deadline::SECONDS);
-            let records = records::all(&config.host_root);
-            let sight = Sight::of(&records, config);
+            let records = record_files::all(&config.host_root);
+            let sight = HostSnapshot::of(&records, config);
             for record in &records {
                 let gone = find_gone(record, &sight, &config.host_root);
                 let _ = revoke_stale(record, &gone, &sight, config);
@@ -251,7 +251,7 @@ impl<'c> Follower<'c> {
     }
 
     /// Sets rules again that were lost in these containers, and watches those that are new.
-    fn mend(&mut self, updated: Updated) {
+    fn mend(&mut self, updated: ReportedContainers) {
         let failed = self.try_mend(updated).err();
         let failed = failed.map(|error| log::chain(&error));
         if let Some(error) = failed.as_ref().filter(|_| failed != self.failed_to_mend) {
@@ -265,9 +265,9 @@ impl<'c> Follower<'c> {
         }
     }
 
-    fn try_mend(&mut self, mut updated: Updated) -> Result<(), LiveError> {
+    fn try_mend(&mut self, mut updated: ReportedContainers) -> Result<(), LiveError> {
         if self.updates.watch_records(&self.config.host_root)? {
-            let all = records::all(&self.config.host_root).into_iter();
+            let all = record_files::all(&self.config.host_root).into_iter();
             updated.new.extend(all.map(|record| record.id));
         }
         if updated.new.is_empty() && updated.written.is_empty() {
@@ -276,13 +276,13 @@ impl<'c> Follower<'c> {
         self.mends.done();
         let mut watched = Ok(());
         if !updated.new.is_empty() {
-            let cgroups = || updates::cgroups_of(&updated.new, self.config);
+            let cgroups = || restore_rules::cgroups_of(&updated.new, self.config);
             for (id, directories) in in_child(updated.new.len(), cgroups)? {
                 watched = watched.and(self.updates.watch(&id, &directories));
                 updated.written.insert(id);
             }
         }
-        let mend = || updates::mend(&updated.written, self.config);
+        let mend = || restore_rules::mend(&updated.written, self.config);
         let unmended = in_child(updated.written.len(), mend)?;
         for (id, error) in &unmended {
             if self.unmended.get(id) != Some(error) {
@@ -298,13 +298,13 @@ impl<'c> Follower<'c> {
     fn look_here(&mut self) {
         let now = self.began.elapsed().as_secs();
         let pause = u64::from(self.pause.get());
-        let records = records::all(&self.config.host_root);
+        let records = record_files::all(&self.config.host_root);
         // Several at once, each in a child.
         let mut working = Vec::new();
         let mut looked = Vec::new();
         let deadline = Deadline::start(deadline::SECONDS);
         Stage::Planning.begin();
-        let mut sight = Sight::of(&records, self.config);
+        let mut sight = HostSnapshot::of(&records, self.config);
         if let Ok(deadline) = deadline {
             deadline.cancel();
         }
@@ -352,7 +352,7 @@ impl<'c> Follower<'c> {
                 self.end_some(&mut working, &mut looked, now);
             }
             let has_changed = || {
-                let now = Sight::of(slice::from_ref(record), self.config);
+                let now = HostSnapshot::of(slice::from_ref(record), self.config);
                 now.followed(record) != followed
             };
             let work = || {
@@ -365,7 +365,7 @@ impl<'c> Follower<'c> {
                     let mut followed = followed.iter();
                     replaced.is_err() || !followed.any(|(device, _)| device.key() == **key)
                 };
-                let left: Gone = gone.iter().filter(is_left).cloned().collect();
+                let left: RemovedDevices = gone.iter().filter(is_left).cloned().collect();
                 let removed = remove_nodes(record, &left, self.config);
                 let done = match replaced.and_then(|was_changed| removed.map(|()| was_changed)) {
                     Err(LiveError::Ended) => Ok(None),
@@ -393,15 +393,15 @@ impl<'c> Follower<'c> {
         if seen.any(|id| !runs(id)) {
             self.seen.devices.retain(|id, _| runs(id));
             self.seen.failed.retain(|id, _| runs(id));
-            records::prune(&self.config.host_root);
+            record_files::prune(&self.config.host_root);
         }
     }
 
     /// Takes those who have ended, if any has by now.
     fn end_some<'r>(
         &mut self,
-        working: &mut Vec<(&'r Record, String, Child)>,
-        looked: &mut Vec<Looked<'r>>,
+        working: &mut Vec<(&'r AttachmentRecord, String, Child)>,
+        looked: &mut Vec<ChangedContainer<'r>>,
         now: u64,
     ) {
         let still = mem::take(working).into_iter();
@@ -421,11 +421,11 @@ impl<'c> Follower<'c> {
     /// or that keeps this waiting, is left alone for a while.
     fn end<'r>(
         &mut self,
-        record: &'r Record,
+        record: &'r AttachmentRecord,
         devices: String,
         answer: Result<Option<String>, Errno>,
         now: u64,
-    ) -> Option<Looked<'r>> {
+    ) -> Option<ChangedContainer<'r>> {
         let error = match answer {
             Ok(Some(answer)) => match serde_json::from_str(&answer) {
                 Ok(Ok(None)) => {
@@ -437,8 +437,8 @@ impl<'c> Follower<'c> {
                     self.seen.devices.insert(record.id.clone(), devices);
                     self.seen.failed.remove(&record.id);
                     let became = match was_changed {
-                        true => Became::Replaced,
-                        false => Became::Unchanged,
+                        true => DeviceChange::Replaced,
+                        false => DeviceChange::Unchanged,
                     };
                     return Some((record, became));
                 }

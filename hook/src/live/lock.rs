@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rooted_path::open_lock_file;
 
-/// How long the lock is waited for by who is asked to change a container, once.
+/// CreatedKind long the lock is waited for by who is asked to change a container, once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long by who tries again later.
+/// CreatedKind long by who tries again later.
 pub(super) const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is tried.
+/// CreatedKind often it is tried.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A lock that is held.

@@ -7,17 +7,17 @@
 
 mod at_start;
 mod attach;
+mod attachment_record;
+mod created_file;
 mod detach;
 mod follow;
-mod hidden;
+mod hidden_program;
 mod lock;
-mod made;
 mod open_by;
-mod record;
-mod records;
+mod record_files;
+mod recorded_rule;
 mod refresh;
 mod revoke;
-mod rule;
 
 use std::io;
 use std::path::PathBuf;
@@ -38,11 +38,11 @@ use crate::sys::deadline::{self, Deadline};
 
 pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
+pub(crate) use attachment_record::{AttachedDevice, AttachmentRecord};
 pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::{Follower, catch_up};
-pub(crate) use record::{Device, Record};
-use records::Records;
-pub(crate) use records::{
+use record_files::LockedRecord;
+pub(crate) use record_files::{
     add_attached, all as readable_records, all_reported as all_records, find as find_record,
     prune as prune_records,
 };
@@ -76,7 +76,7 @@ pub(crate) enum LiveError {
     )]
     OwnUsers,
     #[error("the record of what is attached cannot be used")]
-    Records(#[from] io::Error),
+    LockedRecord(#[from] io::Error),
     #[error(
         "its device rules are revoked, but not all that was attached is removed; run this again \
          later"
@@ -135,7 +135,7 @@ impl From<ApplyError> for LiveError {
 }
 
 /// Where a container that runs was found.
-pub(crate) struct Found {
+pub(crate) struct ContainerLocation {
     pub(crate) id: String,
     pub(crate) pid: i32,
     /// When the runtime started it, if it says so.
@@ -151,7 +151,7 @@ struct OpenContainer {
 }
 
 impl OpenContainer {
-    fn open(found: &Found) -> Result<Self, LiveError> {
+    fn open(found: &ContainerLocation) -> Result<Self, LiveError> {
         let bundle = Bundle::read(&found.bundle)?;
         let calls = KernelCalls::probe();
         let resolver = calls.resolver();
@@ -175,19 +175,23 @@ impl OpenContainer {
 }
 
 /// A container that runs, with what is known of it.
-struct Running {
+struct LockedContainer {
     container: OpenContainer,
-    records: Records,
-    record: Record,
+    records: LockedRecord,
+    record: AttachmentRecord,
 }
 
-impl Running {
+impl LockedContainer {
     /// Opens a container, and locks the records.
-    fn open(found: &Found, config: &Config) -> Result<Self, LiveError> {
+    fn open(found: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
         Self::open_within(lock::PATIENCE, found, config)
     }
 
-    fn open_within(patience: Duration, found: &Found, config: &Config) -> Result<Self, LiveError> {
+    fn open_within(
+        patience: Duration,
+        found: &ContainerLocation,
+        config: &Config,
+    ) -> Result<Self, LiveError> {
         require_root()?;
         let container = OpenContainer::open(found).map_err(|error| {
             let state = |started| container::process_state(found.pid, started);
@@ -197,15 +201,15 @@ impl Running {
             }
         })?;
         let started = container.namespace.started()?;
-        let records = Records::open(&config.host_root, &found.id, patience)?;
-        let mut new = Record {
+        let records = LockedRecord::open(&config.host_root, &found.id, patience)?;
+        let mut new = AttachmentRecord {
             id: found.id.clone(),
             pid: found.pid,
             started,
             is_init: container::is_init(found.pid),
             bundle: found.bundle.clone(),
             spec: Some(spec(&container.bundle)),
-            ..Record::default()
+            ..AttachmentRecord::default()
         };
         let cgroup = DeviceCgroup::of_member(&container.namespace.cgroups()?)?;
         new.set_cgroup(cgroup.as_ref());
@@ -221,7 +225,7 @@ impl Running {
             }
             _ => new,
         };
-        Ok(Running {
+        Ok(LockedContainer {
             container,
             records,
             record,
@@ -229,15 +233,19 @@ impl Running {
     }
 
     /// The container of a record.
-    fn of(record: &Record, patience: Duration, config: &Config) -> Result<Self, LiveError> {
+    fn of(
+        record: &AttachmentRecord,
+        patience: Duration,
+        config: &Config,
+    ) -> Result<Self, LiveError> {
         Self::open_within(patience, &record.found(), config)
     }
 }
 
-impl Record {
+impl AttachmentRecord {
     /// Where its container was found.
-    fn found(&self) -> Found {
-        Found {
+    fn found(&self) -> ContainerLocation {
+        ContainerLocation {
             id: self.id.clone(),
             pid: self.pid,
             started: Some(self.started),

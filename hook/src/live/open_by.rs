@@ -13,7 +13,7 @@ use nix::sys::stat::{SFlag, makedev};
 use rooted_path::read_regular_text;
 use serde::{Deserialize, Serialize};
 
-use super::record::Record;
+use super::attachment_record::AttachmentRecord;
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -54,7 +54,7 @@ impl fmt::Display for OpenBy {
 
 /// The processes of a container that have one of the devices open or mapped. A descriptor that
 /// is on its way in a socket or held by io_uring is in no file of `/proc`, and is not found.
-pub(super) fn find(container: &Record, rules: &[DeviceRule]) -> Vec<OpenBy> {
+pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<OpenBy> {
     let cgroup = container.find_cgroup();
     let Ok(Some(cgroup)) = cgroup.map(|it| it.filter(|it| !rules.is_empty() && !it.is_root()))
     else {

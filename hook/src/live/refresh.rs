@@ -7,15 +7,15 @@ use std::path::Path;
 use device_class::config::Config;
 use injection_plan::plan::{Action, Grant, InjectionPlan, device_key};
 
-use super::attach::{Change, is_injected};
-use super::{Found, LiveError, Running};
+use super::attach::{ContainerChange, is_injected};
+use super::{ContainerLocation, LiveError, LockedContainer};
 use crate::apply;
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
 /// Files that are to be exchanged.
 pub(crate) struct Refreshing {
-    running: Running,
+    running: LockedContainer,
     /// What the container has as it was; with a library all that is in the same directory.
     pub(crate) plan: InjectionPlan,
     /// The classes and devices that the container was started with.
@@ -24,11 +24,12 @@ pub(crate) struct Refreshing {
 
 impl Refreshing {
     /// Plans the exchange of the files that the host has replaced since. Nothing is changed.
-    pub(crate) fn plan(found: &Found, config: &Config) -> Result<Self, LiveError> {
-        let mut running = Running::open(found, config)?;
+    pub(crate) fn plan(found: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
+        let mut running = LockedContainer::open(found, config)?;
         Stage::Planning.begin();
         running.container.bundle.attached = running.record.attached();
-        let mut plan = planner::plan_for(&running.container.bundle, &Caller::Running, config)?;
+        let mut plan =
+            planner::plan_for(&running.container.bundle, &Caller::Running, config)?;
         let look = |path: &Path| {
             let found = running.container.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
@@ -75,7 +76,7 @@ pub(crate) fn refresh(refreshing: Refreshing, config: &Config) -> Result<Vec<Str
         return Ok(Vec::new());
     }
     let nothing = running.record.identity();
-    let change = Change {
+    let change = ContainerChange {
         stale: &nothing,
         keep: &[],
         plan: &plan,

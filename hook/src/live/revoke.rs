@@ -6,8 +6,8 @@ use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
 
 use super::LiveError;
-use super::record::Record;
-use super::rule::{Rule, parsed};
+use super::attachment_record::AttachmentRecord;
+use super::recorded_rule::{RecordedRule, parsed};
 use crate::cgroup::{CgroupError, DeviceCgroup, SpecRules};
 use crate::container::{self, ProcessState};
 use crate::oci::Bundle;
@@ -16,7 +16,7 @@ fn process_has_ended(pid: i32, started: u64) -> bool {
     container::process_state(pid, started) == ProcessState::Ended
 }
 
-impl Record {
+impl AttachmentRecord {
     /// Notes which cgroup is the container's.
     pub(super) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
         let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::of_runtime) else {
@@ -106,7 +106,11 @@ impl Record {
 
     /// Revokes rules in the container's cgroup, but for those of devices of `kept`, the record
     /// of what the container keeps. Returns warnings.
-    pub(super) fn revoke(&self, rules: &[Rule], kept: &Record) -> Result<Vec<String>, LiveError> {
+    pub(super) fn revoke(
+        &self,
+        rules: &[RecordedRule],
+        kept: &AttachmentRecord,
+    ) -> Result<Vec<String>, LiveError> {
         if rules.is_empty() {
             return Ok(Vec::new());
         }
@@ -168,7 +172,11 @@ impl Record {
 
     /// Those of `rules` that the cgroup still allows, after a change that failed. The others
     /// must not stay recorded: `follow` gives back what an update of the container takes away.
-    pub(super) fn still_allowed(&self, rules: &[Rule], kept: &Record) -> Vec<Rule> {
+    pub(super) fn still_allowed(
+        &self,
+        rules: &[RecordedRule],
+        kept: &AttachmentRecord,
+    ) -> Vec<RecordedRule> {
         let Ok(Some(cgroup)) = self.find_cgroup() else {
             return rules.to_vec();
         };
@@ -178,7 +186,7 @@ impl Record {
             return Vec::new();
         }
         let denied = cgroup.denied(&parsed(rules)).unwrap_or_default().rules;
-        let is_denied = |rule: &Rule| {
+        let is_denied = |rule: &RecordedRule| {
             let rule = DeviceRule::parse(&rule.rule);
             rule.is_some_and(|rule| denied.iter().any(|it| it.number == rule.number))
         };

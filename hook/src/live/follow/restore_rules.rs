@@ -15,17 +15,17 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 use crate::cgroup;
-use crate::live::record::Record;
-use crate::live::records::{self, Records};
-use crate::live::rule::{Rule, rules_of_steps};
-use crate::live::{LiveError, detach, hidden, lock};
+use crate::live::attachment_record::AttachmentRecord;
+use crate::live::record_files::{self, LockedRecord};
+use crate::live::recorded_rule::{RecordedRule, rules_of_steps};
+use crate::live::{LiveError, detach, hidden_program, lock};
 use crate::log;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline};
 
 /// Watches the records, and the cgroups of their containers.
-pub(super) struct Updates {
+pub(super) struct CgroupWatch {
     inotify: Inotify,
     records: Option<WatchDescriptor>,
     /// The container whose cgroup a file is in.
@@ -34,16 +34,16 @@ pub(super) struct Updates {
 
 /// Containers to be looked at, by id.
 #[derive(Default)]
-pub(super) struct Updated {
+pub(super) struct ReportedContainers {
     /// Those whose record is new, and that are not watched.
     pub(super) new: BTreeSet<String>,
     /// Those whose rules may have been set again.
     pub(super) written: BTreeSet<String>,
 }
 
-impl Updates {
+impl CgroupWatch {
     pub(super) fn open() -> Result<Self> {
-        Ok(Updates {
+        Ok(CgroupWatch {
             inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
             records: None,
             files: BTreeMap::new(),
@@ -56,7 +56,9 @@ impl Updates {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-        let watch = self.inotify.add_watch(&records::directory(root)?, flags);
+        let watch = self
+            .inotify
+            .add_watch(&record_files::directory(root)?, flags);
         self.records = Some(watch.map_err(LiveError::Watch)?);
         Ok(true)
     }
@@ -84,8 +86,8 @@ impl Updates {
     }
 
     /// Takes what was reported.
-    pub(super) fn take(&mut self) -> Result<Updated> {
-        let mut updated = Updated::default();
+    pub(super) fn take(&mut self) -> Result<ReportedContainers> {
+        let mut updated = ReportedContainers::default();
         loop {
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
@@ -113,7 +115,7 @@ impl Updates {
     }
 }
 
-impl AsFd for Updates {
+impl AsFd for CgroupWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
@@ -124,7 +126,7 @@ pub(super) fn cgroups_of(
     ids: &BTreeSet<String>,
     config: &Config,
 ) -> BTreeMap<String, Vec<PathBuf>> {
-    let records = records::all(&config.host_root).into_iter();
+    let records = record_files::all(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
     let found = records.filter_map(|record| {
         let cgroup = record.find_cgroup().ok()??;
@@ -135,7 +137,7 @@ pub(super) fn cgroups_of(
 
 /// Adds to these containers' rules what they lack of their records. Returns why not, by id.
 pub(super) fn mend(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
-    let records = records::all(&config.host_root).into_iter();
+    let records = record_files::all(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
     let failed = records.filter_map(|record| match mend_one(&record, config) {
         Ok(()) | Err(LiveError::Ended) => None,
@@ -145,12 +147,12 @@ pub(super) fn mend(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, 
 }
 
 /// The container itself is not needed, which may be in the middle of its start.
-fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveError> {
+fn mend_one(record: &AttachmentRecord, config: &Config) -> std::result::Result<(), LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let records = Records::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
+    let records = LockedRecord::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
     // As it is while nobody else changes the container.
     let now = records.read()?.filter(|now| now.is_of_same_start(record));
-    let Some(record) = now.filter(Record::first_process_runs) else {
+    let Some(record) = now.filter(AttachmentRecord::first_process_runs) else {
         return Err(LiveError::Ended);
     };
     let Some(cgroup) = record.find_cgroup()? else {
@@ -162,7 +164,7 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
         return Ok(());
     }
     let mut bundle = Bundle::read(&record.bundle)?;
-    hidden::is_hidden(&cgroup, &record, &bundle, config)?;
+    hidden_program::is_hidden(&cgroup, &record, &bundle, config)?;
     let record = still_there(record, &mut bundle, config);
     let rules = detach::rules(&record);
     if !is_shown || !cgroup.denied(&rules)?.rules.is_empty() {
@@ -178,18 +180,18 @@ fn mend_one(record: &Record, config: &Config) -> std::result::Result<(), LiveErr
 
 /// A record without the rules of devices that the host has no more, or with other numbers: what
 /// has such a number now may be another device. Those for the container as such stay.
-fn still_there(record: Record, bundle: &mut Bundle, config: &Config) -> Record {
+fn still_there(record: AttachmentRecord, bundle: &mut Bundle, config: &Config) -> AttachmentRecord {
     let mut there = Vec::new();
     // Each by itself: one that is gone has no plan.
     for device in &record.devices {
-        bundle.attached = Record::grants(slice::from_ref(device).iter());
+        bundle.attached = AttachmentRecord::grants(slice::from_ref(device).iter());
         let plan = planner::plan_for(bundle, &Caller::Attach, config);
         there.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
     }
-    let is_there = |rule: &Rule| there.iter().any(|there| there.rule == rule.rule);
+    let is_there = |rule: &RecordedRule| there.iter().any(|there| there.rule == rule.rule);
     let classes: BTreeSet<&str> = record.devices.iter().map(|it| &*it.class).collect();
     // A capability's node is not in a plan for the devices alone.
-    let is_of_class = |rule: &Rule| {
+    let is_of_class = |rule: &RecordedRule| {
         let mut users = rule.why.iter();
         let host = rule.host.as_ref();
         users.all(|user| classes.contains(&**user))
@@ -197,5 +199,5 @@ fn still_there(record: Record, bundle: &mut Bundle, config: &Config) -> Record {
     };
     let mut rules = record.rules;
     rules.retain(|rule| rule.why.is_empty() || is_there(rule) || is_of_class(rule));
-    Record { rules, ..record }
+    AttachmentRecord { rules, ..record }
 }

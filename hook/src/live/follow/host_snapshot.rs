@@ -9,32 +9,32 @@ use device_class::discover::{self, FoundNode, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 
-use super::message::Told;
-use crate::live::record::{Device, Record};
-use crate::live::rule::Rule;
+use super::announcement::Announcement;
+use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::recorded_rule::RecordedRule;
 use crate::log;
 use crate::planner::{self, LookedUp};
 
 /// A device of a container, and its nodes as text; `None` if the host has it no more.
-pub(super) type Followed<'d> = (&'d Device, Option<String>);
+pub(super) type Followed<'d> = (&'d AttachedDevice, Option<String>);
 
 /// The classes of some containers, by name.
 #[derive(Default)]
-pub(super) struct Sight {
+pub(super) struct HostSnapshot {
     followed: BTreeMap<String, LookedUp>,
     /// Of those with `announce`: what is to be said of each device, by class and id.
-    told: BTreeMap<String, BTreeMap<String, Vec<Told>>>,
+    told: BTreeMap<String, BTreeMap<String, Vec<Announcement>>>,
     /// Classes that are not followed.
     unfollowed: BTreeSet<String>,
     /// Why others cannot be used: what containers have of them stays as it is.
     pub(super) unusable: BTreeMap<String, String>,
 }
 
-impl Sight {
-    pub(super) fn of(records: &[Record], config: &Config) -> Self {
+impl HostSnapshot {
+    pub(super) fn of(records: &[AttachmentRecord], config: &Config) -> Self {
         let devices = records.iter().flat_map(|record| &record.devices);
         let names: BTreeSet<&str> = devices.map(|device| &*device.class).collect();
-        let mut sight = Sight::default();
+        let mut sight = HostSnapshot::default();
         if let Err(reason) = sight.look(&names, config) {
             let all = names
                 .iter()
@@ -81,7 +81,7 @@ impl Sight {
     }
 
     /// The followed devices of a container.
-    pub(super) fn followed<'d>(&self, record: &'d Record) -> Vec<Followed<'d>> {
+    pub(super) fn followed<'d>(&self, record: &'d AttachmentRecord) -> Vec<Followed<'d>> {
         let devices = record.devices.iter();
         let followed = devices.filter_map(|device| {
             let class = self.followed.get(&*device.class)?;
@@ -90,7 +90,7 @@ impl Sight {
         followed.collect()
     }
 
-    pub(super) fn is_unfollowed(&self, device: &Device) -> bool {
+    pub(super) fn is_unfollowed(&self, device: &AttachedDevice) -> bool {
         self.is_unfollowed_class(&device.class)
     }
 
@@ -99,7 +99,7 @@ impl Sight {
     }
 
     /// The followed classes of a container's devices.
-    pub(super) fn followed_classes<'s>(&'s self, record: &Record) -> BTreeSet<&'s str> {
+    pub(super) fn followed_classes<'s>(&'s self, record: &AttachmentRecord) -> BTreeSet<&'s str> {
         let devices = record.devices.iter();
         let classes = devices.filter_map(|device| self.followed.get_key_value(&*device.class));
         classes.map(|(name, _)| name.as_str()).collect()
@@ -107,14 +107,14 @@ impl Sight {
 
     /// Returns the nodes, as text, that the classes of a container's devices have for all their
     /// devices together.
-    pub(super) fn class_nodes(&self, record: &Record) -> String {
+    pub(super) fn class_nodes(&self, record: &AttachmentRecord) -> String {
         let classes = self.followed_classes(record).into_iter();
         let nodes = classes.filter_map(|class| nodes_text(&self.followed[class].found.edits.nodes));
         nodes.collect::<Vec<_>>().join(" ")
     }
 
     /// Whether the host has a device; `None` if its class is not there or cannot be used.
-    pub(super) fn has(&self, device: &Device) -> Option<bool> {
+    pub(super) fn has(&self, device: &AttachedDevice) -> Option<bool> {
         if self.unfollowed.contains(&device.class) {
             return Some(true);
         }
@@ -123,7 +123,12 @@ impl Sight {
     }
 
     /// Whether a rule for a device is for a number that it had before.
-    pub(super) fn has_other_number(&self, device: &Device, rule: &Rule, root: &Path) -> bool {
+    pub(super) fn has_other_number(
+        &self,
+        device: &AttachedDevice,
+        rule: &RecordedRule,
+        root: &Path,
+    ) -> bool {
         let Some(class) = self.followed.get(&device.class) else {
             return false;
         };
@@ -142,7 +147,7 @@ impl Sight {
 
     /// What is to be said of a device, of which nothing may be there; `None`: its containers
     /// are not told.
-    pub(super) fn told(&self, device: &Device) -> Option<&[Told]> {
+    pub(super) fn told(&self, device: &AttachedDevice) -> Option<&[Announcement]> {
         let of_class = self.told.get(&device.class)?;
         Some(of_class.get(&device.device).map_or(&[], Vec::as_slice))
     }
@@ -163,17 +168,17 @@ fn look_up(
     Ok(Some(LookedUp { class, found }))
 }
 
-fn told(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Told>> {
+fn told(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Announcement>> {
     let devices = class.found.inventory.devices.iter();
     let told = devices.map(|device| {
         let nodes = device.nodes.iter();
-        let told = nodes.filter_map(|node| Told::of(node, host));
+        let told = nodes.filter_map(|node| Announcement::of(node, host));
         (device.id.to_string(), told.collect())
     });
     told.collect()
 }
 
-fn nodes(class: &LookedUp, device: &Device) -> Option<String> {
+fn nodes(class: &LookedUp, device: &AttachedDevice) -> Option<String> {
     let mut devices = class.found.inventory.devices.iter();
     let found = devices.find(|found| found.id.as_str() == device.device)?;
     nodes_text(&found.nodes)

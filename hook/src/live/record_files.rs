@@ -9,8 +9,8 @@ use std::time::Duration;
 use device_class::device::DeviceRule;
 use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
+use super::attachment_record::AttachmentRecord;
 use super::lock::ContainerLock;
-use super::record::Record;
 use crate::log;
 use crate::oci::Bundle;
 
@@ -21,18 +21,18 @@ const NAME: &str = "attached";
 const MAX: u64 = 4 << 20;
 
 /// The directory of records, and the lock of one container's.
-pub(crate) struct Records {
+pub(crate) struct LockedRecord {
     directory: PathBuf,
     id: String,
     lock: ContainerLock,
 }
 
-impl Records {
+impl LockedRecord {
     /// Locks the record of the container `id` on the host whose root is at `root`.
     pub(crate) fn open(root: &Path, id: &str, patience: Duration) -> io::Result<Self> {
         let directory = directory(root)?;
         check_name(id)?;
-        Ok(Records {
+        Ok(LockedRecord {
             lock: ContainerLock::take(&directory, id, patience)?,
             directory,
             id: id.to_owned(),
@@ -40,14 +40,14 @@ impl Records {
     }
 
     /// The container's record, of whatever start of it.
-    pub(crate) fn read(&self) -> io::Result<Option<Record>> {
+    pub(crate) fn read(&self) -> io::Result<Option<AttachmentRecord>> {
         read(&self.directory.join(&self.id))
     }
 
     /// The record of a container that is being started: `container`, or what was recorded of
     /// the same start already. A record of an earlier start or a damaged one is replaced.
     /// `None`: another container with the same id runs, and the record is that one's.
-    pub(crate) fn read_or_start(&self, container: Record) -> Option<Record> {
+    pub(crate) fn read_or_start(&self, container: AttachmentRecord) -> Option<AttachmentRecord> {
         match self.read().ok().flatten() {
             Some(known) if known.is_of_same_start(&container) => Some(known),
             Some(known) if known.has_content() && !known.may_be_replaced() => None,
@@ -56,7 +56,7 @@ impl Records {
     }
 
     /// Writes a record, or removes that of a container that has nothing more.
-    pub(crate) fn save(&self, record: &Record) -> io::Result<()> {
+    pub(crate) fn save(&self, record: &AttachmentRecord) -> io::Result<()> {
         if record.has_content() {
             return write(&self.directory, record);
         }
@@ -67,7 +67,7 @@ impl Records {
     }
 }
 
-impl Drop for Records {
+impl Drop for LockedRecord {
     fn drop(&mut self) {
         if !self.directory.join(&self.id).exists() {
             self.lock.remove_file();
@@ -117,7 +117,7 @@ fn prune_one(directory: &Path, id: &str) -> Option<()> {
 }
 
 /// The record of the container with this id, of whatever start of it, without its lock.
-pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<Record>> {
+pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
     check_name(id)?;
     let mut found = Ok(None);
     for directory in directories(root) {
@@ -130,12 +130,12 @@ pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<Record>> {
 }
 
 /// Writes a record while another process has the container's lock for ever.
-pub(crate) fn save_without_lock(root: &Path, record: &Record) -> io::Result<()> {
+pub(crate) fn save_without_lock(root: &Path, record: &AttachmentRecord) -> io::Result<()> {
     write(&directory(root)?, record)
 }
 
 /// All records of containers that run. One that cannot be read is reported.
-pub(crate) fn all_reported(root: &Path) -> Vec<Record> {
+pub(crate) fn all_reported(root: &Path) -> Vec<AttachmentRecord> {
     let report = |error: &io::Error| log::warning(&error.to_string());
     let records = read_all(root).inspect(|record| {
         let _ = record.as_ref().inspect_err(|error| report(error));
@@ -144,17 +144,17 @@ pub(crate) fn all_reported(root: &Path) -> Vec<Record> {
 }
 
 /// All records of containers that run and that can be read.
-pub(crate) fn all(root: &Path) -> Vec<Record> {
+pub(crate) fn all(root: &Path) -> Vec<AttachmentRecord> {
     read_all(root).filter_map(Result::ok).collect()
 }
 
-fn read_all(root: &Path) -> impl Iterator<Item = io::Result<Record>> {
+fn read_all(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
     let directories = directories(root).into_iter();
     let entries = directories.flat_map(|directory| entries(&directory));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let records = entries.filter(is_record);
     let records = records.filter_map(|entry| read(&entry.path()).transpose());
-    records.filter(|record| !record.as_ref().is_ok_and(Record::has_ended))
+    records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
 }
 
 /// Adds to a container's configuration what is attached to it.
@@ -197,20 +197,20 @@ fn check_name(id: &str) -> io::Result<()> {
     }
 }
 
-fn write(directory: &Path, record: &Record) -> io::Result<()> {
+fn write(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     check_name(&record.id)?;
     let text = serde_json::to_string(record)?;
     replace_file(&directory.join(&record.id), 0o600, text.as_bytes())
 }
 
-fn read(path: &Path) -> io::Result<Option<Record>> {
+fn read(path: &Path) -> io::Result<Option<AttachmentRecord>> {
     // Only a file that cannot be opened is absent, and not one that cannot be read.
     let file = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.and_then(|file| read_bounded(&file, MAX)),
     };
     let bytes = file.map_err(|error| unusable(path, &error.to_string()))?;
-    let record: Record =
+    let record: AttachmentRecord =
         serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error.to_string()))?;
     let mut rules = record.rules.iter().chain(&record.withdrawn);
     if let Some(rule) = rules.find(|it| DeviceRule::parse(&it.rule).is_none()) {
@@ -237,14 +237,14 @@ fn unusable(path: &Path, reason: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    fn record(id: &str, pid: u32) -> Record {
+    fn record(id: &str, pid: u32) -> AttachmentRecord {
         let pid = i32::try_from(pid).unwrap();
-        Record {
+        AttachmentRecord {
             id: id.to_owned(),
             pid,
             started: crate::container::start_time_of(pid).unwrap_or(1),
             whole: true,
-            ..Record::default()
+            ..AttachmentRecord::default()
         }
     }
 

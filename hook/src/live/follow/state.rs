@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct FollowerState {
     /// By container: its devices when it was last looked at.
     pub(super) devices: BTreeMap<String, String>,
     /// By container: when it could not be changed, in seconds since this began, and why.
@@ -13,7 +13,7 @@ pub(super) struct Seen {
     pub(super) unusable: BTreeMap<String, String>,
 }
 
-impl Seen {
+impl FollowerState {
     pub(super) fn text(&self) -> String {
         let list = (&self.devices, &self.failed, &self.unusable);
         serde_json::to_string(&list).unwrap_or_default()
@@ -21,7 +21,7 @@ impl Seen {
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (devices, failed, unusable) = serde_json::from_str(text).ok()?;
-        Some(Seen {
+        Some(FollowerState {
             devices,
             failed,
             unusable,

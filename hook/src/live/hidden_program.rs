@@ -6,9 +6,9 @@ use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
 
-use super::record::Record;
-use super::rule::{Rule, parsed};
-use super::{LiveError, Running};
+use super::attachment_record::AttachmentRecord;
+use super::recorded_rule::{RecordedRule, parsed};
+use super::{LiveError, LockedContainer};
 use crate::cgroup::{DeviceCgroup, SpecRules};
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
@@ -16,7 +16,7 @@ use crate::planner::{self, Caller};
 /// Whether a container's program is hidden. An error: it is, and not all that it admits is known.
 pub(super) fn is_hidden(
     cgroup: &DeviceCgroup,
-    record: &Record,
+    record: &AttachmentRecord,
     bundle: &Bundle,
     config: &Config,
 ) -> Result<bool, LiveError> {
@@ -38,7 +38,7 @@ pub(super) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
         || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
 }
 
-impl Record {
+impl AttachmentRecord {
     /// The rules that a program is generated from in place of one that the kernel hides: those
     /// of the specification, and what is recorded.
     pub(super) fn regenerated(&self, spec: &[SpecRule]) -> SpecRules {
@@ -48,7 +48,7 @@ impl Record {
     }
 }
 
-impl Running {
+impl LockedContainer {
     /// Whether the container's cgroup may deny devices without showing it.
     pub(super) fn hides_exceptions(&self) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
@@ -68,7 +68,7 @@ impl Running {
     /// Whether a rule of a device that it gets is nowhere known, so that it may lack it. Not to
     /// be asked of others: what is added for a device is taken away with it.
     pub(super) fn is_unknown(&self, rule: &DeviceRule, in_spec: bool) -> bool {
-        let has = |rules: &[Rule]| parsed(rules).iter().any(|it| it.number == rule.number);
+        let has = |rules: &[RecordedRule]| parsed(rules).iter().any(|it| it.number == rule.number);
         !has(&self.record.rules) && (!in_spec || has(&self.record.withdrawn))
     }
 }

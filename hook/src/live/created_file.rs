@@ -22,14 +22,14 @@ use crate::mount;
 /// A file's identity: file system, inode and device.
 type Identity = [u64; 3];
 
-/// How many mounts on one name are taken away at most.
+/// CreatedKind many mounts on one name are taken away at most.
 const MAX_LAYERS: usize = 32;
 
 /// One thing that is made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Made {
+pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
-    pub(crate) how: How,
+    pub(crate) how: CreatedKind,
     /// What had the name before.
     before: Option<Identity>,
     /// The devices or the class that it is for.
@@ -39,7 +39,7 @@ pub(crate) struct Made {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum How {
+pub(crate) enum CreatedKind {
     /// This file of the host is mounted on the name.
     Mount(Identity),
     /// A tmpfs is.
@@ -53,7 +53,7 @@ pub(crate) enum How {
     Directory,
 }
 
-impl Made {
+impl CreatedFile {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.path == other.path && self.how == other.how
     }
@@ -65,7 +65,11 @@ impl Made {
             Action::Node { mount, number, .. } => Self::node(&mount.path, *number, step).into(),
             Action::MakeNode { path, number, .. } => Self::node(path, *number, step).into(),
             Action::Link { path, target } => {
-                vec![Self::for_step(path, How::Link(target.clone(), None), step)]
+                vec![Self::for_step(
+                    path,
+                    CreatedKind::Link(target.clone(), None),
+                    step,
+                )]
             }
             _ => Vec::new(),
         });
@@ -76,12 +80,15 @@ impl Made {
     /// or the class's, unless the container has users of its own.
     pub(crate) fn node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
         // The host's may be on the other.
-        let hows = [How::Node(raw(number)), How::Bound(raw(number))];
+        let hows = [
+            CreatedKind::Node(raw(number)),
+            CreatedKind::Bound(raw(number)),
+        ];
         hows.map(|how| Self::for_step(path, how, step))
     }
 
-    fn for_step(path: &Path, how: How, step: &InjectionStep) -> Self {
-        Made {
+    fn for_step(path: &Path, how: CreatedKind, step: &InjectionStep) -> Self {
+        CreatedFile {
             path: path.to_owned(),
             how,
             before: None,
@@ -92,42 +99,46 @@ impl Made {
     /// The number of the device node that it is.
     pub(super) fn device_number(&self) -> Option<u64> {
         match self.how {
-            How::Bound(number) | How::Node(number) => Some(number),
+            CreatedKind::Bound(number) | CreatedKind::Node(number) => Some(number),
             _ => None,
         }
     }
 
     pub(crate) fn is_node_or_link(&self) -> bool {
-        matches!(self.how, How::Bound(_) | How::Node(_) | How::Link(..))
+        matches!(
+            self.how,
+            CreatedKind::Bound(_) | CreatedKind::Node(_) | CreatedKind::Link(..)
+        )
     }
 
     /// Whether it is what a step makes.
     pub(crate) fn is_of(&self, step: &InjectionStep) -> bool {
         match (&step.action, &self.how) {
-            (Action::Node { mount, number, .. }, How::Bound(known) | How::Node(known)) => {
-                mount.path == self.path && raw(*number) == *known
-            }
-            (Action::MakeNode { path, number, .. }, How::Node(known)) => {
+            (
+                Action::Node { mount, number, .. },
+                CreatedKind::Bound(known) | CreatedKind::Node(known),
+            ) => mount.path == self.path && raw(*number) == *known,
+            (Action::MakeNode { path, number, .. }, CreatedKind::Node(known)) => {
                 *path == self.path && raw(*number) == *known
             }
-            (Action::Link { path, target }, How::Link(text, _)) => {
+            (Action::Link { path, target }, CreatedKind::Link(text, _)) => {
                 *path == self.path && target == text
             }
-            (Action::Directory(mount) | Action::File(mount), How::Mount(_)) => {
+            (Action::Directory(mount) | Action::File(mount), CreatedKind::Mount(_)) => {
                 mount.path == self.path
             }
-            (Action::File(mount), How::Link(text, _)) => {
+            (Action::File(mount), CreatedKind::Link(text, _)) => {
                 mount.path == self.path && InjectedDir::place_of(&mount.path) == *text
             }
-            (Action::File(_) | Action::Library { .. }, How::Tmpfs) => {
+            (Action::File(_) | Action::Library { .. }, CreatedKind::Tmpfs) => {
                 self.path == Path::new(INJECTED)
             }
-            (Action::Mask { path, .. }, How::Tmpfs) => *path == self.path,
+            (Action::Mask { path, .. }, CreatedKind::Tmpfs) => *path == self.path,
             (
                 Action::Node { mount: at, .. } | Action::Directory(at) | Action::File(at),
-                How::Directory,
+                CreatedKind::Directory,
             ) => at.path.starts_with(&self.path),
-            (Action::MakeNode { path, .. } | Action::Link { path, .. }, How::Directory) => {
+            (Action::MakeNode { path, .. } | Action::Link { path, .. }, CreatedKind::Directory) => {
                 path.starts_with(&self.path)
             }
             _ => false,
@@ -138,9 +149,9 @@ impl Made {
     pub(crate) fn of(
         ready: &[Ready<'_>],
         namespace: &ContainerNamespace,
-        stale: &[Made],
+        stale: &[CreatedFile],
     ) -> container::Result<Vec<Self>> {
-        let mut found = Found {
+        let mut found = CreatedFilesPlan {
             namespace,
             stale,
             made: Vec::new(),
@@ -154,26 +165,30 @@ impl Made {
                     own: Some(_),
                     path,
                     source: _,
-                } if namespace.can_make_devices() => (*path, How::Node(raw(*number))),
-                OpenedAction::MakeNode { path, number, .. } => (*path, How::Node(raw(*number))),
-                OpenedAction::Node { path, number, .. } => (*path, How::Bound(raw(*number))),
+                } if namespace.can_make_devices() => (*path, CreatedKind::Node(raw(*number))),
+                OpenedAction::MakeNode { path, number, .. } => {
+                    (*path, CreatedKind::Node(raw(*number)))
+                }
+                OpenedAction::Node { path, number, .. } => {
+                    (*path, CreatedKind::Bound(raw(*number)))
+                }
                 OpenedAction::Directory { source, path } => {
-                    (*path, How::Mount(source.identity().numbers()))
+                    (*path, CreatedKind::Mount(source.identity().numbers()))
                 }
                 OpenedAction::Link { path, target } => {
-                    (*path, How::Link((*target).to_owned(), None))
+                    (*path, CreatedKind::Link((*target).to_owned(), None))
                 }
-                OpenedAction::Mask(mask) => (mask.path, How::Tmpfs),
-                OpenedAction::Library { .. } => (injected, How::Tmpfs),
+                OpenedAction::Mask(mask) => (mask.path, CreatedKind::Tmpfs),
+                OpenedAction::Library { .. } => (injected, CreatedKind::Tmpfs),
                 OpenedAction::File { source, path } => {
                     let entry = namespace.entry(path)?;
                     let old = entry.as_ref().and_then(link_text);
                     match entry.is_none() || old.is_some() {
-                        false => (*path, How::Mount(source.identity().numbers())),
+                        false => (*path, CreatedKind::Mount(source.identity().numbers())),
                         true => {
                             let why = why.clone();
-                            found.add(injected, How::Tmpfs, why)?;
-                            (*path, How::Link(InjectedDir::place_of(path), old))
+                            found.add(injected, CreatedKind::Tmpfs, why)?;
+                            (*path, CreatedKind::Link(InjectedDir::place_of(path), old))
                         }
                     }
                 }
@@ -196,7 +211,7 @@ impl Made {
             return Ok(());
         };
         match &self.how {
-            How::Mount(shows) => {
+            CreatedKind::Mount(shows) => {
                 if let Some(top) = mounted(root, &parent, name)?
                     && top.identity().numbers() == *shows
                 {
@@ -204,7 +219,7 @@ impl Made {
                 }
                 self.remove_placeholder(root, &parent, name)
             }
-            How::Bound(number) => {
+            CreatedKind::Bound(number) => {
                 if let Some(top) = mounted(root, &parent, name)?
                     && is_node(&top, *number)
                 {
@@ -212,7 +227,7 @@ impl Made {
                 }
                 self.remove_placeholder(root, &parent, name)
             }
-            How::Tmpfs => {
+            CreatedKind::Tmpfs => {
                 for _ in 0..MAX_LAYERS {
                     match mounted(root, &parent, name)? {
                         Some(top)
@@ -227,7 +242,7 @@ impl Made {
                 }
                 self.remove_placeholder(root, &parent, name)
             }
-            How::Node(number) => match parent.open(name)? {
+            CreatedKind::Node(number) => match parent.open(name)? {
                 Some(found)
                     if is_node(&found, *number) && !parent.is_mounted(&found, root.proc())? =>
                 {
@@ -235,7 +250,7 @@ impl Made {
                 }
                 _ => Ok(()),
             },
-            How::Link(text, old) => match parent.open(name)? {
+            CreatedKind::Link(text, old) => match parent.open(name)? {
                 Some(found) if link_text(&found).as_ref() == Some(text) => {
                     let done = match old {
                         Some(old) => parent.redirect_link(name, old),
@@ -245,7 +260,7 @@ impl Made {
                 }
                 _ => Ok(()),
             },
-            How::Directory => self.remove_placeholder(root, &parent, name),
+            CreatedKind::Directory => self.remove_placeholder(root, &parent, name),
         }
     }
 
@@ -295,16 +310,16 @@ fn mounted(
 }
 
 /// What will be made.
-struct Found<'a> {
+struct CreatedFilesPlan<'a> {
     namespace: &'a ContainerNamespace,
     /// What is taken away before.
-    stale: &'a [Made],
-    made: Vec<Made>,
+    stale: &'a [CreatedFile],
+    made: Vec<CreatedFile>,
 }
 
-impl Found<'_> {
+impl CreatedFilesPlan<'_> {
     /// Adds what is made for a path, with the directories that it lacks.
-    fn add(&mut self, path: &Path, how: How, why: Vec<String>) -> container::Result<()> {
+    fn add(&mut self, path: &Path, how: CreatedKind, why: Vec<String>) -> container::Result<()> {
         let mut missing = Vec::new();
         for directory in path.ancestors().skip(1) {
             if self.namespace.look(directory)?.is_some() {
@@ -321,16 +336,19 @@ impl Found<'_> {
         let before = stale.map_or(entry_is, |stale| stale.before);
         // A link, node or file that is there is not made.
         let is_made = match &how {
-            How::Mount(shows) => before != Some(*shows),
-            How::Link(text, _) => entry.as_ref().and_then(link_text).as_ref() != Some(text),
-            How::Node(number) => !entry.is_some_and(|it| is_node(&it, *number)),
+            CreatedKind::Mount(shows) => before != Some(*shows),
+            CreatedKind::Link(text, _) => entry.as_ref().and_then(link_text).as_ref() != Some(text),
+            CreatedKind::Node(number) => !entry.is_some_and(|it| is_node(&it, *number)),
             _ => true,
         };
-        let directories = missing.into_iter().rev().map(|path| (path, How::Directory));
+        let directories = missing
+            .into_iter()
+            .rev()
+            .map(|path| (path, CreatedKind::Directory));
         let itself = is_made.then(|| (path.to_owned(), how));
         for (path, how) in directories.chain(itself) {
-            let made = Made {
-                before: before.filter(|_| how != How::Directory),
+            let made = CreatedFile {
+                before: before.filter(|_| how != CreatedKind::Directory),
                 path,
                 how,
                 why: why.clone(),
@@ -372,9 +390,9 @@ mod tests {
             let it_is = parent.open(name).unwrap().unwrap().identity().numbers();
             // A directory was there, say, which the container removed meanwhile.
             let another = [it_is[0], it_is[1] + 1, it_is[2]];
-            let made = Made {
+            let made = CreatedFile {
                 path: path.clone(),
-                how: How::Bound(7),
+                how: CreatedKind::Bound(7),
                 before: Some(if is_the_images { it_is } else { another }),
                 why: Vec::new(),
             };

@@ -28,7 +28,7 @@ pub(super) enum Action {
 
 /// A device as messages have it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Told {
+pub(crate) struct Announcement {
     /// Its directory below /sys.
     devpath: String,
     subsystem: String,
@@ -41,7 +41,7 @@ pub(crate) struct Told {
     number: u64,
 }
 
-impl Told {
+impl Announcement {
     /// What is to be said of a node; `None` if the host's sysfs does not have the device.
     pub(super) fn of(node: &FoundNode, host: &dyn HostView) -> Option<Self> {
         let Presence::Found(number) = node.number else {
@@ -79,7 +79,7 @@ impl Told {
         let links = node.links.iter().filter_map(|link| link.to_str());
         let links: Vec<&str> = links.collect();
         udev.insert("DEVLINKS".to_owned(), links.join(" "));
-        Some(Told {
+        Some(Announcement {
             devpath: format!("/{}", directory.strip_prefix("/sys").ok()?.to_str()?),
             subsystem: subsystem.file_name()?.to_str()?.to_owned(),
             kernel,

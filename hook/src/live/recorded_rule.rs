@@ -1,4 +1,4 @@
-//! Device rules of records, each with what it is for.
+//! AttachedDevice rules of records, each with what it is for.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::container::{Resolver, RootDir};
 
 /// A device rule, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rule {
+pub(crate) struct RecordedRule {
     pub(crate) rule: String,
     /// The keys of devices or the class that it is for. None: it stays.
     #[serde(rename = "for")]
@@ -67,7 +67,7 @@ fn identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
 }
 
 /// Adds the host's nodes to rules, as steps have them, of the host whose root is at `root`.
-pub(super) fn note_host_nodes(rules: &mut [Rule], steps: &[InjectionStep], root: &Path) {
+pub(super) fn note_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root: &Path) {
     for rule in rules {
         let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
         let source = steps.iter().find_map(|step| match &step.action {
@@ -80,10 +80,10 @@ pub(super) fn note_host_nodes(rules: &mut [Rule], steps: &[InjectionStep], root:
     }
 }
 
-impl Rule {
+impl RecordedRule {
     /// A rule that is for what a step is for.
     pub(super) fn of(rule: DeviceRule, step: &InjectionStep) -> Self {
-        Rule {
+        RecordedRule {
             rule: rule.to_string(),
             why: step.users.clone(),
             host: None,
@@ -93,7 +93,7 @@ impl Rule {
 }
 
 /// Rules without what they are for.
-pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
+pub(crate) fn parsed(rules: &[RecordedRule]) -> Vec<DeviceRule> {
     let rules = rules.iter();
     rules
         .filter_map(|rule| DeviceRule::parse(&rule.rule))
@@ -102,7 +102,7 @@ pub(crate) fn parsed(rules: &[Rule]) -> Vec<DeviceRule> {
 
 /// Returns the rules of steps, with the devices that need them: one rule for each access that any
 /// of a device node's users needs, so that the rule of a user who goes can be revoked alone.
-pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Rule> {
+pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {
         Action::Allow {
             rule,
@@ -117,13 +117,13 @@ fn split_by_access(
     rule: DeviceRule,
     users_by_access: &BTreeMap<Access, Vec<String>>,
     step: &InjectionStep,
-) -> Vec<Rule> {
+) -> Vec<RecordedRule> {
     if users_by_access.is_empty() {
-        return vec![Rule::of(rule, step)];
+        return vec![RecordedRule::of(rule, step)];
     }
-    let rules = users_by_access.iter().map(|(access, users)| Rule {
+    let rules = users_by_access.iter().map(|(access, users)| RecordedRule {
         why: users.clone(),
-        ..Rule::of(
+        ..RecordedRule::of(
             DeviceRule {
                 access: *access,
                 ..rule

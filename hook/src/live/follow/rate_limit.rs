@@ -1,4 +1,4 @@
-//! How often something is done that others cause, who may never stop.
+//! CreatedKind often something is done that others cause, who may never stop.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,14 @@ const EACH: Duration = Duration::from_millis(500);
 const SAVED: Duration = Duration::from_secs(5);
 
 /// Ten times at once, and twice a second after that.
-pub(super) struct Pace {
+pub(super) struct RateLimit {
     /// Until when all time is spent.
     spent: Instant,
 }
 
-impl Pace {
+impl RateLimit {
     pub(super) fn new() -> Self {
-        Pace {
+        RateLimit {
             spent: Instant::now(),
         }
     }
@@ -25,7 +25,7 @@ impl Pace {
         self.spent = self.spent.max(Instant::now()) + EACH;
     }
 
-    /// How long to wait until it may be done again, if at all.
+    /// CreatedKind long to wait until it may be done again, if at all.
     pub(super) fn rest(&self) -> Option<Duration> {
         let ahead = self.spent.saturating_duration_since(Instant::now());
         let rest = (ahead + EACH).saturating_sub(SAVED);
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn it_is_done_ten_times_at_once_and_then_has_to_wait() {
-        let mut pace = Pace::new();
+        let mut pace = RateLimit::new();
         for _ in 0..10 {
             assert_eq!(pace.rest(), None);
             pace.done();

@@ -8,13 +8,13 @@ use device_class::config::Config;
 use device_class::device::{DeviceNumber, DeviceRule};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
-use super::sight::{Followed, Sight};
+use super::host_snapshot::{Followed, HostSnapshot};
 use crate::apply;
-use crate::live::attach::Change;
-use crate::live::made::{Made, raw};
-use crate::live::record::{Device, Record};
-use crate::live::rule::{Rule, parsed, rules_of_steps};
-use crate::live::{LiveError, Running, lock};
+use crate::live::attach::ContainerChange;
+use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::created_file::{CreatedFile, raw};
+use crate::live::recorded_rule::{RecordedRule, parsed, rules_of_steps};
+use crate::live::{LiveError, LockedContainer, lock};
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
@@ -22,15 +22,20 @@ use crate::sys::deadline::{self, Deadline};
 /// Changes a container such that it has the followed devices as the host has them. Returns
 /// whether anything was to be changed.
 pub(super) fn replace(
-    record: &Record,
+    record: &AttachmentRecord,
     followed: &[Followed<'_>],
-    sight: &Sight,
+    sight: &HostSnapshot,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let mut running = Running::of(record, lock::LITTLE_PATIENCE, config)?;
+    let mut running = LockedContainer::of(record, lock::LITTLE_PATIENCE, config)?;
     // A device may have been detached since `record` was read: now nobody else changes it.
-    let known: BTreeSet<String> = running.record.devices.iter().map(Device::key).collect();
+    let known: BTreeSet<String> = running
+        .record
+        .devices
+        .iter()
+        .map(AttachedDevice::key)
+        .collect();
     let followed: Vec<Followed<'_>> = followed
         .iter()
         .filter(|(device, _)| known.contains(&device.key()))
@@ -44,7 +49,7 @@ pub(super) fn replace(
     let mut here = running.record.identity();
     let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
     here.devices = present.map(|(device, _)| (*device).clone()).collect();
-    running.container.bundle.attached = Record::grants(here.devices.iter());
+    running.container.bundle.attached = AttachmentRecord::grants(here.devices.iter());
     // Those that the engine made are gone by now, or will be.
     running.container.bundle.spec_devices.nodes.clear();
     let mut plan = planner::plan_attached(&running.container.bundle, sight.classes(), config)?;
@@ -70,7 +75,7 @@ pub(super) fn replace(
             keep.extend(parsed(slice::from_ref(rule)));
         }
     }
-    let is_wanted = |made: &Made| plan.steps.iter().any(|step| made.is_of(step));
+    let is_wanted = |made: &CreatedFile| plan.steps.iter().any(|step| made.is_of(step));
     let all_made = &running.record.made;
     for (at, made) in all_made.iter().enumerate() {
         // What the engine made below what is wanted goes with that.
@@ -89,7 +94,7 @@ pub(super) fn replace(
         return Ok(false);
     }
     all.extend(&keep);
-    let change = Change {
+    let change = ContainerChange {
         stale: &stale,
         keep: &keep,
         plan: &plan,
@@ -119,18 +124,18 @@ struct ClassNodes {
     /// The numbers of the nodes on the host.
     numbers: BTreeSet<DeviceNumber>,
     /// The rules of the container for such nodes whose number has changed.
-    replaced: Vec<Rule>,
+    replaced: Vec<RecordedRule>,
     classes: BTreeSet<String>,
 }
 
 impl ClassNodes {
-    fn find(record: &Record, plan: &InjectionPlan, sight: &Sight) -> Self {
+    fn find(record: &AttachmentRecord, plan: &InjectionPlan, sight: &HostSnapshot) -> Self {
         let classes = sight.followed_classes(record).into_iter();
         let classes: BTreeSet<String> = classes.map(str::to_owned).collect();
         let is_for_classes =
             |users: &[String]| !users.is_empty() && users.iter().all(|user| classes.contains(user));
         let made = record.made.iter().filter(|made| is_for_classes(&made.why));
-        let made: Vec<&Made> = made.filter(|made| made.device_number().is_some()).collect();
+        let made: Vec<&CreatedFile> = made.filter(|made| made.device_number().is_some()).collect();
         let (mut paths, mut numbers) = (BTreeSet::new(), BTreeSet::new());
         for step in plan.steps.iter().filter(|step| is_for_classes(&step.users)) {
             let (path, number) = match &step.action {
@@ -145,7 +150,7 @@ impl ClassNodes {
         }
         let earlier = made.iter().filter(|made| paths.contains(&made.path));
         let earlier: BTreeSet<Option<u64>> = earlier.map(|made| made.device_number()).collect();
-        let is_replaced = |rule: &&Rule| {
+        let is_replaced = |rule: &&RecordedRule| {
             let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
             is_for_classes(&rule.why)
                 && number.is_some_and(|it| !numbers.contains(&it))
@@ -174,7 +179,7 @@ impl ClassNodes {
     }
 
     /// Whether a rule is for an earlier number of one of the nodes.
-    fn has_replaced(&self, rule: &Rule) -> bool {
+    fn has_replaced(&self, rule: &RecordedRule) -> bool {
         self.replaced.contains(rule)
     }
 

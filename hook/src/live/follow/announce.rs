@@ -17,10 +17,10 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Uid, setresuid};
 use rooted_path::read_regular_text;
 
-use super::message::{Action, Told};
-use super::sight::Sight;
-use crate::live::record::Record;
-use crate::live::{LiveError, Running, lock};
+use super::announcement::{Action, Announcement};
+use super::host_snapshot::HostSnapshot;
+use crate::live::attachment_record::AttachmentRecord;
+use crate::live::{LiveError, LockedContainer, lock};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -32,7 +32,7 @@ const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
 
 /// What became of a container's devices just now.
 #[derive(Clone, Copy)]
-pub(crate) enum Became {
+pub(crate) enum DeviceChange {
     /// They are as they were.
     Unchanged,
     /// They were replaced.
@@ -44,10 +44,10 @@ pub(crate) enum Became {
 }
 
 /// A container, and what became of its devices.
-pub(super) type Looked<'r> = (&'r Record, Became);
+pub(super) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
 /// By device: what there is in a container of what is to be said of it, and what is not.
-type Present = BTreeMap<String, [BTreeSet<Told>; 2]>;
+type Present = BTreeMap<String, [BTreeSet<Announcement>; 2]>;
 
 /// A network namespace, and what its programs are to be told: containers that share it are
 /// told once.
@@ -55,14 +55,14 @@ struct Namespace {
     file: OwnedFd,
     /// The id of its root: who else says so is not believed.
     owner: u32,
-    messages: BTreeSet<(Action, Told)>,
+    messages: BTreeSet<(Action, Announcement)>,
 }
 
 /// Tells the containers that have devices of classes with `announce`. A child does, which
 /// enters their network namespaces; others look into the containers before, each into one, so
 /// that one that never answers costs the others nothing.
-pub(super) fn tell(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
-    let is_told = |(record, _): &Looked<'_>| {
+pub(super) fn tell(looked: &[ChangedContainer<'_>], sight: &HostSnapshot, config: &Config) {
+    let is_told = |(record, _): &ChangedContainer<'_>| {
         let mut devices = record.devices.iter();
         devices.any(|device| sight.told(device).is_some())
     };
@@ -70,7 +70,7 @@ pub(super) fn tell(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
     let looking: Vec<_> = looking
         .map(|looked| (looked, start_looking(looked.0, sight, config)))
         .collect();
-    let mut told: Vec<(Looked<'_>, Present)> = Vec::new();
+    let mut told: Vec<(ChangedContainer<'_>, Present)> = Vec::new();
     for (&(record, became), child) in looking {
         match child.and_then(|mut child| child.wait()) {
             // It has said why not.
@@ -104,7 +104,11 @@ pub(super) fn tell(looked: &[Looked<'_>], sight: &Sight, config: &Config) {
 }
 
 /// Has a child look into a container: its answer is what is [`Present`], or nothing.
-fn start_looking(record: &Record, sight: &Sight, config: &Config) -> Result<Child, Errno> {
+fn start_looking(
+    record: &AttachmentRecord,
+    sight: &HostSnapshot,
+    config: &Config,
+) -> Result<Child, Errno> {
     sys::process::start_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
         match present(record, sight, config) {
@@ -117,8 +121,12 @@ fn start_looking(record: &Record, sight: &Sight, config: &Config) -> Result<Chil
     })
 }
 
-fn present(record: &Record, sight: &Sight, config: &Config) -> Result<Present, LiveError> {
-    let running = Running::of(record, lock::PATIENCE, config)?;
+fn present(
+    record: &AttachmentRecord,
+    sight: &HostSnapshot,
+    config: &Config,
+) -> Result<Present, LiveError> {
+    let running = LockedContainer::of(record, lock::PATIENCE, config)?;
     let devices = record.devices.iter().filter_map(|device| {
         let told = sight.told(device)?.iter().cloned();
         let (there, gone) = told.partition(|told| told.is_in(&running.container.namespace));
@@ -127,14 +135,14 @@ fn present(record: &Record, sight: &Sight, config: &Config) -> Result<Present, L
     Ok(devices.collect())
 }
 
-fn is_told_nothing(record: &Record, error: &LiveError) {
+fn is_told_nothing(record: &AttachmentRecord, error: &LiveError) {
     if !matches!(error, LiveError::Ended) {
         let error = log::chain(error);
         log::warning(&format!("container {} is told nothing: {error}", record.id));
     }
 }
 
-fn tell_all(looked: &[(Looked<'_>, Present)], config: &Config) {
+fn tell_all(looked: &[(ChangedContainer<'_>, Present)], config: &Config) {
     let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
     let mut namespaces: BTreeMap<u64, Namespace> = BTreeMap::new();
     let mut changed = Vec::new();
@@ -169,9 +177,12 @@ fn tell_all(looked: &[(Looked<'_>, Present)], config: &Config) {
 }
 
 /// What is to be said of the difference.
-fn difference(before: &BTreeSet<Told>, now: &BTreeSet<Told>) -> BTreeSet<(Action, Told)> {
-    let was = |told: &Told| before.iter().any(|before| before.is_same(told));
-    let is = |told: &Told| now.iter().any(|now| now.is_same(told));
+fn difference(
+    before: &BTreeSet<Announcement>,
+    now: &BTreeSet<Announcement>,
+) -> BTreeSet<(Action, Announcement)> {
+    let was = |told: &Announcement| before.iter().any(|before| before.is_same(told));
+    let is = |told: &Announcement| now.iter().any(|now| now.is_same(told));
     let gone = before.iter().filter(|told| !is(told));
     let gone = gone.map(|told| (Action::Remove, told.clone()));
     let new = now.difference(before).map(|told| match was(told) {
@@ -185,22 +196,22 @@ impl Namespace {
     /// The container's, with its number and what its programs are to be told, and the
     /// container with what it was told by then.
     fn of(
-        record: &Record,
-        became: Became,
+        record: &AttachmentRecord,
+        became: DeviceChange,
         present: &Present,
         config: &Config,
-    ) -> Result<(u64, Self, Running), LiveError> {
-        let mut running = Running::of(record, lock::PATIENCE, config)?;
+    ) -> Result<(u64, Self, LockedContainer), LiveError> {
+        let mut running = LockedContainer::of(record, lock::PATIENCE, config)?;
         let mut messages = BTreeSet::new();
         for (device, [now, gone]) in present {
             let known = match became {
                 // The container's record has it no more.
-                Became::Detached => Some(now | gone),
+                DeviceChange::Detached => Some(now | gone),
                 _ => running.record.told.insert(device.clone(), now.clone()),
             };
             let nothing = BTreeSet::new();
             let before = match (known, became) {
-                (_, Became::Attached) | (None, Became::Replaced) => nothing,
+                (_, DeviceChange::Attached) | (None, DeviceChange::Replaced) => nothing,
                 (Some(known), _) => known,
                 // It was there when the container was started.
                 (None, _) => continue,

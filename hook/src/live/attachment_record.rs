@@ -10,14 +10,14 @@ use injection_plan::plan::{GivenBy, InjectionStep, SpecRule, device_key};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
-use super::follow::Told;
-use super::made::Made;
-use super::rule::{Rule, rules_of_steps};
+use super::created_file::CreatedFile;
+use super::follow::Announcement;
+use super::recorded_rule::{RecordedRule, rules_of_steps};
 use crate::oci::{Attached, CdiGrant};
 
 /// What was changed in one container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct AttachmentRecord {
     pub(crate) id: String,
     /// Its first process, and when that was started: a container with the same id that was
     /// started later has nothing of it.
@@ -38,10 +38,10 @@ pub(crate) struct Record {
     /// The device rules of its specification; `None` in a record of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) spec: Option<Vec<LinuxDeviceCgroup>>,
-    pub(crate) devices: Vec<Device>,
+    pub(crate) devices: Vec<AttachedDevice>,
     /// The device rules that the container did not have.
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) made: Vec<Made>,
+    pub(crate) rules: Vec<RecordedRule>,
+    pub(crate) made: Vec<CreatedFile>,
     /// Whether it has all device rules that the hook gave at the container's start and that its
     /// specification does not have.
     #[serde(default)]
@@ -49,17 +49,17 @@ pub(crate) struct Record {
     /// Whether the hook gave it nothing at its start.
     #[serde(default)]
     pub(crate) was_given_nothing: bool,
-    /// Device rules of the specification that were taken away.
+    /// AttachedDevice rules of the specification that were taken away.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) withdrawn: Vec<Rule>,
+    pub(crate) withdrawn: Vec<RecordedRule>,
     /// By class and device: what its programs were told to have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) told: BTreeMap<String, BTreeSet<Told>>,
+    pub(crate) told: BTreeMap<String, BTreeSet<Announcement>>,
 }
 
 /// A device that was attached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Device {
+pub(crate) struct AttachedDevice {
     pub(crate) class: String,
     pub(crate) device: String,
     /// One that the hook gave is only followed.
@@ -67,7 +67,7 @@ pub(crate) struct Device {
     pub(crate) forced: bool,
 }
 
-impl Device {
+impl AttachedDevice {
     /// What tells it from others.
     pub(crate) fn key(&self) -> String {
         device_key(&self.class, &self.device)
@@ -79,14 +79,14 @@ impl Device {
     }
 }
 
-impl Record {
+impl AttachmentRecord {
     /// What a user attached, for a plan.
     pub(crate) fn attached(&self) -> Vec<Attached> {
         Self::grants(self.devices.iter().filter(|device| device.asked.is_user()))
     }
 
     /// Devices as grants, for a plan.
-    pub(crate) fn grants<'d>(devices: impl Iterator<Item = &'d Device>) -> Vec<Attached> {
+    pub(crate) fn grants<'d>(devices: impl Iterator<Item = &'d AttachedDevice>) -> Vec<Attached> {
         let grants = devices.filter_map(|device| {
             Some(Attached {
                 grant: CdiGrant {
@@ -101,10 +101,16 @@ impl Record {
     }
 
     /// Adds what is not there yet. What is, is for more devices now.
-    pub(crate) fn add(&mut self, devices: Vec<Device>, rules: Vec<Rule>, made: Vec<Made>) {
+    pub(crate) fn add(
+        &mut self,
+        devices: Vec<AttachedDevice>,
+        rules: Vec<RecordedRule>,
+        made: Vec<CreatedFile>,
+    ) {
         for device in devices {
-            let same =
-                |known: &Device| known.class == device.class && known.device == device.device;
+            let same = |known: &AttachedDevice| {
+                known.class == device.class && known.device == device.device
+            };
             if !self.devices.iter().any(same) {
                 self.devices.push(device);
             }
@@ -121,7 +127,7 @@ impl Record {
             }
         }
         for made in made {
-            let same = |known: &&mut Made| known.is_same(&made);
+            let same = |known: &&mut CreatedFile| known.is_same(&made);
             match self.made.iter_mut().find(same) {
                 Some(known) => merge(&mut known.why, made.why),
                 None => self.made.push(made),
@@ -130,13 +136,13 @@ impl Record {
     }
 
     /// Removes rules that were revoked, and notes those that the specification has.
-    pub(crate) fn withdraw(&mut self, revoked: &[Rule]) {
+    pub(crate) fn withdraw(&mut self, revoked: &[RecordedRule]) {
         self.rules.retain(|rule| !revoked.contains(rule));
         let named = revoked.iter().filter(|revoked| {
             let rule = DeviceRule::parse(&revoked.rule);
             rule.is_some_and(|rule| self.spec_names(&rule) && !self.withdrawn.contains(revoked))
         });
-        let named: Vec<Rule> = named.cloned().collect();
+        let named: Vec<RecordedRule> = named.cloned().collect();
         self.withdrawn.extend(named);
     }
 
@@ -158,7 +164,7 @@ impl Record {
     }
 
     /// Takes devices out, with what was only for them, which is returned as a record.
-    pub(crate) fn take(&mut self, is_taken: impl Fn(&Device) -> bool) -> Record {
+    pub(crate) fn take(&mut self, is_taken: impl Fn(&AttachedDevice) -> bool) -> AttachmentRecord {
         let (taken, left) = self.devices.drain(..).partition(is_taken);
         self.devices = left;
         let devices = &self.devices;
@@ -170,7 +176,7 @@ impl Record {
         self.rules = others;
         let (made, others) = self.made.drain(..).partition(|made| !is_used(&made.why));
         self.made = others;
-        Record {
+        AttachmentRecord {
             devices: taken,
             rules,
             made,
@@ -205,7 +211,7 @@ impl Record {
         }
     }
 
-    fn share_rule(&mut self, rule: &Rule, users: Vec<String>) {
+    fn share_rule(&mut self, rule: &RecordedRule, users: Vec<String>) {
         let Some(needed) = DeviceRule::parse(&rule.rule) else {
             return;
         };
@@ -228,7 +234,7 @@ impl Record {
         }
         let is_known = self.rules.iter().any(|known| known.rule == rule.rule);
         if let Some(wider) = wider.filter(|_| !is_known) {
-            self.rules.push(Rule {
+            self.rules.push(RecordedRule {
                 rule: rule.rule.clone(),
                 why: users,
                 ..wider
@@ -237,8 +243,8 @@ impl Record {
     }
 
     /// A record of the same container with nothing in it.
-    pub(crate) fn identity(&self) -> Record {
-        Record {
+    pub(crate) fn identity(&self) -> AttachmentRecord {
+        AttachmentRecord {
             devices: Vec::new(),
             rules: Vec::new(),
             made: Vec::new(),
@@ -250,12 +256,12 @@ impl Record {
     }
 
     /// Whether it is of the same start of the same container.
-    pub(super) fn is_of_same_start(&self, other: &Record) -> bool {
+    pub(super) fn is_of_same_start(&self, other: &AttachmentRecord) -> bool {
         (self.pid, self.started) == (other.pid, other.started)
     }
 
     /// The record with what one of an older version lacks.
-    pub(super) fn with_missing(mut self, new: Record) -> Record {
+    pub(super) fn with_missing(mut self, new: AttachmentRecord) -> AttachmentRecord {
         if self.spec.is_none() {
             self.spec = new.spec;
             self.is_init = new.is_init;
@@ -302,13 +308,13 @@ mod tests {
 
     #[test]
     fn a_rule_that_stays_is_not_taken_with_a_device() {
-        let device = Device {
+        let device = AttachedDevice {
             class: "chips".to_owned(),
             device: "chip-0".to_owned(),
             asked: GivenBy::from("chips=0".to_owned()),
             forced: false,
         };
-        let rule = |why: &[&str]| Rule {
+        let rule = |why: &[&str]| RecordedRule {
             rule: "c 10:183 rw".to_owned(),
             why: why.iter().map(ToString::to_string).collect(),
             host: None,
@@ -316,7 +322,7 @@ mod tests {
         };
         let chip = "chips chip-0";
         for [first, second] in [[vec![], vec![chip]], [vec![chip], vec![]]] {
-            let mut record = Record::default();
+            let mut record = AttachmentRecord::default();
             record.add(vec![device.clone()], vec![rule(&first)], Vec::new());
             record.add(Vec::new(), vec![rule(&second)], Vec::new());
             assert_eq!(record.take(|_| true).rules, []);
@@ -326,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_another_device_needs_stays_recorded() {
-        let device = |id: &str| Device {
+        let device = |id: &str| AttachedDevice {
             class: "chips".to_owned(),
             device: id.to_owned(),
             asked: GivenBy::from(id.to_owned()),
@@ -342,7 +348,7 @@ mod tests {
             why: why.to_owned(),
             users: vec![device_key("chips", why)],
         };
-        let mut record = Record::default();
+        let mut record = AttachmentRecord::default();
         let first = rules_of_steps(&[allow("chip-0")]).collect();
         record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
         record.share(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);

@@ -7,18 +7,22 @@ use std::path::Path;
 
 use device_class::config::Config;
 
-use super::sight::Sight;
-use crate::live::made::Made;
-use crate::live::record::{Device, Record};
-use crate::live::records::Records;
-use crate::live::rule::Rule;
+use super::host_snapshot::HostSnapshot;
+use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::created_file::CreatedFile;
+use crate::live::record_files::LockedRecord;
+use crate::live::recorded_rule::RecordedRule;
 use crate::live::{LiveError, detach, lock};
 use crate::log;
 
 /// The keys of a container's devices that the host has no more.
-pub(super) type Gone = BTreeSet<String>;
+pub(super) type RemovedDevices = BTreeSet<String>;
 
-pub(super) fn find_gone(record: &Record, sight: &Sight, root: &Path) -> Gone {
+pub(super) fn find_gone(
+    record: &AttachmentRecord,
+    sight: &HostSnapshot,
+    root: &Path,
+) -> RemovedDevices {
     let gone = record
         .devices
         .iter()
@@ -27,36 +31,36 @@ pub(super) fn find_gone(record: &Record, sight: &Sight, root: &Path) -> Gone {
             // The class file has a mistake or was removed: the host's nodes show it.
             None => has_other_node(record, device, root),
         });
-    gone.map(Device::key).collect()
+    gone.map(AttachedDevice::key).collect()
 }
 
 /// Whether a node of the host's, for which the device has a rule of its own, is another now.
-fn has_other_node(record: &Record, device: &Device, root: &Path) -> bool {
+fn has_other_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
     let key = [device.key()];
     let mut own = record.rules.iter().filter(|rule| rule.why == key);
     own.any(|rule| rule.host.as_ref().is_some_and(|host| host.is_gone(root)))
 }
 
 /// Whether the host's node of a rule is gone, or another one has its path.
-fn has_no_node(rule: &Rule, root: &Path) -> bool {
+fn has_no_node(rule: &RecordedRule, root: &Path) -> bool {
     rule.host.as_ref().is_some_and(|host| host.is_gone(root))
 }
 
 /// Revokes the rules of devices that are gone, and those for earlier numbers of devices. Returns
 /// whether there were any.
 pub(super) fn revoke_stale(
-    record: &Record,
-    gone: &Gone,
-    sight: &Sight,
+    record: &AttachmentRecord,
+    gone: &RemovedDevices,
+    sight: &HostSnapshot,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
-    let is_stale = |rule: &&Rule| {
+    let is_stale = |rule: &&RecordedRule| {
         let mut users = rule.why.iter();
         let is_for_none = users.all(|user| !needs(user, rule, record, gone, sight, root));
         !rule.why.is_empty() && is_for_none
     };
-    let stale: Vec<Rule> = record.rules.iter().filter(is_stale).cloned().collect();
+    let stale: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale.is_empty() {
         note_new_nodes(record, sight, root)?;
     }
@@ -69,7 +73,7 @@ pub(super) fn revoke_stale(
         log::warning(&format!("container {}: {warning}", record.id));
     }
     // As it is while nobody else changes the container.
-    let records = Records::open(root, &record.id, lock::LITTLE_PATIENCE)?;
+    let records = LockedRecord::open(root, &record.id, lock::LITTLE_PATIENCE)?;
     if let Some(mut known) = records.read()?
         && known.is_of_same_start(record)
     {
@@ -88,10 +92,10 @@ pub(super) fn revoke_stale(
 /// Whether a device or class of a container, by its key, needs a rule that is recorded for it.
 fn needs(
     user: &str,
-    rule: &Rule,
-    record: &Record,
-    gone: &Gone,
-    sight: &Sight,
+    rule: &RecordedRule,
+    record: &AttachmentRecord,
+    gone: &RemovedDevices,
+    sight: &HostSnapshot,
     root: &Path,
 ) -> bool {
     if gone.contains(user) {
@@ -117,8 +121,12 @@ fn needs(
 }
 
 /// Notes the nodes of devices that came back with their numbers: they are others from now on.
-fn note_new_nodes(record: &Record, sight: &Sight, root: &Path) -> Result<(), LiveError> {
-    let is_back = |rule: &Rule| {
+fn note_new_nodes(
+    record: &AttachmentRecord,
+    sight: &HostSnapshot,
+    root: &Path,
+) -> Result<(), LiveError> {
+    let is_back = |rule: &RecordedRule| {
         let mut its = record
             .devices
             .iter()
@@ -133,7 +141,7 @@ fn note_new_nodes(record: &Record, sight: &Sight, root: &Path) -> Result<(), Liv
     if !record.rules.iter().any(is_back) {
         return Ok(());
     }
-    let records = Records::open(root, &record.id, lock::LITTLE_PATIENCE)?;
+    let records = LockedRecord::open(root, &record.id, lock::LITTLE_PATIENCE)?;
     if let Some(mut known) = records.read()?.filter(|it| it.is_of_same_start(record)) {
         for rule in known.rules.iter_mut().filter(|rule| is_back(rule)) {
             rule.host = rule.host.as_ref().and_then(|host| host.now(root));
@@ -145,21 +153,25 @@ fn note_new_nodes(record: &Record, sight: &Sight, root: &Path) -> Result<(), Liv
 
 /// Removes the nodes and links of devices that are gone, if nothing else can be done for the
 /// container.
-pub(super) fn remove_nodes(record: &Record, gone: &Gone, config: &Config) -> Result<(), LiveError> {
+pub(super) fn remove_nodes(
+    record: &AttachmentRecord,
+    gone: &RemovedDevices,
+    config: &Config,
+) -> Result<(), LiveError> {
     if gone.is_empty() {
         return Ok(());
     }
-    let records = Records::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
+    let records = LockedRecord::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
     let Some(mut known) = records.read()?.filter(|it| it.is_of_same_start(record)) else {
         return Ok(());
     };
-    let is_gone = |made: &Made| {
+    let is_gone = |made: &CreatedFile| {
         let is_theirs = !made.why.is_empty() && made.why.iter().all(|key| gone.contains(key));
         made.is_node_or_link() && is_theirs
     };
     let (made, left) = known.made.drain(..).partition(is_gone);
     known.made = left;
-    let taken = Record {
+    let taken = AttachmentRecord {
         made,
         ..record.identity()
     };
