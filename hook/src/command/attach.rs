@@ -266,7 +266,7 @@ fn begin(
     let found = ContainerLocation {
         id: found.id,
         pid,
-        started: found.started,
+        start_time: found.started,
         bundle,
     };
     Ok((found, changed))

@@ -266,11 +266,11 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
     let bundles = patterns.flat_map(|pattern| matching(host_root, pattern));
     let by_bundle = bundles.chain(processes.bundles()).filter_map(of_bundle);
     // Also those whose bundle is gone.
-    let recorded = live::readable_records(host_root).into_iter();
+    let recorded = live::read_records(host_root).into_iter();
     let recorded = recorded.map(|record| Container {
         id: record.id,
         pid: Some(record.pid),
-        started: Some(record.started),
+        started: Some(record.start_time),
         bundle: Some(record.bundle),
         ..Container::default()
     });

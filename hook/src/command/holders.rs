@@ -69,15 +69,15 @@ fn keys(
 ) -> impl Iterator<Item = (Key, Since)> {
     let has = move |device: &&live::AttachedDevice| {
         let key = device.key();
-        let is_its = |why: &Vec<String>| why.contains(&key);
-        let mut made = record.made.iter().filter(|made| is_its(&made.why));
+        let is_its = |users: &Vec<String>| users.contains(&key);
+        let mut files = record.files.iter().filter(|file| is_its(&file.users));
         // A container may have had already what an attached device would be given.
-        device.asked.is_user()
-            || record.rules.iter().any(|rule| rule.why == [&*key])
-            || made.any(|made| there(&made.path))
+        device.given_by.is_user()
+            || record.rules.iter().any(|rule| rule.users == [&*key])
+            || files.any(|file| there(&file.path))
     };
     record.devices.iter().filter(has).map(|it| {
-        let since = match it.asked {
+        let since = match it.given_by {
             GivenBy::Hook => Since::Start,
             GivenBy::User { .. } => Since::Attached,
         };
@@ -113,7 +113,7 @@ impl Holders {
     pub(super) fn read(config: &Config) -> Option<Self> {
         let path = &config.trust.kubelet_checkpoint;
         let mut holders = Holders::default();
-        for record in live::all_records(&config.host_root) {
+        for record in live::read_and_report_records(&config.host_root) {
             let holder = Holder {
                 container: record.id.clone(),
                 ..Holder::default()
@@ -142,7 +142,7 @@ impl Holders {
             log::warning("containers of other users are not looked at: run this as root");
         }
         let mut holders = Holders::default();
-        let mut records = live::all_records(&config.host_root);
+        let mut records = live::read_and_report_records(&config.host_root);
         for (container, pid, directory) in containers::running(root, &config.host_root) {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();

@@ -1,4 +1,4 @@
-//! What `follow` needs to know of a container that the hook starts.
+//! The attachment record of a container that the hook starts, for `follow` and `detach`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,68 +7,58 @@ use device_class::device::{DeviceNumber, DeviceRule};
 use injection_plan::plan::{Action, GivenBy, InjectionPlan, InjectionStep, SpecDevices, SpecNode};
 
 use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::container::spec_rules;
 use super::created_file::CreatedFile;
-use super::detach;
 use super::lock;
 use super::record_files::{self, LockedRecord};
-use super::recorded_rule::{RecordedRule, note_host_nodes, rules_of_steps};
+use super::recorded_rule::{RecordedRule, add_host_nodes, device_rules, rules_of_steps};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};
 
-/// LockedRecord what the hook gives a container that it starts, if any of it is followed, or if the
-/// kernel will not show what that is. To be called in the host's mount namespace. Returns the
-/// rules that are recorded.
+/// Records what the hook gives a container that it starts, if any of the devices is followed or if
+/// the kernel hides device programs. Returns the recorded rules. This process must be in the
+/// host's mount namespace.
 pub(crate) fn write_at_start(
     state: &State,
     bundle: &Bundle,
     plan: &InjectionPlan,
     root: &Path,
 ) -> io::Result<Vec<DeviceRule>> {
-    let followed = || plan.grants.iter().filter(|grant| grant.follow);
-    let devices = followed().flat_map(|grant| {
-        grant.devices.iter().map(|device| AttachedDevice {
-            class: grant.class.clone(),
-            device: device.clone(),
-            asked: GivenBy::Hook,
-            forced: false,
-        })
-    });
-    let devices: Vec<AttachedDevice> = devices.collect();
+    let devices = followed_devices(plan);
     let hides = hides_new_programs();
     if devices.is_empty() && !hides {
         return Ok(Vec::new());
     }
-    // A node of a class as such is followed with the class's devices.
+    // A node that a class has for all its devices together is followed with them.
     let is_followed = |user: &String| {
         let mut devices = devices.iter();
         devices.any(|device| device.key() == *user || device.class == *user)
     };
-    let rule = |mut rule: RecordedRule| {
-        // Those of others stay, whatever becomes of the devices.
-        if !rule.why.iter().all(is_followed) {
-            rule.why.clear();
-        }
-        rule
-    };
-    // What a CDI specification or the wrapper of the runtime had the engine do is ours; what
-    // its user had it do stays.
-    let by_cdi = |step: &InjectionStep| {
-        let its = |it: &&AttachedDevice| step.users.contains(&it.key());
-        let mut its = devices.iter().filter(its);
-        its.any(|it| bundle.cdi.iter().any(|by| by.class.as_str() == it.class))
+    // A CDI specification and the wrapper runtime have the engine make nodes and rules, which are
+    // recorded. What the container's user had the engine make is not: it stays.
+    let is_granted_by_cdi = |step: &InjectionStep| {
+        let mut devices = devices.iter();
+        devices.any(|device| {
+            step.users.contains(&device.key())
+                && bundle
+                    .cdi
+                    .iter()
+                    .any(|it| it.class.as_str() == device.class)
+        })
     };
     let spec = &bundle.spec_devices;
-    let (mut ours, mut made, mut rules) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
     for step in &plan.steps {
-        for other in others(step, spec).filter(|_| by_cdi(step)) {
-            made.extend(CreatedFile::node(&other.path, other.number, step));
-            let mut alike = spec.nodes.iter().filter(|it| it.number == other.number);
-            if alike.all(|it| it.path == other.path) {
-                rules.extend(
-                    spec.rules_of(other.number)
-                        .map(|rule| RecordedRule::of(rule, step)),
-                );
+        let by_cdi = is_granted_by_cdi(step);
+        if by_cdi {
+            for node in nodes_with_other_number(step, spec) {
+                files.extend(CreatedFile::nodes(&node.path, node.number, step));
+                let mut same_number = spec.nodes.iter().filter(|it| it.number == node.number);
+                if same_number.all(|it| it.path == node.path) {
+                    let spec_rules = spec.rules_of(node.number);
+                    rules.extend(spec_rules.map(|rule| RecordedRule::for_step(rule, step)));
+                }
             }
         }
         if let Action::Allow {
@@ -77,37 +67,47 @@ pub(crate) fn write_at_start(
             ..
         } = &step.action
         {
-            let mut nodes = spec.nodes.iter().filter(|it| it.number == rule.number);
-            match by_cdi(step) {
-                true => {
-                    made.extend(nodes.flat_map(|it| CreatedFile::node(&it.path, it.number, step)))
-                }
-                false if nodes.next().is_some() => continue,
-                false => {}
+            let nodes: Vec<_> = spec
+                .nodes
+                .iter()
+                .filter(|it| it.number == rule.number)
+                .collect();
+            if by_cdi {
+                let nodes = nodes.iter();
+                files.extend(nodes.flat_map(|it| CreatedFile::nodes(&it.path, it.number, step)));
+            } else if !nodes.is_empty() {
+                continue;
             }
             if !spec.names(rule.number) {
                 continue;
             }
         }
-        ours.push(step.clone());
+        steps.push(step.clone());
     }
-    made.extend(CreatedFile::at_start(&ours));
-    made.retain(|made: &CreatedFile| made.why.iter().all(is_followed));
-    let records = LockedRecord::open(root, &state.id, lock::PATIENCE)?;
-    // The hook may be called for CDI and once more for what the container requests itself.
-    let is_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);
-    let mut record = AttachmentRecord {
+    files.extend(CreatedFile::from_start(&steps));
+    files.retain(|file: &CreatedFile| file.users.iter().all(is_followed));
+    rules.extend(rules_of_steps(&steps).map(|mut rule| {
+        // A rule that others need as well stays, whatever becomes of the devices.
+        if !rule.users.iter().all(is_followed) {
+            rule.users.clear();
+        }
+        rule
+    }));
+    let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LIMIT)?;
+    // The hook is called twice if the container requests devices by CDI and by itself.
+    let is_called_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);
+    let mut new = AttachmentRecord {
         id: state.id.clone(),
         pid: state.pid,
-        started: container::start_time_of(state.pid).unwrap_or_default(),
+        start_time: container::start_time_of(state.pid).unwrap_or_default(),
         is_init: container::is_init(state.pid),
         bundle: bundle.directory.clone(),
-        spec: Some(super::spec(bundle)),
-        whole: hides || !is_twice,
+        spec_rules: Some(spec_rules(bundle)),
+        has_all_rules: hides || !is_called_twice,
         ..AttachmentRecord::default()
     };
-    record.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
-    let Some(mut record) = records.read_or_start(record) else {
+    new.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
+    let Some(mut record) = record_file.read_or_start(new) else {
         crate::log::warning(&format!(
             "container {}: another one with the same id runs and has a record: devices of this \
              one are not followed",
@@ -115,30 +115,42 @@ pub(crate) fn write_at_start(
         ));
         return Ok(Vec::new());
     };
-    rules.extend(rules_of_steps(&ours).map(rule));
-    note_host_nodes(&mut rules, &plan.steps, root);
-    record.add(devices, rules, made);
-    records.save(&record)?;
-    drop(records);
+    add_host_nodes(&mut rules, &plan.steps, root);
+    record.add(devices, rules, files);
+    record_file.save(&record)?;
+    drop(record_file);
     record_files::prune(root);
-    Ok(detach::rules(&record))
+    Ok(device_rules(&record.rules))
 }
 
-/// What the engine made in the place of a step's node with another number. So it does by a CDI
-/// specification that is older than the device's number, or by what it keeps of one.
-fn others<'s>(step: &InjectionStep, spec: &'s SpecDevices) -> impl Iterator<Item = &'s SpecNode> {
-    let planned = match &step.action {
+fn followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
+    let followed = plan.grants.iter().filter(|grant| grant.follow);
+    let devices = followed.flat_map(|grant| {
+        grant.devices.iter().map(|device| AttachedDevice {
+            class: grant.class.clone(),
+            device: device.clone(),
+            given_by: GivenBy::Hook,
+            forced: false,
+        })
+    });
+    devices.collect()
+}
+
+/// Returns the nodes of the specification that are at the path of a step's node and have another
+/// number. The engine makes such a node if its CDI specification, or its copy of one, is older
+/// than the device's number.
+fn nodes_with_other_number<'s>(
+    step: &InjectionStep,
+    spec: &'s SpecDevices,
+) -> impl Iterator<Item = &'s SpecNode> {
+    let planned: Option<(PathBuf, DeviceNumber)> = match &step.action {
         Action::Node { mount, number, .. } => Some((mount.path.clone(), *number)),
         Action::MakeNode { path, number, .. } => Some((path.clone(), *number)),
         _ => None,
     };
-    let is_other = |it: &&SpecNode, (path, number): &(PathBuf, DeviceNumber)| {
-        it.path == *path && it.number != *number
-    };
-    spec.nodes.iter().filter(move |it| {
-        planned
-            .as_ref()
-            .is_some_and(|planned| is_other(it, planned))
+    spec.nodes.iter().filter(move |node| {
+        let planned = planned.as_ref();
+        planned.is_some_and(|(path, number)| node.path == *path && node.number != *number)
     })
 }
 
@@ -150,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// crun may say its working directory.
+    /// crun may report its working directory as the bundle.
     #[test]
     fn the_bundle_is_where_the_configuration_was_read() {
         let top = tempfile::tempdir().unwrap();
@@ -175,7 +187,7 @@ mod tests {
             follow: true,
         });
         write_at_start(&state, &bundle, &plan, top.path()).unwrap();
-        let [record] = &record_files::all(top.path())[..] else {
+        let [record] = &record_files::read_all(top.path())[..] else {
             panic!("one record");
         };
         assert_eq!(record.bundle, top.path());

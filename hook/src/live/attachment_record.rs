@@ -1,5 +1,5 @@
-//! The record of one container: what was changed in it while it ran, and what of its start is
-//! followed.
+//! The attachment record of one container: the devices that were attached or are followed, and
+//! all that was changed in the container for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,83 +15,94 @@ use super::follow::Announcement;
 use super::recorded_rule::{RecordedRule, rules_of_steps};
 use crate::oci::{Attached, CdiGrant};
 
-/// What was changed in one container.
+/// The devices of one start of a container, and what was changed in the container for them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AttachmentRecord {
     pub(crate) id: String,
-    /// Its first process, and when that was started: a container with the same id that was
-    /// started later has nothing of it.
+    /// The container's first process.
     pub(crate) pid: i32,
-    pub(crate) started: u64,
+    /// The start time of the first process, in clock ticks since the boot (proc_pid_stat(5),
+    /// field 22). A container with the same id that is started later has another one.
+    #[serde(rename = "started")]
+    pub(crate) start_time: u64,
     pub(crate) bundle: PathBuf,
-    /// Whether that is the init process of a PID namespace: then no process of the container
-    /// goes on after it.
+    /// Whether the first process is the init process of a PID namespace. When it ends, the kernel
+    /// ends all other processes of the container.
     #[serde(default)]
     pub(crate) is_init: bool,
-    /// The path of its cgroup before its processes could move deeper.
+    /// The path of the container's cgroup in its hierarchy. The container's processes may have
+    /// moved to cgroups below it.
     #[serde(default)]
     pub(crate) cgroup: PathBuf,
-    /// The inode number of that cgroup's directory; 0 if the container has no cgroup of its own,
-    /// or the record is one of an older version.
+    /// The inode number of the cgroup's directory. It is 0 if the container has no cgroup of its
+    /// own, or if an older version wrote the record.
     #[serde(default)]
     pub(crate) cgroup_inode: u64,
-    /// The device rules of its specification; `None` in a record of an older version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) spec: Option<Vec<LinuxDeviceCgroup>>,
+    /// The device rules of the specification. `None` means that an older version wrote the
+    /// record.
+    #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
+    pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The device rules that the container did not have.
+    /// The device rules that the container lacked before they were added.
     pub(crate) rules: Vec<RecordedRule>,
-    pub(crate) made: Vec<CreatedFile>,
-    /// Whether it has all device rules that the hook gave at the container's start and that its
+    /// The files that were created in the container's root.
+    #[serde(rename = "made")]
+    pub(crate) files: Vec<CreatedFile>,
+    /// Whether `rules` has all rules that the hook added at the container's start and that the
     /// specification does not have.
-    #[serde(default)]
-    pub(crate) whole: bool,
-    /// Whether the hook gave it nothing at its start.
+    #[serde(default, rename = "whole")]
+    pub(crate) has_all_rules: bool,
+    /// Whether the hook gave the container nothing at its start.
     #[serde(default)]
     pub(crate) was_given_nothing: bool,
-    /// AttachedDevice rules of the specification that were taken away.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) withdrawn: Vec<RecordedRule>,
-    /// By class and device: what its programs were told to have.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) told: BTreeMap<String, BTreeSet<Announcement>>,
+    /// The device rules of the specification that were revoked.
+    #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) revoked_spec_rules: Vec<RecordedRule>,
+    /// By device key: what was announced to the container's programs.
+    #[serde(default, rename = "told", skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) announced: BTreeMap<String, BTreeSet<Announcement>>,
 }
 
-/// A device that was attached.
+/// A device that was attached, or that the hook gave the container and that is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedDevice {
     pub(crate) class: String,
+    /// The device's id.
     pub(crate) device: String,
-    /// One that the hook gave is only followed.
-    pub(crate) asked: GivenBy,
+    #[serde(rename = "asked")]
+    pub(crate) given_by: GivenBy,
+    /// Whether the device was attached although it is not healthy.
     pub(crate) forced: bool,
 }
 
 impl AttachedDevice {
-    /// What tells it from others.
+    /// Returns the text that stands for the device in lists of users.
     pub(crate) fn key(&self) -> String {
         device_key(&self.class, &self.device)
     }
 
-    /// Whether it or its class is one of those that something is for.
+    /// Whether the device or its class is one of the users.
     pub(super) fn is_among(&self, users: &[String]) -> bool {
         users.contains(&self.class) || users.contains(&self.key())
     }
 }
 
 impl AttachmentRecord {
-    /// What a user attached, for a plan.
-    pub(crate) fn attached(&self) -> Vec<Attached> {
-        Self::grants(self.devices.iter().filter(|device| device.asked.is_user()))
+    /// Returns the devices that a user attached, as grants for a plan.
+    pub(crate) fn attached_grants(&self) -> Vec<Attached> {
+        let attached = self.devices.iter().filter(|it| it.given_by.is_user());
+        Self::to_grants(attached)
     }
 
-    /// Devices as grants, for a plan.
-    pub(crate) fn grants<'d>(devices: impl Iterator<Item = &'d AttachedDevice>) -> Vec<Attached> {
+    /// Returns devices as grants for a plan.
+    pub(crate) fn to_grants<'d>(
+        devices: impl Iterator<Item = &'d AttachedDevice>,
+    ) -> Vec<Attached> {
         let grants = devices.filter_map(|device| {
             Some(Attached {
                 grant: CdiGrant {
                     class: device.class.clone().try_into().ok()?,
-                    device: written_id(&device.device),
+                    device: quote_id(&device.device),
                     claim: None,
                 },
                 forced: device.forced,
@@ -100,57 +111,52 @@ impl AttachmentRecord {
         grants.collect()
     }
 
-    /// Adds what is not there yet. What is, is for more devices now.
+    /// Adds what the record does not have yet. What it has gets the new users as well.
     pub(crate) fn add(
         &mut self,
         devices: Vec<AttachedDevice>,
         rules: Vec<RecordedRule>,
-        made: Vec<CreatedFile>,
+        files: Vec<CreatedFile>,
     ) {
         for device in devices {
-            let same = |known: &AttachedDevice| {
-                known.class == device.class && known.device == device.device
-            };
-            if !self.devices.iter().any(same) {
+            let is_known = self.devices.iter().any(|it| it.key() == device.key());
+            if !is_known {
                 self.devices.push(device);
             }
         }
         for rule in rules {
-            self.withdrawn
-                .retain(|withdrawn| withdrawn.rule != rule.rule);
-            match self.rules.iter_mut().find(|known| known.rule == rule.rule) {
-                Some(known) => {
-                    merge(&mut known.why, rule.why);
-                    known.host = rule.host.or(known.host.take());
-                }
-                None => self.rules.push(rule),
+            self.revoked_spec_rules.retain(|it| it.rule != rule.rule);
+            if let Some(known) = self.rules.iter_mut().find(|it| it.rule == rule.rule) {
+                merge_users(&mut known.users, rule.users);
+                known.host_node = rule.host_node.or(known.host_node.take());
+            } else {
+                self.rules.push(rule);
             }
         }
-        for made in made {
-            let same = |known: &&mut CreatedFile| known.is_same(&made);
-            match self.made.iter_mut().find(same) {
-                Some(known) => merge(&mut known.why, made.why),
-                None => self.made.push(made),
+        for file in files {
+            if let Some(known) = self.files.iter_mut().find(|it| it.is_same(&file)) {
+                merge_users(&mut known.users, file.users);
+            } else {
+                self.files.push(file);
             }
         }
     }
 
-    /// Removes rules that were revoked, and notes those that the specification has.
-    pub(crate) fn withdraw(&mut self, revoked: &[RecordedRule]) {
+    /// Removes rules that were revoked, and notes which of them the specification has.
+    pub(crate) fn remove_revoked(&mut self, revoked: &[RecordedRule]) {
         self.rules.retain(|rule| !revoked.contains(rule));
-        let named = revoked.iter().filter(|revoked| {
-            let rule = DeviceRule::parse(&revoked.rule);
-            rule.is_some_and(|rule| self.spec_names(&rule) && !self.withdrawn.contains(revoked))
-        });
-        let named: Vec<RecordedRule> = named.cloned().collect();
-        self.withdrawn.extend(named);
+        for rule in revoked {
+            if self.spec_allows_alone(&rule.rule) && !self.revoked_spec_rules.contains(rule) {
+                self.revoked_spec_rules.push(rule.clone());
+            }
+        }
     }
 
-    /// Whether the specification has a rule that allows the device alone. One that is not
-    /// recorded may have any.
-    fn spec_names(&self, rule: &DeviceRule) -> bool {
+    /// Whether the specification has a rule that allows this device and no other. A record
+    /// without the specification's rules counts as having one.
+    fn spec_allows_alone(&self, rule: &DeviceRule) -> bool {
         let wanted = SpecRule::from(rule);
-        self.spec_rules().is_none_or(|spec| {
+        self.parse_spec_rules().is_none_or(|spec| {
             spec.iter().any(|known| {
                 (known.allow, known.kind) == (true, wanted.kind)
                     && (known.major, known.minor) == (wanted.major, wanted.minor)
@@ -158,112 +164,116 @@ impl AttachmentRecord {
         })
     }
 
-    /// The device rules of the specification, if they are recorded.
-    pub(super) fn spec_rules(&self) -> Option<Vec<SpecRule>> {
-        self.spec.as_deref().map(crate::oci::device_rules)
+    /// Returns the device rules of the specification, if the record has them.
+    pub(super) fn parse_spec_rules(&self) -> Option<Vec<SpecRule>> {
+        self.spec_rules.as_deref().map(crate::oci::device_rules)
     }
 
-    /// Takes devices out, with what was only for them, which is returned as a record.
-    pub(crate) fn take(&mut self, is_taken: impl Fn(&AttachedDevice) -> bool) -> AttachmentRecord {
+    /// Removes devices, with the rules and files that no other device needs. Returns what was
+    /// removed as a record of the same container.
+    pub(crate) fn take(&mut self, is_taken: impl Fn(&AttachedDevice) -> bool) -> Self {
         let (taken, left) = self.devices.drain(..).partition(is_taken);
         self.devices = left;
         let devices = &self.devices;
-        let has = |key: &String| devices.iter().any(|device| device.key() == *key);
-        self.told.retain(|key, _| has(key));
-        let is_used =
-            |why: &Vec<String>| why.is_empty() || devices.iter().any(|it| it.is_among(why));
-        let (rules, others) = self.rules.drain(..).partition(|rule| !is_used(&rule.why));
-        self.rules = others;
-        let (made, others) = self.made.drain(..).partition(|made| !is_used(&made.why));
-        self.made = others;
+        self.announced
+            .retain(|key, _| devices.iter().any(|device| device.key() == *key));
+        let is_needed = |users: &[String]| {
+            users.is_empty() || devices.iter().any(|device| device.is_among(users))
+        };
+        let (rules, left) = self
+            .rules
+            .drain(..)
+            .partition(|rule| !is_needed(&rule.users));
+        self.rules = left;
+        let (files, left) = self
+            .files
+            .drain(..)
+            .partition(|file| !is_needed(&file.users));
+        self.files = left;
         AttachmentRecord {
             devices: taken,
             rules,
-            made,
-            ..self.identity()
+            files,
+            ..self.without_content()
         }
     }
 
-    /// Adds the devices that need what is recorded already for another device: of two devices
-    /// that need the same, the container lacked it only for the first. A device that needs less
-    /// access than the recorded rule gets a rule of its own, which stays when the other goes.
-    pub(crate) fn share(&mut self, steps: &[InjectionStep]) {
+    /// Adds the users of steps to what the record has for another device already: of two devices
+    /// that need the same thing, the container lacked it only for the first. A device that needs
+    /// less access than the recorded rule gets a rule of its own, which stays when the other
+    /// device is detached.
+    pub(crate) fn add_users(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
-        let users_in = |users: &[String]| -> Vec<String> {
+        let users_with_device = |users: &[String]| -> Vec<String> {
             let has_device =
                 |user: &&String| devices.iter().any(|it| it.is_among(slice::from_ref(*user)));
             users.iter().filter(has_device).cloned().collect()
         };
         for rule in rules_of_steps(steps) {
-            let users = users_in(&rule.why);
+            let users = users_with_device(&rule.users);
             if !users.is_empty() {
-                self.share_rule(&rule, users);
+                self.add_rule_users(&rule.rule, users);
             }
         }
         for step in steps {
-            let users = users_in(&step.users);
+            let users = users_with_device(&step.users);
             if users.is_empty() {
                 continue;
             }
-            for made in self.made.iter_mut().filter(|made| made.is_of(step)) {
-                merge(&mut made.why, users.clone());
+            for file in self.files.iter_mut().filter(|file| file.is_from(step)) {
+                merge_users(&mut file.users, users.clone());
             }
         }
     }
 
-    fn share_rule(&mut self, rule: &RecordedRule, users: Vec<String>) {
-        let Some(needed) = DeviceRule::parse(&rule.rule) else {
-            return;
-        };
+    fn add_rule_users(&mut self, needed: &DeviceRule, users: Vec<String>) {
         let mut wider = None;
         for known in &mut self.rules {
-            let Some(parsed) = DeviceRule::parse(&known.rule) else {
-                continue;
-            };
-            if parsed.number != needed.number {
+            if known.rule.number != needed.number {
                 continue;
             }
-            if needed.access.contains(parsed.access) {
-                merge(&mut known.why, users.clone());
-            } else if known.why.is_empty() {
-                // The wider rule stays, whatever becomes of the devices.
+            if needed.access.contains(known.rule.access) {
+                merge_users(&mut known.users, users.clone());
+            } else if known.users.is_empty() {
+                // The wider rule stays, whatever is detached.
                 return;
-            } else if parsed.access.contains(needed.access) {
+            } else if known.rule.access.contains(needed.access) {
                 wider = Some(known.clone());
             }
         }
-        let is_known = self.rules.iter().any(|known| known.rule == rule.rule);
+        let is_known = self.rules.iter().any(|known| known.rule == *needed);
         if let Some(wider) = wider.filter(|_| !is_known) {
             self.rules.push(RecordedRule {
-                rule: rule.rule.clone(),
-                why: users,
+                rule: *needed,
+                users,
                 ..wider
             });
         }
     }
 
-    /// A record of the same container with nothing in it.
-    pub(crate) fn identity(&self) -> AttachmentRecord {
+    /// Returns a record of the same container without devices, rules and files.
+    pub(crate) fn without_content(&self) -> Self {
         AttachmentRecord {
             devices: Vec::new(),
             rules: Vec::new(),
-            made: Vec::new(),
-            whole: false,
-            withdrawn: Vec::new(),
-            told: BTreeMap::new(),
+            files: Vec::new(),
+            has_all_rules: false,
+            revoked_spec_rules: Vec::new(),
+            announced: BTreeMap::new(),
             ..self.clone()
         }
     }
 
-    /// Whether it is of the same start of the same container.
-    pub(super) fn is_of_same_start(&self, other: &AttachmentRecord) -> bool {
-        (self.pid, self.started) == (other.pid, other.started)
+    /// Whether both records are from the same start of the same container.
+    pub(super) fn is_from_same_start(&self, other: &Self) -> bool {
+        (self.pid, self.start_time) == (other.pid, other.start_time)
     }
 
-    /// The record with what one of an older version lacks.
-    pub(super) fn with_missing(mut self, new: AttachmentRecord) -> AttachmentRecord {
-        if self.spec.is_none() {
-            self.spec = new.spec;
+    /// Adds to a record that an older version wrote what `new`, a record of the same start, has
+    /// and it lacks.
+    pub(super) fn with_missing_fields(mut self, new: Self) -> Self {
+        if self.spec_rules.is_none() {
+            self.spec_rules = new.spec_rules;
             self.is_init = new.is_init;
         }
         if self.cgroup_inode == 0 && self.cgroup == new.cgroup {
@@ -272,30 +282,32 @@ impl AttachmentRecord {
         self
     }
 
-    /// Whether there is a reason to keep it.
+    /// Whether the record has anything for which its file is kept.
     pub(super) fn has_content(&self) -> bool {
         let has_devices = !self.devices.is_empty() || !self.rules.is_empty();
-        has_devices || !self.made.is_empty() || self.whole
+        has_devices || !self.files.is_empty() || self.has_all_rules
     }
 }
 
-/// An id as a request has to write it. One that looks like an index must not mean another device
-/// once its own is unplugged.
-fn written_id(id: &str) -> String {
-    match id.chars().all(|c| c.is_ascii_digit() || c == '-') {
-        true => format!("\"{id}\""),
-        false => id.to_owned(),
+/// Returns an id as a request has to write it. An id that looks like an index is put in quotes:
+/// without them it would name another device once its own is unplugged.
+fn quote_id(id: &str) -> String {
+    if id.chars().all(|c| c.is_ascii_digit() || c == '-') {
+        format!("\"{id}\"")
+    } else {
+        id.to_owned()
     }
 }
 
-/// What is for something that stays does so, whatever else it is for.
-fn merge(known: &mut Vec<String>, more: Vec<String>) {
+/// Merges two lists of users. An empty list means that no single device needs the thing, and that
+/// it stays; so does the merged one.
+fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
     if known.is_empty() || more.is_empty() {
         return known.clear();
     }
-    for why in more {
-        if !known.contains(&why) {
-            known.push(why);
+    for user in more {
+        if !known.contains(&user) {
+            known.push(user);
         }
     }
 }
@@ -306,55 +318,80 @@ mod tests {
 
     use super::*;
 
+    fn device(id: &str) -> AttachedDevice {
+        AttachedDevice {
+            class: "chips".to_owned(),
+            device: id.to_owned(),
+            given_by: GivenBy::from(id.to_owned()),
+            forced: false,
+        }
+    }
+
+    fn parse(rule: &str) -> DeviceRule {
+        DeviceRule::parse(rule).unwrap()
+    }
+
     #[test]
     fn a_rule_that_stays_is_not_taken_with_a_device() {
-        let device = AttachedDevice {
-            class: "chips".to_owned(),
-            device: "chip-0".to_owned(),
-            asked: GivenBy::from("chips=0".to_owned()),
-            forced: false,
-        };
-        let rule = |why: &[&str]| RecordedRule {
-            rule: "c 10:183 rw".to_owned(),
-            why: why.iter().map(ToString::to_string).collect(),
-            host: None,
+        let rule = |users: &[&str]| RecordedRule {
+            rule: parse("c 10:183 rw"),
+            users: users.iter().map(ToString::to_string).collect(),
+            host_node: None,
             beside_spec: false,
         };
         let chip = "chips chip-0";
         for [first, second] in [[vec![], vec![chip]], [vec![chip], vec![]]] {
             let mut record = AttachmentRecord::default();
-            record.add(vec![device.clone()], vec![rule(&first)], Vec::new());
+            record.add(vec![device("chip-0")], vec![rule(&first)], Vec::new());
             record.add(Vec::new(), vec![rule(&second)], Vec::new());
             assert_eq!(record.take(|_| true).rules, []);
             assert_eq!(record.rules, [rule(&[])]);
         }
     }
 
-    #[test]
-    fn a_rule_that_another_device_needs_stays_recorded() {
-        let device = |id: &str| AttachedDevice {
-            class: "chips".to_owned(),
-            device: id.to_owned(),
-            asked: GivenBy::from(id.to_owned()),
-            forced: false,
-        };
-        let rule = DeviceRule::parse("c 10:183 rw").unwrap();
-        let allow = |why: &str| InjectionStep {
+    /// Returns a step that allows the device `id` this access.
+    fn allow(id: &str, rule: &str) -> InjectionStep {
+        InjectionStep {
             action: Action::Allow {
-                rule,
+                rule: parse(rule),
                 in_spec: false,
                 users_by_access: [].into(),
             },
-            why: why.to_owned(),
-            users: vec![device_key("chips", why)],
-        };
+            why: id.to_owned(),
+            users: vec![device_key("chips", id)],
+        }
+    }
+
+    #[test]
+    fn a_rule_that_another_device_needs_stays_recorded() {
+        let allow = |id| allow(id, "c 10:183 rw");
         let mut record = AttachmentRecord::default();
         let first = rules_of_steps(&[allow("chip-0")]).collect();
         record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
-        record.share(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
+        record.add_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
         let taken = record.take(|device| device.device == "chip-0");
         assert_eq!(taken.rules, []);
         let taken = record.take(|_| true);
         assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_device_that_needs_less_access_keeps_only_that() {
+        let steps = [
+            allow("chip-0", "c 10:183 rw"),
+            allow("chip-1", "c 10:183 r"),
+        ];
+        for lacking in [&steps[..], &steps[..1]] {
+            let mut record = AttachmentRecord::default();
+            let rules = rules_of_steps(lacking).collect();
+            record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+            record.add_users(&steps);
+            let taken = record.take(|device| device.device == "chip-0");
+            let of = |record: &AttachmentRecord| -> Vec<String> {
+                record.rules.iter().map(|it| it.rule.to_string()).collect()
+            };
+            assert_eq!(of(&taken), ["c 10:183 rw"]);
+            assert_eq!(of(&record), ["c 10:183 r"]);
+        }
     }
 }

@@ -1,8 +1,10 @@
-//! What attaching makes in a container's root: found before anything is made, so that a
-//! record has it whatever happens meanwhile, and taken away again.
+//! Files that are created in the root of a container that runs: device nodes, links, mounts and
+//! the directories for them.
 //!
-//! The container runs and is hostile. What has a name now is removed only if it is what was
-//! made, through one handle; what the container put in its place stays.
+//! What will be created is determined before anything is created, so that the attachment record
+//! has it even if this process is killed. The container is hostile and may replace any file. So a
+//! file is removed only if it is still the one that was created, which is checked with the same
+//! handle; what the container put in its place stays.
 
 use std::path::{Path, PathBuf};
 
@@ -19,51 +21,55 @@ use crate::container::{
 };
 use crate::mount;
 
-/// A file's identity: file system, inode and device.
+/// The file system, the inode number and the device number of a file.
 type Identity = [u64; 3];
 
-/// CreatedKind many mounts on one name are taken away at most.
+/// The largest number of mounts that are unmounted from one path.
 const MAX_LAYERS: usize = 32;
 
-/// One thing that is made.
+/// One file, directory or mount that is created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CreatedFile {
     pub(crate) path: PathBuf,
-    pub(crate) how: CreatedKind,
-    /// What had the name before.
+    #[serde(rename = "how")]
+    pub(crate) kind: CreatedKind,
+    /// The file that was at the path before.
     before: Option<Identity>,
-    /// The devices or the class that it is for.
+    /// The keys of the devices and the names of the classes that need the file. An empty list
+    /// means that the file stays, whatever is detached.
     #[serde(rename = "for")]
-    pub(crate) why: Vec<String>,
+    pub(crate) users: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum CreatedKind {
-    /// This file of the host is mounted on the name.
+    /// A bind mount of this file of the host.
     Mount(Identity),
-    /// A tmpfs is.
+    /// A tmpfs.
     Tmpfs,
-    /// The host's node of this device is mounted on the name.
+    /// A bind mount of the host's device node with this device number.
     Bound(u64),
-    /// A node of this device.
+    /// A device node with this device number, created in the container.
     Node(u64),
-    /// A link with this text, in place of one with the other.
+    /// A symbolic link with the first text. The second is the text of the link that it replaced.
     Link(PathBuf, Option<PathBuf>),
+    /// An empty directory for one of the others.
     Directory,
 }
 
 impl CreatedFile {
+    /// Whether both are the same file, whatever their users are.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.path == other.path && self.how == other.how
+        self.path == other.path && self.kind == other.kind
     }
 
-    /// What the hook makes for devices, in the container that it is called for: so much of a
-    /// plan's steps as follows them later.
-    pub(crate) fn at_start(steps: &[InjectionStep]) -> Vec<Self> {
-        let made = steps.iter().flat_map(|step| match &step.action {
-            Action::Node { mount, number, .. } => Self::node(&mount.path, *number, step).into(),
-            Action::MakeNode { path, number, .. } => Self::node(path, *number, step).into(),
+    /// Returns the device nodes and links that the hook creates for `steps` when it starts a
+    /// container.
+    pub(crate) fn from_start(steps: &[InjectionStep]) -> Vec<Self> {
+        let files = steps.iter().flat_map(|step| match &step.action {
+            Action::Node { mount, number, .. } => Self::nodes(&mount.path, *number, step).into(),
+            Action::MakeNode { path, number, .. } => Self::nodes(path, *number, step).into(),
             Action::Link { path, target } => {
                 vec![Self::for_step(
                     path,
@@ -73,53 +79,49 @@ impl CreatedFile {
             }
             _ => Vec::new(),
         });
-        made.collect()
+        files.collect()
     }
 
-    /// A node that is for what a step is for: the host's, or one of its own if that is the engine's way
-    /// or the class's, unless the container has users of its own.
-    pub(crate) fn node(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
-        // The host's may be on the other.
-        let hows = [
-            CreatedKind::Node(raw(number)),
-            CreatedKind::Bound(raw(number)),
-        ];
-        hows.map(|how| Self::for_step(path, how, step))
+    /// Returns both forms that a device node of a step may have in a container: a node of its
+    /// own, or a bind mount of the host's node. Which of them is there depends on the class, on
+    /// the engine and on the container's user namespace.
+    pub(crate) fn nodes(path: &Path, number: DeviceNumber, step: &InjectionStep) -> [Self; 2] {
+        let number = to_raw(number);
+        // A bind mount may be on top of a node. It is undone first, as the last one.
+        let kinds = [CreatedKind::Node(number), CreatedKind::Bound(number)];
+        kinds.map(|kind| Self::for_step(path, kind, step))
     }
 
-    fn for_step(path: &Path, how: CreatedKind, step: &InjectionStep) -> Self {
+    fn for_step(path: &Path, kind: CreatedKind, step: &InjectionStep) -> Self {
         CreatedFile {
             path: path.to_owned(),
-            how,
+            kind,
             before: None,
-            why: step.users.clone(),
+            users: step.users.clone(),
         }
     }
 
-    /// The number of the device node that it is.
+    /// Returns the device number in the form of `st_rdev`, if the file is a device node.
     pub(super) fn device_number(&self) -> Option<u64> {
-        match self.how {
+        match self.kind {
             CreatedKind::Bound(number) | CreatedKind::Node(number) => Some(number),
             _ => None,
         }
     }
 
     pub(crate) fn is_node_or_link(&self) -> bool {
-        matches!(
-            self.how,
-            CreatedKind::Bound(_) | CreatedKind::Node(_) | CreatedKind::Link(..)
-        )
+        self.device_number().is_some() || matches!(self.kind, CreatedKind::Link(..))
     }
 
-    /// Whether it is what a step makes.
-    pub(crate) fn is_of(&self, step: &InjectionStep) -> bool {
-        match (&step.action, &self.how) {
+    /// Whether a step creates this file.
+    pub(crate) fn is_from(&self, step: &InjectionStep) -> bool {
+        match (&step.action, &self.kind) {
             (
                 Action::Node { mount, number, .. },
                 CreatedKind::Bound(known) | CreatedKind::Node(known),
-            ) => mount.path == self.path && raw(*number) == *known,
+            ) => mount.path == self.path && to_raw(*number) == *known,
             (Action::MakeNode { path, number, .. }, CreatedKind::Node(known)) => {
-                *path == self.path && raw(*number) == *known
+                *path == self.path && to_raw(*number) == *known
             }
             (Action::Link { path, target }, CreatedKind::Link(text, _)) => {
                 *path == self.path && target == text
@@ -135,9 +137,9 @@ impl CreatedFile {
             }
             (Action::Mask { path, .. }, CreatedKind::Tmpfs) => *path == self.path,
             (
-                Action::Node { mount: at, .. } | Action::Directory(at) | Action::File(at),
+                Action::Node { mount, .. } | Action::Directory(mount) | Action::File(mount),
                 CreatedKind::Directory,
-            ) => at.path.starts_with(&self.path),
+            ) => mount.path.starts_with(&self.path),
             (Action::MakeNode { path, .. } | Action::Link { path, .. }, CreatedKind::Directory) => {
                 path.starts_with(&self.path)
             }
@@ -145,102 +147,61 @@ impl CreatedFile {
         }
     }
 
-    /// What the sources of a plan will be made into, once `stale` is taken away.
-    pub(crate) fn of(
+    /// Returns the files that the opened steps of a plan will create in a container, once the
+    /// files in `stale` are removed.
+    pub(crate) fn predict(
         ready: &[Ready<'_>],
         namespace: &ContainerNamespace,
-        stale: &[CreatedFile],
+        stale: &[Self],
     ) -> container::Result<Vec<Self>> {
-        let mut found = CreatedFilesPlan {
+        let mut prediction = Prediction {
             namespace,
             stale,
-            made: Vec::new(),
+            files: Vec::new(),
         };
         for Ready { what, users, .. } in ready {
-            let why = users.to_vec();
-            let injected = Path::new(INJECTED);
-            let (path, how) = match what {
-                OpenedAction::Node {
-                    number,
-                    own: Some(_),
-                    path,
-                    source: _,
-                } if namespace.can_make_devices() => (*path, CreatedKind::Node(raw(*number))),
-                OpenedAction::MakeNode { path, number, .. } => {
-                    (*path, CreatedKind::Node(raw(*number)))
-                }
-                OpenedAction::Node { path, number, .. } => {
-                    (*path, CreatedKind::Bound(raw(*number)))
-                }
-                OpenedAction::Directory { source, path } => {
-                    (*path, CreatedKind::Mount(source.identity().numbers()))
-                }
-                OpenedAction::Link { path, target } => {
-                    (*path, CreatedKind::Link((*target).to_owned(), None))
-                }
-                OpenedAction::Mask(mask) => (mask.path, CreatedKind::Tmpfs),
-                OpenedAction::Library { .. } => (injected, CreatedKind::Tmpfs),
-                OpenedAction::File { source, path } => {
-                    let entry = namespace.entry(path)?;
-                    let old = entry.as_ref().and_then(link_text);
-                    match entry.is_none() || old.is_some() {
-                        false => (*path, CreatedKind::Mount(source.identity().numbers())),
-                        true => {
-                            let why = why.clone();
-                            found.add(injected, CreatedKind::Tmpfs, why)?;
-                            (*path, CreatedKind::Link(InjectedDir::place_of(path), old))
-                        }
-                    }
-                }
-                // The files of the loader stay: what they name is not found any more.
-                OpenedAction::Loader(_) => continue,
-            };
-            found.add(path, how, why)?;
+            prediction.add_step(what, users)?;
         }
-        Ok(found.made)
+        Ok(prediction.files)
     }
 
-    /// Takes it away, if it is still there.
-    pub(crate) fn undo(&self, root: &ContainerRoot) -> Result<(), LiveError> {
+    /// Removes the file from a container's root, if it is still the one that was created.
+    pub(crate) fn remove(&self, root: &ContainerRoot) -> Result<(), LiveError> {
         let parent = match root.existing_parent(&self.path) {
-            // A container must not keep the rest by what it puts in the way of one path.
+            // A container that makes one path impossible does not keep its other files by that.
             Err(error) if error.leads_nowhere() => None,
             parent => parent?,
         };
         let Some((parent, name)) = parent else {
             return Ok(());
         };
-        match &self.how {
-            CreatedKind::Mount(shows) => {
-                if let Some(top) = mounted(root, &parent, name)?
-                    && top.identity().numbers() == *shows
+        match &self.kind {
+            CreatedKind::Mount(source) => {
+                if let Some(top) = find_mount(root, &parent, name)?
+                    && top.identity().numbers() == *source
                 {
                     mount::unmount(&top, &self.path, root.proc())?;
                 }
-                self.remove_placeholder(root, &parent, name)
+                self.remove_mount_point(root, &parent, name)
             }
             CreatedKind::Bound(number) => {
-                if let Some(top) = mounted(root, &parent, name)?
+                if let Some(top) = find_mount(root, &parent, name)?
                     && is_node(&top, *number)
                 {
                     mount::unmount(&top, &self.path, root.proc())?;
                 }
-                self.remove_placeholder(root, &parent, name)
+                self.remove_mount_point(root, &parent, name)
             }
             CreatedKind::Tmpfs => {
                 for _ in 0..MAX_LAYERS {
-                    match mounted(root, &parent, name)? {
-                        Some(top)
-                            if Some(top.identity().numbers()) != self.before
-                                && fstatfs(&top)
-                                    .is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC) =>
-                        {
+                    match find_mount(root, &parent, name)? {
+                        Some(top) if self.is_created_tmpfs(&top) => {
                             mount::unmount(&top, &self.path, root.proc())?;
                         }
                         _ => break,
                     }
                 }
-                self.remove_placeholder(root, &parent, name)
+                self.remove_mount_point(root, &parent, name)
             }
             CreatedKind::Node(number) => match parent.open(name)? {
                 Some(found)
@@ -260,13 +221,18 @@ impl CreatedFile {
                 }
                 _ => Ok(()),
             },
-            CreatedKind::Directory => self.remove_placeholder(root, &parent, name),
+            CreatedKind::Directory => self.remove_mount_point(root, &parent, name),
         }
     }
 
-    /// Removes the empty file or directory that was made for it. One that is not empty is
-    /// somebody else's by now.
-    fn remove_placeholder(
+    fn is_created_tmpfs(&self, top: &Handle) -> bool {
+        Some(top.identity().numbers()) != self.before
+            && fstatfs(top).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+    }
+
+    /// Removes the empty file or directory that was created as a mount point. A file or directory
+    /// with content was put there by the container, and stays.
+    fn remove_mount_point(
         &self,
         root: &ContainerRoot,
         parent: &Parent,
@@ -275,7 +241,8 @@ impl CreatedFile {
         let Some(found) = parent.open(name)? else {
             return Ok(());
         };
-        // What was there before may have been replaced until it was made.
+        // The file was there before. The container may have replaced it between the prediction
+        // and the mount.
         if self.before == Some(found.identity().numbers()) {
             return Ok(());
         }
@@ -297,8 +264,8 @@ impl CreatedFile {
     }
 }
 
-/// What is mounted on the name.
-fn mounted(
+/// Returns the topmost mount at a path, if anything is mounted there.
+fn find_mount(
     root: &ContainerRoot,
     parent: &Parent,
     name: Name<'_>,
@@ -309,56 +276,96 @@ fn mounted(
     Ok(parent.is_mounted(&found, root.proc())?.then_some(found))
 }
 
-/// What will be made.
-struct CreatedFilesPlan<'a> {
+/// The files that will be created.
+struct Prediction<'a> {
     namespace: &'a ContainerNamespace,
-    /// What is taken away before.
+    /// The files that are removed before.
     stale: &'a [CreatedFile],
-    made: Vec<CreatedFile>,
+    files: Vec<CreatedFile>,
 }
 
-impl CreatedFilesPlan<'_> {
-    /// Adds what is made for a path, with the directories that it lacks.
-    fn add(&mut self, path: &Path, how: CreatedKind, why: Vec<String>) -> container::Result<()> {
+impl Prediction<'_> {
+    fn add_step(&mut self, action: &OpenedAction<'_>, users: &[String]) -> container::Result<()> {
+        let injected = Path::new(INJECTED);
+        let (path, kind) = match action {
+            OpenedAction::Node {
+                number,
+                own: Some(_),
+                path,
+                source: _,
+            } if self.namespace.can_make_devices() => (*path, CreatedKind::Node(to_raw(*number))),
+            OpenedAction::MakeNode { path, number, .. } => {
+                (*path, CreatedKind::Node(to_raw(*number)))
+            }
+            OpenedAction::Node { path, number, .. } => (*path, CreatedKind::Bound(to_raw(*number))),
+            OpenedAction::Directory { source, path } => {
+                (*path, CreatedKind::Mount(source.identity().numbers()))
+            }
+            OpenedAction::Link { path, target } => {
+                (*path, CreatedKind::Link((*target).to_owned(), None))
+            }
+            OpenedAction::Mask(mask) => (mask.path, CreatedKind::Tmpfs),
+            OpenedAction::Library { .. } => (injected, CreatedKind::Tmpfs),
+            OpenedAction::File { source, path } => {
+                let entry = self.namespace.entry(path)?;
+                let old_link = entry.as_ref().and_then(link_text);
+                if entry.is_some() && old_link.is_none() {
+                    (*path, CreatedKind::Mount(source.identity().numbers()))
+                } else {
+                    self.add(injected, CreatedKind::Tmpfs, users)?;
+                    let place = InjectedDir::place_of(path);
+                    (*path, CreatedKind::Link(place, old_link))
+                }
+            }
+            // The loader's files stay. The libraries in them are not found any more.
+            OpenedAction::Loader(_) => return Ok(()),
+        };
+        self.add(path, kind, users)
+    }
+
+    /// Adds a file, and before it the directories that its path lacks.
+    fn add(&mut self, path: &Path, kind: CreatedKind, users: &[String]) -> container::Result<()> {
         let mut missing = Vec::new();
         for directory in path.ancestors().skip(1) {
             if self.namespace.look(directory)?.is_some() {
                 break;
             }
-            missing.push(directory.to_owned());
+            missing.push(directory);
         }
         let stale = self.stale.iter().find(|stale| stale.path == path);
-        let entry = match (stale, missing.is_empty()) {
-            (None, true) => self.namespace.entry(path)?,
-            _ => None,
+        let entry = if stale.is_none() && missing.is_empty() {
+            self.namespace.entry(path)?
+        } else {
+            None
         };
-        let entry_is = entry.as_ref().map(|it| it.identity().numbers());
-        let before = stale.map_or(entry_is, |stale| stale.before);
-        // A link, node or file that is there is not made.
-        let is_made = match &how {
-            CreatedKind::Mount(shows) => before != Some(*shows),
-            CreatedKind::Link(text, _) => entry.as_ref().and_then(link_text).as_ref() != Some(text),
-            CreatedKind::Node(number) => !entry.is_some_and(|it| is_node(&it, *number)),
-            _ => true,
+        let entry_identity = entry.as_ref().map(|it| it.identity().numbers());
+        let before = stale.map_or(entry_identity, |stale| stale.before);
+        for directory in missing.into_iter().rev() {
+            self.push(directory, CreatedKind::Directory, None, users);
+        }
+        let is_there_already = match &kind {
+            CreatedKind::Mount(source) => before == Some(*source),
+            CreatedKind::Link(text, _) => entry.as_ref().and_then(link_text).as_ref() == Some(text),
+            CreatedKind::Node(number) => entry.is_some_and(|it| is_node(&it, *number)),
+            _ => false,
         };
-        let directories = missing
-            .into_iter()
-            .rev()
-            .map(|path| (path, CreatedKind::Directory));
-        let itself = is_made.then(|| (path.to_owned(), how));
-        for (path, how) in directories.chain(itself) {
-            let made = CreatedFile {
-                before: before.filter(|_| how != CreatedKind::Directory),
-                path,
-                how,
-                why: why.clone(),
-            };
-            match self.made.iter_mut().find(|known| known.is_same(&made)) {
-                Some(known) => known.why.extend(made.why),
-                None => self.made.push(made),
-            }
+        if !is_there_already {
+            self.push(path, kind, before, users);
         }
         Ok(())
+    }
+
+    fn push(&mut self, path: &Path, kind: CreatedKind, before: Option<Identity>, users: &[String]) {
+        let file = CreatedFile {
+            path: path.to_owned(),
+            kind,
+            before,
+            users: users.to_vec(),
+        };
+        match self.files.iter_mut().find(|known| known.is_same(&file)) {
+            Some(known) => known.users.extend(file.users),
+            None => self.files.push(file),
+        }
     }
 }
 
@@ -366,8 +373,8 @@ fn is_node(found: &Handle, number: u64) -> bool {
     found.kind().is_device() && found.identity().numbers()[2] == number
 }
 
-/// The number as the kernel has it in `st_rdev`.
-pub(super) fn raw(number: DeviceNumber) -> u64 {
+/// Returns a device number in the form of `st_rdev` (makedev(3)).
+pub(super) fn to_raw(number: DeviceNumber) -> u64 {
     nix::sys::stat::makedev(number.major.into(), number.minor.into())
 }
 
@@ -390,13 +397,13 @@ mod tests {
             let it_is = parent.open(name).unwrap().unwrap().identity().numbers();
             // A directory was there, say, which the container removed meanwhile.
             let another = [it_is[0], it_is[1] + 1, it_is[2]];
-            let made = CreatedFile {
+            let created = CreatedFile {
                 path: path.clone(),
-                how: CreatedKind::Bound(7),
+                kind: CreatedKind::Bound(7),
                 before: Some(if is_the_images { it_is } else { another }),
-                why: Vec::new(),
+                users: Vec::new(),
             };
-            made.undo(&root).unwrap();
+            created.remove(&root).unwrap();
             assert_eq!(file.exists(), is_the_images);
         }
     }

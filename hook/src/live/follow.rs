@@ -1,12 +1,14 @@
-//! Following: a device that comes back with another number replaces the old one in each
-//! container that has it, and one that is unplugged goes.
+//! `boathook follow`: keeps containers up to date while devices come and go. A device that is
+//! plugged in again with another number replaces the old one in each container that has it, and
+//! one that is unplugged is removed.
 //!
-//! What a container has is known by its record, and what the host has by looking: so it does
-//! not matter what happened while nobody looked.
+//! The attachment record says what a container has, and a look at the host says what there is. So
+//! nothing is missed while this program does not run.
 
 mod announce;
 mod announcement;
 mod host_snapshot;
+mod look;
 mod rate_limit;
 mod replace_devices;
 mod restore_rules;
@@ -31,434 +33,286 @@ use super::attachment_record::AttachmentRecord;
 use super::record_files;
 use crate::log;
 use crate::sys;
-use crate::sys::deadline::{self, Deadline, Stage};
+use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
 use crate::sys::uevent::Uevents;
 pub(super) use announce::DeviceChange;
-use announce::{ChangedContainer, tell};
+use announce::announce;
 pub(super) use announcement::Announcement;
 use host_snapshot::HostSnapshot;
+use look::Look;
 use rate_limit::RateLimit;
-use replace_devices::replace;
+use replace_devices::replace_devices;
 use restore_rules::{CgroupWatch, ReportedContainers};
-use stale_rules::{RemovedDevices, find_gone, remove_nodes, revoke_stale};
+use stale_rules::{find_removed, revoke_stale};
 use state::FollowerState;
 
-/// So many containers are changed at once.
-const MOST_AT_ONCE: usize = 8;
-
-/// What was seen before.
-pub(crate) struct Follower<'c> {
-    config: &'c Config,
-    events: Uevents,
-    updates: CgroupWatch,
-    /// By container: why its rules could not be set again.
-    unmended: BTreeMap<String, String>,
-    /// Why no container's could.
-    failed_to_mend: Option<String>,
-    /// A device may flap, and a container may be able to write its cgroup's files.
-    looks: RateLimit,
-    mends: RateLimit,
-    /// When to look again if nothing happens until then.
-    next: Option<Instant>,
-    /// So many seconds a container is left alone that could not be changed.
-    pause: NonZeroU32,
-    began: Instant,
-    seen: FollowerState,
-    /// A child that looked, and was left behind.
-    hanging: Option<Child>,
+/// Announces devices that were attached to a container or detached from it. `devices` is a record
+/// of the container with these devices alone. The caller must not hold the container's lock.
+pub(super) fn announce_devices(devices: &AttachmentRecord, change: DeviceChange, config: &Config) {
+    let snapshot = HostSnapshot::take(slice::from_ref(devices), config);
+    announce(&[(devices, change)], &snapshot, config);
 }
 
-/// What a child has found out of so many containers, each of which may keep it waiting.
-fn in_child<T>(
-    containers: usize,
-    work: impl FnOnce() -> BTreeMap<String, T>,
-) -> Result<BTreeMap<String, T>, LiveError>
-where
-    T: Serialize + DeserializeOwned,
-{
-    let text = || serde_json::to_string(&work()).unwrap_or_default();
-    let answer = sys::process::in_child(limit(containers), text).map_err(LiveError::Fork)?;
-    let found = answer.and_then(|text| serde_json::from_str(&text).ok());
-    found.ok_or(LiveError::TooSlow)
-}
-
-/// CreatedKind long a child may work for so many containers.
-fn limit(containers: usize) -> Duration {
-    deadline::LIMIT
-        * u32::try_from(containers)
-            .unwrap_or(u32::MAX)
-            .saturating_add(4)
-}
-
-/// Tells the programs of a container what was attached to it or detached. `devices` is a record
-/// of the container with these devices alone; its lock must be free.
-pub(super) fn tell_of(devices: &AttachmentRecord, became: DeviceChange, config: &Config) {
-    let sight = HostSnapshot::of(slice::from_ref(devices), config);
-    tell(&[(devices, became)], &sight, config);
-}
-
-/// Changes one container as [`Follower`] does: its devices may have come back with other
-/// numbers while nobody followed them.
+/// Updates one container as [`Follower`] does. Its devices may have come back with other numbers
+/// while no follower ran.
 pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError> {
-    let records = record_files::all(&config.host_root);
+    let records = record_files::read_all(&config.host_root);
     let Some(record) = records.iter().find(|record| record.id == container) else {
         return Ok(());
     };
-    let sight = HostSnapshot::of(slice::from_ref(record), config);
-    let gone = find_gone(record, &sight, &config.host_root);
-    let revoked = revoke_stale(record, &gone, &sight, config)?;
-    let followed = sight.followed(record);
-    if revoked | (!followed.is_empty() && replace(record, &followed, &sight, config)?) {
-        tell_of(record, DeviceChange::Replaced, config);
+    let snapshot = HostSnapshot::take(slice::from_ref(record), config);
+    let removed = find_removed(record, &snapshot, &config.host_root);
+    let was_revoked = revoke_stale(record, &removed, &snapshot, config)?;
+    let followed = snapshot.followed_devices(record);
+    let was_replaced =
+        !followed.is_empty() && replace_devices(record, &followed, &snapshot, config)?;
+    if was_revoked || was_replaced {
+        announce_devices(record, DeviceChange::Replaced, config);
     }
     Ok(())
+}
+
+/// Waits for events of devices and of containers' cgroups, and updates the containers.
+pub(crate) struct Follower<'c> {
+    config: &'c Config,
+    device_events: Uevents,
+    cgroup_events: CgroupWatch,
+    /// By container id: why the container's rules could not be restored.
+    not_restored: BTreeMap<String, String>,
+    /// Why no container's rules could be restored.
+    restore_error: Option<String>,
+    /// A device may come and go without end, and a container may be able to write to its
+    /// cgroup's files.
+    device_limit: RateLimit,
+    cgroup_limit: RateLimit,
+    /// When to look again if no event comes before.
+    next_look: Option<Instant>,
+    /// For how many seconds a container is left alone after a change of it failed.
+    pause: NonZeroU32,
+    started: Instant,
+    state: FollowerState,
+    /// A child process that looked at the containers, did not end in time and was left behind.
+    hanging_child: Option<Child>,
 }
 
 impl<'c> Follower<'c> {
     pub(crate) fn new(
         pause: NonZeroU32,
-        events: Uevents,
+        device_events: Uevents,
         config: &'c Config,
     ) -> Result<Self, LiveError> {
         Ok(Follower {
             config,
-            events,
-            updates: CgroupWatch::open().map_err(LiveError::Watch)?,
-            unmended: BTreeMap::new(),
-            failed_to_mend: None,
-            looks: RateLimit::new(),
-            mends: RateLimit::new(),
-            next: None,
+            device_events,
+            cgroup_events: CgroupWatch::open().map_err(LiveError::Watch)?,
+            not_restored: BTreeMap::new(),
+            restore_error: None,
+            device_limit: RateLimit::new(),
+            cgroup_limit: RateLimit::new(),
+            next_look: None,
             pause,
-            began: Instant::now(),
-            seen: FollowerState::default(),
-            hanging: None,
+            started: Instant::now(),
+            state: FollowerState::default(),
+            hanging_child: None,
         })
     }
 
-    /// Looks at everything, whatever has happened before.
+    /// Updates all containers once, without waiting for an event. Logs each record that cannot be
+    /// read.
     pub(crate) fn begin(&mut self) {
-        drop(record_files::all_reported(&self.config.host_root));
-        self.mend(ReportedContainers::default());
+        drop(record_files::read_all_and_report(&self.config.host_root));
+        self.restore_rules(ReportedContainers::default());
         self.look();
     }
 
-    /// Waits until something has happened, and does what is to be done.
+    /// Waits for an event or for the time of the next look, and updates the containers.
     pub(crate) fn wait(&mut self) -> Result<(), Errno> {
-        let mut watched = Vec::new();
-        let until = |next: Instant| next.saturating_duration_since(Instant::now());
-        let mut left: Vec<Duration> = self.next.map(until).into_iter().collect();
-        let sources = [
-            (self.events.as_fd(), &self.looks),
-            (self.updates.as_fd(), &self.mends),
-        ];
-        for (source, pace) in sources {
-            match pace.rest() {
-                Some(rest) => left.push(rest),
-                None => watched.push(PollFd::new(source, PollFlags::POLLIN)),
-            }
-        }
-        // Rounded up: not to be woken too early.
-        let left = left.into_iter().min();
-        let left = left.map(|left| (left + Duration::from_micros(999)).as_millis());
-        let left = left.map_or(PollTimeout::NONE, |left| {
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-        });
-        match poll(&mut watched, left) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno),
-        }
-        let is_time = self.next.is_some_and(|next| next <= Instant::now());
-        if is_time || self.looks.rest().is_none() && self.events.take()? {
-            self.looks.done();
+        self.poll_events()?;
+        let is_time = self.next_look.is_some_and(|next| next <= Instant::now());
+        let may_look = self.device_limit.wait_time().is_none();
+        if is_time || may_look && self.device_events.take()? {
+            self.device_limit.count_run();
             self.look();
         }
-        if self.mends.rest().is_none() {
-            let mut updated = self.updates.take()?;
+        if self.cgroup_limit.wait_time().is_none() {
+            let mut reported = self.cgroup_events.read_events()?;
             if is_time {
-                updated.written.extend(self.unmended.keys().cloned());
+                let again = self.not_restored.keys().cloned();
+                reported.updated.extend(again);
             }
-            self.mend(updated);
+            self.restore_rules(reported);
         }
         Ok(())
     }
 
-    /// Looks at the host, and changes the containers whose devices are others than before. A
-    /// child does, so that this process stays as small as it was.
+    fn poll_events(&self) -> Result<(), Errno> {
+        let mut watched = Vec::new();
+        let time_left = |next: Instant| next.saturating_duration_since(Instant::now());
+        let mut waits: Vec<Duration> = self.next_look.map(time_left).into_iter().collect();
+        let sources = [
+            (self.device_events.as_fd(), &self.device_limit),
+            (self.cgroup_events.as_fd(), &self.cgroup_limit),
+        ];
+        for (source, limit) in sources {
+            match limit.wait_time() {
+                Some(wait) => waits.push(wait),
+                None => watched.push(PollFd::new(source, PollFlags::POLLIN)),
+            }
+        }
+        // poll(2) counts in milliseconds. The time is rounded up, so that it does not return
+        // before the time has come.
+        let timeout = waits.into_iter().min().map_or(PollTimeout::NONE, |wait| {
+            let millis = (wait + Duration::from_micros(999)).as_millis();
+            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut watched, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Looks at the host, and updates the containers whose devices have changed. A child process
+    /// does this, so that the memory of this process does not grow.
     fn look(&mut self) {
-        self.next = None;
-        let knows_none = self.seen.devices.is_empty() && self.seen.failed.is_empty();
-        let records = record_files::all(&self.config.host_root).len();
-        if knows_none && records == 0 {
+        self.next_look = None;
+        let records = record_files::read_all(&self.config.host_root).len();
+        let knows_containers = !self.state.devices.is_empty() || !self.state.failed.is_empty();
+        if records == 0 && !knows_containers {
             return;
         }
-        if self.hanging.as_ref().is_some_and(Child::is_there) {
-            self.revoke_stale(records);
-            self.next = Some(self.after_pause());
+        if self.hanging_child.as_ref().is_some_and(Child::is_there) {
+            self.revoke_stale_rules(records);
+            self.next_look = Some(self.time_after_pause());
             return;
         }
-        let child = sys::process::start_child(limit(records), || {
-            self.look_here();
-            self.seen.text()
+        let child = sys::process::start_child(time_limit(records), || {
+            let mut state = mem::take(&mut self.state);
+            let look = Look {
+                state: &mut state,
+                now: self.started.elapsed().as_secs(),
+                pause: self.pause.get().into(),
+                config: self.config,
+            };
+            look.run();
+            state.to_text()
         });
         let mut has_news = false;
-        let seen = child.ok().and_then(|mut child| {
+        let state = child.ok().and_then(|mut child| {
             let answer = loop {
                 match child.look() {
                     Ok(None) => {}
                     answer => break answer.ok().flatten().flatten(),
                 }
-                // A container that keeps the child waiting delays no revocation for others.
-                if self.looks.rest().is_none() && self.events.take().unwrap_or_default() {
-                    self.looks.done();
-                    self.revoke_stale(records);
+                // A container may keep the child waiting. That must not delay the revocation of
+                // rules in other containers.
+                let may_revoke = self.device_limit.wait_time().is_none();
+                if may_revoke && self.device_events.take().unwrap_or_default() {
+                    self.device_limit.count_run();
+                    self.revoke_stale_rules(records);
                     has_news = true;
                 }
             };
-            self.hanging = answer.is_none().then_some(child);
+            self.hanging_child = answer.is_none().then_some(child);
             answer
         });
-        let seen = seen.and_then(|text| FollowerState::parse(&text));
-        let has_looked = seen.is_some();
-        self.seen = seen.unwrap_or_else(|| mem::take(&mut self.seen));
+        let state = state.and_then(|text| FollowerState::parse(&text));
+        let has_looked = state.is_some();
+        if let Some(state) = state {
+            self.state = state;
+        }
         if has_news {
-            self.next = Some(Instant::now());
-        } else if !has_looked || !self.seen.failed.is_empty() {
-            self.next = Some(self.after_pause());
+            self.next_look = Some(Instant::now());
+        } else if !has_looked || !self.state.failed.is_empty() {
+            self.next_look = Some(self.time_after_pause());
         }
     }
 
-    /// Revokes the rules of devices that the host has no more, and does nothing else. What fails
-    /// is reported by the next look.
-    fn revoke_stale(&self, containers: usize) {
+    /// Revokes the rules of devices that the host does not have, and does nothing else. The next
+    /// look reports errors.
+    fn revoke_stale_rules(&self, containers: usize) {
         let config = self.config;
-        let child = sys::process::start_child(limit(containers), || {
+        let child = sys::process::start_child(time_limit(containers), || {
             let _deadline = Deadline::start(deadline::SECONDS);
-            let records = record_files::all(&config.host_root);
-            let sight = HostSnapshot::of(&records, config);
+            let records = record_files::read_all(&config.host_root);
+            let snapshot = HostSnapshot::take(&records, config);
             for record in &records {
-                let gone = find_gone(record, &sight, &config.host_root);
-                let _ = revoke_stale(record, &gone, &sight, config);
+                let removed = find_removed(record, &snapshot, &config.host_root);
+                let _ = revoke_stale(record, &removed, &snapshot, config);
             }
             String::new()
         });
         let _ = child.and_then(|mut child| child.wait());
     }
 
-    fn after_pause(&self) -> Instant {
+    fn time_after_pause(&self) -> Instant {
         Instant::now() + Duration::from_secs(self.pause.get().into())
     }
 
-    /// Sets rules again that were lost in these containers, and watches those that are new.
-    fn mend(&mut self, updated: ReportedContainers) {
-        let failed = self.try_mend(updated).err();
-        let failed = failed.map(|error| log::chain(&error));
-        if let Some(error) = failed.as_ref().filter(|_| failed != self.failed_to_mend) {
+    /// Restores the rules that the reported containers have lost, and watches the new containers.
+    fn restore_rules(&mut self, reported: ReportedContainers) {
+        let error = self.try_restore_rules(reported).err();
+        let error = error.map(|error| log::chain(&error));
+        if let Some(error) = error.as_ref().filter(|_| error != self.restore_error) {
             log::warning(&format!(
                 "devices that containers lose by updates are not given back: {error}"
             ));
         }
-        self.failed_to_mend = failed;
-        if !self.unmended.is_empty() {
-            self.next.get_or_insert(self.after_pause());
+        self.restore_error = error;
+        if !self.not_restored.is_empty() {
+            self.next_look.get_or_insert(self.time_after_pause());
         }
     }
 
-    fn try_mend(&mut self, mut updated: ReportedContainers) -> Result<(), LiveError> {
-        if self.updates.watch_records(&self.config.host_root)? {
-            let all = record_files::all(&self.config.host_root).into_iter();
-            updated.new.extend(all.map(|record| record.id));
+    fn try_restore_rules(&mut self, mut reported: ReportedContainers) -> Result<(), LiveError> {
+        if self.cgroup_events.watch_records(&self.config.host_root)? {
+            let records = record_files::read_all(&self.config.host_root).into_iter();
+            reported.new.extend(records.map(|record| record.id));
         }
-        if updated.new.is_empty() && updated.written.is_empty() {
+        if reported.new.is_empty() && reported.updated.is_empty() {
             return Ok(());
         }
-        self.mends.done();
+        self.cgroup_limit.count_run();
         let mut watched = Ok(());
-        if !updated.new.is_empty() {
-            let cgroups = || restore_rules::cgroups_of(&updated.new, self.config);
-            for (id, directories) in in_child(updated.new.len(), cgroups)? {
-                watched = watched.and(self.updates.watch(&id, &directories));
-                updated.written.insert(id);
+        if !reported.new.is_empty() {
+            let find = || restore_rules::find_cgroup_directories(&reported.new, self.config);
+            for (id, directories) in run_in_child(reported.new.len(), find)? {
+                watched = watched.and(self.cgroup_events.watch_cgroups(&id, &directories));
+                reported.updated.insert(id);
             }
         }
-        let mend = || restore_rules::mend(&updated.written, self.config);
-        let unmended = in_child(updated.written.len(), mend)?;
-        for (id, error) in &unmended {
-            if self.unmended.get(id) != Some(error) {
+        let restore = || restore_rules::restore_rules(&reported.updated, self.config);
+        let failed = run_in_child(reported.updated.len(), restore)?;
+        for (id, error) in &failed {
+            if self.not_restored.get(id) != Some(error) {
                 log::warning(&format!("container {id}: {error}"));
             }
         }
-        let is_known = |id: &String| !updated.written.contains(id) && self.updates.watches(id);
-        self.unmended.retain(|id, _| is_known(id));
-        self.unmended.extend(unmended);
+        let events = &self.cgroup_events;
+        self.not_restored
+            .retain(|id, _| !reported.updated.contains(id) && events.is_watched(id));
+        self.not_restored.extend(failed);
         watched
     }
+}
 
-    fn look_here(&mut self) {
-        let now = self.began.elapsed().as_secs();
-        let pause = u64::from(self.pause.get());
-        let records = record_files::all(&self.config.host_root);
-        // Several at once, each in a child.
-        let mut working = Vec::new();
-        let mut looked = Vec::new();
-        let deadline = Deadline::start(deadline::SECONDS);
-        Stage::Planning.begin();
-        let mut sight = HostSnapshot::of(&records, self.config);
-        if let Ok(deadline) = deadline {
-            deadline.cancel();
-        }
-        let unusable = mem::take(&mut sight.unusable);
-        for (class, reason) in &unusable {
-            if self.seen.unusable.get(class) != Some(reason) {
-                log::warning(&format!(
-                    "class {class}: containers get none of its devices again, and lose those \
-                     that are unplugged: {reason}"
-                ));
-            }
-        }
-        self.seen.unusable = unusable;
-        // Of all containers, before any of them can keep this waiting.
-        let mut not_revoked = BTreeMap::new();
-        let mut revoked = Vec::new();
-        for record in &records {
-            let gone = find_gone(record, &sight, &self.config.host_root);
-            let was_revoked = revoke_stale(record, &gone, &sight, self.config);
-            let was_revoked = was_revoked.unwrap_or_else(|error| {
-                not_revoked.insert(&record.id, log::chain(&error));
-                false
-            });
-            revoked.push((record, gone, was_revoked));
-        }
-        for (record, gone, was_revoked) in revoked {
-            let followed = sight.followed(record);
-            if followed.is_empty() && gone.is_empty() {
-                self.seen.failed.remove(&record.id);
-                continue;
-            }
-            let told: Vec<_> = record.devices.iter().map(|it| sight.told(it)).collect();
-            let class_nodes = sight.class_nodes(record);
-            let devices = format!(
-                "{} {followed:?} {class_nodes} {told:?} {gone:?}",
-                record.started
-            );
-            let failed = self.seen.failed.get(&record.id);
-            if self.seen.devices.get(&record.id) == Some(&devices)
-                || failed.is_some_and(|(at, _)| now.saturating_sub(*at) < pause)
-            {
-                continue;
-            }
-            while working.len() == MOST_AT_ONCE {
-                self.end_some(&mut working, &mut looked, now);
-            }
-            let has_changed = || {
-                let now = HostSnapshot::of(slice::from_ref(record), self.config);
-                now.followed(record) != followed
-            };
-            let work = || {
-                let replaced = match followed.is_empty() {
-                    false => replace(record, &followed, &sight, self.config),
-                    true => Ok(false),
-                };
-                // Those that are left by that: of classes that cannot be used, or all.
-                let is_left = |key: &&String| {
-                    let mut followed = followed.iter();
-                    replaced.is_err() || !followed.any(|(device, _)| device.key() == **key)
-                };
-                let left: RemovedDevices = gone.iter().filter(is_left).cloned().collect();
-                let removed = remove_nodes(record, &left, self.config);
-                let done = match replaced.and_then(|was_changed| removed.map(|()| was_changed)) {
-                    Err(LiveError::Ended) => Ok(None),
-                    // That is told by a message of its own, and then this looks again.
-                    Err(_) if has_changed() => Ok(None),
-                    done => done.map(|was_changed| Some(was_changed | was_revoked)),
-                };
-                let done = done.map_err(|error| log::chain(&error));
-                serde_json::to_string(&done).unwrap_or_default()
-            };
-            match sys::process::start_child(deadline::LIMIT, work) {
-                Ok(child) => working.push((record, devices, child)),
-                Err(errno) => looked.extend(self.end(record, devices, Err(errno), now)),
-            }
-        }
-        while !working.is_empty() {
-            self.end_some(&mut working, &mut looked, now);
-        }
-        for (id, error) in not_revoked {
-            self.fail(id, error, now);
-        }
-        tell(&looked, &sight, self.config);
-        let runs = |id: &String| records.iter().any(|record| record.id == *id);
-        let mut seen = self.seen.devices.keys().chain(self.seen.failed.keys());
-        if seen.any(|id| !runs(id)) {
-            self.seen.devices.retain(|id, _| runs(id));
-            self.seen.failed.retain(|id, _| runs(id));
-            record_files::prune(&self.config.host_root);
-        }
-    }
+/// Runs `work` in a child process and returns its results by container id. The time limit grows
+/// with `containers`, because each container can delay the child.
+fn run_in_child<T>(
+    containers: usize,
+    work: impl FnOnce() -> BTreeMap<String, T>,
+) -> Result<BTreeMap<String, T>, LiveError>
+where
+    T: Serialize + DeserializeOwned,
+{
+    let work = || serde_json::to_string(&work()).unwrap_or_default();
+    let answer = sys::process::in_child(time_limit(containers), work).map_err(LiveError::Fork)?;
+    let results = answer.and_then(|text| serde_json::from_str(&text).ok());
+    results.ok_or(LiveError::TooSlow)
+}
 
-    /// Takes those who have ended, if any has by now.
-    fn end_some<'r>(
-        &mut self,
-        working: &mut Vec<(&'r AttachmentRecord, String, Child)>,
-        looked: &mut Vec<ChangedContainer<'r>>,
-        now: u64,
-    ) {
-        let still = mem::take(working).into_iter();
-        working.extend(still.filter_map(|(record, devices, mut child)| {
-            let answer = match child.look() {
-                Ok(None) => return Some((record, devices, child)),
-                Ok(Some(answer)) => Ok(answer),
-                Err(errno) => Err(errno),
-            };
-            looked.extend(self.end(record, devices, answer, now));
-            None
-        }));
-    }
-
-    /// What became of a container: itself, and whether it was changed; `None` if its devices
-    /// changed meanwhile, whatever they are by the next look. One that could not be changed,
-    /// or that keeps this waiting, is left alone for a while.
-    fn end<'r>(
-        &mut self,
-        record: &'r AttachmentRecord,
-        devices: String,
-        answer: Result<Option<String>, Errno>,
-        now: u64,
-    ) -> Option<ChangedContainer<'r>> {
-        let error = match answer {
-            Ok(Some(answer)) => match serde_json::from_str(&answer) {
-                Ok(Ok(None)) => {
-                    self.seen.devices.remove(&record.id);
-                    self.seen.failed.remove(&record.id);
-                    return None;
-                }
-                Ok(Ok(Some(was_changed))) => {
-                    self.seen.devices.insert(record.id.clone(), devices);
-                    self.seen.failed.remove(&record.id);
-                    let became = match was_changed {
-                        true => DeviceChange::Replaced,
-                        false => DeviceChange::Unchanged,
-                    };
-                    return Some((record, became));
-                }
-                Ok(Err(error)) => error,
-                Err(error) => error.to_string(),
-            },
-            Ok(None) => LiveError::TooSlow.to_string(),
-            Err(errno) => log::chain(&LiveError::Fork(errno)),
-        };
-        self.fail(&record.id, error, now);
-        None
-    }
-
-    fn fail(&mut self, id: &str, error: String, now: u64) {
-        let before = self.seen.failed.get(id);
-        if before.is_none_or(|(_, before)| *before != error) {
-            log::warning(&format!("container {id}: {error}"));
-        }
-        // Also if it becomes as it was before, what is left of this attempt is to be looked at.
-        self.seen.devices.remove(id);
-        self.seen.failed.insert(id.to_owned(), (now, error));
-    }
+/// Returns how long a child process may work on so many containers.
+fn time_limit(containers: usize) -> Duration {
+    let containers = u32::try_from(containers).unwrap_or(u32::MAX);
+    deadline::LIMIT * containers.saturating_add(4)
 }

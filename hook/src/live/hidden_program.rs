@@ -1,19 +1,25 @@
-//! Containers whose device program the kernel hides (`net.core.bpf_jit_harden=2`). What it admits
-//! cannot be seen, and it cannot be changed but only made again, from all that the container may
-//! use. So the record must have all that the specification does not, or nothing is changed.
+//! Containers whose device program the kernel hides (`net.core.bpf_jit_harden=2`, cgroup v2).
+//!
+//! A hidden program cannot be read or changed. It can only be generated again, from all rules that
+//! the container has. So the attachment record must have every rule that the specification does
+//! not have; otherwise the program is left as it is.
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
 
 use super::attachment_record::AttachmentRecord;
-use super::recorded_rule::{RecordedRule, parsed};
+use super::recorded_rule::{RecordedRule, device_rules};
 use super::{LiveError, LockedContainer};
 use crate::cgroup::{DeviceCgroup, SpecRules};
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 
-/// Whether a container's program is hidden. An error: it is, and not all that it admits is known.
+/// Whether the kernel hides a container's device program.
+///
+/// # Errors
+///
+/// If the kernel hides it and the record does not have all of the container's rules.
 pub(super) fn is_hidden(
     cgroup: &DeviceCgroup,
     record: &AttachmentRecord,
@@ -23,41 +29,34 @@ pub(super) fn is_hidden(
     if !cgroup.hides()? {
         return Ok(false);
     }
-    match record.whole || record.was_given_nothing || was_given_nothing(bundle, config) {
-        true => Ok(true),
-        false => Err(LiveError::Hidden),
+    if record.has_all_rules || record.was_given_nothing || was_given_nothing(bundle, config) {
+        Ok(true)
+    } else {
+        Err(LiveError::Hidden)
     }
 }
 
-/// Whether the hook gave a container nothing at its start. What the host has of its devices today
-/// is not what it was given.
+/// Whether the hook gave a container nothing at its start. The container's request is read for
+/// that, because the devices that the host has today may be others than at the start.
 pub(super) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
-    // Read again: without what is attached.
+    // `bundle` may have grants for attached devices. The one from the file has none.
     let as_started = Bundle::read(&bundle.directory);
     bundle.hooks.ours().next().is_none()
         || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
 }
 
 impl AttachmentRecord {
-    /// The rules that a program is generated from in place of one that the kernel hides: those
-    /// of the specification, and what is recorded.
-    pub(super) fn regenerated(&self, spec: &[SpecRule]) -> SpecRules {
+    /// Returns the rules from which a hidden program is generated again: those of the
+    /// specification, and the recorded ones.
+    pub(super) fn all_rules(&self, spec: &[SpecRule]) -> SpecRules {
         let spec = SpecRules::of_container(spec);
-        let spec = spec.and_deny(&parsed(&self.withdrawn));
-        spec.and_allow(&parsed(&self.rules))
+        let spec = spec.and_deny(&device_rules(&self.revoked_spec_rules));
+        spec.and_allow(&device_rules(&self.rules))
     }
 }
 
 impl LockedContainer {
-    /// Whether the container's cgroup may deny devices without showing it.
-    pub(super) fn hides_exceptions(&self) -> Result<bool, LiveError> {
-        match self.record.find_cgroup()? {
-            Some(cgroup) => Ok(cgroup.hides_exceptions()?),
-            None => Ok(false),
-        }
-    }
-
-    /// As [`is_hidden`].
+    /// Calls [`is_hidden`] for the container. Without a device cgroup nothing is hidden.
     pub(super) fn is_hidden(&self, config: &Config) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
             Some(cgroup) => is_hidden(&cgroup, &self.record, &self.container.bundle, config),
@@ -65,10 +64,20 @@ impl LockedContainer {
         }
     }
 
-    /// Whether a rule of a device that it gets is nowhere known, so that it may lack it. Not to
-    /// be asked of others: what is added for a device is taken away with it.
+    /// Whether the container's cgroup may deny devices that the kernel does not show.
+    pub(super) fn hides_exceptions(&self) -> Result<bool, LiveError> {
+        match self.record.find_cgroup()? {
+            Some(cgroup) => Ok(cgroup.hides_exceptions()?),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether neither the record nor the specification has the rule, so that the container may
+    /// lack it. `in_spec` tells whether the specification allows the device.
     pub(super) fn is_unknown(&self, rule: &DeviceRule, in_spec: bool) -> bool {
-        let has = |rules: &[RecordedRule]| parsed(rules).iter().any(|it| it.number == rule.number);
-        !has(&self.record.rules) && (!in_spec || has(&self.record.withdrawn))
+        let has_device =
+            |rules: &[RecordedRule]| rules.iter().any(|it| it.rule.number == rule.number);
+        let is_revoked = has_device(&self.record.revoked_spec_rules);
+        !has_device(&self.record.rules) && (!in_spec || is_revoked)
     }
 }

@@ -1,4 +1,4 @@
-//! The lock of one container: one process at a time changes it and its record.
+//! The lock of one container: only one process at a time changes the container and its record.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -9,34 +9,35 @@ use std::time::{Duration, Instant};
 
 use rooted_path::open_lock_file;
 
-/// CreatedKind long the lock is waited for by who is asked to change a container, once.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a command that a user started waits for the lock before it fails.
+pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
-/// CreatedKind long by who tries again later.
-pub(super) const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long `follow` waits for the lock before it gives up and retries later.
+pub(super) const FOLLOW_LIMIT: Duration = Duration::from_secs(1);
 
-/// CreatedKind often it is tried.
-const PAUSE: Duration = Duration::from_millis(2);
+/// The pause between two attempts to take the lock.
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
-/// A lock that is held.
+/// A lock that this process holds. It is released when the value is dropped.
 pub(super) struct ContainerLock {
     path: PathBuf,
-    /// Its file, open and locked with flock(2).
+    /// The lock file, which is open and locked with flock(2).
     file: File,
 }
 
 impl Drop for ContainerLock {
-    /// A child that was left behind has the file open, too, and would keep the lock.
+    /// Unlocks the file. To close it is not enough: a child process that was left behind has
+    /// the same open file, and would keep the lock.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }
 }
 
 impl ContainerLock {
-    /// Waits until no other process has the lock, for at most so long: one that sleeps where
-    /// the container never answers has it for ever.
-    pub(super) fn take(directory: &Path, id: &str, patience: Duration) -> io::Result<Self> {
-        let end = Instant::now() + patience;
+    /// Waits for the lock for at most `limit`. Another process may hold it for ever: one that
+    /// the container keeps waiting.
+    pub(super) fn take(directory: &Path, id: &str, limit: Duration) -> io::Result<Self> {
+        let end = Instant::now() + limit;
         loop {
             if let Some(lock) = Self::try_take(directory, id)? {
                 return Ok(lock);
@@ -45,13 +46,13 @@ impl ContainerLock {
                 let waited = "another process is changing this container, and does not end";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, waited));
             }
-            sleep(PAUSE);
+            sleep(RETRY_PAUSE);
         }
     }
 
-    /// The lock, unless another process has it.
+    /// Takes the lock. Returns `None` if another process holds it.
     pub(super) fn try_take(directory: &Path, id: &str) -> io::Result<Option<Self>> {
-        let path = path(directory, id);
+        let path = directory.join(format!(".{id}.lock"));
         let file = open_lock_file(&path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -59,7 +60,8 @@ impl ContainerLock {
             Err(TryLockError::Error(error)) => return Err(error),
         }
         let locked = file.metadata()?;
-        // Who had it may have removed the file, and the next one makes another.
+        // The previous holder may have removed the file. Then another process makes a new file
+        // with the same name, and this lock excludes nobody.
         let named = match fs::symlink_metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             named => named?,
@@ -68,15 +70,11 @@ impl ContainerLock {
         Ok(is_named.then_some(ContainerLock { path, file }))
     }
 
-    /// Removes the file, which is the last that is done with it: who waits for it finds that
-    /// its name has another, or none, and the next one makes a new file.
+    /// Removes the lock file, as the last use of the lock. Processes that wait for the lock
+    /// notice it and make a new file.
     pub(super) fn remove_file(&self) {
         let _ = fs::remove_file(&self.path);
     }
-}
-
-fn path(directory: &Path, id: &str) -> PathBuf {
-    directory.join(format!(".{id}.lock"))
 }
 
 #[cfg(test)]
@@ -86,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Also while each of them removes the file.
+    /// Also while the holders remove the file.
     #[test]
     fn one_at_a_time_has_the_lock() {
         let directory = tempfile::tempdir().unwrap();
@@ -98,7 +96,7 @@ mod tests {
                     for round in 0..500 {
                         let lock = match round % 5 {
                             0 => ContainerLock::try_take(directory, "a").unwrap(),
-                            _ => Some(ContainerLock::take(directory, "a", PATIENCE).unwrap()),
+                            _ => Some(ContainerLock::take(directory, "a", COMMAND_LIMIT).unwrap()),
                         };
                         let Some(lock) = lock else { continue };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "{round}");
@@ -113,10 +111,10 @@ mod tests {
             }
         });
         assert!(rounds.load(Ordering::SeqCst) >= 4 * 400);
-        let lock = ContainerLock::take(directory, "a", PATIENCE).unwrap();
+        let lock = ContainerLock::take(directory, "a", COMMAND_LIMIT).unwrap();
         assert!(ContainerLock::try_take(directory, "a").unwrap().is_none());
         assert!(ContainerLock::try_take(directory, "b").unwrap().is_some());
-        assert!(ContainerLock::take(directory, "a", PAUSE).is_err());
+        assert!(ContainerLock::take(directory, "a", RETRY_PAUSE).is_err());
         lock.remove_file();
         assert_eq!(fs::read_dir(directory).unwrap().count(), 1, "b's");
     }

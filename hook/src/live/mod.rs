@@ -1,13 +1,23 @@
-//! Devices of containers that run: attached and detached by a user. The hook's own plan and
-//! steps are used, on a container that may do anything meanwhile.
+//! Devices of containers that run: `attach`, `detach` and `refresh`, which a user starts, and
+//! `follow`, which keeps containers up to date while devices come and go.
 //!
-//! This process stays in the host's namespaces: rules, records and the way back are its. A
-//! child enters the container's mount namespace, and is ended if the container keeps it
-//! waiting.
+//! The modules build on each other in this order:
+//!
+//! - [`attachment_record`]: what was changed in one container, with its rules
+//!   ([`recorded_rule`]) and files ([`created_file`]); [`record_files`] reads and writes it.
+//! - [`container`]: opens, locks and enters a container. This process stays in the host's
+//!   namespaces. A child process enters the container, which may do anything meanwhile, and is
+//!   ended if the container keeps it waiting.
+//! - [`revoke`] takes device rules away; [`change`] changes a container and its record, or
+//!   nothing.
+//! - The commands: [`attach`], [`detach`], [`refresh`], [`follow`], and [`at_start`], which the
+//!   hook calls.
 
 mod at_start;
 mod attach;
 mod attachment_record;
+mod change;
+mod container;
 mod created_file;
 mod detach;
 mod follow;
@@ -21,30 +31,26 @@ mod revoke;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use device_class::config::Config;
 use nix::errno::Errno;
-use oci_spec::runtime::LinuxDeviceCgroup;
 
 use crate::apply::ApplyError;
-use crate::cgroup::{CgroupError, DeviceCgroup};
-use crate::container::{self, ContainerNamespace, ContainerRoot, ProcessState};
-use crate::mount::{self, KernelCalls};
-use crate::oci::{self, Bundle, BundleError};
+use crate::cgroup::CgroupError;
+use crate::mount;
+use crate::oci::BundleError;
 use crate::planner::PlannerError;
-use crate::sys;
-use crate::sys::deadline::{self, Deadline};
+use crate::sys::deadline;
 
 pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
 pub(crate) use attachment_record::{AttachedDevice, AttachmentRecord};
+pub(crate) use container::ContainerLocation;
+use container::LockedContainer;
 pub(crate) use detach::{Detached, detach};
 pub(crate) use follow::{Follower, catch_up};
-use record_files::LockedRecord;
 pub(crate) use record_files::{
-    add_attached, all as readable_records, all_reported as all_records, find as find_record,
-    prune as prune_records,
+    add_attached, find as find_record, prune as prune_records, read_all as read_records,
+    read_all_and_report as read_and_report_records,
 };
 pub(crate) use refresh::{Refreshing, refresh};
 
@@ -99,14 +105,14 @@ pub(crate) enum LiveError {
     #[error(transparent)]
     Apply(Box<ApplyError>),
     #[error("in the container")]
-    Container(#[from] container::Error),
+    Container(#[from] crate::container::Error),
     #[error(transparent)]
     Mount(#[from] mount::Error),
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
     #[error("cannot look at the container: {0}")]
     Look(String),
-    /// As the child reports it.
+    /// An error in a child process, which reports it as text.
     #[error("{0}")]
     InContainer(String),
     #[error(
@@ -132,170 +138,4 @@ impl From<ApplyError> for LiveError {
     fn from(error: ApplyError) -> Self {
         LiveError::Apply(Box::new(error))
     }
-}
-
-/// Where a container that runs was found.
-pub(crate) struct ContainerLocation {
-    pub(crate) id: String,
-    pub(crate) pid: i32,
-    /// When the runtime started it, if it says so.
-    pub(crate) started: Option<u64>,
-    pub(crate) bundle: PathBuf,
-}
-
-/// A container that runs, through the mount namespace of its first process.
-struct OpenContainer {
-    bundle: Bundle,
-    namespace: ContainerNamespace,
-    calls: KernelCalls,
-}
-
-impl OpenContainer {
-    fn open(found: &ContainerLocation) -> Result<Self, LiveError> {
-        let bundle = Bundle::read(&found.bundle)?;
-        let calls = KernelCalls::probe();
-        let resolver = calls.resolver();
-        let namespace =
-            ContainerNamespace::of_running(found.pid, found.started, &bundle.rootfs, resolver)?;
-        if namespace.has_own_users() && !bundle.has_user_namespace {
-            return Err(LiveError::OwnUsers);
-        }
-        Ok(OpenContainer {
-            bundle,
-            namespace,
-            calls,
-        })
-    }
-
-    /// Enters the container, for good.
-    fn enter(&self) -> Result<ContainerRoot, LiveError> {
-        let resolver = self.calls.resolver();
-        Ok(self.namespace.enter(&self.bundle.tmpfs, resolver)?)
-    }
-}
-
-/// A container that runs, with what is known of it.
-struct LockedContainer {
-    container: OpenContainer,
-    records: LockedRecord,
-    record: AttachmentRecord,
-}
-
-impl LockedContainer {
-    /// Opens a container, and locks the records.
-    fn open(found: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
-        Self::open_within(lock::PATIENCE, found, config)
-    }
-
-    fn open_within(
-        patience: Duration,
-        found: &ContainerLocation,
-        config: &Config,
-    ) -> Result<Self, LiveError> {
-        require_root()?;
-        let container = OpenContainer::open(found).map_err(|error| {
-            let state = |started| container::process_state(found.pid, started);
-            match found.started.map(state) {
-                Some(ProcessState::Ended) => LiveError::Ended,
-                _ => error,
-            }
-        })?;
-        let started = container.namespace.started()?;
-        let records = LockedRecord::open(&config.host_root, &found.id, patience)?;
-        let mut new = AttachmentRecord {
-            id: found.id.clone(),
-            pid: found.pid,
-            started,
-            is_init: container::is_init(found.pid),
-            bundle: found.bundle.clone(),
-            spec: Some(spec(&container.bundle)),
-            ..AttachmentRecord::default()
-        };
-        let cgroup = DeviceCgroup::of_member(&container.namespace.cgroups()?)?;
-        new.set_cgroup(cgroup.as_ref());
-        let record = match records.read()? {
-            Some(known) if known.is_of_same_start(&new) => known.with_missing(new),
-            Some(known) if known.has_content() && !known.has_ended() => {
-                return Err(match known.bundle == found.bundle {
-                    true => LiveError::FirstProcessEnded,
-                    false => LiveError::SameId {
-                        bundle: known.bundle,
-                    },
-                });
-            }
-            _ => new,
-        };
-        Ok(LockedContainer {
-            container,
-            records,
-            record,
-        })
-    }
-
-    /// The container of a record.
-    fn of(
-        record: &AttachmentRecord,
-        patience: Duration,
-        config: &Config,
-    ) -> Result<Self, LiveError> {
-        Self::open_within(patience, &record.found(), config)
-    }
-}
-
-impl AttachmentRecord {
-    /// Where its container was found.
-    fn found(&self) -> ContainerLocation {
-        ContainerLocation {
-            id: self.id.clone(),
-            pid: self.pid,
-            started: Some(self.started),
-            bundle: self.bundle.clone(),
-        }
-    }
-}
-
-fn require_root() -> Result<(), LiveError> {
-    match nix::unistd::geteuid().is_root() {
-        true => Ok(()),
-        false => Err(LiveError::NotRoot),
-    }
-}
-
-/// The device rules of a specification, for a record.
-fn spec(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
-    let rules = bundle.spec_devices.rules.iter();
-    rules.map(|rule| oci::devices::written(*rule)).collect()
-}
-
-/// Runs `work` in a child, which may enter a container, and returns its notes.
-fn in_child(
-    work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
-) -> Result<Vec<String>, LiveError> {
-    let mut work = Some(work);
-    run_in_child(&mut |notes| work.take().map_or(Ok(()), |work| work(notes)))
-}
-
-/// Once for all kinds of work: the program is smaller.
-fn run_in_child(
-    work: &mut dyn FnMut(&mut Vec<String>) -> Result<(), LiveError>,
-) -> Result<Vec<String>, LiveError> {
-    let answer = sys::process::in_child(deadline::LIMIT, || {
-        let _deadline = Deadline::start(deadline::SECONDS);
-        let mut notes = Vec::new();
-        let done = work(&mut notes).map_err(|error| crate::log::chain(&error));
-        serde_json::to_string(&(done, notes)).unwrap_or_default()
-    });
-    let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::TooSlow)?;
-    let answer: (Result<(), String>, Vec<String>) =
-        serde_json::from_str(&answer).map_err(|error| LiveError::InContainer(error.to_string()))?;
-    match answer {
-        (Ok(()), notes) => Ok(notes),
-        (Err(error), _) => Err(LiveError::InContainer(error)),
-    }
-}
-
-/// Does `work`, and once more if it fails: what is taken back must not stay because a single call
-/// failed.
-fn try_twice<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
-    work().or_else(|error| work().map_err(|_| error))
 }

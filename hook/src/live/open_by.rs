@@ -1,5 +1,5 @@
-//! Processes of a container that have a device open: what is open stays usable, whatever rules
-//! and nodes say.
+//! The processes of a container that have a device open. A device that is open stays usable,
+//! whatever device rules and nodes are removed.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -19,16 +19,16 @@ use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 use crate::sys::statmount::kind_and_device;
 
-/// A process with a device open.
+/// A process that has a device open, or its memory mapped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OpenBy {
     pub(crate) pid: i32,
-    /// The thread that has it open, if that is not the first one.
+    /// The thread that has the device open, if it is not the first one of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thread: Option<i32>,
     pub(crate) program: String,
     pub(crate) device: String,
-    /// Whether the device's memory is mapped, and no descriptor of it is open.
+    /// Whether the device's memory is mapped and no descriptor of the device is open.
     pub(crate) mapped: bool,
 }
 
@@ -39,21 +39,19 @@ impl fmt::Display for OpenBy {
             Some(thread) => write!(f, "thread {thread} of process {pid} ({program})")?,
             None => write!(f, "process {pid} ({program})")?,
         }
-        match self.mapped {
-            true => write!(
-                f,
-                " has memory of device {device} mapped, and can use it until it ends"
-            ),
-            false => write!(
-                f,
-                " has device {device} open, and can use it until it closes it"
-            ),
+        if self.mapped {
+            let state = "mapped, and can use it until it ends";
+            write!(f, " has memory of device {device} {state}")
+        } else {
+            let state = "open, and can use it until it closes it";
+            write!(f, " has device {device} {state}")
         }
     }
 }
 
-/// The processes of a container that have one of the devices open or mapped. A descriptor that
-/// is on its way in a socket or held by io_uring is in no file of `/proc`, and is not found.
+/// Finds the processes of a container that have the device of a rule open or mapped. A descriptor
+/// that is being sent over a socket, or that io_uring holds, is in no file of `/proc` and is not
+/// found.
 pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<OpenBy> {
     let cgroup = container.find_cgroup();
     let Ok(Some(cgroup)) = cgroup.map(|it| it.filter(|it| !rules.is_empty() && !it.is_root()))
@@ -61,7 +59,7 @@ pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<Op
         return Vec::new();
     };
     let numbers: Vec<DeviceNumber> = rules.iter().map(|rule| rule.number).collect();
-    // A process of the container may have so many descriptors that this does not end soon.
+    // A process of the container may have so many descriptors that the search takes too long.
     let found = sys::process::in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
         let (processes, are_all) = cgroup.processes();
@@ -72,7 +70,9 @@ pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<Op
             ));
         }
         let found = processes.into_iter();
-        let found: Vec<OpenBy> = found.flat_map(|pid| of_process(pid, &numbers)).collect();
+        let found: Vec<OpenBy> = found
+            .flat_map(|pid| find_in_process(pid, &numbers))
+            .collect();
         serde_json::to_string(&found).unwrap_or_default()
     });
     let found = found.ok().flatten();
@@ -86,13 +86,13 @@ pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<Op
     })
 }
 
-/// The first descriptor or mapping of each device that a process has.
-fn of_process(pid: i32, numbers: &[DeviceNumber]) -> Vec<OpenBy> {
+/// Finds the first descriptor or mapping of each device in a process.
+fn find_in_process(pid: i32, numbers: &[DeviceNumber]) -> Vec<OpenBy> {
     let directory = PathBuf::from(format!("/proc/{pid}"));
     let mut found: Vec<OpenBy> = Vec::new();
     let mut left: BTreeSet<DeviceNumber> = numbers.iter().copied().collect();
     let threads = entries(&directory.join("task"));
-    // Threads may have tables of descriptors of their own (unshare(2), CLONE_FILES).
+    // A thread may have a table of descriptors of its own (unshare(2), CLONE_FILES).
     let tables = threads.map(|thread| (thread.join("fd"), false));
     let tables = tables.chain([(directory.join("map_files"), true)]);
     for (table, mapped) in tables {
@@ -125,7 +125,7 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     entries.map(|entry| entry.path())
 }
 
-/// Whether a descriptor or a mapping is of the device.
+/// Whether a link in `/proc` to a descriptor or to a mapping leads to the device.
 fn is_device(link: &Path, device: DeviceNumber) -> bool {
     let path = CString::new(link.as_os_str().as_bytes());
     let Some((kind, number)) = path.ok().and_then(|path| kind_and_device(&path).ok()) else {

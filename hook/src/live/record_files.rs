@@ -1,12 +1,11 @@
-//! The files of records below `/run/boathook`, one for each container, by which `detach`,
-//! `follow`, `doctor` and `explain` know what was changed in containers that run.
+//! The files of attachment records below `/run/boathook`, one for each container. `detach`,
+//! `follow`, `doctor` and `explain` read in them what was changed in containers that run.
 
 use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use device_class::device::DeviceRule;
 use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
 use super::attachment_record::AttachmentRecord;
@@ -14,13 +13,13 @@ use super::lock::ContainerLock;
 use crate::log;
 use crate::oci::Bundle;
 
-/// The directory in that of the log.
-const NAME: &str = "attached";
+/// The directory of records, beside the log.
+const DIRECTORY: &str = "attached";
 
-/// The largest record that is read, in bytes.
-const MAX: u64 = 4 << 20;
+/// The size in bytes of the largest record that is read.
+const MAX_SIZE: u64 = 4 << 20;
 
-/// The directory of records, and the lock of one container's.
+/// The file of one container's record, and the container's lock, which this process holds.
 pub(crate) struct LockedRecord {
     directory: PathBuf,
     id: String,
@@ -28,34 +27,36 @@ pub(crate) struct LockedRecord {
 }
 
 impl LockedRecord {
-    /// Locks the record of the container `id` on the host whose root is at `root`.
-    pub(crate) fn open(root: &Path, id: &str, patience: Duration) -> io::Result<Self> {
-        let directory = directory(root)?;
-        check_name(id)?;
+    /// Locks the record of the container `id`, on the host whose root directory is `root`. Waits
+    /// for at most `limit`.
+    pub(crate) fn open(root: &Path, id: &str, limit: Duration) -> io::Result<Self> {
+        let directory = make_directory(root)?;
+        check_id(id)?;
         Ok(LockedRecord {
-            lock: ContainerLock::take(&directory, id, patience)?,
+            lock: ContainerLock::take(&directory, id, limit)?,
             directory,
             id: id.to_owned(),
         })
     }
 
-    /// The container's record, of whatever start of it.
+    /// Reads the container's record, which may be from an earlier start of the container.
     pub(crate) fn read(&self) -> io::Result<Option<AttachmentRecord>> {
         read(&self.directory.join(&self.id))
     }
 
-    /// The record of a container that is being started: `container`, or what was recorded of
-    /// the same start already. A record of an earlier start or a damaged one is replaced.
-    /// `None`: another container with the same id runs, and the record is that one's.
-    pub(crate) fn read_or_start(&self, container: AttachmentRecord) -> Option<AttachmentRecord> {
+    /// Returns the record of a container that is being started: the one that was written for the
+    /// same start already, or else `new`, which replaces a damaged record and one of an earlier
+    /// start. Returns `None` if the record belongs to another container with the same id, which
+    /// runs.
+    pub(crate) fn read_or_start(&self, new: AttachmentRecord) -> Option<AttachmentRecord> {
         match self.read().ok().flatten() {
-            Some(known) if known.is_of_same_start(&container) => Some(known),
+            Some(known) if known.is_from_same_start(&new) => Some(known),
             Some(known) if known.has_content() && !known.may_be_replaced() => None,
-            _ => Some(container),
+            _ => Some(new),
         }
     }
 
-    /// Writes a record, or removes that of a container that has nothing more.
+    /// Writes a record. A record without content is removed instead.
     pub(crate) fn save(&self, record: &AttachmentRecord) -> io::Result<()> {
         if record.has_content() {
             return write(&self.directory, record);
@@ -68,6 +69,7 @@ impl LockedRecord {
 }
 
 impl Drop for LockedRecord {
+    /// Removes the lock file of a container that has no record.
     fn drop(&mut self) {
         if !self.directory.join(&self.id).exists() {
             self.lock.remove_file();
@@ -75,81 +77,88 @@ impl Drop for LockedRecord {
     }
 }
 
-/// Removes the records of containers that have ended, and what processes that were killed left
-/// beside records. The caller has no container's lock.
+/// Removes the records and lock files of containers that have ended, and the unfinished files of
+/// processes that were killed while they wrote a record. The caller must hold no lock.
 pub(crate) fn prune(root: &Path) {
-    for directory in directories(root) {
+    for directory in find_directories(root) {
         let names = entries(&directory).filter_map(|entry| entry.file_name().into_string().ok());
         let names: Vec<String> = names.collect();
-        // Whoever writes a record has its container's lock.
-        let mut is_any_written = false;
+        // A process that writes a record holds its container's lock.
+        let mut is_any_locked = false;
         for name in &names {
             let id = match name.strip_prefix('.') {
                 Some(name) => name.strip_suffix(".lock"),
                 None => Some(&**name),
             };
             if let Some(id) = id {
-                is_any_written |= prune_one(&directory, id).is_none();
+                is_any_locked |= !prune_container(&directory, id);
             }
         }
         let is_unfinished = |name: &&String| name.starts_with(UNFINISHED_PREFIX);
         for name in names.iter().filter(is_unfinished) {
-            if !is_any_written {
+            if !is_any_locked {
                 let _ = fs::remove_file(directory.join(name));
             }
         }
     }
 }
 
-/// Removes the files of a container that has ended. `None`: another process has its lock.
-fn prune_one(directory: &Path, id: &str) -> Option<()> {
-    let lock = ContainerLock::try_take(directory, id).ok()??;
+/// Removes the files of a container that has ended. Returns false, and changes nothing, if
+/// another process holds the container's lock.
+fn prune_container(directory: &Path, id: &str) -> bool {
+    let Ok(Some(lock)) = ContainerLock::try_take(directory, id) else {
+        return false;
+    };
     match read(&directory.join(id)) {
         Ok(Some(record)) if record.has_ended() => {
             let _ = fs::remove_file(directory.join(id));
             lock.remove_file();
         }
         Ok(None) => lock.remove_file(),
-        // It is, or may be, of a container that runs.
+        // The container runs, or the record cannot be read and the container may run.
         Ok(Some(_)) | Err(_) => {}
     }
-    Some(())
+    true
 }
 
-/// The record of the container with this id, of whatever start of it, without its lock.
+/// Reads the record of the container `id` without its lock. The record may be from an earlier
+/// start of the container.
 pub(crate) fn find(root: &Path, id: &str) -> io::Result<Option<AttachmentRecord>> {
-    check_name(id)?;
-    let mut found = Ok(None);
-    for directory in directories(root) {
-        found = read(&directory.join(id));
+    check_id(id)?;
+    for directory in find_directories(root) {
+        let found = read(&directory.join(id));
         if !matches!(found, Ok(None)) {
-            break;
+            return found;
         }
     }
-    found
+    Ok(None)
 }
 
-/// Writes a record while another process has the container's lock for ever.
+/// Writes a record without the container's lock, which another process holds and does not
+/// release.
 pub(crate) fn save_without_lock(root: &Path, record: &AttachmentRecord) -> io::Result<()> {
-    write(&directory(root)?, record)
+    write(&make_directory(root)?, record)
 }
 
-/// All records of containers that run. One that cannot be read is reported.
-pub(crate) fn all_reported(root: &Path) -> Vec<AttachmentRecord> {
-    let report = |error: &io::Error| log::warning(&error.to_string());
-    let records = read_all(root).inspect(|record| {
-        let _ = record.as_ref().inspect_err(|error| report(error));
-    });
-    records.filter_map(Result::ok).collect()
+/// Reads the records of all containers that run. Logs each record that cannot be read.
+pub(crate) fn read_all_and_report(root: &Path) -> Vec<AttachmentRecord> {
+    let mut records = Vec::new();
+    for record in read_each(root) {
+        match record {
+            Ok(record) => records.push(record),
+            Err(error) => log::warning(&error.to_string()),
+        }
+    }
+    records
 }
 
-/// All records of containers that run and that can be read.
-pub(crate) fn all(root: &Path) -> Vec<AttachmentRecord> {
-    read_all(root).filter_map(Result::ok).collect()
+/// Reads the records of all containers that run, and leaves out those that cannot be read.
+pub(crate) fn read_all(root: &Path) -> Vec<AttachmentRecord> {
+    read_each(root).filter_map(Result::ok).collect()
 }
 
-fn read_all(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
-    let directories = directories(root).into_iter();
+fn read_each(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
+    let directories = find_directories(root).into_iter();
     let entries = directories.flat_map(|directory| entries(&directory));
     let is_record = |entry: &DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
     let records = entries.filter(is_record);
@@ -157,18 +166,19 @@ fn read_all(root: &Path) -> impl Iterator<Item = io::Result<AttachmentRecord>> {
     records.filter(|record| !record.as_ref().is_ok_and(AttachmentRecord::has_ended))
 }
 
-/// Adds to a container's configuration what is attached to it.
+/// Adds the devices that were attached to a container to its bundle, whose directory is
+/// `directory`.
 pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
-    let records = all_reported(root).into_iter();
-    let mut its = records.filter(|record| record.bundle == directory);
-    bundle.attached = its.next().map(|it| it.attached()).unwrap_or_default();
+    let records = read_all_and_report(root);
+    let record = records.iter().find(|record| record.bundle == directory);
+    bundle.attached = record.map_or_else(Vec::new, AttachmentRecord::attached_grants);
 }
 
-/// The directory of records, made if it is missing.
-pub(super) fn directory(root: &Path) -> io::Result<PathBuf> {
+/// Returns the directory of records. Makes it if it is missing.
+pub(super) fn make_directory(root: &Path) -> io::Result<PathBuf> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for parent in log::directories(root) {
-        let directory = parent.join(NAME);
+        let directory = parent.join(DIRECTORY);
         match log::own_directory(&parent).and_then(|()| log::own_directory(&directory)) {
             Ok(()) => return Ok(directory),
             Err(error) => {
@@ -180,49 +190,44 @@ pub(super) fn directory(root: &Path) -> io::Result<PathBuf> {
     Err(failed)
 }
 
-fn directories(root: &Path) -> Vec<PathBuf> {
+fn find_directories(root: &Path) -> Vec<PathBuf> {
     let parents = log::directories(root).into_iter();
-    parents.map(|parent| parent.join(NAME)).collect()
+    parents.map(|parent| parent.join(DIRECTORY)).collect()
 }
 
 fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten()
 }
 
-/// Runtimes allow letters, digits and `_+-.` in an id, which is a file's name here.
-fn check_name(id: &str) -> io::Result<()> {
-    match id.is_empty() || id.starts_with('.') || id.contains('/') {
-        true => Err(io::ErrorKind::InvalidFilename.into()),
-        false => Ok(()),
+/// Checks that an id can be the name of a record's file. Runtimes allow letters, digits and
+/// `_+-.` in ids.
+fn check_id(id: &str) -> io::Result<()> {
+    if id.is_empty() || id.starts_with('.') || id.contains('/') {
+        return Err(io::ErrorKind::InvalidFilename.into());
     }
+    Ok(())
 }
 
 fn write(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
-    check_name(&record.id)?;
+    check_id(&record.id)?;
     let text = serde_json::to_string(record)?;
     replace_file(&directory.join(&record.id), 0o600, text.as_bytes())
 }
 
+/// Reads a record. Returns `None` only if its file does not exist: a file that cannot be read is
+/// an error.
 fn read(path: &Path) -> io::Result<Option<AttachmentRecord>> {
-    // Only a file that cannot be opened is absent, and not one that cannot be read.
     let file = match open_own_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file.and_then(|file| read_bounded(&file, MAX)),
+        file => file.and_then(|file| read_bounded(&file, MAX_SIZE)),
     };
     let bytes = file.map_err(|error| unusable(path, &error.to_string()))?;
     let record: AttachmentRecord =
         serde_json::from_slice(&bytes).map_err(|error| unusable(path, &error.to_string()))?;
-    let mut rules = record.rules.iter().chain(&record.withdrawn);
-    if let Some(rule) = rules.find(|it| DeviceRule::parse(&it.rule).is_none()) {
-        return Err(unusable(
-            path,
-            &format!("{:?} is no device rule", rule.rule),
-        ));
+    if path.file_name().is_none_or(|name| name != &*record.id) {
+        return Err(unusable(path, "it is that of another container"));
     }
-    match path.file_name().is_some_and(|name| name == &*record.id) {
-        true => Ok(Some(record)),
-        false => Err(unusable(path, "it is that of another container")),
-    }
+    Ok(Some(record))
 }
 
 fn unusable(path: &Path, reason: &str) -> io::Error {
@@ -242,8 +247,8 @@ mod tests {
         AttachmentRecord {
             id: id.to_owned(),
             pid,
-            started: crate::container::start_time_of(pid).unwrap_or(1),
-            whole: true,
+            start_time: crate::container::start_time_of(pid).unwrap_or(1),
+            has_all_rules: true,
             ..AttachmentRecord::default()
         }
     }
@@ -251,7 +256,7 @@ mod tests {
     #[test]
     fn what_ended_containers_and_killed_processes_left_is_removed() {
         let top = tempfile::tempdir().unwrap();
-        let directory = top.path().join("run/boathook").join(NAME);
+        let directory = top.path().join("run/boathook").join(DIRECTORY);
         fs::create_dir_all(&directory).unwrap();
         write(&directory, &record("runs", std::process::id())).unwrap();
         write(&directory, &record("ended", 0x3fff_ffff)).unwrap();
@@ -281,7 +286,7 @@ mod tests {
         left.sort();
         expected.retain(|name| ![".boathook-1", ".held.lock"].contains(name));
         assert_eq!(left, expected);
-        assert_eq!(all(top.path()), [record("runs", std::process::id())]);
+        assert_eq!(read_all(top.path()), [record("runs", std::process::id())]);
         assert!(find(top.path(), "damaged").is_err());
         assert_eq!(find(top.path(), "none").unwrap(), None);
     }

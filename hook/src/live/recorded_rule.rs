@@ -1,4 +1,4 @@
-//! AttachedDevice rules of records, each with what it is for.
+//! The device rules of attachment records, each with the devices that need it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,99 +9,105 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::{Resolver, RootDir};
 
-/// A device rule, as text.
+/// A device rule that was added to a container's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RecordedRule {
-    pub(crate) rule: String,
-    /// The keys of devices or the class that it is for. None: it stays.
+    #[serde(with = "rule_text")]
+    pub(crate) rule: DeviceRule,
+    /// The keys of the devices and the names of the classes that need the rule. An empty list
+    /// means that the rule stays, whatever is detached.
     #[serde(rename = "for")]
-    pub(crate) why: Vec<String>,
-    /// The host's node of the device when the rule was set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) host: Option<HostNode>,
-    /// Whether it was added for what was attached: what the specification allows of the device
-    /// beside it stays when it is revoked.
+    pub(crate) users: Vec<String>,
+    /// The device's node on the host when the rule was set. A node that the hook makes itself
+    /// has none on the host.
+    #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
+    pub(crate) host_node: Option<HostNode>,
+    /// Whether the rule was added for an attached device. When it is revoked, the container
+    /// keeps the access to the device that its specification allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) beside_spec: bool,
 }
 
-/// A device node of the host: a device that is connected later has another one, also if its path
-/// and its number are the same.
+/// A device node of the host. When a device is unplugged and another one is plugged in, the node
+/// has another inode, even if its path and its number are the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HostNode {
     path: PathBuf,
-    /// File system, inode and device number.
+    /// The file system, the inode number and the device number.
     identity: [u64; 3],
 }
 
 impl HostNode {
     fn find(root: &Path, path: &Path) -> Option<Self> {
         Some(HostNode {
-            identity: identity(root, path)?,
+            identity: find_identity(root, path)?,
             path: path.to_owned(),
         })
     }
 
-    /// The node that has its path now.
-    pub(super) fn now(&self, root: &Path) -> Option<Self> {
+    /// Returns the node that is at the path now, of the host whose root directory is `root`.
+    pub(super) fn find_again(&self, root: &Path) -> Option<Self> {
         Self::find(root, &self.path)
     }
 
-    /// Whether the path has no device node on the host now, or one with another number.
+    /// Whether the path has no device node now, or one with another number.
     pub(super) fn has_other_number(&self, root: &Path) -> bool {
         let [_, _, number] = self.identity;
-        self.now(root).is_none_or(|now| now.identity[2] != number)
+        self.find_again(root)
+            .is_none_or(|found| found.identity[2] != number)
     }
 
-    /// Whether the host has it no more, or another one at its path.
-    pub(super) fn is_gone(&self, root: &Path) -> bool {
-        identity(root, &self.path) != Some(self.identity)
+    /// Whether the path has no device node now, or another one.
+    pub(super) fn is_replaced(&self, root: &Path) -> bool {
+        find_identity(root, &self.path) != Some(self.identity)
     }
 }
 
-/// The identity of the device node to which a path of the host leads, if it does.
-fn identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
+/// Returns the identity of the device node to which a path of the host leads.
+fn find_identity(root: &Path, path: &Path) -> Option<[u64; 3]> {
     let root = RootDir::open(root, Resolver::Walk).ok()?;
     let node = root.lookup(path).ok()??;
     node.kind().is_device().then(|| node.identity().numbers())
 }
 
-/// Adds the host's nodes to rules, as steps have them, of the host whose root is at `root`.
-pub(super) fn note_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root: &Path) {
-    for rule in rules {
-        let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
-        let source = steps.iter().find_map(|step| match &step.action {
-            Action::Node {
-                mount, number: of, ..
-            } if Some(*of) == number => Some(&mount.source),
-            _ => None,
-        });
-        rule.host = source.and_then(|source| HostNode::find(root, source));
-    }
-}
-
 impl RecordedRule {
-    /// A rule that is for what a step is for.
-    pub(super) fn of(rule: DeviceRule, step: &InjectionStep) -> Self {
+    /// Returns a rule that the users of a step need.
+    pub(super) fn for_step(rule: DeviceRule, step: &InjectionStep) -> Self {
         RecordedRule {
-            rule: rule.to_string(),
-            why: step.users.clone(),
-            host: None,
+            rule,
+            users: step.users.clone(),
+            host_node: None,
             beside_spec: false,
         }
     }
+
+    /// Whether the host's node of the rule's device is gone, or another one is at its path.
+    pub(super) fn has_lost_node(&self, root: &Path) -> bool {
+        let node = self.host_node.as_ref();
+        node.is_some_and(|node| node.is_replaced(root))
+    }
 }
 
-/// Rules without what they are for.
-pub(crate) fn parsed(rules: &[RecordedRule]) -> Vec<DeviceRule> {
-    let rules = rules.iter();
-    rules
-        .filter_map(|rule| DeviceRule::parse(&rule.rule))
-        .collect()
+/// Adds to each rule the host's node of its device, as `steps` have its path.
+pub(super) fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root: &Path) {
+    for rule in rules {
+        let source = steps.iter().find_map(|step| match &step.action {
+            Action::Node { mount, number, .. } if *number == rule.rule.number => {
+                Some(&mount.source)
+            }
+            _ => None,
+        });
+        rule.host_node = source.and_then(|source| HostNode::find(root, source));
+    }
 }
 
-/// Returns the rules of steps, with the devices that need them: one rule for each access that any
-/// of a device node's users needs, so that the rule of a user who goes can be revoked alone.
+/// Returns the device rules of `rules`, without their users.
+pub(crate) fn device_rules(rules: &[RecordedRule]) -> Vec<DeviceRule> {
+    rules.iter().map(|rule| rule.rule).collect()
+}
+
+/// Returns the rules of steps, with the devices that need them. A device node has one rule for
+/// each access that any of its users needs, so that the rule of one user can be revoked alone.
 pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = RecordedRule> {
     steps.iter().flat_map(|step| match &step.action {
         Action::Allow {
@@ -119,17 +125,36 @@ fn split_by_access(
     step: &InjectionStep,
 ) -> Vec<RecordedRule> {
     if users_by_access.is_empty() {
-        return vec![RecordedRule::of(rule, step)];
+        return vec![RecordedRule::for_step(rule, step)];
     }
-    let rules = users_by_access.iter().map(|(access, users)| RecordedRule {
-        why: users.clone(),
-        ..RecordedRule::of(
-            DeviceRule {
-                access: *access,
-                ..rule
-            },
-            step,
-        )
+    let rules = users_by_access.iter().map(|(access, users)| {
+        let access = *access;
+        RecordedRule {
+            users: users.clone(),
+            ..RecordedRule::for_step(DeviceRule { access, ..rule }, step)
+        }
     });
     rules.collect()
+}
+
+/// Device rules as text in records, such as `c 10:183 rw`.
+mod rule_text {
+    use device_class::device::DeviceRule;
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(
+        rule: &DeviceRule,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(rule)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<DeviceRule, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let rule = DeviceRule::parse(&text);
+        rule.ok_or_else(|| Error::custom(format_args!("{text:?} is no device rule")))
+    }
 }

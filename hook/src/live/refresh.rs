@@ -1,5 +1,6 @@
-//! Refreshing: after an update of a driver a container that runs gets the host's files of today,
-//! for programs that are started in it from now on. Those that run keep what they have open.
+//! `boathook refresh`: replaces the driver's files in a container that runs after the host's driver
+//! was updated. Programs that are started in the container from then on use the new files.
+//! Programs that run keep the files that they have open.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,83 +8,86 @@ use std::path::Path;
 use device_class::config::Config;
 use injection_plan::plan::{Action, Grant, InjectionPlan, device_key};
 
-use super::attach::{ContainerChange, is_injected};
-use super::{ContainerLocation, LiveError, LockedContainer};
+use super::LiveError;
+use super::change::{ContainerChange, is_injected};
+use super::container::{ContainerLocation, LockedContainer};
 use crate::apply;
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
-/// Files that are to be exchanged.
+/// Files that are to be replaced in a container, which this process has locked.
 pub(crate) struct Refreshing {
-    running: LockedContainer,
-    /// What the container has as it was; with a library all that is in the same directory.
+    container: LockedContainer,
+    /// The steps for files that are outdated or missing in the container. Libraries and files are
+    /// in one directory, so that one of them that is outdated brings all steps for it.
     pub(crate) plan: InjectionPlan,
-    /// The classes and devices that the container was started with.
-    given: BTreeSet<String>,
+    /// The keys of the devices, and the classes, that the container was started with.
+    start_users: BTreeSet<String>,
 }
 
 impl Refreshing {
-    /// Plans the exchange of the files that the host has replaced since. Nothing is changed.
-    pub(crate) fn plan(found: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
-        let mut running = LockedContainer::open(found, config)?;
+    /// Plans the replacement of the files that the host has updated. Changes nothing.
+    pub(crate) fn plan(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
+        let mut locked = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
-        running.container.bundle.attached = running.record.attached();
-        let mut plan =
-            planner::plan_for(&running.container.bundle, &Caller::Running, config)?;
+        let bundle = &mut locked.container.bundle;
+        bundle.attached = locked.record.attached_grants();
+        let mut plan = planner::plan_for(bundle, &Caller::Running, config)?;
         let look = |path: &Path| {
-            let found = running.container.namespace.look(path);
+            let found = locked.container.namespace.look(path);
             found.map_err(|error| crate::log::chain(&error))
         };
-        let is_old =
+        let is_outdated =
             |action: &Action| apply::is_outdated(action, &config.host_root, &look) == Some(true);
-        let is_lost = |action: &Action| {
-            let lost = apply::lacks(action, &look).map_err(LiveError::Look)?;
-            Ok::<bool, LiveError>(lost.is_some())
+        let is_missing = |action: &Action| {
+            let missing = apply::lacks(action, &look).map_err(LiveError::Look)?;
+            Ok::<bool, LiveError>(missing.is_some())
         };
-        let mut any_injected = false;
+        let mut replaces_injected = false;
         for step in plan.steps.iter().filter(|step| is_injected(&step.action)) {
-            any_injected |= is_old(&step.action) || is_lost(&step.action)?;
+            replaces_injected |= is_outdated(&step.action) || is_missing(&step.action)?;
         }
         plan.steps.retain(|step| match &step.action {
-            action if is_injected(action) => any_injected,
-            action => matches!(action, Action::Directory(_)) && is_old(action),
+            action if is_injected(action) => replaces_injected,
+            action => matches!(action, Action::Directory(_)) && is_outdated(action),
         });
-        let is_attached = |grant: &&Grant| grant.given_by.is_user();
-        let given = plan.grants.iter().filter(|grant| !is_attached(grant));
-        let devices = |it: &Grant| {
-            it.devices
-                .iter()
-                .map(|one| device_key(&it.class, one))
-                .collect()
-        };
-        let given = given.flat_map(|it| [devices(it), vec![it.class.clone()]].concat());
+        let mut start_users = BTreeSet::new();
+        for grant in plan.grants.iter().filter(|it| !it.given_by.is_user()) {
+            start_users.extend(device_keys(grant));
+            start_users.insert(grant.class.clone());
+        }
         Ok(Refreshing {
-            given: given.collect(),
-            running,
+            start_users,
+            container: locked,
             plan,
         })
     }
 }
 
-/// Exchanges the files, or nothing, and records it. Returns warnings.
+fn device_keys(grant: &Grant) -> impl Iterator<Item = String> {
+    let devices = grant.devices.iter();
+    devices.map(|device| device_key(&grant.class, device))
+}
+
+/// Replaces the files and records it, or changes nothing. Returns warnings.
 pub(crate) fn refresh(refreshing: Refreshing, config: &Config) -> Result<Vec<String>, LiveError> {
     let Refreshing {
-        running,
+        container,
         plan,
-        given,
+        start_users,
     } = refreshing;
     if plan.steps.is_empty() {
         return Ok(Vec::new());
     }
-    let nothing = running.record.identity();
+    let nothing = container.record.without_content();
     let change = ContainerChange {
         stale: &nothing,
         keep: &[],
         plan: &plan,
-        all: &[],
-        steps: &plan.steps,
+        all_rules: &[],
+        all_steps: &plan.steps,
         devices: Vec::new(),
-        lasting: &given,
+        lasting_users: &start_users,
     };
-    running.change(change, config)
+    container.change(change, config)
 }

@@ -1,40 +1,41 @@
-//! Taking device rules away from a container. It needs the record and the container's cgroup
-//! alone: no bundle, no plan and no process of the container, all of which the container or its
-//! user may have changed.
+//! Revoking device rules.
+//!
+//! To revoke a rule, only the attachment record and the container's cgroup are needed. The bundle,
+//! the plan and the container's processes are not: the container or its user may have changed all
+//! of them.
 
 use device_class::device::DeviceRule;
 use injection_plan::plan::SpecRule;
 
 use super::LiveError;
 use super::attachment_record::AttachmentRecord;
-use super::recorded_rule::{RecordedRule, parsed};
+use super::recorded_rule::{RecordedRule, device_rules};
 use crate::cgroup::{CgroupError, DeviceCgroup, SpecRules};
 use crate::container::{self, ProcessState};
 use crate::oci::Bundle;
 
-fn process_has_ended(pid: i32, started: u64) -> bool {
-    container::process_state(pid, started) == ProcessState::Ended
-}
-
 impl AttachmentRecord {
-    /// Notes which cgroup is the container's.
+    /// Records the container's cgroup, which is the deepest one with a device program or a list.
     pub(super) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
         let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::of_runtime) else {
             return;
         };
         self.cgroup = cgroup.path().to_owned();
-        // Other containers and the host's programs may be in the first one.
+        // The root cgroup has processes of the host and of other containers as well.
         if !cgroup.is_root() {
             self.cgroup_inode = cgroup.inode().unwrap_or_default();
         }
     }
 
-    /// Whether no process of the container is left. False if that is not known for certain.
+    /// Whether no process of the container is left. Returns false if that is not certain.
+    ///
+    /// The end of the first process is not enough: in a container without a PID namespace of its
+    /// own, other processes go on.
     pub(crate) fn has_ended(&self) -> bool {
-        match container::process_state(self.pid, self.started) {
+        match container::process_state(self.pid, self.start_time) {
             ProcessState::Running | ProcessState::Unknown => false,
             ProcessState::Ended if self.is_init || !self.has_own_cgroup() => true,
-            ProcessState::Ended => match self.recorded_cgroup() {
+            ProcessState::Ended => match self.find_recorded_cgroup() {
                 Ok(Some(cgroup)) => cgroup.is_populated().is_ok_and(|populated| !populated),
                 Ok(None) => true,
                 Err(_) => false,
@@ -42,32 +43,34 @@ impl AttachmentRecord {
         }
     }
 
-    /// Whether another start of the container may replace the record. In one of an older version
-    /// the path of the cgroup may be that of the new start.
+    /// Whether the record of a new start of the container may replace this one. If an older
+    /// version wrote the record, its cgroup's path may be that of the new start.
     pub(super) fn may_be_replaced(&self) -> bool {
-        let has_ended = || process_has_ended(self.pid, self.started);
-        self.has_ended() || self.has_cgroup_path_only() && has_ended()
+        let first_process_ended =
+            || container::process_state(self.pid, self.start_time) == ProcessState::Ended;
+        self.has_ended() || self.has_cgroup_path_only() && first_process_ended()
     }
 
-    /// Whether its first process runs, by which a container can be given something.
+    /// Whether the container's first process runs. Devices can only be attached while it does.
     pub(super) fn first_process_runs(&self) -> bool {
-        container::process_state(self.pid, self.started) == ProcessState::Running
+        container::process_state(self.pid, self.start_time) == ProcessState::Running
     }
 
-    /// Whether the container has a cgroup of its own, which the record has.
+    /// Whether the container has a cgroup of its own, and the record has its path.
     fn has_own_cgroup(&self) -> bool {
         self.cgroup_inode != 0 || self.has_cgroup_path_only()
     }
 
     /// Whether an older version wrote the record, which has the path of the container's cgroup
-    /// and no inode number.
+    /// and not its inode number.
     fn has_cgroup_path_only(&self) -> bool {
-        self.spec.is_none() && self.cgroup_inode == 0 && self.cgroup.parent().is_some()
+        self.spec_rules.is_none() && self.cgroup_inode == 0 && self.cgroup.parent().is_some()
     }
 
-    /// Returns the container's cgroup by its path and inode number, or by its path alone if the
-    /// record is one of an older version. `None` if the cgroup was removed or is not recorded.
-    fn recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
+    /// Returns the container's cgroup by its path and inode number, or by its path alone if an
+    /// older version wrote the record. Returns `None` if the cgroup was removed or is not
+    /// recorded.
+    fn find_recorded_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
         if !self.has_own_cgroup() {
             return Ok(None);
         }
@@ -79,20 +82,20 @@ impl AttachmentRecord {
         Ok(cgroup.filter(is_same))
     }
 
-    /// The container's cgroup: by the record, or by its first process if the record does not
-    /// have it. `None` if it was removed with the container, or this host has no device
-    /// controller.
+    /// Returns the container's cgroup: the recorded one, or that of the first process if the
+    /// record has none. Returns `None` if the cgroup was removed with the container, or if this
+    /// host has no device controller.
     ///
     /// # Errors
     ///
-    /// If this process does not see it, such as below another cgroup namespace.
+    /// If the cgroup is not visible to this process, such as from another cgroup namespace.
     pub(super) fn find_cgroup(&self) -> Result<Option<DeviceCgroup>, CgroupError> {
-        let recorded = self.recorded_cgroup()?;
+        let recorded = self.find_recorded_cgroup()?;
         if recorded.is_some() {
             return Ok(recorded);
         }
         let cgroup = DeviceCgroup::from_pid(self.pid);
-        // Another process may have had the number meanwhile.
+        // The first process may have ended before, and another one may have had its number.
         if !self.first_process_runs() {
             return Ok(None);
         }
@@ -104,8 +107,9 @@ impl AttachmentRecord {
         Ok(cgroup?.map(|cgroup| cgroup.up_to(&self.cgroup)))
     }
 
-    /// Revokes rules in the container's cgroup, but for those of devices of `kept`, the record
-    /// of what the container keeps. Returns warnings.
+    /// Revokes rules in the container's cgroup. `kept` is the record without the devices that
+    /// lose their rules: where the container keeps a device, or a part of the access to it, that
+    /// stays allowed. Returns warnings.
     pub(super) fn revoke(
         &self,
         rules: &[RecordedRule],
@@ -117,30 +121,31 @@ impl AttachmentRecord {
         let Some(cgroup) = self.find_cgroup()? else {
             return Ok(Vec::new());
         };
-        let beside = rules.iter().filter(|rule| rule.beside_spec);
-        let beside = parsed(&beside.cloned().collect::<Vec<_>>());
-        let rules = parsed(rules);
+        let beside_spec = rules.iter().filter(|rule| rule.beside_spec);
+        let beside_spec: Vec<DeviceRule> = beside_spec.map(|rule| rule.rule).collect();
+        let rules = device_rules(rules);
         let spec = kept.rules_to_regenerate(&cgroup, &rules)?;
-        // What stays of a device less of which is allowed than before.
-        let kept_rules = parsed(&kept.rules);
-        let is_narrower = |kept: &DeviceRule| {
-            let mut its = rules.iter().filter(|rule| rule.number == kept.number);
-            its.any(|rule| !kept.access.contains(rule.access))
+        // A device of which less stays allowed than before is revoked, and then allowed again.
+        let loses_access = |kept: &DeviceRule| {
+            let mut revoked = rules.iter().filter(|rule| rule.number == kept.number);
+            revoked.any(|rule| !kept.access.contains(rule.access))
         };
-        let (mut narrower, keep): (Vec<DeviceRule>, Vec<DeviceRule>) =
-            kept_rules.into_iter().partition(is_narrower);
-        narrower.extend(beside.iter().flat_map(|rule| self.in_spec(rule)));
-        let mut warnings = cgroup.revoke(&rules, &keep, &spec.and_allow(&narrower))?;
-        if !narrower.is_empty() && !cgroup.is_root() {
-            warnings.extend(cgroup.allow(&narrower, &spec)?.warnings());
+        let (mut allow_again, keep): (Vec<DeviceRule>, Vec<DeviceRule>) = device_rules(&kept.rules)
+            .into_iter()
+            .partition(loses_access);
+        allow_again.extend(beside_spec.iter().flat_map(|rule| self.find_in_spec(rule)));
+        let mut warnings = cgroup.revoke(&rules, &keep, &spec.and_allow(&allow_again))?;
+        if !allow_again.is_empty() && !cgroup.is_root() {
+            warnings.extend(cgroup.allow(&allow_again, &spec)?.warnings());
         }
         Ok(warnings)
     }
 
-    /// What the specification allows of a rule's device by a rule for it alone.
-    fn in_spec(&self, rule: &DeviceRule) -> Option<DeviceRule> {
+    /// Returns the access to a rule's device that the specification allows, if it has a rule for
+    /// this device alone.
+    fn find_in_spec(&self, rule: &DeviceRule) -> Option<DeviceRule> {
         let wanted = SpecRule::from(rule);
-        let spec = self.spec_rules().unwrap_or_default();
+        let spec = self.parse_spec_rules().unwrap_or_default();
         let known = spec.iter().rev().find(|known| {
             (known.kind, known.major, known.minor) == (wanted.kind, wanted.major, wanted.minor)
         })?;
@@ -150,28 +155,30 @@ impl AttachmentRecord {
         })
     }
 
-    /// What the container's program is generated from, if the kernel hides it; otherwise which
-    /// of the revoked rules the runtime's program itself may have.
+    /// Returns the rules from which the container's device program is generated again, if the
+    /// kernel hides it. If it does not, returns the rules that the runtime's program may have
+    /// for the revoked devices.
     fn rules_to_regenerate(
         &self,
         cgroup: &DeviceCgroup,
         revoked: &[DeviceRule],
     ) -> Result<SpecRules, LiveError> {
         let is_hidden = cgroup.hides()?;
-        if is_hidden && !self.whole && !self.was_given_nothing {
+        if is_hidden && !self.has_all_rules && !self.was_given_nothing {
             return Err(LiveError::Hidden);
         }
-        let in_bundle = || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
-        match self.spec_rules().or_else(|| in_bundle().ok()) {
-            Some(spec) if is_hidden => Ok(self.regenerated(&spec)),
+        let read_from_bundle =
+            || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
+        match self.parse_spec_rules().or_else(|| read_from_bundle().ok()) {
+            Some(spec) if is_hidden => Ok(self.all_rules(&spec)),
             Some(spec) => Ok(SpecRules::of_container(&spec)),
             None if is_hidden => Err(LiveError::Hidden),
             None => Ok(SpecRules::of_container(&[]).and_allow(revoked)),
         }
     }
 
-    /// Those of `rules` that the cgroup still allows, after a change that failed. The others
-    /// must not stay recorded: `follow` gives back what an update of the container takes away.
+    /// Returns those of `rules` that the cgroup still allows after a change that failed. The
+    /// others must not stay recorded, because `follow` sets recorded rules again.
     pub(super) fn still_allowed(
         &self,
         rules: &[RecordedRule],
@@ -185,10 +192,10 @@ impl AttachmentRecord {
         if !is_shown().unwrap_or(false) && self.revoke(rules, kept).is_ok() {
             return Vec::new();
         }
-        let denied = cgroup.denied(&parsed(rules)).unwrap_or_default().rules;
+        let denied = cgroup.denied(&device_rules(rules)).unwrap_or_default();
         let is_denied = |rule: &RecordedRule| {
-            let rule = DeviceRule::parse(&rule.rule);
-            rule.is_some_and(|rule| denied.iter().any(|it| it.number == rule.number))
+            let mut denied = denied.rules.iter();
+            denied.any(|denied| denied.number == rule.rule.number)
         };
         let allowed = rules.iter().filter(|rule| !is_denied(rule));
         allowed.cloned().collect()

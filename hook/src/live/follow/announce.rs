@@ -1,7 +1,8 @@
-//! Telling programs in containers what has come and gone, once the containers are changed.
+//! Announcing devices that were added or removed to the programs of containers, after the
+//! containers are changed.
 //!
-//! A record has what its container was told, so that it is told the same once, also if this
-//! program is started again.
+//! The attachment record has what was announced, so that nothing is announced twice, even after
+//! this program was started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +18,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Uid, setresuid};
 use rooted_path::read_regular_text;
 
-use super::announcement::{Action, Announcement};
+use super::announcement::{Announcement, UeventAction};
 use super::host_snapshot::HostSnapshot;
 use crate::live::attachment_record::AttachmentRecord;
 use crate::live::{LiveError, LockedContainer, lock};
@@ -27,70 +28,73 @@ use crate::sys::deadline::{self, Deadline};
 use crate::sys::process::Child;
 use crate::sys::uevent::UeventSender;
 
-/// The kernel's sequence number of messages.
+/// The kernel's sequence number of the last uevent.
 const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
 
-/// What became of a container's devices just now.
+/// What was done with a container's devices.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceChange {
-    /// They are as they were.
     Unchanged,
-    /// They were replaced.
     Replaced,
-    /// They were attached, whoever has looked at the container since.
+    /// The devices were attached. Another process may have looked at the container since.
     Attached,
-    /// They were detached.
     Detached,
 }
 
-/// A container, and what became of its devices.
+/// A container, and what was done with its devices.
 pub(super) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 
-/// By device: what there is in a container of what is to be said of it, and what is not.
-type Present = BTreeMap<String, [BTreeSet<Announcement>; 2]>;
+/// The announcements of one device: those of nodes that the container has, and of nodes that it
+/// does not have.
+type NodePresence = [BTreeSet<Announcement>; 2];
 
-/// A network namespace, and what its programs are to be told: containers that share it are
-/// told once.
-struct Namespace {
+/// By device key.
+type PresentDevices = BTreeMap<String, NodePresence>;
+
+/// A network namespace, and the messages for its programs. Containers that share the namespace
+/// get each message once.
+struct NetworkNamespace {
     file: OwnedFd,
-    /// The id of its root: who else says so is not believed.
+    /// The user id of the namespace's root. libudev ignores messages from other users.
     owner: u32,
-    messages: BTreeSet<(Action, Announcement)>,
+    messages: BTreeSet<(UeventAction, Announcement)>,
 }
 
-/// Tells the containers that have devices of classes with `announce`. A child does, which
-/// enters their network namespaces; others look into the containers before, each into one, so
-/// that one that never answers costs the others nothing.
-pub(super) fn tell(looked: &[ChangedContainer<'_>], sight: &HostSnapshot, config: &Config) {
-    let is_told = |(record, _): &ChangedContainer<'_>| {
+/// Announces the devices of containers whose classes have `announce`. For each container a child
+/// process looks into it, so that a container that does not answer delays only itself; then one
+/// child process enters the network namespaces.
+pub(super) fn announce(changed: &[ChangedContainer<'_>], snapshot: &HostSnapshot, config: &Config) {
+    let has_announcements = |record: &AttachmentRecord| {
         let mut devices = record.devices.iter();
-        devices.any(|device| sight.told(device).is_some())
+        devices.any(|device| snapshot.announcements_of(device).is_some())
     };
-    let looking = looked.iter().filter(|looked| is_told(looked));
-    let looking: Vec<_> = looking
-        .map(|looked| (looked, start_looking(looked.0, sight, config)))
+    let changed = changed
+        .iter()
+        .filter(|(record, _)| has_announcements(record));
+    let looking: Vec<_> = changed
+        .map(|changed| (changed, start_looking(changed.0, snapshot, config)))
         .collect();
-    let mut told: Vec<(ChangedContainer<'_>, Present)> = Vec::new();
-    for (&(record, became), child) in looking {
+    let mut found: Vec<(ChangedContainer<'_>, PresentDevices)> = Vec::new();
+    for (&(record, change), child) in looking {
         match child.and_then(|mut child| child.wait()) {
-            // It has said why not.
+            // The child has logged its error.
             Ok(Some(text)) if text.is_empty() => {}
             Ok(Some(text)) => {
                 let present = serde_json::from_str(&text).unwrap_or_default();
-                told.push(((record, became), present));
+                found.push(((record, change), present));
             }
-            Ok(None) => is_told_nothing(record, &LiveError::TooSlow),
-            Err(errno) => is_told_nothing(record, &LiveError::Fork(errno)),
+            Ok(None) => warn_not_announced(record, &LiveError::TooSlow),
+            Err(errno) => warn_not_announced(record, &LiveError::Fork(errno)),
         }
     }
-    if told.is_empty() {
+    if found.is_empty() {
         return;
     }
-    // Each is locked until all are told.
-    told.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
+    // All containers are locked at the same time. The order of ids prevents a deadlock.
+    found.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
     let answer = sys::process::in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        tell_all(&told, config);
+        send_all(&found, config);
         String::new()
     });
     let error = match answer {
@@ -103,147 +107,156 @@ pub(super) fn tell(looked: &[ChangedContainer<'_>], sight: &HostSnapshot, config
     ));
 }
 
-/// Has a child look into a container: its answer is what is [`Present`], or nothing.
+/// Starts a child process that looks into a container. It answers with [`PresentDevices`], or with
+/// an empty text after an error.
 fn start_looking(
     record: &AttachmentRecord,
-    sight: &HostSnapshot,
+    snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<Child, Errno> {
     sys::process::start_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        match present(record, sight, config) {
+        match find_present(record, snapshot, config) {
             Ok(present) => serde_json::to_string(&present).unwrap_or_default(),
             Err(error) => {
-                is_told_nothing(record, &error);
+                warn_not_announced(record, &error);
                 String::new()
             }
         }
     })
 }
 
-fn present(
+fn find_present(
     record: &AttachmentRecord,
-    sight: &HostSnapshot,
+    snapshot: &HostSnapshot,
     config: &Config,
-) -> Result<Present, LiveError> {
-    let running = LockedContainer::of(record, lock::PATIENCE, config)?;
+) -> Result<PresentDevices, LiveError> {
+    let locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
     let devices = record.devices.iter().filter_map(|device| {
-        let told = sight.told(device)?.iter().cloned();
-        let (there, gone) = told.partition(|told| told.is_in(&running.container.namespace));
-        Some((device.key(), [there, gone]))
+        let announcements = snapshot.announcements_of(device)?.iter().cloned();
+        let (present, absent) = announcements.partition(|it| it.is_in(&locked.container.namespace));
+        Some((device.key(), [present, absent]))
     });
     Ok(devices.collect())
 }
 
-fn is_told_nothing(record: &AttachmentRecord, error: &LiveError) {
+fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
     if !matches!(error, LiveError::Ended) {
         let error = log::chain(error);
         log::warning(&format!("container {} is told nothing: {error}", record.id));
     }
 }
 
-fn tell_all(looked: &[(ChangedContainer<'_>, Present)], config: &Config) {
+/// Locks all containers, sends the messages to their network namespaces, and records them.
+fn send_all(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config) {
     let own = fs::metadata("/proc/self/ns/net").map(|own| own.ino()).ok();
-    let mut namespaces: BTreeMap<u64, Namespace> = BTreeMap::new();
-    let mut changed = Vec::new();
-    for ((record, became), present) in looked {
-        let (number, namespace, running) = match Namespace::of(record, *became, present, config) {
-            Ok(found) => found,
-            Err(error) => {
-                is_told_nothing(record, &error);
-                continue;
-            }
-        };
-        // The host's programs have the kernel's and udev's own messages.
-        if own.is_some_and(|own| own != number) {
-            match namespaces.get_mut(&number) {
+    let mut namespaces: BTreeMap<u64, NetworkNamespace> = BTreeMap::new();
+    let mut containers = Vec::new();
+    for ((record, change), present) in changed {
+        let (inode, namespace, locked) =
+            match NetworkNamespace::open(record, *change, present, config) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    warn_not_announced(record, &error);
+                    continue;
+                }
+            };
+        // Programs in the host's network namespace get the messages of the host.
+        if own.is_some_and(|own| own != inode) {
+            match namespaces.get_mut(&inode) {
                 Some(known) => known.messages.extend(namespace.messages),
-                None => drop(namespaces.insert(number, namespace)),
+                None => drop(namespaces.insert(inode, namespace)),
             }
         }
-        changed.push(running);
+        containers.push(locked);
     }
     for namespace in namespaces.values().filter(|it| !it.messages.is_empty()) {
-        if let Err(errno) = namespace.tell() {
+        if let Err(errno) = namespace.send() {
             let error = log::chain(&LiveError::Network(errno));
             log::warning(&format!("a container is told nothing: {error}"));
         }
     }
-    for running in changed {
-        if let Err(error) = running.records.save(&running.record) {
-            log::warning(&format!("container {}: {error}", running.record.id));
+    for locked in containers {
+        if let Err(error) = locked.record_file.save(&locked.record) {
+            log::warning(&format!("container {}: {error}", locked.record.id));
         }
     }
 }
 
-/// What is to be said of the difference.
+/// Returns the messages by which programs that know `before` learn what there is now.
 fn difference(
     before: &BTreeSet<Announcement>,
     now: &BTreeSet<Announcement>,
-) -> BTreeSet<(Action, Announcement)> {
-    let was = |told: &Announcement| before.iter().any(|before| before.is_same(told));
-    let is = |told: &Announcement| now.iter().any(|now| now.is_same(told));
-    let gone = before.iter().filter(|told| !is(told));
-    let gone = gone.map(|told| (Action::Remove, told.clone()));
-    let new = now.difference(before).map(|told| match was(told) {
-        true => (Action::Change, told.clone()),
-        false => (Action::Add, told.clone()),
-    });
-    gone.chain(new).collect()
+) -> BTreeSet<(UeventAction, Announcement)> {
+    let mut messages = BTreeSet::new();
+    for old in before {
+        if !now.iter().any(|it| it.is_same_node(old)) {
+            messages.insert((UeventAction::Remove, old.clone()));
+        }
+    }
+    for new in now.difference(before) {
+        let is_known = before.iter().any(|it| it.is_same_node(new));
+        let action = if is_known {
+            UeventAction::Change
+        } else {
+            UeventAction::Add
+        };
+        messages.insert((action, new.clone()));
+    }
+    messages
 }
 
-impl Namespace {
-    /// The container's, with its number and what its programs are to be told, and the
-    /// container with what it was told by then.
-    fn of(
+impl NetworkNamespace {
+    /// Opens the network namespace of a container. Returns its inode number, the namespace with the
+    /// messages for it, and the locked container with the record of what is announced then.
+    fn open(
         record: &AttachmentRecord,
-        became: DeviceChange,
-        present: &Present,
+        change: DeviceChange,
+        present: &PresentDevices,
         config: &Config,
     ) -> Result<(u64, Self, LockedContainer), LiveError> {
-        let mut running = LockedContainer::of(record, lock::PATIENCE, config)?;
+        let mut locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
         let mut messages = BTreeSet::new();
-        for (device, [now, gone]) in present {
-            let known = match became {
-                // The container's record has it no more.
-                DeviceChange::Detached => Some(now | gone),
-                _ => running.record.told.insert(device.clone(), now.clone()),
+        for (device, [now, absent]) in present {
+            let known = match change {
+                // The container's record does not have the device any more.
+                DeviceChange::Detached => Some(now | absent),
+                _ => locked.record.announced.insert(device.clone(), now.clone()),
             };
-            let nothing = BTreeSet::new();
-            let before = match (known, became) {
-                (_, DeviceChange::Attached) | (None, DeviceChange::Replaced) => nothing,
+            let before = match (known, change) {
+                (_, DeviceChange::Attached) | (None, DeviceChange::Replaced) => BTreeSet::new(),
                 (Some(known), _) => known,
-                // It was there when the container was started.
+                // The container was started with the device.
                 (None, _) => continue,
             };
             messages.extend(difference(&before, now));
         }
-        let file = running.container.namespace.network()?;
-        let number = fstat(&file).map_err(LiveError::Network)?.st_ino;
-        let owner = running.container.namespace.owner().uid();
-        let namespace = Namespace {
+        let file = locked.container.namespace.network()?;
+        let inode = fstat(&file).map_err(LiveError::Network)?.st_ino;
+        let owner = locked.container.namespace.owner().uid();
+        let namespace = NetworkNamespace {
             file,
             owner,
             messages,
         };
-        Ok((number, namespace, running))
+        Ok((inode, namespace, locked))
     }
 
-    /// Enters it, and sends the messages.
-    fn tell(&self) -> Result<(), Errno> {
+    /// Enters the namespace and sends the messages.
+    fn send(&self) -> Result<(), Errno> {
         setns(&self.file, CloneFlags::CLONE_NEWNET)?;
         let sender = UeventSender::open()?;
-        // libudev believes root only, as the container has it. The effective id stays, and
-        // with it the capabilities.
+        // libudev accepts messages only from the user that is root in its user namespace. The
+        // effective user id stays, and with it the capabilities.
         let root = Uid::from_raw(0);
         setresuid(Uid::from_raw(self.owner), root, root)?;
-        for (action, told) in &self.messages {
-            sender.kernel(&told.of_kernel(*action))?;
+        for (action, announcement) in &self.messages {
+            sender.kernel(&announcement.kernel_message(*action))?;
             let sequence = read_regular_text(Path::new(SEQUENCE), 64).unwrap_or_default();
             let sequence = sequence.trim().parse().unwrap_or(1);
             let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
             let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000;
-            sender.udev(&told.of_udev(*action, sequence, micros))?;
+            sender.udev(&announcement.udev_message(*action, sequence, micros))?;
         }
         setresuid(root, root, root)
     }

@@ -1,6 +1,6 @@
-//! What programs in a container are told of a device: the kernel's message
-//! (lib/kobject_uevent.c) and udev's, which libudev reads (struct `monitor_netlink_header` of
-//! systemd's sd-device/device-monitor.c).
+//! The messages that announce a device to programs in a container: the kernel's
+//! (lib/kobject_uevent.c), and the one of udev, which libudev reads (struct
+//! `monitor_netlink_header` in systemd's sd-device/device-monitor.c).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,39 +11,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::ContainerNamespace;
 
-/// The longest message of udev's that libudev reads, in bytes.
-const LONGEST: usize = 8192;
+/// The size in bytes of the longest message that libudev reads.
+const MAX_MESSAGE: usize = 8192;
 
+/// The magic number in a message's header.
 const MAGIC: u32 = 0xfeed_cafe;
-const HEADER: u32 = 40;
+/// The size of the header in bytes.
+const HEADER_SIZE: u32 = 40;
 
-/// What happened to a device.
+/// What happened to a device, as `ACTION` in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Action {
+pub(super) enum UeventAction {
     Remove,
     Add,
-    /// Something is known of it now that was not before, as its links.
+    /// The device's properties changed, such as its links.
     Change,
 }
 
-/// A device as messages have it.
+/// A device node, as messages describe it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Announcement {
-    /// Its directory below /sys.
+    /// The path of the device's directory below /sys.
     devpath: String,
     subsystem: String,
-    /// What the kernel says of it beyond that: its number, its name.
+    /// The other properties that the kernel reports, such as the number and the name.
     kernel: BTreeMap<String, String>,
-    /// What the host's udev adds.
+    /// The properties that the host's udev adds.
     udev: BTreeMap<String, String>,
-    /// Its node in the container.
+    /// The path of the node in the container.
     pub(super) node: PathBuf,
+    /// The device number in the form of `st_rdev`.
     number: u64,
 }
 
 impl Announcement {
-    /// What is to be said of a node; `None` if the host's sysfs does not have the device.
-    pub(super) fn of(node: &FoundNode, host: &dyn HostView) -> Option<Self> {
+    /// Describes a device node. Returns `None` if the host's sysfs does not have the device.
+    pub(super) fn from_node(node: &FoundNode, host: &dyn HostView) -> Option<Self> {
         let Presence::Found(number) = node.number else {
             return None;
         };
@@ -55,7 +58,7 @@ impl Announcement {
         let link = PathBuf::from(format!("/sys/dev/{kind}/{major}:{minor}"));
         let directory = host.canonical(&link).ok()?;
         let subsystem = host.read_link(&directory.join("subsystem")).ok()?;
-        let lines = |path: &Path, prefix: &str| {
+        let read_properties = |path: &Path, prefix: &str| {
             let bytes = host.read(path, MAX_ATTRIBUTE).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes).into_owned();
             let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
@@ -64,7 +67,7 @@ impl Announcement {
             let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
             pairs.collect::<BTreeMap<_, _>>()
         };
-        let mut kernel = lines(&directory.join("uevent"), "");
+        let mut kernel = read_properties(&directory.join("uevent"), "");
         let path = node.container.to_str()?;
         let name = path.strip_prefix("/dev/").unwrap_or(path);
         for (key, value) in [
@@ -74,8 +77,8 @@ impl Announcement {
         ] {
             kernel.insert(key.to_owned(), value);
         }
-        let known = format!("/run/udev/data/{letter}{major}:{minor}");
-        let mut udev = lines(Path::new(&known), "E:");
+        let database = format!("/run/udev/data/{letter}{major}:{minor}");
+        let mut udev = read_properties(Path::new(&database), "E:");
         let links = node.links.iter().filter_map(|link| link.to_str());
         let links: Vec<&str> = links.collect();
         udev.insert("DEVLINKS".to_owned(), links.join(" "));
@@ -89,20 +92,20 @@ impl Announcement {
         })
     }
 
-    /// Whether both are of one device in one place.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        let key = |told: &Self| (told.devpath.clone(), told.node.clone(), told.number);
+    /// Whether both are for the same device and the same node.
+    pub(super) fn is_same_node(&self, other: &Self) -> bool {
+        let key = |it: &Self| (it.devpath.clone(), it.node.clone(), it.number);
         key(self) == key(other)
     }
 
-    /// Whether a container has the node.
+    /// Whether a container has the node, with the device's number.
     pub(super) fn is_in(&self, container: &ContainerNamespace) -> bool {
-        let there = container.look(&self.node).ok().flatten();
-        there.is_some_and(|there| there.kind().is_device() && there.stat().st_rdev == self.number)
+        let found = container.look(&self.node).ok().flatten();
+        found.is_some_and(|found| found.kind().is_device() && found.stat().st_rdev == self.number)
     }
 
-    /// The kernel's message, without the sequence number, which the kernel adds.
-    pub(super) fn of_kernel(&self, action: Action) -> Vec<u8> {
+    /// Returns the kernel's message, without the sequence number, which the kernel adds.
+    pub(super) fn kernel_message(&self, action: UeventAction) -> Vec<u8> {
         let mut text = format!("{}@{}\0", action.word(), self.devpath);
         text += &self.head(action);
         for (name, value) in &self.kernel {
@@ -111,8 +114,8 @@ impl Announcement {
         text.into_bytes()
     }
 
-    /// udev's message, so many microseconds after the boot.
-    pub(super) fn of_udev(&self, action: Action, sequence: u64, micros: i64) -> Vec<u8> {
+    /// Returns the message of udev. `micros` is the time since the boot in microseconds.
+    pub(super) fn udev_message(&self, action: UeventAction, sequence: u64, micros: i64) -> Vec<u8> {
         let mut text = self.head(action);
         for (name, value) in &self.kernel {
             match name.as_str() {
@@ -122,43 +125,44 @@ impl Announcement {
         }
         text += &format!("SEQNUM={sequence}\0USEC_INITIALIZED={micros}\0");
         for (name, value) in &self.udev {
-            let more = format!("{name}={value}\0");
+            let property = format!("{name}={value}\0");
             let is_known = self.kernel.contains_key(name) || value.is_empty();
-            if !is_known && HEADER as usize + text.len() + more.len() <= LONGEST {
-                text += &more;
+            if !is_known && HEADER_SIZE as usize + text.len() + property.len() <= MAX_MESSAGE {
+                text += &property;
             }
         }
         let devtype = self.kernel.get("DEVTYPE").map(String::as_str);
         let mut message = b"libudev\0".to_vec();
         message.extend(MAGIC.to_be_bytes());
         let length = u32::try_from(text.len()).unwrap_or_default();
-        for number in [HEADER, HEADER, length] {
+        for number in [HEADER_SIZE, HEADER_SIZE, length] {
             message.extend(number.to_ne_bytes());
         }
-        // By these a socket's filter chooses; no tags.
+        // The filters of libudev's sockets compare these hashes. The message has no tags.
         let hashes = [hash(&self.subsystem), devtype.map_or(0, hash), 0, 0];
         message.extend(hashes.into_iter().flat_map(u32::to_be_bytes));
         message.extend(text.into_bytes());
         message
     }
 
-    fn head(&self, action: Action) -> String {
+    fn head(&self, action: UeventAction) -> String {
         let (word, devpath, subsystem) = (action.word(), &self.devpath, &self.subsystem);
         format!("ACTION={word}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0")
     }
 }
 
-impl Action {
+impl UeventAction {
     fn word(self) -> &'static str {
         match self {
-            Action::Remove => "remove",
-            Action::Add => "add",
-            Action::Change => "change",
+            UeventAction::Remove => "remove",
+            UeventAction::Add => "add",
+            UeventAction::Change => "change",
         }
     }
 }
 
-/// MurmurHash2 with the seed 0 (A. Appleby, public domain), as libudev has it of names.
+/// Computes MurmurHash2 with the seed 0 (A. Appleby, public domain), by which libudev compares
+/// names.
 fn hash(text: &str) -> u32 {
     const FACTOR: u32 = 0x5bd1_e995;
     let mixed = |part: u32| {

@@ -1,10 +1,10 @@
-//! What the host has of the classes that are followed: looked up once for all containers.
+//! The followed classes and their devices, as one look at the host found them. All containers are
+//! compared with the same snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::device::DeviceRule;
 use device_class::discover::{self, FoundNode, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
@@ -15,36 +15,39 @@ use crate::live::recorded_rule::RecordedRule;
 use crate::log;
 use crate::planner::{self, LookedUp};
 
-/// A device of a container, and its nodes as text; `None` if the host has it no more.
-pub(super) type Followed<'d> = (&'d AttachedDevice, Option<String>);
+/// A device of a container, with its nodes on the host as text. `None` means that the host does
+/// not have the device.
+pub(super) type FollowedDevice<'d> = (&'d AttachedDevice, Option<String>);
 
-/// The classes of some containers, by name.
+/// The classes of some containers' devices, by name.
 #[derive(Default)]
 pub(super) struct HostSnapshot {
     followed: BTreeMap<String, LookedUp>,
-    /// Of those with `announce`: what is to be said of each device, by class and id.
-    told: BTreeMap<String, BTreeMap<String, Vec<Announcement>>>,
-    /// Classes that are not followed.
+    /// By class and device id, for classes with `announce`: what is announced of each device.
+    announcements: BTreeMap<String, BTreeMap<String, Vec<Announcement>>>,
+    /// The classes without `follow`.
     unfollowed: BTreeSet<String>,
-    /// Why others cannot be used: what containers have of them stays as it is.
+    /// By class: why the class cannot be used. Containers keep what they have of its devices,
+    /// except for what is unplugged.
     pub(super) unusable: BTreeMap<String, String>,
 }
 
 impl HostSnapshot {
-    pub(super) fn of(records: &[AttachmentRecord], config: &Config) -> Self {
+    /// Looks up the classes of the records' devices on the host.
+    pub(super) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
         let devices = records.iter().flat_map(|record| &record.devices);
-        let names: BTreeSet<&str> = devices.map(|device| &*device.class).collect();
-        let mut sight = HostSnapshot::default();
-        if let Err(reason) = sight.look(&names, config) {
-            let all = names
+        let classes: BTreeSet<&str> = devices.map(|device| &*device.class).collect();
+        let mut snapshot = HostSnapshot::default();
+        if let Err(reason) = snapshot.look_up_classes(&classes, config) {
+            let unusable = classes
                 .iter()
-                .map(|name| ((*name).to_owned(), reason.clone()));
-            sight.unusable.extend(all);
+                .map(|class| ((*class).to_owned(), reason.clone()));
+            snapshot.unusable.extend(unusable);
         }
-        sight
+        snapshot
     }
 
-    fn look(&mut self, names: &BTreeSet<&str>, config: &Config) -> Result<(), String> {
+    fn look_up_classes(&mut self, names: &BTreeSet<&str>, config: &Config) -> Result<(), String> {
         let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
         let sources = load::each_source(&config.classes).map_err(|error| log::chain(&error))?;
         for source in sources {
@@ -60,10 +63,11 @@ impl HostSnapshot {
             }
             let name = name.to_owned();
             let source = source.map_err(|error| log::chain(&error));
-            match source.and_then(|source| look_up(&source, &host, config)) {
+            match source.and_then(|source| look_up_class(&source, &host, config)) {
                 Ok(Some(class)) => {
                     if class.class.spec.announce {
-                        self.told.insert(name.clone(), told(&class, &host));
+                        let announcements = announcements(&class, &host);
+                        self.announcements.insert(name.clone(), announcements);
                     }
                     self.followed.insert(name, class);
                 }
@@ -76,53 +80,57 @@ impl HostSnapshot {
         Ok(())
     }
 
-    pub(super) fn classes(&self) -> impl Iterator<Item = &LookedUp> {
+    pub(super) fn followed_classes(&self) -> impl Iterator<Item = &LookedUp> {
         self.followed.values()
     }
 
-    /// The followed devices of a container.
-    pub(super) fn followed<'d>(&self, record: &'d AttachmentRecord) -> Vec<Followed<'d>> {
+    /// Returns the devices of a container whose classes are followed.
+    pub(super) fn followed_devices<'d>(
+        &self,
+        record: &'d AttachmentRecord,
+    ) -> Vec<FollowedDevice<'d>> {
         let devices = record.devices.iter();
         let followed = devices.filter_map(|device| {
             let class = self.followed.get(&*device.class)?;
-            Some((device, nodes(class, device)))
+            Some((device, describe_device(class, device)))
         });
         followed.collect()
     }
 
-    pub(super) fn is_unfollowed(&self, device: &AttachedDevice) -> bool {
-        self.is_unfollowed_class(&device.class)
-    }
-
-    pub(super) fn is_unfollowed_class(&self, class: &str) -> bool {
-        self.unfollowed.contains(class)
-    }
-
-    /// The followed classes of a container's devices.
-    pub(super) fn followed_classes<'s>(&'s self, record: &AttachmentRecord) -> BTreeSet<&'s str> {
+    /// Returns the names of the followed classes of a container's devices.
+    pub(super) fn followed_class_names<'s>(
+        &'s self,
+        record: &AttachmentRecord,
+    ) -> BTreeSet<&'s str> {
         let devices = record.devices.iter();
         let classes = devices.filter_map(|device| self.followed.get_key_value(&*device.class));
         classes.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns the nodes, as text, that the classes of a container's devices have for all their
+    /// Returns, as text, the nodes that the classes of a container's devices have for all their
     /// devices together.
-    pub(super) fn class_nodes(&self, record: &AttachmentRecord) -> String {
-        let classes = self.followed_classes(record).into_iter();
-        let nodes = classes.filter_map(|class| nodes_text(&self.followed[class].found.edits.nodes));
+    pub(super) fn describe_class_nodes(&self, record: &AttachmentRecord) -> String {
+        let classes = self.followed_class_names(record).into_iter();
+        let nodes =
+            classes.filter_map(|class| describe_nodes(&self.followed[class].found.edits.nodes));
         nodes.collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether the host has a device; `None` if its class is not there or cannot be used.
-    pub(super) fn has(&self, device: &AttachedDevice) -> Option<bool> {
-        if self.unfollowed.contains(&device.class) {
+    pub(super) fn is_unfollowed(&self, class: &str) -> bool {
+        self.unfollowed.contains(class)
+    }
+
+    /// Whether the host has a device. A device of a class that is not followed counts as present.
+    /// Returns `None` if the class does not exist or cannot be used.
+    pub(super) fn has_device(&self, device: &AttachedDevice) -> Option<bool> {
+        if self.is_unfollowed(&device.class) {
             return Some(true);
         }
         let class = self.followed.get(&device.class)?;
-        Some(nodes(class, device).is_some())
+        Some(describe_device(class, device).is_some())
     }
 
-    /// Whether a rule for a device is for a number that it had before.
+    /// Whether a rule for a device is for a number that the device had before and has no longer.
     pub(super) fn has_other_number(
         &self,
         device: &AttachedDevice,
@@ -136,25 +144,24 @@ impl HostSnapshot {
         let own = devices.filter(|found| found.id.as_str() == device.device);
         let own = own.flat_map(|found| &found.nodes);
         let mut nodes = own.chain(&class.found.edits.nodes);
-        let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
-        let is_its = |node: &FoundNode| match node.number {
-            Presence::Found(found) => Some(found) == number,
+        let has_number = |node: &FoundNode| match node.number {
+            Presence::Found(number) => number == rule.rule.number,
             _ => false,
         };
-        // A node for a capability is none of those, and is the host's as before.
-        !nodes.any(is_its) && rule.host.as_ref().is_some_and(|host| host.is_gone(root))
+        // A node for a capability is in neither list. Such a node must have changed on the host.
+        !nodes.any(has_number) && rule.has_lost_node(root)
     }
 
-    /// What is to be said of a device, of which nothing may be there; `None`: its containers
-    /// are not told.
-    pub(super) fn told(&self, device: &AttachedDevice) -> Option<&[Announcement]> {
-        let of_class = self.told.get(&device.class)?;
-        Some(of_class.get(&device.device).map_or(&[], Vec::as_slice))
+    /// Returns the announcements of a device, none if the host does not have the device. `None`
+    /// means that its class has no `announce`.
+    pub(super) fn announcements_of(&self, device: &AttachedDevice) -> Option<&[Announcement]> {
+        let devices = self.announcements.get(&device.class)?;
+        Some(devices.get(&device.device).map_or(&[], Vec::as_slice))
     }
 }
 
-/// `None`: it is not followed.
-fn look_up(
+/// Looks up the devices of a class. Returns `None` if the class is not followed.
+fn look_up_class(
     source: &ClassSource,
     host: &RealHost,
     config: &Config,
@@ -168,24 +175,24 @@ fn look_up(
     Ok(Some(LookedUp { class, found }))
 }
 
-fn told(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Announcement>> {
+fn announcements(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Announcement>> {
     let devices = class.found.inventory.devices.iter();
-    let told = devices.map(|device| {
+    let announcements = devices.map(|device| {
         let nodes = device.nodes.iter();
-        let told = nodes.filter_map(|node| Announcement::of(node, host));
-        (device.id.to_string(), told.collect())
+        let of_nodes = nodes.filter_map(|node| Announcement::from_node(node, host));
+        (device.id.to_string(), of_nodes.collect())
     });
-    told.collect()
+    announcements.collect()
 }
 
-fn nodes(class: &LookedUp, device: &AttachedDevice) -> Option<String> {
+fn describe_device(class: &LookedUp, device: &AttachedDevice) -> Option<String> {
     let mut devices = class.found.inventory.devices.iter();
     let found = devices.find(|found| found.id.as_str() == device.device)?;
-    nodes_text(&found.nodes)
+    describe_nodes(&found.nodes)
 }
 
-/// The nodes that the host has; `None` if it has none of them.
-fn nodes_text(nodes: &[FoundNode]) -> Option<String> {
+/// Returns the nodes that the host has as text. `None` means that it has none of them.
+fn describe_nodes(nodes: &[FoundNode]) -> Option<String> {
     let nodes = nodes.iter().filter_map(|node| match node.number {
         Presence::Found(number) => Some(format!(
             "{} {number} {:?}",

@@ -1,35 +1,36 @@
-//! CreatedKind often something is done that others cause, who may never stop.
+//! A limit for work that others cause, and may cause without end.
 
 use std::time::{Duration, Instant};
 
-/// So much time is spent by doing it once.
-const EACH: Duration = Duration::from_millis(500);
+/// The time in which one run is earned.
+const INTERVAL: Duration = Duration::from_millis(500);
 
-/// So much can be spent at once.
-const SAVED: Duration = Duration::from_secs(5);
+/// The time for which runs are saved up.
+const BURST: Duration = Duration::from_secs(5);
 
-/// Ten times at once, and twice a second after that.
+/// Permits ten runs at once, and two each second after that.
 pub(super) struct RateLimit {
-    /// Until when all time is spent.
-    spent: Instant,
+    /// The time at which all runs that were done are earned.
+    earned_at: Instant,
 }
 
 impl RateLimit {
     pub(super) fn new() -> Self {
         RateLimit {
-            spent: Instant::now(),
+            earned_at: Instant::now(),
         }
     }
 
-    pub(super) fn done(&mut self) {
-        self.spent = self.spent.max(Instant::now()) + EACH;
+    /// Counts one run.
+    pub(super) fn count_run(&mut self) {
+        self.earned_at = self.earned_at.max(Instant::now()) + INTERVAL;
     }
 
-    /// CreatedKind long to wait until it may be done again, if at all.
-    pub(super) fn rest(&self) -> Option<Duration> {
-        let ahead = self.spent.saturating_duration_since(Instant::now());
-        let rest = (ahead + EACH).saturating_sub(SAVED);
-        (!rest.is_zero()).then_some(rest)
+    /// Returns how long to wait until the next run. `None` means that it may be done now.
+    pub(super) fn wait_time(&self) -> Option<Duration> {
+        let ahead = self.earned_at.saturating_duration_since(Instant::now());
+        let wait = (ahead + INTERVAL).saturating_sub(BURST);
+        (!wait.is_zero()).then_some(wait)
     }
 }
 
@@ -38,15 +39,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_done_ten_times_at_once_and_then_has_to_wait() {
-        let mut pace = RateLimit::new();
+    fn ten_runs_are_permitted_at_once_and_then_one_at_a_time() {
+        let mut limit = RateLimit::new();
         for _ in 0..10 {
-            assert_eq!(pace.rest(), None);
-            pace.done();
+            assert_eq!(limit.wait_time(), None);
+            limit.count_run();
         }
-        let rest = pace.rest().unwrap();
-        assert!(rest <= EACH && rest > EACH / 2, "{rest:?}");
-        std::thread::sleep(rest);
-        assert_eq!(pace.rest(), None);
+        let wait = limit.wait_time().unwrap();
+        assert!(wait <= INTERVAL && wait > INTERVAL / 2, "{wait:?}");
+        std::thread::sleep(wait);
+        assert_eq!(limit.wait_time(), None);
     }
 }

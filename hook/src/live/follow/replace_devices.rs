@@ -1,61 +1,57 @@
-//! Changing one container.
+//! Replacing the followed devices of one container: each gets the nodes that the host has now, and
+//! one that the host does not have is removed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use device_class::config::Config;
-use device_class::device::{DeviceNumber, DeviceRule};
+use device_class::device::DeviceNumber;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
-use super::host_snapshot::{Followed, HostSnapshot};
+use super::host_snapshot::{FollowedDevice, HostSnapshot};
 use crate::apply;
-use crate::live::attach::ContainerChange;
 use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
-use crate::live::created_file::{CreatedFile, raw};
-use crate::live::recorded_rule::{RecordedRule, parsed, rules_of_steps};
+use crate::live::change::ContainerChange;
+use crate::live::created_file::{CreatedFile, to_raw};
+use crate::live::recorded_rule::{RecordedRule, rules_of_steps};
 use crate::live::{LiveError, LockedContainer, lock};
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
-/// Changes a container such that it has the followed devices as the host has them. Returns
-/// whether anything was to be changed.
-pub(super) fn replace(
+/// Changes a container so that its followed devices have the nodes that the host has now. Returns
+/// whether there was anything to change.
+pub(super) fn replace_devices(
     record: &AttachmentRecord,
-    followed: &[Followed<'_>],
-    sight: &HostSnapshot,
+    followed: &[FollowedDevice<'_>],
+    snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let mut running = LockedContainer::of(record, lock::LITTLE_PATIENCE, config)?;
-    // A device may have been detached since `record` was read: now nobody else changes it.
-    let known: BTreeSet<String> = running
+    let mut locked = LockedContainer::from_record(record, lock::FOLLOW_LIMIT, config)?;
+    // A device may have been detached since `record` was read, before the container was locked.
+    let known: BTreeSet<String> = locked
         .record
         .devices
         .iter()
         .map(AttachedDevice::key)
         .collect();
-    let followed: Vec<Followed<'_>> = followed
-        .iter()
-        .filter(|(device, _)| known.contains(&device.key()))
-        .cloned()
-        .collect();
-    // What the hook knows of the container's other rules is in the record.
-    let mut keep = Vec::new();
-    let is_followed = |why: &String| followed.iter().any(|(device, _)| device.key() == *why);
-    // What a refresh made is for nobody: it lasts.
-    let are_theirs = |why: &[String]| !why.is_empty() && why.iter().all(is_followed);
-    let mut here = running.record.identity();
+    let is_known = |(device, _): &&FollowedDevice<'_>| known.contains(&device.key());
+    let followed: Vec<FollowedDevice<'_>> = followed.iter().filter(is_known).cloned().collect();
+    let keys: BTreeSet<String> = followed.iter().map(|(device, _)| device.key()).collect();
+    // The files that `refresh` created have no users, and stay.
+    let is_followed =
+        |users: &[String]| !users.is_empty() && users.iter().all(|user| keys.contains(user));
+
     let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
-    here.devices = present.map(|(device, _)| (*device).clone()).collect();
-    running.container.bundle.attached = AttachmentRecord::grants(here.devices.iter());
-    // Those that the engine made are gone by now, or will be.
-    running.container.bundle.spec_devices.nodes.clear();
-    let mut plan = planner::plan_attached(&running.container.bundle, sight.classes(), config)?;
-    let class_nodes = ClassNodes::find(&running.record, &plan, sight);
+    let present = present.map(|(device, _)| *device);
+    let bundle = &mut locked.container.bundle;
+    bundle.attached = AttachmentRecord::to_grants(present);
+    // The nodes that the engine made are of earlier numbers, or are replaced by this change.
+    bundle.spec_devices.nodes.clear();
+    let mut plan = planner::plan_attached(bundle, snapshot.followed_classes(), config)?;
+    let class_nodes = ClassNodes::find(&locked.record, &plan, snapshot);
     plan.steps.retain(|step| {
-        let is_theirs = step.users.iter().all(is_followed);
         let is_node = matches!(
             step.action,
             Action::Allow { .. }
@@ -63,47 +59,54 @@ pub(super) fn replace(
                 | Action::MakeNode { .. }
                 | Action::Link { .. }
         );
-        is_theirs && is_node || class_nodes.has(step)
+        let is_followed = step.users.iter().all(|user| keys.contains(user));
+        is_followed && is_node || class_nodes.has_step(step)
     });
-    let mut stale = running.record.identity();
-    let wanted: Vec<_> = rules_of_steps(&plan.steps).collect();
-    for rule in &running.record.rules {
-        let is_wanted = wanted.iter().any(|wanted| wanted.rule == rule.rule);
-        if (are_theirs(&rule.why) || class_nodes.has_replaced(rule)) && !is_wanted {
+
+    let mut stale = locked.record.without_content();
+    let planned_rules: Vec<_> = rules_of_steps(&plan.steps).collect();
+    let mut keep = Vec::new();
+    for rule in &locked.record.rules {
+        let is_planned = planned_rules
+            .iter()
+            .any(|planned| planned.rule == rule.rule);
+        let is_replaced = is_followed(&rule.users) || class_nodes.has_replaced(rule);
+        if is_replaced && !is_planned {
             stale.rules.push(rule.clone());
         } else {
-            keep.extend(parsed(slice::from_ref(rule)));
+            keep.push(rule.rule);
         }
     }
-    let is_wanted = |made: &CreatedFile| plan.steps.iter().any(|step| made.is_of(step));
-    let all_made = &running.record.made;
-    for (at, made) in all_made.iter().enumerate() {
-        // What the engine made below what is wanted goes with that.
-        let mut above = all_made[at..].iter().filter(|it| it.path == made.path);
-        let is_theirs = are_theirs(&made.why) || class_nodes.is_at(&made.path);
-        if made.is_node_or_link() && is_theirs && !above.any(is_wanted) {
-            stale.made.push(made.clone());
+    let is_planned = |file: &CreatedFile| plan.steps.iter().any(|step| file.is_from(step));
+    let files = &locked.record.files;
+    for (index, file) in files.iter().enumerate() {
+        // What the engine made below a node that is planned stays until that node goes.
+        let mut same_path = files[index..].iter().filter(|it| it.path == file.path);
+        let is_replaced = is_followed(&file.users) || class_nodes.has_path(&file.path);
+        if file.is_node_or_link() && is_replaced && !same_path.any(is_planned) {
+            stale.files.push(file.clone());
         }
     }
-    let steps = plan.steps.clone();
-    let mut all = apply::rules_of(&plan);
-    keep.extend(&all);
-    running.keep_missing(&mut plan, &[], &stale, config)?;
+
+    let all_steps = plan.steps.clone();
+    let mut all_rules = apply::rules_of(&plan);
+    keep.extend(&all_rules);
+    locked.retain_missing_steps(&mut plan, &[], &stale, config)?;
     deadline.cancel();
-    if plan.steps.is_empty() && stale.made.is_empty() && stale.rules.is_empty() {
+    if plan.steps.is_empty() && stale.files.is_empty() && stale.rules.is_empty() {
         return Ok(false);
     }
-    all.extend(&keep);
+    all_rules.extend(&keep);
     let change = ContainerChange {
         stale: &stale,
         keep: &keep,
         plan: &plan,
-        all: &all,
-        steps: &steps,
+        all_rules: &all_rules,
+        all_steps: &all_steps,
         devices: Vec::new(),
-        lasting: &BTreeSet::new(),
+        lasting_users: &BTreeSet::new(),
     };
-    for warning in running.change(change, config)? {
+    for warning in locked.change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
     for (device, nodes) in followed {
@@ -116,26 +119,29 @@ pub(super) fn replace(
     Ok(true)
 }
 
-/// The nodes of followed classes as such that the container has: those that the classes have for
-/// all their devices together. Like a device's own node, such a node may come back with another
-/// number.
+/// The nodes that a container has of followed classes as such: those that a class has for all its
+/// devices together. Like a device's own node, such a node may come back with another number.
 struct ClassNodes {
-    paths: BTreeSet<PathBuf>,
-    /// The numbers of the nodes on the host.
-    numbers: BTreeSet<DeviceNumber>,
-    /// The rules of the container for such nodes whose number has changed.
-    replaced: Vec<RecordedRule>,
     classes: BTreeSet<String>,
+    /// The paths of the nodes in the container.
+    paths: BTreeSet<PathBuf>,
+    /// The numbers that the nodes have on the host.
+    numbers: BTreeSet<DeviceNumber>,
+    /// The container's rules for numbers that such nodes had before.
+    replaced: Vec<RecordedRule>,
 }
 
 impl ClassNodes {
-    fn find(record: &AttachmentRecord, plan: &InjectionPlan, sight: &HostSnapshot) -> Self {
-        let classes = sight.followed_classes(record).into_iter();
+    fn find(record: &AttachmentRecord, plan: &InjectionPlan, snapshot: &HostSnapshot) -> Self {
+        let classes = snapshot.followed_class_names(record).into_iter();
         let classes: BTreeSet<String> = classes.map(str::to_owned).collect();
         let is_for_classes =
             |users: &[String]| !users.is_empty() && users.iter().all(|user| classes.contains(user));
-        let made = record.made.iter().filter(|made| is_for_classes(&made.why));
-        let made: Vec<&CreatedFile> = made.filter(|made| made.device_number().is_some()).collect();
+        let files = record.files.iter();
+        let files = files.filter(|file| is_for_classes(&file.users));
+        let nodes: Vec<(&Path, u64)> = files
+            .filter_map(|file| Some((&*file.path, file.device_number()?)))
+            .collect();
         let (mut paths, mut numbers) = (BTreeSet::new(), BTreeSet::new());
         for step in plan.steps.iter().filter(|step| is_for_classes(&step.users)) {
             let (path, number) = match &step.action {
@@ -143,33 +149,33 @@ impl ClassNodes {
                 Action::MakeNode { path, number, .. } => (path, *number),
                 _ => continue,
             };
-            if made.iter().any(|made| made.path == *path) {
+            if nodes.iter().any(|(known, _)| known == path) {
                 paths.insert(path.clone());
                 numbers.insert(number);
             }
         }
-        let earlier = made.iter().filter(|made| paths.contains(&made.path));
-        let earlier: BTreeSet<Option<u64>> = earlier.map(|made| made.device_number()).collect();
+        let at_paths = nodes.iter().filter(|(path, _)| paths.contains(*path));
+        let earlier: BTreeSet<u64> = at_paths.map(|(_, number)| *number).collect();
         let is_replaced = |rule: &&RecordedRule| {
-            let number = DeviceRule::parse(&rule.rule).map(|rule| rule.number);
-            is_for_classes(&rule.why)
-                && number.is_some_and(|it| !numbers.contains(&it))
-                && earlier.contains(&number.map(raw))
+            let number = rule.rule.number;
+            is_for_classes(&rule.users)
+                && !numbers.contains(&number)
+                && earlier.contains(&to_raw(number))
         };
         let replaced = record.rules.iter().filter(is_replaced).cloned().collect();
         ClassNodes {
+            classes,
             paths,
             numbers,
             replaced,
-            classes,
         }
     }
 
     /// Whether a step is for one of the nodes.
-    fn has(&self, step: &InjectionStep) -> bool {
+    fn has_step(&self, step: &InjectionStep) -> bool {
         match &step.action {
-            Action::Node { mount, .. } => self.is_at(&mount.path),
-            Action::MakeNode { path, .. } => self.is_at(path),
+            Action::Node { mount, .. } => self.has_path(&mount.path),
+            Action::MakeNode { path, .. } => self.has_path(path),
             Action::Allow { rule, .. } => {
                 let mut users = step.users.iter();
                 self.numbers.contains(&rule.number) && users.any(|it| self.classes.contains(it))
@@ -178,12 +184,11 @@ impl ClassNodes {
         }
     }
 
-    /// Whether a rule is for an earlier number of one of the nodes.
     fn has_replaced(&self, rule: &RecordedRule) -> bool {
         self.replaced.contains(rule)
     }
 
-    fn is_at(&self, path: &Path) -> bool {
+    fn has_path(&self, path: &Path) -> bool {
         self.paths.contains(path)
     }
 }

@@ -1,8 +1,10 @@
-//! Containers that are updated: crun, unlike runc, sets their device rules again from those of
-//! the engine's specification, and what was added is lost. It is added again.
+//! Restoring device rules that an update of a container has removed. crun, unlike runc, sets all
+//! device rules of the engine's specification again at each update, and what was added beside them
+//! is lost.
 //!
-//! On cgroup v1 rules are taken away by a file, which is watched. On v2 they are a program,
-//! and nobody is told of one; but limits are written into files of the same cgroup after it.
+//! On cgroup v1, rules are removed by writing to a file, which is watched. On cgroup v2 the rules
+//! are a program, whose replacement is not reported. But runtimes write limits to files of the same
+//! cgroup after they replaced the program, so these files are watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,28 +19,29 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use crate::cgroup;
 use crate::live::attachment_record::AttachmentRecord;
 use crate::live::record_files::{self, LockedRecord};
-use crate::live::recorded_rule::{RecordedRule, rules_of_steps};
-use crate::live::{LiveError, detach, hidden_program, lock};
+use crate::live::recorded_rule::{RecordedRule, device_rules, rules_of_steps};
+use crate::live::{LiveError, hidden_program, lock};
 use crate::log;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline};
 
-/// Watches the records, and the cgroups of their containers.
+/// Watches the directory of records and the cgroups of their containers.
 pub(super) struct CgroupWatch {
     inotify: Inotify,
+    /// The watch of the directory of records.
     records: Option<WatchDescriptor>,
-    /// The container whose cgroup a file is in.
-    files: BTreeMap<WatchDescriptor, String>,
+    /// By the watch of a file in a cgroup: the container's id.
+    containers: BTreeMap<WatchDescriptor, String>,
 }
 
-/// Containers to be looked at, by id.
+/// The ids of containers that inotify reported.
 #[derive(Default)]
 pub(super) struct ReportedContainers {
-    /// Those whose record is new, and that are not watched.
+    /// The containers with a new record, whose cgroups are not watched yet.
     pub(super) new: BTreeSet<String>,
-    /// Those whose rules may have been set again.
-    pub(super) written: BTreeSet<String>,
+    /// The containers whose rules may have been replaced.
+    pub(super) updated: BTreeSet<String>,
 }
 
 impl CgroupWatch {
@@ -46,29 +49,28 @@ impl CgroupWatch {
         Ok(CgroupWatch {
             inotify: Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?,
             records: None,
-            files: BTreeMap::new(),
+            containers: BTreeMap::new(),
         })
     }
 
-    /// Watches the records of the host whose root is at `root`. True: it did not.
+    /// Begins to watch the directory of records. Returns false if it is watched already.
     pub(super) fn watch_records(&mut self, root: &Path) -> std::result::Result<bool, LiveError> {
         if self.records.is_some() {
             return Ok(false);
         }
         let flags = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ONLYDIR;
-        let watch = self
-            .inotify
-            .add_watch(&record_files::directory(root)?, flags);
+        let directory = record_files::make_directory(root)?;
+        let watch = self.inotify.add_watch(&directory, flags);
         self.records = Some(watch.map_err(LiveError::Watch)?);
         Ok(true)
     }
 
-    pub(super) fn watches(&self, id: &str) -> bool {
-        self.files.values().any(|watched| watched == id)
+    pub(super) fn is_watched(&self, id: &str) -> bool {
+        self.containers.values().any(|watched| watched == id)
     }
 
-    /// Watches what is written in a container's cgroups when their rules are set.
-    pub(super) fn watch(
+    /// Watches the files in a container's cgroups that are written when its rules are set.
+    pub(super) fn watch_cgroups(
         &mut self,
         id: &str,
         directories: &[PathBuf],
@@ -76,7 +78,7 @@ impl CgroupWatch {
         let files = directories.iter().flat_map(|it| cgroup::set_with_rules(it));
         for file in files {
             match self.inotify.add_watch(&file, AddWatchFlags::IN_MODIFY) {
-                Ok(watch) => drop(self.files.insert(watch, id.to_owned())),
+                Ok(watch) => drop(self.containers.insert(watch, id.to_owned())),
                 // The container has ended.
                 Err(Errno::ENOENT | Errno::ENODEV) => {}
                 Err(errno) => return Err(LiveError::Watch(errno)),
@@ -85,30 +87,31 @@ impl CgroupWatch {
         Ok(())
     }
 
-    /// Takes what was reported.
-    pub(super) fn take(&mut self) -> Result<ReportedContainers> {
-        let mut updated = ReportedContainers::default();
+    /// Reads all events that are pending, without waiting.
+    pub(super) fn read_events(&mut self) -> Result<ReportedContainers> {
+        let mut reported = ReportedContainers::default();
         loop {
             let events = match self.inotify.read_events() {
                 Ok(events) => events,
-                Err(Errno::EAGAIN) => return Ok(updated),
+                Err(Errno::EAGAIN) => return Ok(reported),
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(errno),
             };
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-                    updated.written.extend(self.files.values().cloned());
+                    // Events were lost: any container may have been updated.
+                    reported.updated.extend(self.containers.values().cloned());
                 } else if event.mask.contains(AddWatchFlags::IN_IGNORED) {
-                    // What was watched is gone.
-                    self.files.remove(&event.wd);
+                    // The watched file or directory was removed.
+                    self.containers.remove(&event.wd);
                     self.records = self.records.filter(|records| *records != event.wd);
-                } else if let Some(id) = self.files.get(&event.wd) {
-                    updated.written.insert(id.clone());
+                } else if let Some(id) = self.containers.get(&event.wd) {
+                    reported.updated.insert(id.clone());
                 } else if let Some(id) = event.name.as_ref().and_then(|name| name.to_str())
                     && !id.starts_with('.')
-                    && !self.watches(id)
+                    && !self.is_watched(id)
                 {
-                    updated.new.insert(id.to_owned());
+                    reported.new.insert(id.to_owned());
                 }
             }
         }
@@ -121,12 +124,12 @@ impl AsFd for CgroupWatch {
     }
 }
 
-/// The cgroups of these containers.
-pub(super) fn cgroups_of(
+/// Returns the directories of these containers' cgroups, by container id.
+pub(super) fn find_cgroup_directories(
     ids: &BTreeSet<String>,
     config: &Config,
 ) -> BTreeMap<String, Vec<PathBuf>> {
-    let records = record_files::all(&config.host_root).into_iter();
+    let records = record_files::read_all(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
     let found = records.filter_map(|record| {
         let cgroup = record.find_cgroup().ok()??;
@@ -135,40 +138,45 @@ pub(super) fn cgroups_of(
     found.collect()
 }
 
-/// Adds to these containers' rules what they lack of their records. Returns why not, by id.
-pub(super) fn mend(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
-    let records = record_files::all(&config.host_root).into_iter();
+/// Restores the recorded rules that these containers lack. Returns the errors, by container id.
+pub(super) fn restore_rules(ids: &BTreeSet<String>, config: &Config) -> BTreeMap<String, String> {
+    let records = record_files::read_all(&config.host_root).into_iter();
     let records = records.filter(|record| ids.contains(&record.id));
-    let failed = records.filter_map(|record| match mend_one(&record, config) {
+    let failed = records.filter_map(|record| match restore_rules_of(&record, config) {
         Ok(()) | Err(LiveError::Ended) => None,
         Err(error) => Some((record.id, log::chain(&error))),
     });
     failed.collect()
 }
 
-/// The container itself is not needed, which may be in the middle of its start.
-fn mend_one(record: &AttachmentRecord, config: &Config) -> std::result::Result<(), LiveError> {
+/// Restores the rules of one container by its record and its cgroup. The container is not opened,
+/// because it may still be starting.
+fn restore_rules_of(
+    record: &AttachmentRecord,
+    config: &Config,
+) -> std::result::Result<(), LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let records = LockedRecord::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
-    // As it is while nobody else changes the container.
-    let now = records.read()?.filter(|now| now.is_of_same_start(record));
-    let Some(record) = now.filter(AttachmentRecord::first_process_runs) else {
+    let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LIMIT)?;
+    // Another process may have changed the record before it was locked.
+    let current = record_file.read()?;
+    let current = current.filter(|current| current.is_from_same_start(record));
+    let Some(record) = current.filter(AttachmentRecord::first_process_runs) else {
         return Err(LiveError::Ended);
     };
     let Some(cgroup) = record.find_cgroup()? else {
         return Ok(());
     };
-    let recorded = detach::rules(&record);
+    let recorded = device_rules(&record.rules);
     let is_shown = !cgroup.hides()? && !cgroup.hides_exceptions()?;
     if recorded.is_empty() || is_shown && cgroup.denied(&recorded)?.rules.is_empty() {
         return Ok(());
     }
     let mut bundle = Bundle::read(&record.bundle)?;
     hidden_program::is_hidden(&cgroup, &record, &bundle, config)?;
-    let record = still_there(record, &mut bundle, config);
-    let rules = detach::rules(&record);
+    let record = without_stale_rules(record, &mut bundle, config);
+    let rules = device_rules(&record.rules);
     if !is_shown || !cgroup.denied(&rules)?.rules.is_empty() {
-        let spec = record.regenerated(&bundle.spec_devices.rules);
+        let spec = record.all_rules(&bundle.spec_devices.rules);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }
@@ -178,26 +186,30 @@ fn mend_one(record: &AttachmentRecord, config: &Config) -> std::result::Result<(
     Ok(())
 }
 
-/// A record without the rules of devices that the host has no more, or with other numbers: what
-/// has such a number now may be another device. Those for the container as such stay.
-fn still_there(record: AttachmentRecord, bundle: &mut Bundle, config: &Config) -> AttachmentRecord {
-    let mut there = Vec::new();
-    // Each by itself: one that is gone has no plan.
+/// Returns a record without the rules of devices that the host does not have, or that have other
+/// numbers now: such a number may be another device's by now. Rules without users stay.
+fn without_stale_rules(
+    record: AttachmentRecord,
+    bundle: &mut Bundle,
+    config: &Config,
+) -> AttachmentRecord {
+    let mut planned = Vec::new();
+    // Each device is planned by itself, because there is no plan for a device that is gone.
     for device in &record.devices {
-        bundle.attached = AttachmentRecord::grants(slice::from_ref(device).iter());
+        bundle.attached = AttachmentRecord::to_grants(slice::from_ref(device).iter());
         let plan = planner::plan_for(bundle, &Caller::Attach, config);
-        there.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
+        planned.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
     }
-    let is_there = |rule: &RecordedRule| there.iter().any(|there| there.rule == rule.rule);
+    let is_planned = |rule: &RecordedRule| planned.iter().any(|planned| planned.rule == rule.rule);
     let classes: BTreeSet<&str> = record.devices.iter().map(|it| &*it.class).collect();
-    // A capability's node is not in a plan for the devices alone.
-    let is_of_class = |rule: &RecordedRule| {
-        let mut users = rule.why.iter();
-        let host = rule.host.as_ref();
+    // The plan has no node of a capability, which is for a class as such.
+    let is_for_class = |rule: &RecordedRule| {
+        let mut users = rule.users.iter();
+        let node = rule.host_node.as_ref();
         users.all(|user| classes.contains(&**user))
-            && host.is_some_and(|host| !host.has_other_number(&config.host_root))
+            && node.is_some_and(|node| !node.has_other_number(&config.host_root))
     };
     let mut rules = record.rules;
-    rules.retain(|rule| rule.why.is_empty() || is_there(rule) || is_of_class(rule));
+    rules.retain(|rule| rule.users.is_empty() || is_planned(rule) || is_for_class(rule));
     AttachmentRecord { rules, ..record }
 }

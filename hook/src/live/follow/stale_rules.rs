@@ -1,6 +1,8 @@
-//! Devices that the host has no more. Their rules are revoked before anything else is done: what
-//! has such a number next is another device. The container's state does not matter for that, nor
-//! do the container's other devices, its bundle or its request.
+//! Rules for devices that the host does not have any more, or that have another number now.
+//!
+//! The next device that is plugged in may get such a number. So these rules are revoked before
+//! anything else is done, whatever the state of the container, of its other devices, of its bundle
+//! and of its request is.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,172 +11,183 @@ use device_class::config::Config;
 
 use super::host_snapshot::HostSnapshot;
 use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::change::remove_files_of;
 use crate::live::created_file::CreatedFile;
 use crate::live::record_files::LockedRecord;
 use crate::live::recorded_rule::RecordedRule;
-use crate::live::{LiveError, detach, lock};
+use crate::live::{LiveError, lock};
 use crate::log;
 
-/// The keys of a container's devices that the host has no more.
+/// The keys of a container's devices that the host does not have.
 pub(super) type RemovedDevices = BTreeSet<String>;
 
-pub(super) fn find_gone(
+pub(super) fn find_removed(
     record: &AttachmentRecord,
-    sight: &HostSnapshot,
+    snapshot: &HostSnapshot,
     root: &Path,
 ) -> RemovedDevices {
-    let gone = record
-        .devices
-        .iter()
-        .filter(|device| match sight.has(device) {
-            Some(is_there) => !is_there,
-            // The class file has a mistake or was removed: the host's nodes show it.
-            None => has_other_node(record, device, root),
-        });
-    gone.map(AttachedDevice::key).collect()
+    let is_removed = |device: &&AttachedDevice| match snapshot.has_device(device) {
+        Some(is_present) => !is_present,
+        // The class file has a mistake or was deleted. The host's nodes show what is there.
+        None => has_lost_own_node(record, device, root),
+    };
+    let removed = record.devices.iter().filter(is_removed);
+    removed.map(AttachedDevice::key).collect()
 }
 
-/// Whether a node of the host's, for which the device has a rule of its own, is another now.
-fn has_other_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
+/// Whether a node that only this device needs is gone from the host or was replaced.
+fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
     let key = [device.key()];
-    let mut own = record.rules.iter().filter(|rule| rule.why == key);
-    own.any(|rule| rule.host.as_ref().is_some_and(|host| host.is_gone(root)))
+    let mut own = record.rules.iter().filter(|rule| rule.users == key);
+    own.any(|rule| rule.has_lost_node(root))
 }
 
-/// Whether the host's node of a rule is gone, or another one has its path.
-fn has_no_node(rule: &RecordedRule, root: &Path) -> bool {
-    rule.host.as_ref().is_some_and(|host| host.is_gone(root))
-}
-
-/// Revokes the rules of devices that are gone, and those for earlier numbers of devices. Returns
-/// whether there were any.
+/// Revokes the rules of removed devices, and those for earlier numbers of devices. Returns whether
+/// there were any.
 pub(super) fn revoke_stale(
     record: &AttachmentRecord,
-    gone: &RemovedDevices,
-    sight: &HostSnapshot,
+    removed: &RemovedDevices,
+    snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
+    let need = Need {
+        record,
+        removed,
+        snapshot,
+        root,
+    };
     let is_stale = |rule: &&RecordedRule| {
-        let mut users = rule.why.iter();
-        let is_for_none = users.all(|user| !needs(user, rule, record, gone, sight, root));
-        !rule.why.is_empty() && is_for_none
+        let mut users = rule.users.iter();
+        !rule.users.is_empty() && !users.any(|user| need.has(user, rule))
     };
     let stale: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale.is_empty() {
-        note_new_nodes(record, sight, root)?;
-    }
-    if stale.is_empty() {
+        update_host_nodes(record, snapshot, root)?;
         return Ok(false);
     }
     let mut left = record.clone();
-    left.withdraw(&stale);
+    left.remove_revoked(&stale);
     for warning in record.revoke(&stale, &left)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    // As it is while nobody else changes the container.
-    let records = LockedRecord::open(root, &record.id, lock::LITTLE_PATIENCE)?;
-    if let Some(mut known) = records.read()?
-        && known.is_of_same_start(record)
+    // Another process may have changed the record before it was locked.
+    let record_file = LockedRecord::open(root, &record.id, lock::FOLLOW_LIMIT)?;
+    if let Some(mut current) = record_file.read()?
+        && current.is_from_same_start(record)
     {
-        known.withdraw(&stale);
-        records.save(&known)?;
+        current.remove_revoked(&stale);
+        record_file.save(&current)?;
     }
     for rule in &stale {
         log::info(|| {
-            let (id, rule, users) = (&record.id, &rule.rule, rule.why.join(", "));
+            let (id, rule, users) = (&record.id, rule.rule, rule.users.join(", "));
             format!("container {id}: {rule} is revoked: the host has {users} no more, or elsewhere")
         });
     }
     Ok(true)
 }
 
-/// Whether a device or class of a container, by its key, needs a rule that is recorded for it.
-fn needs(
-    user: &str,
-    rule: &RecordedRule,
-    record: &AttachmentRecord,
-    gone: &RemovedDevices,
-    sight: &HostSnapshot,
-    root: &Path,
-) -> bool {
-    if gone.contains(user) {
-        return false;
-    }
-    let Some(device) = record.devices.iter().find(|device| device.key() == user) else {
-        // The user is a class as such, or a device that was detached.
-        let has_class = record.devices.iter().any(|device| device.class == user);
-        let has_other_number = || {
-            let host = rule.host.as_ref();
-            host.is_some_and(|host| host.has_other_number(root))
-        };
-        return has_class && (sight.is_unfollowed_class(user) || !has_other_number());
-    };
-    // The class cannot be used; or it is not followed, and another device that shares the rule
-    // is known to be gone.
-    let is_unsure = match sight.has(device) {
-        None => true,
-        Some(_) => sight.is_unfollowed(device) && rule.why.iter().any(|key| gone.contains(key)),
-    };
-    let is_lost = is_unsure && has_no_node(rule, root);
-    !is_lost && !sight.has_other_number(device, rule, root)
+/// The question whether a device or a class of a container still needs a rule.
+struct Need<'a> {
+    record: &'a AttachmentRecord,
+    removed: &'a RemovedDevices,
+    snapshot: &'a HostSnapshot,
+    root: &'a Path,
 }
 
-/// Notes the nodes of devices that came back with their numbers: they are others from now on.
-fn note_new_nodes(
+impl Need<'_> {
+    fn has(&self, user: &str, rule: &RecordedRule) -> bool {
+        if self.removed.contains(user) {
+            return false;
+        }
+        let mut devices = self.record.devices.iter();
+        match devices.find(|device| device.key() == user) {
+            Some(device) => self.has_device(device, rule),
+            None => self.has_class(user, rule),
+        }
+    }
+
+    fn has_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
+        let shares_with_removed = || rule.users.iter().any(|key| self.removed.contains(key));
+        // The snapshot cannot tell whether the host has the device. If the device is not followed,
+        // this matters only for a rule that a removed device needed as well.
+        let is_uncertain = match self.snapshot.has_device(device) {
+            None => true,
+            Some(_) => self.snapshot.is_unfollowed(&device.class) && shares_with_removed(),
+        };
+        let is_lost = is_uncertain && rule.has_lost_node(self.root);
+        !is_lost && !self.snapshot.has_other_number(device, rule, self.root)
+    }
+
+    /// Whether a class needs the rule for a node that all its devices share. Any other name is
+    /// that of a device which was detached, and needs nothing.
+    fn has_class(&self, class: &str, rule: &RecordedRule) -> bool {
+        let mut devices = self.record.devices.iter();
+        let host_node = rule.host_node.as_ref();
+        let has_other_number = || host_node.is_some_and(|node| node.has_other_number(self.root));
+        devices.any(|device| device.class == class)
+            && (self.snapshot.is_unfollowed(class) || !has_other_number())
+    }
+}
+
+/// Records the present host nodes of devices that were plugged in again with the same number. The
+/// rule is for the new node from then on.
+fn update_host_nodes(
     record: &AttachmentRecord,
-    sight: &HostSnapshot,
+    snapshot: &HostSnapshot,
     root: &Path,
 ) -> Result<(), LiveError> {
-    let is_back = |rule: &RecordedRule| {
-        let mut its = record
-            .devices
-            .iter()
-            .filter(|device| rule.why.contains(&device.key()));
-        has_no_node(rule, root)
-            && its.any(|device| {
-                sight.has(device) == Some(true)
-                    && !sight.is_unfollowed(device)
-                    && !sight.has_other_number(device, rule, root)
+    let has_returned = |rule: &RecordedRule| {
+        let devices = record.devices.iter();
+        let mut devices = devices.filter(|device| rule.users.contains(&device.key()));
+        rule.has_lost_node(root)
+            && devices.any(|device| {
+                snapshot.has_device(device) == Some(true)
+                    && !snapshot.is_unfollowed(&device.class)
+                    && !snapshot.has_other_number(device, rule, root)
             })
     };
-    if !record.rules.iter().any(is_back) {
+    if !record.rules.iter().any(has_returned) {
         return Ok(());
     }
-    let records = LockedRecord::open(root, &record.id, lock::LITTLE_PATIENCE)?;
-    if let Some(mut known) = records.read()?.filter(|it| it.is_of_same_start(record)) {
-        for rule in known.rules.iter_mut().filter(|rule| is_back(rule)) {
-            rule.host = rule.host.as_ref().and_then(|host| host.now(root));
+    let record_file = LockedRecord::open(root, &record.id, lock::FOLLOW_LIMIT)?;
+    let current = record_file.read()?;
+    if let Some(mut current) = current.filter(|current| current.is_from_same_start(record)) {
+        for rule in current.rules.iter_mut().filter(|rule| has_returned(rule)) {
+            let node = rule.host_node.as_ref();
+            rule.host_node = node.and_then(|node| node.find_again(root));
         }
-        records.save(&known)?;
+        record_file.save(&current)?;
     }
     Ok(())
 }
 
-/// Removes the nodes and links of devices that are gone, if nothing else can be done for the
-/// container.
+/// Removes the nodes and links of removed devices from a container. This is all that can be done
+/// for a device whose class cannot be used.
 pub(super) fn remove_nodes(
     record: &AttachmentRecord,
-    gone: &RemovedDevices,
+    removed: &RemovedDevices,
     config: &Config,
 ) -> Result<(), LiveError> {
-    if gone.is_empty() {
+    if removed.is_empty() {
         return Ok(());
     }
-    let records = LockedRecord::open(&config.host_root, &record.id, lock::LITTLE_PATIENCE)?;
-    let Some(mut known) = records.read()?.filter(|it| it.is_of_same_start(record)) else {
+    let record_file = LockedRecord::open(&config.host_root, &record.id, lock::FOLLOW_LIMIT)?;
+    let current = record_file.read()?;
+    let Some(mut current) = current.filter(|current| current.is_from_same_start(record)) else {
         return Ok(());
     };
-    let is_gone = |made: &CreatedFile| {
-        let is_theirs = !made.why.is_empty() && made.why.iter().all(|key| gone.contains(key));
-        made.is_node_or_link() && is_theirs
+    let is_theirs = |file: &CreatedFile| {
+        let mut users = file.users.iter();
+        file.is_node_or_link() && !file.users.is_empty() && users.all(|user| removed.contains(user))
     };
-    let (made, left) = known.made.drain(..).partition(is_gone);
-    known.made = left;
-    let taken = AttachmentRecord {
-        made,
-        ..record.identity()
+    let (files, left) = current.files.drain(..).partition(is_theirs);
+    current.files = left;
+    let removed_files = AttachmentRecord {
+        files,
+        ..record.without_content()
     };
-    detach::remove(record, &taken)?;
-    Ok(records.save(&known)?)
+    remove_files_of(record, &removed_files)?;
+    Ok(record_file.save(&current)?)
 }

@@ -1,30 +1,27 @@
-//! What was seen before. A child looks, and hands it to its parent as a list: the program is
-//! smaller than with names.
+//! The state that the follower keeps from one look at the containers to the next. A child process
+//! looks, and returns the new state as text.
 
 use std::collections::BTreeMap;
 
-#[derive(Default)]
+use serde::{Deserialize, Serialize};
+
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
-    /// By container: its devices when it was last looked at.
+    /// By container id: the devices when the container was changed for the last time.
     pub(super) devices: BTreeMap<String, String>,
-    /// By container: when it could not be changed, in seconds since this began, and why.
+    /// By container id: when the last change failed, in seconds since the follower started, and
+    /// the error.
     pub(super) failed: BTreeMap<String, (u64, String)>,
-    /// By class: why it cannot be used.
+    /// By class: why the class cannot be used.
     pub(super) unusable: BTreeMap<String, String>,
 }
 
 impl FollowerState {
-    pub(super) fn text(&self) -> String {
-        let list = (&self.devices, &self.failed, &self.unusable);
-        serde_json::to_string(&list).unwrap_or_default()
+    pub(super) fn to_text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let (devices, failed, unusable) = serde_json::from_str(text).ok()?;
-        Some(FollowerState {
-            devices,
-            failed,
-            unusable,
-        })
+        serde_json::from_str(text).ok()
     }
 }

@@ -1,0 +1,312 @@
+//! One change of a container and its record: all of it is done, or nothing.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::device::DeviceRule;
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
+
+use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::container::{LockedContainer, OpenContainer, run_in_child, try_twice};
+use super::created_file::CreatedFile;
+use super::recorded_rule::{add_host_nodes, device_rules, rules_of_steps};
+use super::{LiveError, hidden_program};
+use crate::apply;
+use crate::cgroup::SpecRules;
+use crate::container::ContainerRoot;
+use crate::sys::deadline::{self, Deadline, Stage};
+
+/// What is removed from a container, and what is added to it.
+pub(super) struct ContainerChange<'a> {
+    /// The rules and files that are removed first.
+    pub(super) stale: &'a AttachmentRecord,
+    /// The rules that stay, although `stale` may have rules for the same devices.
+    pub(super) keep: &'a [DeviceRule],
+    /// The steps that the container lacks.
+    pub(super) plan: &'a InjectionPlan,
+    /// All rules that the container has after the change. A device program that must be generated
+    /// again gets them.
+    pub(super) all_rules: &'a [DeviceRule],
+    /// The steps for all that the container has after the change.
+    pub(super) all_steps: &'a [InjectionStep],
+    /// The devices that are added to the record.
+    pub(super) devices: Vec<AttachedDevice>,
+    /// The users whose new files stay when attached devices are detached.
+    pub(super) lasting_users: &'a BTreeSet<String>,
+}
+
+impl LockedContainer {
+    /// Changes the container, and its record. If that fails, what was added is removed again.
+    /// Returns warnings.
+    ///
+    /// The record is written before the container is changed, so that it is known what the
+    /// container has even if this process is killed.
+    pub(super) fn change(
+        &self,
+        change: ContainerChange<'_>,
+        config: &Config,
+    ) -> Result<Vec<String>, LiveError> {
+        let ContainerChange {
+            stale,
+            keep,
+            plan,
+            all_rules,
+            all_steps,
+            devices,
+            lasting_users,
+        } = change;
+        let namespace = &self.container.namespace;
+        apply::check_masks(plan, namespace, &self.container.bundle, config)?;
+        let calls = self.container.calls.for_running()?;
+        let ready = apply::open_sources(plan, config, calls)?;
+        let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
+        let mut new = AttachmentRecord {
+            files: CreatedFile::predict(&ready, namespace, &stale.files)?,
+            devices,
+            ..self.record.without_content()
+        };
+        deadline.cancel();
+        for file in &mut new.files {
+            if file.users.iter().any(|user| lasting_users.contains(user)) {
+                file.users.clear();
+            }
+        }
+        new.rules.extend(rules_of_steps(&plan.steps));
+        for rule in &mut new.rules {
+            rule.beside_spec = !new.devices.is_empty();
+        }
+        add_host_nodes(&mut new.rules, all_steps, &config.host_root);
+
+        let mut left = self.record.clone();
+        let has_rules = !all_rules.is_empty() || !stale.rules.is_empty();
+        let is_hidden = has_rules && self.is_hidden(config)?;
+        // The kernel may hide programs only later, when it is not known any more.
+        left.was_given_nothing |= has_rules
+            && !left.has_all_rules
+            && (is_hidden || hidden_program::was_given_nothing(&self.container.bundle, config));
+        left.remove_revoked(&stale.rules);
+        left.files.retain(|file| !stale.files.contains(file));
+        let mut done = left.clone();
+        done.add(new.devices.clone(), new.rules.clone(), new.files.clone());
+        done.add_users(all_steps);
+        let mut before_and_after = done.clone();
+        before_and_after.add(Vec::new(), stale.rules.clone(), stale.files.clone());
+
+        let spec = &self.container.bundle.spec_devices.rules;
+        let spec = if is_hidden {
+            left.all_rules(spec)
+        } else {
+            SpecRules::of_container(spec)
+        };
+        let cgroup = if has_rules {
+            self.record.find_cgroup()?
+        } else {
+            None
+        };
+        self.record_file.save(&before_and_after)?;
+        let changed = run_in_child(|warnings| {
+            Stage::Rules.begin();
+            if let Some(cgroup) = &cgroup {
+                let revoked = device_rules(&stale.rules);
+                warnings.extend(cgroup.exchange(&revoked, keep, all_rules, &spec)?);
+            }
+            Stage::Container.begin();
+            if stale.files.is_empty() && ready.is_empty() {
+                return Ok(());
+            }
+            let root = self.container.enter()?;
+            remove_files(stale, &root)?;
+            let label = self.container.bundle.mount_label.as_deref();
+            Ok(apply::attach(ready, &root, calls, label, warnings)?)
+        });
+        let changed = changed.and_then(|warnings| {
+            if self.record.has_ended() {
+                return Err(LiveError::Ended);
+            }
+            self.record_file.save(&done)?;
+            Ok(warnings)
+        });
+        if changed.is_ok() {
+            return changed;
+        }
+        if self.record.has_ended() {
+            // All that the container had is gone with it.
+            self.record_file.save(&self.record.without_content())?;
+            return Err(LiveError::Ended);
+        }
+        self.roll_back(&new, stale, left);
+        changed
+    }
+
+    /// Removes what a change that failed has added. `left` is the record of what the container
+    /// keeps. Rules are revoked by this process, because the container can keep a child process
+    /// waiting.
+    fn roll_back(
+        &self,
+        new: &AttachmentRecord,
+        stale: &AttachmentRecord,
+        mut left: AttachmentRecord,
+    ) {
+        let revoked = try_twice(|| self.record.revoke(&new.rules, &left));
+        let removed = if new.files.is_empty() {
+            Ok(())
+        } else {
+            try_twice(|| remove_files_of_open(&self.container, new))
+        };
+        let allowed = self.record.still_allowed(&stale.rules, &left);
+        left.add(Vec::new(), allowed, stale.files.clone());
+        let is_incomplete = revoked.is_err() || removed.is_err();
+        if revoked.is_err() {
+            left.add(new.devices.clone(), new.rules.clone(), Vec::new());
+        }
+        if removed.is_err() {
+            left.add(Vec::new(), Vec::new(), new.files.clone());
+        }
+        let saved = try_twice(|| Ok(self.record_file.save(&left)?));
+        let errors = [revoked.map(drop), removed, saved];
+        for error in errors.into_iter().filter_map(Result::err) {
+            crate::log::warning(&format!(
+                "container {}: {}",
+                self.record.id,
+                crate::log::chain(&error)
+            ));
+        }
+        if is_incomplete {
+            crate::log::warning(
+                "a part of it is left in the container, and `boathook detach` will take it away",
+            );
+        }
+    }
+
+    /// Removes from a plan what the container has already, once `stale` is removed. `devices` are
+    /// those that are being attached.
+    pub(super) fn retain_missing_steps(
+        &self,
+        plan: &mut InjectionPlan,
+        devices: &[AttachedDevice],
+        stale: &AttachmentRecord,
+        config: &Config,
+    ) -> Result<(), LiveError> {
+        let rules = apply::rules_of(plan);
+        let may_hide_rules =
+            !rules.is_empty() && (self.is_hidden(config)? || self.hides_exceptions()?);
+        let denied = self.find_denied(&rules)?;
+        let look = |path: &Path| {
+            let found = self.container.namespace.look(path);
+            found.map_err(|error| crate::log::chain(&error))
+        };
+        let is_new_class = |user: &String| devices.iter().any(|device| device.class == *user);
+        let lacks_step = |step: &InjectionStep| -> Result<bool, LiveError> {
+            Ok(match &step.action {
+                Action::Allow { rule, in_spec, .. } => {
+                    denied.contains(rule) || may_hide_rules && self.is_unknown(rule, *in_spec)
+                }
+                Action::Link { path, .. } if stale.files.iter().any(|it| it.path == *path) => true,
+                // The image has another file with the same path.
+                Action::File(mount)
+                    if step.users.iter().any(is_new_class)
+                        && apply::is_other_file(
+                            &mount.source,
+                            &mount.path,
+                            &config.host_root,
+                            &look,
+                        ) == Some(true) =>
+                {
+                    true
+                }
+                action => apply::lacks(action, &look)
+                    .map_err(LiveError::Look)?
+                    .is_some(),
+            })
+        };
+        let lacking = plan.steps.iter().map(lacks_step);
+        let lacking = lacking.collect::<Result<Vec<bool>, _>>()?;
+        let (mut lacks_any, mut lacks_injected) = (false, false);
+        for (step, lacks) in plan.steps.iter().zip(&lacking) {
+            lacks_any |= lacks;
+            lacks_injected |= lacks & is_injected(&step.action);
+        }
+        let known: BTreeSet<String> = self
+            .record
+            .devices
+            .iter()
+            .map(AttachedDevice::key)
+            .collect();
+        let new = devices.iter().map(AttachedDevice::key);
+        let new: BTreeSet<String> = new.filter(|device| !known.contains(device)).collect();
+        let mut lacking = lacking.into_iter();
+        plan.steps.retain(|step| {
+            let lacks = lacking.next().unwrap_or(true);
+            match &step.action {
+                Action::Prepare(_) => lacks_any && step.users.iter().any(|user| new.contains(user)),
+                // All masks are part of any change. One that is there already is not covered again.
+                Action::Mask { .. } => lacks_any,
+                // One tmpfs has all libraries and files: a new one covers the old one.
+                action if is_injected(action) => lacks_injected,
+                _ => lacks,
+            }
+        });
+        Ok(())
+    }
+
+    /// Returns the rules that the container's cgroup denies. On cgroup v2 a user of a rootless
+    /// engine cannot read them, and the engine sets none, so that none counts as denied.
+    fn find_denied(&self, rules: &[DeviceRule]) -> Result<Vec<DeviceRule>, LiveError> {
+        let Some(cgroup) = self.record.find_cgroup()? else {
+            return Ok(Vec::new());
+        };
+        match cgroup.denied(rules) {
+            Err(error) if error.lacks_privileges() => Ok(Vec::new()),
+            denied => Ok(denied?.rules),
+        }
+    }
+}
+
+/// Whether an action adds something to the hook's own directory in containers, which is one tmpfs.
+pub(super) fn is_injected(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Library { .. } | Action::File(_) | Action::Loader { .. }
+    )
+}
+
+/// Removes the files of `removed` from the root of a container. A child process does this, so
+/// that a file system of the container that does not answer delays nobody for long.
+pub(super) fn remove_files_of(
+    container: &AttachmentRecord,
+    removed: &AttachmentRecord,
+) -> Result<(), LiveError> {
+    if removed.files.is_empty() {
+        return Ok(());
+    }
+    let done =
+        run_in_child(|_| enter_and_remove(&OpenContainer::open(&container.location())?, removed));
+    done.map(drop)
+}
+
+fn remove_files_of_open(
+    container: &OpenContainer,
+    removed: &AttachmentRecord,
+) -> Result<(), LiveError> {
+    run_in_child(|_| enter_and_remove(container, removed)).map(drop)
+}
+
+fn enter_and_remove(
+    container: &OpenContainer,
+    removed: &AttachmentRecord,
+) -> Result<(), LiveError> {
+    Stage::Container.begin();
+    let root = container.enter()?;
+    try_twice(|| remove_files(removed, &root))
+}
+
+/// Removes the files of a record from a container's root, the last one first. Removes as many as
+/// possible, and returns the first error.
+fn remove_files(record: &AttachmentRecord, root: &ContainerRoot) -> Result<(), LiveError> {
+    let mut done = Ok(());
+    for file in record.files.iter().rev() {
+        done = done.and(file.remove(root));
+    }
+    done
+}

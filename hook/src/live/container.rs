@@ -1,0 +1,181 @@
+//! A container that runs: how it is opened, locked and entered.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use device_class::config::Config;
+use oci_spec::runtime::LinuxDeviceCgroup;
+
+use super::attachment_record::AttachmentRecord;
+use super::record_files::LockedRecord;
+use super::{LiveError, lock};
+use crate::cgroup::DeviceCgroup;
+use crate::container::{self, ContainerNamespace, ContainerRoot, ProcessState};
+use crate::mount::KernelCalls;
+use crate::oci::{self, Bundle};
+use crate::sys;
+use crate::sys::deadline::{self, Deadline};
+
+/// A container that runs, as its engine or its record describes it.
+pub(crate) struct ContainerLocation {
+    pub(crate) id: String,
+    /// The container's first process.
+    pub(crate) pid: i32,
+    /// The start time of the first process, if it is known ([`AttachmentRecord::start_time`]).
+    pub(crate) start_time: Option<u64>,
+    pub(crate) bundle: PathBuf,
+}
+
+/// A container that runs, with its bundle and the mount namespace of its first process.
+pub(super) struct OpenContainer {
+    pub(super) bundle: Bundle,
+    pub(super) namespace: ContainerNamespace,
+    pub(super) calls: KernelCalls,
+}
+
+impl OpenContainer {
+    pub(super) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
+        let bundle = Bundle::read(&location.bundle)?;
+        let calls = KernelCalls::probe();
+        let namespace = ContainerNamespace::of_running(
+            location.pid,
+            location.start_time,
+            &bundle.rootfs,
+            calls.resolver(),
+        )?;
+        if namespace.has_own_users() && !bundle.has_user_namespace {
+            return Err(LiveError::OwnUsers);
+        }
+        Ok(OpenContainer {
+            bundle,
+            namespace,
+            calls,
+        })
+    }
+
+    /// Moves this process into the container's mount namespace. There is no way back, so that
+    /// only a child process does this.
+    pub(super) fn enter(&self) -> Result<ContainerRoot, LiveError> {
+        let resolver = self.calls.resolver();
+        Ok(self.namespace.enter(&self.bundle.tmpfs, resolver)?)
+    }
+}
+
+/// A container that runs, with its record, which this process has locked.
+pub(super) struct LockedContainer {
+    pub(super) container: OpenContainer,
+    pub(super) record_file: LockedRecord,
+    pub(super) record: AttachmentRecord,
+}
+
+impl LockedContainer {
+    /// Opens and locks a container for a command that a user started.
+    pub(super) fn open(location: &ContainerLocation, config: &Config) -> Result<Self, LiveError> {
+        Self::open_within(lock::COMMAND_LIMIT, location, config)
+    }
+
+    /// Opens and locks the container of a record. Waits for the lock for at most `limit`.
+    pub(super) fn from_record(
+        record: &AttachmentRecord,
+        limit: Duration,
+        config: &Config,
+    ) -> Result<Self, LiveError> {
+        Self::open_within(limit, &record.location(), config)
+    }
+
+    fn open_within(
+        limit: Duration,
+        location: &ContainerLocation,
+        config: &Config,
+    ) -> Result<Self, LiveError> {
+        require_root()?;
+        let container = OpenContainer::open(location).map_err(|error| {
+            let state = |start_time| container::process_state(location.pid, start_time);
+            match location.start_time.map(state) {
+                Some(ProcessState::Ended) => LiveError::Ended,
+                _ => error,
+            }
+        })?;
+        let start_time = container.namespace.started()?;
+        let record_file = LockedRecord::open(&config.host_root, &location.id, limit)?;
+        let mut new = AttachmentRecord {
+            id: location.id.clone(),
+            pid: location.pid,
+            start_time,
+            is_init: container::is_init(location.pid),
+            bundle: location.bundle.clone(),
+            spec_rules: Some(spec_rules(&container.bundle)),
+            ..AttachmentRecord::default()
+        };
+        let cgroup = DeviceCgroup::of_member(&container.namespace.cgroups()?)?;
+        new.set_cgroup(cgroup.as_ref());
+        let record = match record_file.read()? {
+            Some(known) if known.is_from_same_start(&new) => known.with_missing_fields(new),
+            Some(known) if known.has_content() && !known.has_ended() => {
+                return Err(if known.bundle == location.bundle {
+                    LiveError::FirstProcessEnded
+                } else {
+                    LiveError::SameId {
+                        bundle: known.bundle,
+                    }
+                });
+            }
+            _ => new,
+        };
+        Ok(LockedContainer {
+            container,
+            record_file,
+            record,
+        })
+    }
+}
+
+impl AttachmentRecord {
+    pub(super) fn location(&self) -> ContainerLocation {
+        ContainerLocation {
+            id: self.id.clone(),
+            pid: self.pid,
+            start_time: Some(self.start_time),
+            bundle: self.bundle.clone(),
+        }
+    }
+}
+
+pub(super) fn require_root() -> Result<(), LiveError> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(LiveError::NotRoot);
+    }
+    Ok(())
+}
+
+/// Returns the device rules of a specification in the form of records.
+pub(super) fn spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
+    let rules = bundle.spec_devices.rules.iter();
+    rules.map(|rule| oci::devices::written(*rule)).collect()
+}
+
+/// Runs `work` in a child process, which may enter a container, and returns its warnings. The
+/// child is ended if the container keeps it waiting.
+pub(super) fn run_in_child(
+    work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
+) -> Result<Vec<String>, LiveError> {
+    let answer = sys::process::in_child(deadline::LIMIT, || {
+        let _deadline = Deadline::start(deadline::SECONDS);
+        let mut warnings = Vec::new();
+        let done = work(&mut warnings).map_err(|error| crate::log::chain(&error));
+        serde_json::to_string(&(done, warnings)).unwrap_or_default()
+    });
+    let answer = answer.map_err(LiveError::Fork)?.ok_or(LiveError::TooSlow)?;
+    let answer: (Result<(), String>, Vec<String>) =
+        serde_json::from_str(&answer).map_err(|error| LiveError::InContainer(error.to_string()))?;
+    match answer {
+        (Ok(()), warnings) => Ok(warnings),
+        (Err(error), _) => Err(LiveError::InContainer(error)),
+    }
+}
+
+/// Does `work`, and once more if it fails: a single system call that fails must not be the reason
+/// that something stays in a container. Returns the first error.
+pub(super) fn try_twice<T>(mut work: impl FnMut() -> Result<T, LiveError>) -> Result<T, LiveError> {
+    work().or_else(|error| work().map_err(|_| error))
+}
