@@ -107,14 +107,7 @@ pub(crate) fn write_at_start(
         ..AttachmentRecord::default()
     };
     new.set_cgroup(DeviceCgroup::from_pid(state.pid).ok().flatten().as_ref());
-    let Some(mut record) = record_file.read_or_start(new) else {
-        crate::log::warning(&format!(
-            "container {}: another one with the same id runs and has a record: devices of this \
-             one are not followed",
-            state.id
-        ));
-        return Ok(Vec::new());
-    };
+    let mut record = record_file.read_or_start(new)?;
     add_host_nodes(&mut rules, &plan.steps, root);
     record.add(devices, rules, files);
     record_file.save(&record)?;

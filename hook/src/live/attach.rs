@@ -157,6 +157,7 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
         with_users.add(devices, Vec::new(), Vec::new());
         with_users.add_users(&all_steps);
         if (&with_users.rules, &with_users.files) != (&record.rules, &record.files) {
+            container.check_unchanged()?;
             container.record_file.save(&with_users)?;
         }
         return Ok(Vec::new());

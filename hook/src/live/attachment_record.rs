@@ -356,6 +356,7 @@ mod tests {
                 rule: parse(rule),
                 in_spec: false,
                 users_by_access: [].into(),
+                host_node: None,
             },
             why: id.to_owned(),
             users: vec![device_key("chips", id)],

@@ -104,6 +104,7 @@ impl LockedContainer {
         } else {
             None
         };
+        self.check_unchanged()?;
         self.record_file.save(&before_and_after)?;
         let changed = run_in_child(|warnings| {
             Stage::Rules.begin();
@@ -124,6 +125,8 @@ impl LockedContainer {
             if self.record.has_ended() {
                 return Err(LiveError::Ended);
             }
+            self.record_file
+                .merge_detached(&before_and_after, &mut done);
             self.record_file.save(&done)?;
             Ok(warnings)
         });
@@ -135,18 +138,19 @@ impl LockedContainer {
             self.record_file.save(&self.record.without_content())?;
             return Err(LiveError::Ended);
         }
-        self.roll_back(&new, stale, left);
+        self.roll_back(&new, stale, left, &before_and_after);
         changed
     }
 
     /// Removes what a change that failed has added. `left` is the record of what the container
-    /// keeps. Rules are revoked by this process, because the container can keep a child process
+    /// keeps, and `saved` the one that this process wrote before. Rules are revoked by this process, because the container can keep a child process
     /// waiting.
     fn roll_back(
         &self,
         new: &AttachmentRecord,
         stale: &AttachmentRecord,
         mut left: AttachmentRecord,
+        saved: &AttachmentRecord,
     ) {
         let revoked = try_twice(|| self.record.revoke(&new.rules, &left));
         let removed = if new.files.is_empty() {
@@ -163,8 +167,10 @@ impl LockedContainer {
         if removed.is_err() {
             left.add(Vec::new(), Vec::new(), new.files.clone());
         }
-        let saved = try_twice(|| Ok(self.record_file.save(&left)?));
-        let errors = [revoked.map(drop), removed, saved];
+        // To remove files may take long. The lock does not keep `detach` from revoking rules.
+        self.record_file.merge_detached(saved, &mut left);
+        let recorded = try_twice(|| Ok(self.record_file.save(&left)?));
+        let errors = [revoked.map(drop), removed, recorded];
         for error in errors.into_iter().filter_map(Result::err) {
             crate::log::warning(&format!(
                 "container {}: {}",

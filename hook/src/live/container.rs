@@ -66,6 +66,8 @@ pub(super) struct LockedContainer {
     pub(super) container: OpenContainer,
     pub(super) record_file: LockedRecord,
     pub(super) record: AttachmentRecord,
+    /// The record as it was read from its file.
+    as_read: Option<AttachmentRecord>,
 }
 
 impl LockedContainer {
@@ -109,7 +111,8 @@ impl LockedContainer {
         };
         let cgroup = DeviceCgroup::of_member(&container.namespace.cgroups()?)?;
         new.set_cgroup(cgroup.as_ref());
-        let record = match record_file.read()? {
+        let as_read = record_file.read()?;
+        let record = match as_read.clone() {
             Some(known) if known.is_from_same_start(&new) => known.with_missing_fields(new),
             Some(known) if known.has_content() && !known.has_ended() => {
                 return Err(if known.bundle == location.bundle {
@@ -126,7 +129,17 @@ impl LockedContainer {
             container,
             record_file,
             record,
+            as_read,
         })
+    }
+
+    /// Checks that no other process has detached devices since this one read the record. `detach`
+    /// does not wait for the lock for ever.
+    pub(super) fn check_unchanged(&self) -> Result<(), LiveError> {
+        if self.record_file.read()? != self.as_read {
+            return Err(LiveError::DetachedMeanwhile);
+        }
+        Ok(())
     }
 }
 

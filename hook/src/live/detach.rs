@@ -97,6 +97,7 @@ pub(crate) fn detach(
     let not_removed = match remove_files_of(&record, &taken) {
         Err(error) if !record.has_ended() => Some(error),
         _ => {
+            record_file.merge_detached(&with_files, &mut left);
             record_file.save(&left).map_err(LiveError::OnlyRevoked)?;
             None
         }

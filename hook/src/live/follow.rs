@@ -118,10 +118,8 @@ impl<'c> Follower<'c> {
         })
     }
 
-    /// Updates all containers once, without waiting for an event. Logs each record that cannot be
-    /// read.
+    /// Updates all containers once, without waiting for an event.
     pub(crate) fn begin(&mut self) {
-        drop(record_files::read_all_and_report(&self.config.host_root));
         self.restore_rules(ReportedContainers::default());
         self.look();
     }
@@ -176,9 +174,10 @@ impl<'c> Follower<'c> {
     /// does this, so that the memory of this process does not grow.
     fn look(&mut self) {
         self.next_look = None;
-        let records = record_files::read_all(&self.config.host_root).len();
+        let (records, unreadable) = record_files::read_all_and_errors(&self.config.host_root);
+        let records = records.len();
         let knows_containers = !self.state.devices.is_empty() || !self.state.failed.is_empty();
-        if records == 0 && !knows_containers {
+        if records == 0 && unreadable == self.state.unreadable && !knows_containers {
             return;
         }
         if self.hanging_child.as_ref().is_some_and(Child::is_there) {

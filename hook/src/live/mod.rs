@@ -88,6 +88,11 @@ pub(crate) enum LiveError {
          later"
     )]
     OnlyRevoked(#[source] io::Error),
+    #[error(
+        "devices were detached from the container meanwhile, and nothing else is changed: run this \
+         again"
+    )]
+    DetachedMeanwhile,
     #[error("{}", .0)]
     NotAttached(String),
     #[error("no device of this host is meant, and nothing is attached{}", .0)]

@@ -1,6 +1,7 @@
 //! The files of attachment records below `/run/boathook`, one for each container. `detach`,
 //! `follow`, `doctor` and `explain` read in them what was changed in containers that run.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
-use super::attachment_record::AttachmentRecord;
+use super::attachment_record::{AttachedDevice, AttachmentRecord};
 use super::lock::ContainerLock;
+use super::recorded_rule::RecordedRule;
 use crate::log;
 use crate::oci::Bundle;
 
@@ -45,14 +47,50 @@ impl LockedRecord {
     }
 
     /// Returns the record of a container that is being started: the one that was written for the
-    /// same start already, or else `new`, which replaces a damaged record and one of an earlier
-    /// start. Returns `None` if the record belongs to another container with the same id, which
-    /// runs.
-    pub(crate) fn read_or_start(&self, new: AttachmentRecord) -> Option<AttachmentRecord> {
-        match self.read().ok().flatten() {
-            Some(known) if known.is_from_same_start(&new) => Some(known),
-            Some(known) if known.has_content() && !known.may_be_replaced() => None,
-            _ => Some(new),
+    /// same start already, or else `new`, which replaces a record of an earlier start.
+    ///
+    /// # Errors
+    ///
+    /// If the record belongs to another container with the same id, which runs, or if it cannot be
+    /// read: then it may belong to such a container.
+    pub(crate) fn read_or_start(&self, new: AttachmentRecord) -> io::Result<AttachmentRecord> {
+        match self.read()? {
+            Some(known) if known.is_from_same_start(&new) => Ok(known),
+            Some(known) if known.has_content() && !known.may_be_replaced() => {
+                let reason = "another container with the same id runs and has a record";
+                Err(io::Error::new(io::ErrorKind::AlreadyExists, reason))
+            }
+            _ => Ok(new),
+        }
+    }
+
+    /// Removes from `record` what another process detached without the lock since this process
+    /// wrote `saved`, and revokes its rules once more: a change of the container that was under
+    /// way may have allowed them again.
+    pub(super) fn merge_detached(&self, saved: &AttachmentRecord, record: &mut AttachmentRecord) {
+        let current = match self.read() {
+            Ok(Some(current)) if current == *saved => return,
+            Ok(Some(current)) if current.is_from_same_start(saved) => current,
+            Ok(None) if saved.has_content() => saved.without_content(),
+            Ok(_) => return,
+            Err(error) => return log::warning(&error.to_string()),
+        };
+        let is_removed = |device: &AttachedDevice| {
+            let has = |record: &AttachmentRecord| {
+                record.devices.iter().any(|it| it.key() == device.key())
+            };
+            has(saved) && !has(&current)
+        };
+        record.devices.retain(|device| !is_removed(device));
+        let revoked = saved
+            .rules
+            .iter()
+            .filter(|rule| !current.rules.contains(rule));
+        let revoked: Vec<RecordedRule> = revoked.cloned().collect();
+        record.remove_revoked(&revoked);
+        match record.revoke(&revoked, record) {
+            Ok(warnings) => warnings.iter().for_each(|warning| log::warning(warning)),
+            Err(error) => log::warning(&log::chain(&error)),
         }
     }
 
@@ -94,7 +132,8 @@ pub(crate) fn prune(root: &Path) {
                 is_any_locked |= !prune_container(&directory, id);
             }
         }
-        let is_unfinished = |name: &&String| name.starts_with(UNFINISHED_PREFIX);
+        let is_unfinished =
+            |name: &&String| name.starts_with(UNFINISHED_PREFIX) && !name.ends_with(".lock");
         for name in names.iter().filter(is_unfinished) {
             if !is_any_locked {
                 let _ = fs::remove_file(directory.join(name));
@@ -142,14 +181,24 @@ pub(crate) fn save_without_lock(root: &Path, record: &AttachmentRecord) -> io::R
 
 /// Reads the records of all containers that run. Logs each record that cannot be read.
 pub(crate) fn read_all_and_report(root: &Path) -> Vec<AttachmentRecord> {
-    let mut records = Vec::new();
+    let (records, errors) = read_all_and_errors(root);
+    for error in errors {
+        log::warning(&error);
+    }
+    records
+}
+
+/// Reads the records of all containers that run. Returns a message for each record that cannot be
+/// read.
+pub(crate) fn read_all_and_errors(root: &Path) -> (Vec<AttachmentRecord>, BTreeSet<String>) {
+    let (mut records, mut errors) = (Vec::new(), BTreeSet::new());
     for record in read_each(root) {
         match record {
             Ok(record) => records.push(record),
-            Err(error) => log::warning(&error.to_string()),
+            Err(error) => drop(errors.insert(error.to_string())),
         }
     }
-    records
+    (records, errors)
 }
 
 /// Reads the records of all containers that run, and leaves out those that cannot be read.
@@ -211,6 +260,9 @@ fn check_id(id: &str) -> io::Result<()> {
 fn write(directory: &Path, record: &AttachmentRecord) -> io::Result<()> {
     check_id(&record.id)?;
     let text = serde_json::to_string(record)?;
+    if text.len() as u64 > MAX_SIZE {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
     replace_file(&directory.join(&record.id), 0o600, text.as_bytes())
 }
 

@@ -90,14 +90,14 @@ impl RecordedRule {
 
 /// Adds to each rule the host's node of its device, as `steps` have its path.
 pub(super) fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep], root: &Path) {
-    for rule in rules {
-        let source = steps.iter().find_map(|step| match &step.action {
-            Action::Node { mount, number, .. } if *number == rule.rule.number => {
-                Some(&mount.source)
-            }
+    for recorded in rules {
+        let path = steps.iter().find_map(|step| match &step.action {
+            Action::Allow {
+                rule, host_node, ..
+            } if rule.number == recorded.rule.number => host_node.as_ref(),
             _ => None,
         });
-        rule.host_node = source.and_then(|source| HostNode::find(root, source));
+        recorded.host_node = path.and_then(|path| HostNode::find(root, path));
     }
 }
 

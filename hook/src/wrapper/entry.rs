@@ -127,6 +127,7 @@ mod tests {
                     rule: DeviceRule::new(DeviceKind::Character, 10, 183, Access::ALL),
                     in_spec: false,
                     users_by_access: [].into(),
+                    host_node: None,
                 },
                 why: "npu-0".into(),
                 users: Vec::new(),

@@ -43,6 +43,15 @@ pub(super) struct PlannedLibrary {
     pub(super) users: BTreeSet<User>,
 }
 
+/// The device rule for one device number.
+#[derive(Default)]
+pub(super) struct PlannedRule {
+    /// The access that each user of the device needs.
+    pub(super) needed: BTreeMap<User, Access>,
+    /// The device's node on the host, if the host has one.
+    pub(super) host_node: Option<PathBuf>,
+}
+
 /// The parts of all requests, each place and device once.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
@@ -50,7 +59,7 @@ pub(super) struct PlanBuilder {
     pub(super) warnings: Vec<String>,
     pub(super) notes: Vec<String>,
     pub(super) preparations: Vec<InjectionStep>,
-    pub(super) rules: BTreeMap<DeviceNumber, BTreeMap<User, Access>>,
+    pub(super) rules: BTreeMap<DeviceNumber, PlannedRule>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
     /// Links, with the nodes that they lead to.
     pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,

@@ -106,6 +106,10 @@ pub enum Action {
         /// of it.
         #[serde(skip)]
         users_by_access: BTreeMap<Access, Vec<String>>,
+        /// The host's node of the device. `None` for a node that the host does not have, and
+        /// that is created in containers.
+        #[serde(skip)]
+        host_node: Option<PathBuf>,
     },
     Node {
         /// The host's node, and its path in the container.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use device_class::discover::{
-    Device, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, Presence,
+    Device, FoundDirectory, FoundEdits, FoundFile, FoundMask, FoundNode, NodeForm, Presence,
 };
 use device_class::host::Programs;
 
@@ -18,9 +18,12 @@ impl PlanBuilder {
         let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
             return Ok(());
         };
-        let rules = self.rules.entry(number).or_default();
-        let needed = rules.entry(whose.clone()).or_insert(node.access);
+        let rule = self.rules.entry(number).or_default();
+        let needed = rule.needed.entry(whose.clone()).or_insert(node.access);
         *needed = needed.union(node.access);
+        if !matches!(node.form, NodeForm::Made(_)) {
+            rule.host_node.get_or_insert_with(|| node.host.clone());
+        }
         let planned = PlannedNode {
             source: node.host.clone(),
             number,

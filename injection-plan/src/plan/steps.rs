@@ -8,9 +8,8 @@ use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::NodeForm;
 use device_class::host::Programs;
 
-use super::builder::{PlanBuilder, PlannedLibrary};
+use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
 use super::parts::home_of;
-use super::user::User;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
 
 impl PlanBuilder {
@@ -21,8 +20,8 @@ impl PlanBuilder {
             let paths = paths.join(", ");
             format!("{whose}: optional and not on this host: {paths}")
         }));
-        for (number, needed) in self.rules {
-            steps.extend(allow_device(number, needed, spec));
+        for (number, rule) in self.rules {
+            steps.extend(allow_device(number, rule, spec));
         }
         for (path, mask) in self.masks {
             let make = !mask.texts.is_empty();
@@ -139,9 +138,10 @@ impl PlanBuilder {
 /// `None` without users.
 fn allow_device(
     number: DeviceNumber,
-    needed: BTreeMap<User, Access>,
+    planned: PlannedRule,
     spec: &SpecDevices,
 ) -> Option<InjectionStep> {
+    let PlannedRule { needed, host_node } = planned;
     let access = needed.values().copied().reduce(Access::union)?;
     let rule = DeviceRule { number, access };
     let mut users_by_access = BTreeMap::<Access, Vec<String>>::new();
@@ -153,6 +153,7 @@ fn allow_device(
         rule,
         in_spec: spec.allow(&rule),
         users_by_access,
+        host_node,
     };
     Some(InjectionStep::new(action, needed.into_keys()))
 }

@@ -154,6 +154,7 @@ impl Part<'_> {
                 rule,
                 in_spec: true,
                 users_by_access: [].into(),
+                host_node: None,
             },
             node,
         ] {

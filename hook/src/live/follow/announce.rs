@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -177,10 +178,20 @@ fn send_all(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config)
         }
     }
     for locked in containers {
-        if let Err(error) = locked.record_file.save(&locked.record) {
+        if let Err(error) = save_announced(&locked) {
             log::warning(&format!("container {}: {error}", locked.record.id));
         }
     }
+}
+
+/// Writes what was announced to the container's record. The rest of the record stays, from which
+/// another process may have detached devices without the lock.
+fn save_announced(locked: &LockedContainer) -> io::Result<()> {
+    if let Some(mut current) = locked.record_file.read()? {
+        current.announced.clone_from(&locked.record.announced);
+        locked.record_file.save(&current)?;
+    }
+    Ok(())
 }
 
 /// Returns the messages by which programs that know `before` learn what there is now.

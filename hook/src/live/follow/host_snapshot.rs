@@ -148,8 +148,14 @@ impl HostSnapshot {
             Presence::Found(number) => number == rule.rule.number,
             _ => false,
         };
-        // A node for a capability is in neither list. Such a node must have changed on the host.
-        !nodes.any(has_number) && rule.has_lost_node(root)
+        // A node for a capability of the class is in neither list: such a node must have changed on
+        // the host. A rule without a node is for a number that the device never had on this host,
+        // or for a node that the host does not have, which is in the lists.
+        let has_changed = match rule.host_node {
+            Some(_) => rule.has_lost_node(root),
+            None => true,
+        };
+        has_changed && !nodes.any(has_number)
     }
 
     /// Returns the announcements of a device, none if the host does not have the device. `None`

@@ -45,7 +45,11 @@ impl Look<'_> {
     /// has changed, in a child process for each.
     pub(super) fn run(mut self) {
         let config = self.config;
-        let records = record_files::read_all(&config.host_root);
+        let (records, unreadable) = record_files::read_all_and_errors(&config.host_root);
+        for error in unreadable.difference(&self.state.unreadable) {
+            log::warning(error);
+        }
+        self.state.unreadable = unreadable;
         let snapshot = self.take_snapshot(&records);
         // Rules are revoked in all containers before any container can keep this process waiting.
         let mut not_revoked = BTreeMap::new();

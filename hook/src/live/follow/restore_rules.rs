@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use device_class::config::Config;
+use device_class::device::{Access, DeviceRule};
 use nix::Result;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
-use crate::cgroup;
+use crate::cgroup::{self, DeviceCgroup};
 use crate::live::attachment_record::AttachmentRecord;
 use crate::live::record_files::{self, LockedRecord};
 use crate::live::recorded_rule::{RecordedRule, device_rules, rules_of_steps};
@@ -163,11 +164,24 @@ fn restore_rules_of(
     let Some(record) = current.filter(AttachmentRecord::first_process_runs) else {
         return Err(LiveError::Ended);
     };
+    let as_read = record.clone();
     let Some(cgroup) = record.find_cgroup()? else {
         return Ok(());
     };
-    let recorded = device_rules(&record.rules);
     let is_shown = !cgroup.hides()? && !cgroup.hides_exceptions()?;
+    let revoked = find_allowed_again(&record, &cgroup)?;
+    if !revoked.is_empty() {
+        for warning in record.revoke(&revoked, &record)? {
+            log::warning(&format!("container {}: {warning}", record.id));
+        }
+        log::info(|| {
+            format!(
+                "container {}: its device rules are revoked again",
+                record.id
+            )
+        });
+    }
+    let recorded = device_rules(&record.rules);
     if recorded.is_empty() || is_shown && cgroup.denied(&recorded)?.rules.is_empty() {
         return Ok(());
     }
@@ -176,6 +190,9 @@ fn restore_rules_of(
     let record = without_stale_rules(record, &mut bundle, config);
     let rules = device_rules(&record.rules);
     if !is_shown || !cgroup.denied(&rules)?.rules.is_empty() {
+        if record_file.read()?.as_ref() != Some(&as_read) {
+            return Err(LiveError::DetachedMeanwhile);
+        }
         let spec = record.all_rules(&bundle.spec_devices.rules);
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
@@ -184,6 +201,40 @@ fn restore_rules_of(
     }
     deadline.cancel();
     Ok(())
+}
+
+/// Returns the revoked rules of the specification that the cgroup allows again: an update sets all
+/// rules of the specification. If the kernel hides the cgroup's program, returns all revoked rules.
+fn find_allowed_again(
+    record: &AttachmentRecord,
+    cgroup: &DeviceCgroup,
+) -> std::result::Result<Vec<RecordedRule>, LiveError> {
+    let mut found = Vec::new();
+    // A list of cgroup v1 that allows everything does not show what it denies. To write to it each
+    // time would cause the next event.
+    if record.revoked_spec_rules.is_empty() || cgroup.hides_exceptions()? {
+        return Ok(found);
+    }
+    let is_hidden = cgroup.hides()?;
+    for revoked in &record.revoked_spec_rules {
+        let number = revoked.rule.number;
+        let is_needed = record.rules.iter().any(|it| it.rule.number == number);
+        // What the specification allows beside an attached device was not revoked.
+        if is_needed || revoked.beside_spec {
+            continue;
+        }
+        let mut is_allowed = is_hidden;
+        // Runtimes allow to create all nodes, which does no harm without reading and writing.
+        for access in [Access::READ, Access::WRITE] {
+            let rule = DeviceRule { number, access };
+            let is_part = revoked.rule.access.contains(access);
+            is_allowed |= is_part && cgroup.denied(&[rule])?.rules.is_empty();
+        }
+        if is_allowed {
+            found.push(revoked.clone());
+        }
+    }
+    Ok(found)
 }
 
 /// Returns a record without the rules of devices that the host does not have, or that have other

@@ -51,7 +51,7 @@ pub(super) fn revoke_stale(
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
-    let need = Need {
+    let check = NeedCheck {
         record,
         removed,
         snapshot,
@@ -59,7 +59,7 @@ pub(super) fn revoke_stale(
     };
     let is_stale = |rule: &&RecordedRule| {
         let mut users = rule.users.iter();
-        !rule.users.is_empty() && !users.any(|user| need.has(user, rule))
+        !rule.users.is_empty() && !users.any(|user| check.is_needed_by(user, rule))
     };
     let stale: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale.is_empty() {
@@ -88,27 +88,27 @@ pub(super) fn revoke_stale(
     Ok(true)
 }
 
-/// The question whether a device or a class of a container still needs a rule.
-struct Need<'a> {
+/// Finds out whether a device or a class of a container still needs a rule.
+struct NeedCheck<'a> {
     record: &'a AttachmentRecord,
     removed: &'a RemovedDevices,
     snapshot: &'a HostSnapshot,
     root: &'a Path,
 }
 
-impl Need<'_> {
-    fn has(&self, user: &str, rule: &RecordedRule) -> bool {
+impl NeedCheck<'_> {
+    fn is_needed_by(&self, user: &str, rule: &RecordedRule) -> bool {
         if self.removed.contains(user) {
             return false;
         }
         let mut devices = self.record.devices.iter();
         match devices.find(|device| device.key() == user) {
-            Some(device) => self.has_device(device, rule),
-            None => self.has_class(user, rule),
+            Some(device) => self.is_needed_by_device(device, rule),
+            None => self.is_needed_by_class(user, rule),
         }
     }
 
-    fn has_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
+    fn is_needed_by_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
         let shares_with_removed = || rule.users.iter().any(|key| self.removed.contains(key));
         // The snapshot cannot tell whether the host has the device. If the device is not followed,
         // this matters only for a rule that a removed device needed as well.
@@ -122,7 +122,7 @@ impl Need<'_> {
 
     /// Whether a class needs the rule for a node that all its devices share. Any other name is
     /// that of a device which was detached, and needs nothing.
-    fn has_class(&self, class: &str, rule: &RecordedRule) -> bool {
+    fn is_needed_by_class(&self, class: &str, rule: &RecordedRule) -> bool {
         let mut devices = self.record.devices.iter();
         let host_node = rule.host_node.as_ref();
         let has_other_number = || host_node.is_some_and(|node| node.has_other_number(self.root));
@@ -178,6 +178,7 @@ pub(super) fn remove_nodes(
     let Some(mut current) = current.filter(|current| current.is_from_same_start(record)) else {
         return Ok(());
     };
+    let as_read = current.clone();
     let is_theirs = |file: &CreatedFile| {
         let mut users = file.users.iter();
         file.is_node_or_link() && !file.users.is_empty() && users.all(|user| removed.contains(user))
@@ -189,5 +190,6 @@ pub(super) fn remove_nodes(
         ..record.without_content()
     };
     remove_files_of(record, &removed_files)?;
+    record_file.merge_detached(&as_read, &mut current);
     Ok(record_file.save(&current)?)
 }

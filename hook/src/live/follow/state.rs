@@ -1,7 +1,7 @@
 //! The state that the follower keeps from one look at the containers to the next. A child process
 //! looks, and returns the new state as text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ pub(super) struct FollowerState {
     pub(super) failed: BTreeMap<String, (u64, String)>,
     /// By class: why the class cannot be used.
     pub(super) unusable: BTreeMap<String, String>,
+    /// The messages for records that cannot be read.
+    #[serde(default)]
+    pub(super) unreadable: BTreeSet<String>,
 }
 
 impl FollowerState {

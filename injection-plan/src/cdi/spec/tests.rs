@@ -22,6 +22,7 @@ fn plan() -> InjectionPlan {
             rule,
             in_spec: false,
             users_by_access: [].into(),
+            host_node: None,
         },
         Action::Mask {
             path: "/proc/driver/chip".into(),
