@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::cgroup_parent::CgroupParent;
@@ -13,13 +13,13 @@ use harness::cri::Pod;
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
-use harness::runc::Container;
+use harness::runc::{Container, Runc};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::forged_pods::{containerd, in_pod};
-use crate::lab::{Lab, on_each_cgroup_version, requesting};
-use crate::live::follow::{Follower, replug};
+use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version, requesting};
+use crate::live::follow::{Follower, replug, tell};
 use crate::live::{boathook, done, plain, records};
 
 on_each_cgroup_version!(
@@ -253,6 +253,12 @@ fn assert_unplugged_is_gone(
         opens(&cgroup, host, DemoHost::UNLIKE),
         "{case}: the other device's rule is gone"
     );
+    // The other device comes back with another number, and its own is another device's.
+    replug(host, DemoHost::UNLIKE, Some(3));
+    assert!(
+        wait_until(|| !opens(&cgroup, host, DemoHost::UNLIKE)),
+        "{case}: the rule for the earlier number is left"
+    );
 }
 
 const CLASS: &str = "version = 1\nresource = 'example.com/chip'\nfollow = true\n\
@@ -273,13 +279,27 @@ fn two_chips(host: &DemoHost) -> BundleBuilder {
     requesting(host, Rootfs::Busybox, "CHIPS", &value).args(["/bin/sleep", "1000"])
 }
 
+/// The same as [`two_chips`] by CDI: the runtime makes the nodes and sets the rules.
+fn two_chips_by_cdi(host: &DemoHost) -> BundleBuilder {
+    let mut container = plain(Rootfs::Busybox).args(["/bin/sleep", "1000"]);
+    for index in [3, DemoHost::UNLIKE] {
+        let hook = granting(host, &format!("chips=chip-{index}"));
+        let number = host.device(index).number();
+        container = container.hook(STAGE, hook);
+        container = container.char_device(format!("/dev/chips/{index}"), number, "rw");
+    }
+    container
+}
+
 fn an_unplugged_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
     for change in CHANGES {
-        let host = chips();
-        let bundle = change.bundle(two_chips(&host));
-        assert_unplugged_is_gone(lab, &host, &bundle, change.arguments[0], |running| {
-            change.make(&bundle, running.pid().unwrap());
-        });
+        for given in [two_chips, two_chips_by_cdi] {
+            let host = chips();
+            let bundle = change.bundle(given(&host));
+            assert_unplugged_is_gone(lab, &host, &bundle, change.arguments[0], |running| {
+                change.make(&bundle, running.pid().unwrap());
+            });
+        }
     }
 }
 
@@ -388,6 +408,39 @@ fn a_damaged_record_is_reported(lab: &Lab) {
             "{damaged}: {listed:?}"
         );
     }
+    fs::write(&record, "{").unwrap();
+    let follower = Follower::start(lab, &host);
+    assert!(follower.said().contains(record.to_str().unwrap()));
+    // Nor is it replaced by that of another container with the same id.
+    host.write_config("[class.dummy-npu]\nfollow = true\n")
+        .unwrap();
+    let other = Runc::new(lab.runc.view()).unwrap();
+    let second = requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2");
+    let second = second.args(["/bin/sleep", "1000"]);
+    let second = second
+        .cgroups_path(format!("/{id}-second"))
+        .build()
+        .unwrap();
+    let mut run = other.command("run").unwrap();
+    run.args(["--detach", "--bundle"])
+        .arg(second.directory())
+        .arg(id);
+    run.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    assert!(run.status().unwrap().success());
+    other.delete(id);
+    assert_eq!(fs::read_to_string(&record).unwrap(), "{");
+    assert!(host.log().contains("not be followed"), "{}", host.log());
+    fs::write(&record, &whole).unwrap();
+    // One that is damaged while it is followed is reported, once.
+    fs::write(&record, &whole[1..]).unwrap();
+    tell();
+    assert!(wait_until(
+        || follower.has_said(record.to_str().unwrap()) == 2
+    ));
+    tell();
+    drop(follower);
     fs::write(&record, whole).unwrap();
     done(lab, &host, &["detach", id]);
     drop(running);

@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::changed_processes::{cgroup, opens, opens_to_write};
-use crate::lab::{Lab, on_each_cgroup_version, requesting};
+use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version, requesting};
 use crate::live::follow::{Follower, followed, may_open, plug_in, replug, tell, with_device};
 use crate::live::{boathook, command, done, plain, reads, records};
 
@@ -38,6 +38,8 @@ on_each_cgroup_version!(
     each_of_two_classes_has_its_own_access,
     a_node_of_a_class_is_followed,
     an_older_record_of_processes_that_go_on_is_used,
+    a_device_that_is_detached_while_another_is_attached_is_gone,
+    an_update_gives_back_no_revoked_rule,
 );
 
 /// A class whose node of device N is the demo host's, at /dev/NAME/N in containers.
@@ -449,4 +451,81 @@ fn an_older_record_of_processes_that_go_on_is_used(lab: &Lab) {
     {
         let _ = kill(Pid::from_raw(pid.parse().unwrap()), Signal::SIGKILL);
     }
+}
+
+/// To attach the other device takes longer than `detach` waits for the lock.
+fn a_device_that_is_detached_while_another_is_attached_is_gone(lab: &Lab) {
+    const SLOW: &str = "version = 1\nresource = 'example.com/slow'\n\
+        request = { env = 'SLOW', pairs = { select_env = 'REGION_', select = '{id}', \
+        value_env = 'IMAGE_', attribute = 'wanted' } }\n\
+        [[discover]]\npath = '/sys/regions/{n:number}'\n\
+        attributes = [{ name = 'id', value = 'r{n}' }, { name = 'image', file = 'image' }]\n\
+        nodes = ['/dev/dummy-npu{n}']\n[device]\nid = 'slow-{n}'\n\
+        [prepare]\nprogram = '/usr/bin/prepare'\narguments = ['{wanted}']\ntimeout = 60\n\
+        file = 'image'\nequals = '{wanted}'\n";
+    let host = followed();
+    host.add_class("slow", SLOW).unwrap();
+    host.add_file("/sys/regions/7/image", "0\n").unwrap();
+    let image = host.root().join("sys/regions/7/image");
+    let program = format!("#!/bin/sh\nsleep 8\necho 1 > {}\n", image.display());
+    host.add_file("/usr/bin/prepare", &program).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(host.root().join("usr/bin/prepare"), mode).unwrap();
+    let bundle = plain(Rootfs::Busybox)
+        .env("REGION_1", "r7")
+        .env("IMAGE_1", "1");
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    let _follower = Follower::start(lab, &host);
+    let mut attach = command(lab, &host, &["attach", bundle.id(), "slow=slow-7"]);
+    let attach = attach.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let attach = attach.spawn().unwrap();
+    sleep(Duration::from_millis(500));
+    let detached = boathook(lab, &host, &["detach", bundle.id()]);
+    assert_eq!(detached.status.code(), Some(6), "{detached:?}");
+    assert!(!opens(&cgroup, &host, 3), "{detached:?}");
+    let attached = attach.wait_with_output().unwrap();
+    assert_eq!(attached.status.code(), Some(6), "{attached:?}");
+    assert!(!opens(&cgroup, &host, 3), "{attached:?}");
+    tell();
+    sleep(A_WHILE);
+    assert!(!opens(&cgroup, &host, 3), "it is given back");
+    done(lab, &host, &["detach", bundle.id()]);
+    assert!(records(&host).is_empty());
+}
+
+/// crun sets all rules of the specification again at each update. Here the test does it.
+fn an_update_gives_back_no_revoked_rule(lab: &Lab) {
+    if lab.runc.view() == CgroupView::V2 {
+        return;
+    }
+    let host = followed();
+    let (major, minor) = host.device(3).number();
+    let bundle = plain(Rootfs::Busybox).hook(STAGE, granting(&host, "dummy-npu=npu-3"));
+    let bundle = bundle.char_device("/dev/dummy-npu3", (major, minor), "rw");
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    let cgroup = cgroup(lab, &running);
+    let follower = Follower::start(lab, &host);
+    assert!(opens(&cgroup, &host, 3));
+    replug(&host, 3, None);
+    assert!(wait_until(|| !opens(&cgroup, &host, 3)));
+    sleep(A_WHILE);
+    fs::write(
+        cgroup.join("devices.allow"),
+        format!("c {major}:{minor} rw"),
+    )
+    .unwrap();
+    assert!(opens(&cgroup, &host, 3));
+    fs::write(cgroup.join("devices.deny"), "c 1:999 w").unwrap();
+    let is_gone = || !opens(&cgroup, &host, 3);
+    assert!(wait_until(is_gone), "{}", follower.said());
+    plug_in(&host, 3, 3);
+    assert!(
+        wait_until(|| opens(&cgroup, &host, 3)),
+        "{}",
+        follower.said()
+    );
 }
