@@ -48,9 +48,11 @@ programs: ## Build the programs that the tests drive, as a release has them but 
 	scripts/build-programs dev $(TARGET)
 	cargo build --package boathook-dist
 
+# It is one call of cargo for the whole workspace: cargo enables the features that the selected
+# packages need, and a call for some packages would compile their dependencies once more. The
+# named targets are the tests of device-class, injection-plan and runtime-config.
 unit: ## Run the tests that need no root, no packages and no other program
-	cargo test --workspace --lib
-	cargo test --package boathook-device-class --package boathook-injection-plan --package boathook-runtime-config --test '*'
+	cargo test --workspace --lib --test classes --test plans --test engines
 
 test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man secilc \
@@ -171,7 +173,7 @@ bench: ## Measure what the hook adds to starting a container, and the plugin (as
 	cargo run --release $(HARNESS) bench -- $(if $(AGAINST),--against $(AGAINST))
 ifndef AGAINST
 	cargo test --release --package boathook-tests --test suite durability::cost -- --ignored --nocapture
-	cargo test --release --package boathook-device-class --test suite a_thousand
+	cargo test --release --package boathook-device-class --test classes a_thousand
 	cargo run --release $(HARNESS) bench-plugin
 endif
 
