@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::driver_root::DriverRoot;
 use super::edits::{self, EditSelection};
-use super::node_paths::NodePaths;
+use super::node_paths::{NamedByPath, NodePaths};
 use super::{DeviceError, FoundEdits, Inventory, devices};
 use crate::class::{DeviceClass, PathTemplateError};
 use crate::host::HostView;
@@ -53,12 +53,7 @@ pub fn look_up(
     host: &dyn HostView,
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = devices(class, host);
-    if !wanted.paths.is_empty() {
-        let requestable = inventory.devices.iter().chain(&inventory.divided);
-        let nodes = NodePaths::new(requestable, host);
-        let paths = wanted.paths.iter();
-        inventory.paths = paths.map(|path| (path.clone(), nodes.find(path))).collect();
-    }
+    inventory.paths = find_paths(&inventory, wanted.paths, host);
     // Without the driver's attributes its files have no names.
     if inventory.no_driver.is_some() {
         let edits = FoundEdits::default();
@@ -91,10 +86,31 @@ pub fn look_up(
     Ok(FoundClass { inventory, edits })
 }
 
+/// Finds the devices to which paths of the host lead.
+fn find_paths(
+    inventory: &Inventory,
+    paths: &[PathBuf],
+    host: &dyn HostView,
+) -> Vec<(PathBuf, NamedByPath)> {
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    let requestable = inventory.devices.iter().chain(&inventory.divided);
+    let nodes = NodePaths::new(requestable, host);
+    let paths = paths.iter();
+    paths.map(|path| (path.clone(), nodes.find(path))).collect()
+}
+
 /// Finds the devices of a class, and the nodes that a container with the class's default
-/// capabilities gets besides. Libraries and files are not looked up.
-pub fn look_up_nodes(class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, LookUpError> {
-    let inventory = devices(class, host);
+/// capabilities gets besides. Libraries and files are not looked up. `paths` are paths of the host
+/// by which devices may be requested.
+pub fn look_up_nodes(
+    class: &DeviceClass,
+    paths: &[PathBuf],
+    host: &dyn HostView,
+) -> Result<FoundClass, LookUpError> {
+    let mut inventory = devices(class, host);
+    inventory.paths = find_paths(&inventory, paths, host);
     let mut edits = FoundEdits::default();
     if inventory.no_driver.is_none() {
         let capabilities = class.spec.request.defaults();

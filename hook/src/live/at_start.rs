@@ -124,6 +124,7 @@ fn followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
             device: device.clone(),
             given_by: GivenBy::Hook,
             forced: false,
+            name: grant.names.get(device).cloned(),
         })
     });
     devices.collect()
@@ -178,6 +179,7 @@ mod tests {
             given_by: GivenBy::Hook,
             authorized_by: String::new(),
             follow: true,
+            names: [].into(),
         });
         write_at_start(&state, &bundle, &plan, top.path()).unwrap();
         let [record] = &record_files::read_all(top.path())[..] else {

@@ -90,6 +90,7 @@ impl Attaching {
                 device: device.clone(),
                 given_by: grant.given_by.clone(),
                 forced,
+                name: grant.names.get(device).cloned(),
             }));
         }
         if devices.is_empty() {

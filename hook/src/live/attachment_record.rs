@@ -73,12 +73,44 @@ pub(crate) struct AttachedDevice {
     pub(crate) given_by: GivenBy,
     /// Whether the device was attached although it is not healthy.
     pub(crate) forced: bool,
+    /// The alias or the path by which the device was requested, as a request has it. The device
+    /// that comes back is the one with this name. `None` means that it is the one with the id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
 }
 
 impl AttachedDevice {
     /// Returns the text that stands for the device in lists of users.
     pub(crate) fn key(&self) -> String {
         device_key(&self.class, &self.device)
+    }
+
+    /// Returns the text by which a request means the device, wherever it is plugged in now.
+    pub(super) fn to_request(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.quoted_id())
+    }
+
+    /// Returns the id as a request has to write it. An id that looks like an index is put in
+    /// quotes: without them it would name another device once its own is unplugged.
+    pub(super) fn quoted_id(&self) -> String {
+        let id = &self.device;
+        if id.chars().all(|c| c.is_ascii_digit() || c == '-') {
+            format!("\"{id}\"")
+        } else {
+            id.clone()
+        }
+    }
+
+    /// Returns the device as a grant for a plan, requested by this text.
+    pub(super) fn to_grant(&self, request: String) -> Option<Attached> {
+        Some(Attached {
+            grant: CdiGrant {
+                class: self.class.clone().try_into().ok()?,
+                device: request,
+                claim: None,
+            },
+            forced: self.forced,
+        })
     }
 
     /// Whether the device or its class is one of the users.
@@ -91,24 +123,9 @@ impl AttachmentRecord {
     /// Returns the devices that a user attached, as grants for a plan.
     pub(crate) fn attached_grants(&self) -> Vec<Attached> {
         let attached = self.devices.iter().filter(|it| it.given_by.is_user());
-        Self::to_grants(attached)
-    }
-
-    /// Returns devices as grants for a plan.
-    pub(crate) fn to_grants<'d>(
-        devices: impl Iterator<Item = &'d AttachedDevice>,
-    ) -> Vec<Attached> {
-        let grants = devices.filter_map(|device| {
-            Some(Attached {
-                grant: CdiGrant {
-                    class: device.class.clone().try_into().ok()?,
-                    device: quote_id(&device.device),
-                    claim: None,
-                },
-                forced: device.forced,
-            })
-        });
-        grants.collect()
+        attached
+            .filter_map(|device| device.to_grant(device.to_request()))
+            .collect()
     }
 
     /// Adds what the record does not have yet. What it has gets the new users as well.
@@ -196,6 +213,35 @@ impl AttachmentRecord {
             files,
             ..self.without_content()
         }
+    }
+
+    /// Gives a device the id that it has now. Returns false, and changes nothing, if another device
+    /// of the record has this id.
+    pub(super) fn rename_device(&mut self, key: &str, id: &str) -> bool {
+        let Some(device) = self.devices.iter().find(|device| device.key() == key) else {
+            return false;
+        };
+        let renamed = AttachedDevice {
+            device: id.to_owned(),
+            ..device.clone()
+        };
+        let new_key = renamed.key();
+        if self.devices.iter().any(|device| device.key() == new_key) {
+            return false;
+        }
+        let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
+        let users = rules.map(|rule| &mut rule.users);
+        let users = users.chain(self.files.iter_mut().map(|file| &mut file.users));
+        for user in users.flatten().filter(|user| *user == key) {
+            user.clone_from(&new_key);
+        }
+        if let Some(announced) = self.announced.remove(key) {
+            self.announced.insert(new_key, announced);
+        }
+        for device in self.devices.iter_mut().filter(|device| device.key() == key) {
+            *device = renamed.clone();
+        }
+        true
     }
 
     /// Adds the users of steps to what the record has for another device already: of two devices
@@ -289,16 +335,6 @@ impl AttachmentRecord {
     }
 }
 
-/// Returns an id as a request has to write it. An id that looks like an index is put in quotes:
-/// without them it would name another device once its own is unplugged.
-fn quote_id(id: &str) -> String {
-    if id.chars().all(|c| c.is_ascii_digit() || c == '-') {
-        format!("\"{id}\"")
-    } else {
-        id.to_owned()
-    }
-}
-
 /// Merges two lists of users. An empty list means that no single device needs the thing, and that
 /// it stays; so does the merged one.
 fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
@@ -324,6 +360,7 @@ mod tests {
             device: id.to_owned(),
             given_by: GivenBy::from(id.to_owned()),
             forced: false,
+            name: None,
         }
     }
 

@@ -178,7 +178,7 @@ impl Generator<'_> {
         let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
         Ok(match self.description.hook {
             None => discover::look_up(class, (&capabilities).into(), host)?,
-            Some(_) => discover::look_up_nodes(class, host)?,
+            Some(_) => discover::look_up_nodes(class, &[], host)?,
         })
     }
 }

@@ -172,6 +172,11 @@ impl PlanBuilder {
             },
             authorized_by: authority.to_string(),
             follow: spec.spec.follow,
+            names: if spec.spec.follow {
+                request.selection.names_of_devices(spec, inventory)
+            } else {
+                BTreeMap::new()
+            },
         });
         Ok(())
     }

@@ -76,6 +76,11 @@ pub struct Grant {
     /// Whether the container follows these devices when they come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
+    /// By device id, for followed devices that were requested by an alias or a path: this name,
+    /// as a request has it ([`Selection::names_of_devices`](crate::request::Selection)). When
+    /// the device comes back, it is the one that has this name, whatever its id is.
+    #[serde(skip)]
+    pub names: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -13,6 +13,17 @@ pub struct Item {
     pub is_quoted: bool,
 }
 
+impl Item {
+    /// Returns the item as a list has it.
+    pub fn to_text(&self) -> String {
+        if self.is_quoted {
+            format!("\"{}\"", self.text.replace('"', "\"\""))
+        } else {
+            self.text.clone()
+        }
+    }
+}
+
 /// The items of a list, each once. Empty ones and the blanks around each are ignored. An item
 /// that begins with `"` ends with the next `"`, of which two together are one in the text, as
 /// in comma-separated values (RFC 4180).

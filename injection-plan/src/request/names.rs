@@ -5,7 +5,9 @@ use std::path::Path;
 
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
-use device_class::discover::{Device, DeviceNames, Inventory, NameKind, NamedByPath, as_path};
+use device_class::discover::{
+    Device, DeviceNames, FoundNode, Inventory, NameKind, NamedByPath, as_path,
+};
 use device_class::name::{DeviceId, IndexRange, IndexRangeError, is_reserved_name};
 
 use super::list::{Item, as_item};
@@ -129,6 +131,28 @@ impl<'a> RequestNames<'a> {
             Some(resource) => self.unknown_name(&format!("{resource}={text}")),
             None => self.unknown_name(text),
         })
+    }
+
+    /// Returns the only device that an item means by an alias or by a link. The name of the
+    /// device's node does not count: the kernel gives it to the device that comes first.
+    pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
+        let (_, text) = unqualified(item, &self.class.spec);
+        let is_name = as_path(text).is_some()
+            || self.names.find_kind(text, NameKind::Id).is_empty()
+                && !self.names.find_kind(text, NameKind::Alias).is_empty();
+        let Ok(Meaning::Devices(meant)) = self.resolve(item) else {
+            return None;
+        };
+        let (true, true, [position]) =
+            (is_name, meant.divided.is_empty(), meant.devices.as_slice())
+        else {
+            return None;
+        };
+        let device = &self.inventory.devices[*position];
+        let is_node = |node: &FoundNode| {
+            node.host == Path::new(text) || node.host.file_name() == Some(text.as_ref())
+        };
+        (!device.nodes.iter().any(is_node)).then_some(device)
     }
 
     /// The error for a name that no device has.

@@ -2,7 +2,7 @@
 //! devices.
 
 use device_class::inserted;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
@@ -112,6 +112,27 @@ impl Selection {
             }
         }
         Ok(chosen.into_devices())
+    }
+
+    /// Returns the names by which the request means single devices, by device id: aliases and
+    /// paths, which a device keeps when its id changes. An id, an index, a range or `all` is none.
+    /// Each name is written as an item of a request.
+    pub fn names_of_devices(
+        &self,
+        class: &DeviceClass,
+        inventory: &Inventory,
+    ) -> BTreeMap<String, String> {
+        let Selection::These(items) = self else {
+            return BTreeMap::new();
+        };
+        let names = RequestNames::new(class, inventory);
+        let mut found = BTreeMap::new();
+        for item in items {
+            if let Some(device) = names.find_named_device(item) {
+                found.insert(device.id.to_string(), item.to_text());
+            }
+        }
+        found
     }
 
     /// The items of the request that mean no device.

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, FoundNode, Presence};
+use device_class::discover::{self, Device, FoundNode, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
+use injection_plan::request::Selection;
 
 use super::announcement::Announcement;
 use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
@@ -15,9 +16,21 @@ use crate::live::recorded_rule::RecordedRule;
 use crate::log;
 use crate::planner::{self, LookedUp};
 
-/// A device of a container, with its nodes on the host as text. `None` means that the host does
-/// not have the device.
-pub(super) type FollowedDevice<'d> = (&'d AttachedDevice, Option<String>);
+/// A device of a container whose class is followed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FollowedDevice<'d> {
+    pub(super) device: &'d AttachedDevice,
+    /// The device as the host has it now. `None` means that the host does not have it.
+    pub(super) present: Option<PresentDevice>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PresentDevice {
+    /// The id, which changes for a device that is requested by name and is plugged in elsewhere.
+    pub(super) id: String,
+    /// The nodes, as text.
+    pub(super) nodes: String,
+}
 
 /// The classes of some containers' devices, by name.
 #[derive(Default)]
@@ -35,19 +48,27 @@ pub(super) struct HostSnapshot {
 impl HostSnapshot {
     /// Looks up the classes of the records' devices on the host.
     pub(super) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
-        let devices = records.iter().flat_map(|record| &record.devices);
-        let classes: BTreeSet<&str> = devices.map(|device| &*device.class).collect();
+        // By class: the names of its devices.
+        let mut classes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for device in records.iter().flat_map(|record| &record.devices) {
+            let names = classes.entry(&device.class).or_default();
+            names.extend(device.name.as_deref());
+        }
         let mut snapshot = HostSnapshot::default();
         if let Err(reason) = snapshot.look_up_classes(&classes, config) {
             let unusable = classes
-                .iter()
+                .keys()
                 .map(|class| ((*class).to_owned(), reason.clone()));
             snapshot.unusable.extend(unusable);
         }
         snapshot
     }
 
-    fn look_up_classes(&mut self, names: &BTreeSet<&str>, config: &Config) -> Result<(), String> {
+    fn look_up_classes(
+        &mut self,
+        classes: &BTreeMap<&str, BTreeSet<&str>>,
+        config: &Config,
+    ) -> Result<(), String> {
         let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
         let sources = load::each_source(&config.classes).map_err(|error| log::chain(&error))?;
         for source in sources {
@@ -58,12 +79,12 @@ impl HostSnapshot {
                     stem.unwrap_or_default()
                 }
             };
-            if !names.contains(name) {
+            let Some(device_names) = classes.get(name) else {
                 continue;
-            }
+            };
             let name = name.to_owned();
             let source = source.map_err(|error| log::chain(&error));
-            match source.and_then(|source| look_up_class(&source, &host, config)) {
+            match source.and_then(|source| look_up_class(&source, device_names, &host, config)) {
                 Ok(Some(class)) => {
                     if class.class.spec.announce {
                         let announcements = announcements(&class, &host);
@@ -92,7 +113,10 @@ impl HostSnapshot {
         let devices = record.devices.iter();
         let followed = devices.filter_map(|device| {
             let class = self.followed.get(&*device.class)?;
-            Some((device, describe_device(class, device)))
+            Some(FollowedDevice {
+                device,
+                present: find_present(class, device),
+            })
         });
         followed.collect()
     }
@@ -127,7 +151,7 @@ impl HostSnapshot {
             return Some(true);
         }
         let class = self.followed.get(&device.class)?;
-        Some(describe_device(class, device).is_some())
+        Some(find_present(class, device).is_some())
     }
 
     /// Whether a rule for a device is for a number that the device had before and has no longer.
@@ -140,9 +164,8 @@ impl HostSnapshot {
         let Some(class) = self.followed.get(&device.class) else {
             return false;
         };
-        let devices = class.found.inventory.devices.iter();
-        let own = devices.filter(|found| found.id.as_str() == device.device);
-        let own = own.flat_map(|found| &found.nodes);
+        let own = find_device(class, device);
+        let own = own.into_iter().flat_map(|found| &found.nodes);
         let mut nodes = own.chain(&class.found.edits.nodes);
         let has_number = |node: &FoundNode| match node.number {
             Presence::Found(number) => number == rule.rule.number,
@@ -162,13 +185,16 @@ impl HostSnapshot {
     /// means that its class has no `announce`.
     pub(super) fn announcements_of(&self, device: &AttachedDevice) -> Option<&[Announcement]> {
         let devices = self.announcements.get(&device.class)?;
-        Some(devices.get(&device.device).map_or(&[], Vec::as_slice))
+        let class = self.followed.get(&device.class)?;
+        let found = find_device(class, device).and_then(|found| devices.get(found.id.as_str()));
+        Some(found.map_or(&[], Vec::as_slice))
     }
 }
 
 /// Looks up the devices of a class. Returns `None` if the class is not followed.
 fn look_up_class(
     source: &ClassSource,
+    device_names: &BTreeSet<&str>,
     host: &RealHost,
     config: &Config,
 ) -> Result<Option<LookedUp>, String> {
@@ -176,7 +202,10 @@ fn look_up_class(
     if !class.spec.follow {
         return Ok(None);
     }
-    let found = discover::look_up_nodes(&class, host);
+    let selections = device_names.iter();
+    let selections = selections.filter_map(|name| Selection::parse(name, &class.spec).ok());
+    let paths: Vec<_> = selections.flat_map(|it| it.paths(&class.spec)).collect();
+    let found = discover::look_up_nodes(&class, &paths, host);
     let found = found.map_err(|error| log::chain(&error))?;
     Ok(Some(LookedUp { class, found }))
 }
@@ -191,10 +220,29 @@ fn announcements(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Anno
     announcements.collect()
 }
 
-fn describe_device(class: &LookedUp, device: &AttachedDevice) -> Option<String> {
-    let mut devices = class.found.inventory.devices.iter();
-    let found = devices.find(|found| found.id.as_str() == device.device)?;
-    describe_nodes(&found.nodes)
+fn find_present(class: &LookedUp, device: &AttachedDevice) -> Option<PresentDevice> {
+    let found = find_device(class, device)?;
+    Some(PresentDevice {
+        id: found.id.to_string(),
+        nodes: describe_nodes(&found.nodes)?,
+    })
+}
+
+/// Finds a container's device on the host. A device that was requested by an alias or a link is the
+/// one that has this name now; a device with the recorded id and another name is another device. If
+/// several devices have the name, it is the one with the recorded id.
+fn find_device<'c>(class: &'c LookedUp, device: &AttachedDevice) -> Option<&'c Device> {
+    let inventory = &class.found.inventory;
+    let has_id = |found: &&Device| found.id.as_str() == device.device;
+    let Some(name) = &device.name else {
+        return inventory.devices.iter().find(has_id);
+    };
+    let selection = Selection::parse(name, &class.class.spec).ok()?;
+    let named = selection.choose(&class.class, inventory).ok()?;
+    match named.as_slice() {
+        [only] => Some(only),
+        several => several.iter().copied().find(has_id),
+    }
 }
 
 /// Returns the nodes that the host has as text. `None` means that it has none of them.

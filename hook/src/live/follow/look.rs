@@ -253,7 +253,7 @@ fn change_container(
     // Nodes are left if the replacement failed, and of classes that cannot be used.
     let is_left = |key: &&String| {
         let mut followed = followed.iter();
-        replaced.is_err() || !followed.any(|(device, _)| device.key() == **key)
+        replaced.is_err() || !followed.any(|it| it.device.key() == **key)
     };
     let left: RemovedDevices = removed.iter().filter(is_left).cloned().collect();
     let nodes_removed = remove_nodes(record, &left, config);

@@ -36,17 +36,35 @@ pub(super) fn replace_devices(
         .iter()
         .map(AttachedDevice::key)
         .collect();
-    let is_known = |(device, _): &&FollowedDevice<'_>| known.contains(&device.key());
-    let followed: Vec<FollowedDevice<'_>> = followed.iter().filter(is_known).cloned().collect();
-    let keys: BTreeSet<String> = followed.iter().map(|(device, _)| device.key()).collect();
+    let mut present = Vec::new();
+    let mut keys = BTreeSet::new();
+    let mut grants = Vec::new();
+    let mut is_renamed = false;
+    for followed in followed
+        .iter()
+        .filter(|it| known.contains(&it.device.key()))
+    {
+        let mut device = followed.device.clone();
+        if let Some(found) = &followed.present {
+            if found.id != device.device {
+                if !locked.record.rename_device(&device.key(), &found.id) {
+                    keys.insert(device.key());
+                    continue;
+                }
+                is_renamed = true;
+            }
+            device.device.clone_from(&found.id);
+            grants.extend(device.to_grant(device.quoted_id()));
+        }
+        keys.insert(device.key());
+        present.push((device, followed.present.as_ref()));
+    }
     // The files that `refresh` created have no users, and stay.
     let is_followed =
         |users: &[String]| !users.is_empty() && users.iter().all(|user| keys.contains(user));
 
-    let present = followed.iter().filter(|(_, nodes)| nodes.is_some());
-    let present = present.map(|(device, _)| *device);
     let bundle = &mut locked.container.bundle;
-    bundle.attached = AttachmentRecord::to_grants(present);
+    bundle.attached = grants;
     // The nodes that the engine made are of earlier numbers, or are replaced by this change.
     bundle.spec_devices.nodes.clear();
     let mut plan = planner::plan_attached(bundle, snapshot.followed_classes(), config)?;
@@ -94,6 +112,10 @@ pub(super) fn replace_devices(
     locked.retain_missing_steps(&mut plan, &[], &stale, config)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.files.is_empty() && stale.rules.is_empty() {
+        if is_renamed {
+            locked.check_unchanged()?;
+            locked.record_file.save(&locked.record)?;
+        }
         return Ok(false);
     }
     all_rules.extend(&keep);
@@ -109,10 +131,13 @@ pub(super) fn replace_devices(
     for warning in locked.change(change, config)? {
         log::warning(&format!("container {}: {warning}", record.id));
     }
-    for (device, nodes) in followed {
+    for (device, found) in present {
         let (id, class) = (&device.device, &device.class);
-        log::info(|| match nodes {
-            Some(nodes) => format!("container {}: {id} of {class} is {nodes}", record.id),
+        log::info(|| match found {
+            Some(found) => format!(
+                "container {}: {id} of {class} is {}",
+                record.id, found.nodes
+            ),
             None => format!("container {}: {id} of {class} is gone", record.id),
         });
     }

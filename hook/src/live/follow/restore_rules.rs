@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use device_class::config::Config;
 use device_class::device::{Access, DeviceRule};
@@ -247,7 +246,7 @@ fn without_stale_rules(
     let mut planned = Vec::new();
     // Each device is planned by itself, because there is no plan for a device that is gone.
     for device in &record.devices {
-        bundle.attached = AttachmentRecord::to_grants(slice::from_ref(device).iter());
+        bundle.attached = device.to_grant(device.to_request()).into_iter().collect();
         let plan = planner::plan_for(bundle, &Caller::Attach, config);
         planned.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
     }
