@@ -1,4 +1,4 @@
-//! From a container's requests to the plan for it.
+//! Computes the injection plan of a container from its requests.
 
 mod requested;
 
@@ -56,8 +56,8 @@ pub enum PlannerError {
 }
 
 impl PlannerError {
-    /// The exit code that distinguishes a host that is set up wrongly from a request
-    /// that cannot be met.
+    /// Returns the exit code. It distinguishes an error in the configuration of the host from
+    /// a request that cannot be satisfied.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             PlannerError::Class(_)
@@ -69,7 +69,7 @@ impl PlannerError {
     }
 }
 
-/// A request, with the class that it is for.
+/// A request, with the class that it concerns.
 struct ClassRequest {
     class: DeviceClass,
     request: Request,
@@ -79,13 +79,13 @@ struct ClassRequest {
 #[derive(Default)]
 struct Requests {
     wanted: Vec<ClassRequest>,
-    /// Why classes cannot be used that the container does not request, as far as this was
-    /// noticed. They do not keep it from starting.
+    /// Errors of class files that the container does not request. They do not keep the
+    /// container from starting. Only files that were looked at are listed.
     left_out: Vec<FileError>,
 }
 
-/// The plan for a container. One that requests nothing gets an empty plan, and no class is
-/// parsed for it.
+/// Returns the injection plan of a container. If the container requests nothing, the plan is
+/// empty and no class file is parsed.
 pub fn plan_for(
     bundle: &Bundle,
     caller: &Caller,
@@ -97,7 +97,7 @@ pub fn plan_for(
     let mut plan = match origin {
         Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, caller, config)?,
         Ok(_) => InjectionPlan::default(),
-        // A container that requests nothing is not stopped because its origin is uncertain.
+        // A container that requests nothing is started even if its origin is uncertain.
         Err(error) => {
             let facts = trust::facts(bundle, None, &[], &config.trust);
             let annotated = trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
@@ -118,7 +118,7 @@ pub fn plan_for(
     Ok(plan)
 }
 
-/// Whether a container certainly requests nothing.
+/// Returns whether it is certain that a container requests nothing.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
     let origin = Origin::from_bundle(bundle);
     let requested = Requested::new(bundle, origin.as_ref().ok());
@@ -159,7 +159,8 @@ fn plan_of(
     )?)
 }
 
-/// Who authorizes a request for devices of a class; `None`: it does not count.
+/// Returns who authorizes a request for devices of a class, or `None` if the request does not
+/// count.
 fn authority(
     class: &DeviceClass,
     source: SourceKind,
@@ -174,13 +175,14 @@ fn authority(
     trust::authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
-/// A class, and what the host has of it, for who plans for many containers.
+/// A class and its devices on the host, for callers that plan for many containers.
 pub(crate) struct LookedUp {
     pub(crate) class: DeviceClass,
     pub(crate) found: FoundClass,
 }
 
-/// The plan for what is attached to a container, of classes that were looked up before.
+/// Returns the injection plan for the devices that are attached to a container. The classes
+/// and their devices were looked up before.
 pub(crate) fn plan_attached<'l>(
     bundle: &Bundle,
     classes: impl IntoIterator<Item = &'l LookedUp>,
@@ -292,7 +294,7 @@ fn requests(
     Ok(Requests { wanted, left_out })
 }
 
-/// The class files that cannot be read, as the end of a message.
+/// Returns the list of class files that cannot be read, as the end of a message.
 fn beside(unreadable: &[FileError]) -> String {
     const SHOWN: usize = 3;
     if unreadable.is_empty() {

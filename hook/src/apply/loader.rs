@@ -1,5 +1,5 @@
-//! Configures the container's dynamic loaders to find the libraries, without
-//! running anything of the container.
+//! Configures the container's dynamic loaders to find the injected libraries, without
+//! executing a program of the container.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use super::{ApplyError, image_libraries};
 use crate::container::{self, ContainerRoot};
 use crate::loader::{LibraryDir, LibraryDirError, Loader, glibc, loaders, musl};
 
-/// Where the loaders of this program's architecture are in an image: these
-/// paths are written into programs (by the psABI's and musl's conventions).
+/// The paths of the dynamic loaders for the architecture of this program. Programs contain
+/// these paths, by the convention of the psABI or of musl.
 const INTERPRETERS: [&str; 2] = if cfg!(target_arch = "aarch64") {
     ["/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"]
 } else {
     ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
 };
 
-/// The loader of 32-bit programs beside it.
+/// The path of the dynamic loader for 32-bit programs.
 const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
     Some("/lib/ld-linux.so.2")
 } else {
@@ -29,12 +29,13 @@ const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
 
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// The largest configuration of a loader that is read, in bytes.
+/// The size limit of a loader's configuration file in bytes.
 const MAX_CONF: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// What the loaders are to find: directories, and names with where each leads.
+/// The directories and libraries that the loaders must find. A library is a name, and the path
+/// to which it leads.
 pub(crate) struct Searched<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
@@ -43,16 +44,17 @@ pub(crate) struct Searched<'p> {
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
-/// The files of a container's loaders, and why some of them were not changed.
+/// The configuration files of a container's loaders, and the errors of those that could not be
+/// changed.
 struct Files<'r> {
     root: &'r ContainerRoot,
     unchanged: Vec<container::Error>,
 }
 
-/// Configures every loader that the container has. A container without one has
-/// only programs that load nothing.
+/// Configures every dynamic loader that the container has. A container without a loader has
+/// only programs that load no library.
 ///
-/// A file that cannot be written is left as it is, with a note: programs still
+/// A file that cannot be written is left unchanged, with a note, because programs can still
 /// find the libraries by `LD_LIBRARY_PATH`.
 pub(super) fn configure(
     root: &ContainerRoot,
@@ -73,7 +75,7 @@ pub(super) fn configure(
     for loader in loaders(interpreters(root, searched)?) {
         match loader {
             Loader::Glibc => {
-                // ldconfig distinguishes 32-bit and 64-bit libraries by itself.
+                // ldconfig distinguishes 32-bit and 64-bit libraries by their headers.
                 let all = [native.as_slice(), &directories(searched.directory_32bit)?];
                 configure_glibc(&mut files, &all.concat())?;
                 extend_cache(&mut files, searched, notes)?;
@@ -88,7 +90,7 @@ pub(super) fn configure(
     Ok(())
 }
 
-/// The file names of the interpreters that the container has.
+/// Returns the file names of the dynamic loaders that the container has.
 fn interpreters(
     root: &ContainerRoot,
     searched: &Searched<'_>,
@@ -113,7 +115,7 @@ fn directories<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// For a later `ldconfig` in the container.
+/// Writes the configuration that a later `ldconfig` in the container uses.
 fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<(), ApplyError> {
     let drop_in = glibc::drop_in(directories);
     files.edit(glibc::DROP_IN, MAX_CONF, |text| {
@@ -122,7 +124,7 @@ fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<
     files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::conf(text)))
 }
 
-/// For programs until then.
+/// Adds the libraries to the cache, which programs use until `ldconfig` generates it again.
 fn extend_cache(
     files: &mut Files<'_>,
     searched: &Searched<'_>,
@@ -160,8 +162,8 @@ fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
 }
 
 impl Files<'_> {
-    /// Replaces the content of `path`, of at most `cap` bytes, by what `change`
-    /// makes of it, unless that is None.
+    /// Replaces the content of `path` by the result of `change`, unless the result is `None`.
+    /// The file must not be larger than `cap` bytes.
     fn edit(
         &mut self,
         path: &str,

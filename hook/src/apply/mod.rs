@@ -1,10 +1,10 @@
-//! Carrying out a plan. Only what depends on the container is decided here
-//! (`ARCHITECTURE.md` lists it): every step is done as the plan says, or the
-//! container does not start.
+//! Carries out an injection plan. Every step is done as the plan says, or the container does
+//! not start. Only decisions that depend on the container itself are made here;
+//! `ARCHITECTURE.md` lists them.
 //!
-//! Sources are opened and checked in the host's mount namespace; the cgroup gets
-//! its rules; then the container's mount namespace is entered, from which there
-//! is no way back, and the sources are attached there.
+//! First, sources are opened and checked in the host's mount namespace. Then the cgroup gets
+//! its rules. Finally the process enters the container's mount namespace, from which it cannot
+//! return, and attaches the sources there.
 
 mod image_libraries;
 mod injected_dir;
@@ -43,7 +43,7 @@ pub(crate) enum ApplyError {
     Mount(#[from] mount::Error),
     #[error("{why}")]
     For {
-        /// The step's reason: device ids, or the class.
+        /// The reason of the step: the ids of its devices, or the class.
         why: String,
         #[source]
         error: Box<ApplyError>,
@@ -68,7 +68,7 @@ pub(crate) enum ApplyError {
     NodeNotOnHost {
         path: PathBuf,
         driver: String,
-        /// What to do, by the class.
+        /// The advice of the class to the user.
         advice: Option<String>,
     },
     #[error(
@@ -88,7 +88,7 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// The same error, with the device or class that it concerns.
+    /// Adds the device or class that the error concerns.
     fn with_subject(self, why: &str) -> Self {
         ApplyError::For {
             why: why.to_owned(),
@@ -108,7 +108,7 @@ pub(crate) fn open_sources<'p>(
     sources::open(plan, &host, calls)
 }
 
-/// Refuses a plan with a mask that the container could remove.
+/// Refuses a plan with a mask if the container could remove the mask.
 pub(crate) fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,
@@ -121,8 +121,8 @@ pub(crate) fn check_masks(
     Ok(())
 }
 
-/// Carries out a plan for a container that is being created. Returns warnings for the
-/// log, one line each.
+/// Carries out a plan for a container that is being created. Returns warnings for the log, one
+/// line each.
 pub(crate) fn apply(
     plan: &InjectionPlan,
     state: &State,
@@ -132,7 +132,7 @@ pub(crate) fn apply(
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
-    // These programs have a limit of their own.
+    // These programs have a time limit of their own.
     let prepared = deadline.pause(|| prepare::run(plan, &config.host_root));
     prepared.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();

@@ -1,4 +1,4 @@
-//! Telling the container's cgroup.
+//! Adds the device rules of a plan to the container's cgroup.
 
 use injection_plan::plan::{Action, InjectionPlan, SpecDevices};
 
@@ -6,8 +6,7 @@ use super::ApplyError;
 use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 use crate::container::ContainerNamespace;
 
-/// Lets the container's cgroup use the plan's devices. Gives back what was
-/// done otherwise than one would expect.
+/// Allows the devices of the plan in the container's cgroup. Returns warnings for the log.
 pub(super) fn allow(
     plan: &InjectionPlan,
     container: &ContainerNamespace,

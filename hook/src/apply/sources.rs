@@ -1,4 +1,4 @@
-//! The sources of a plan, opened and checked in the host's mount namespace.
+//! Opens and checks the sources of a plan in the host's mount namespace.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 
-/// A step of the plan with its source, for the container's mount namespace.
+/// A step of the plan with its opened source, ready for the container's mount namespace.
 pub(crate) struct Ready<'p> {
     pub(crate) what: OpenedAction<'p>,
-    /// The device or class that it is for.
+    /// The ids of the devices, or the class, for messages.
     pub(crate) why: &'p str,
-    /// The same by their keys.
+    /// The keys of the same devices, or of the class.
     pub(crate) users: &'p [String],
 }
 
@@ -32,14 +32,14 @@ pub(crate) enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
     },
-    /// A node, at its path: the host's, or one of the container's own.
+    /// A device node at its path: that of the host, or one that is created in the container.
     Node {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
         own: Option<DeviceAccess>,
     },
-    /// A node that the host lacks.
+    /// A device node that the host does not have.
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
@@ -49,12 +49,12 @@ pub(crate) enum OpenedAction<'p> {
         path: &'p Path,
         target: &'p Path,
     },
-    /// A file, over the one at its path or as a link.
+    /// A file that is mounted over the one at its path, or to which a link leads.
     File {
         source: Source,
         path: &'p Path,
     },
-    /// A library, under its own name and others.
+    /// A library under its own name and additional names.
     Library {
         source: Source,
         path: &'p Path,
@@ -86,7 +86,7 @@ fn open_step<'p>(
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
     let source = |mount: &BindMount| source(host, mount, None, calls);
     Ok(Some(match action {
-        // Done before and after.
+        // Preparations are done before, and device rules are set separately.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
         Action::Node { mount, number, own } => OpenedAction::Node {
             source: self::source(host, mount, Some(*number), calls)?,
@@ -143,7 +143,7 @@ fn open_step<'p>(
     }))
 }
 
-/// Mode and owner of a node that is made in the container.
+/// Returns the mode and owner of a node that is created in the container.
 pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
     DeviceAccess {
         mode: Mode::from_bits_truncate(own.mode),
@@ -152,7 +152,7 @@ pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
     }
 }
 
-/// Opens what is to be mounted, if it still is what was planned.
+/// Opens a source file. Fails if it is not of the kind, or not the device, that was planned.
 fn source(
     host: &SourceRoot,
     mount: &BindMount,

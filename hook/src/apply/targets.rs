@@ -1,4 +1,4 @@
-//! What is done in the container's mount namespace.
+//! The steps of a plan that are done in the container's mount namespace.
 
 use std::path::Path;
 
@@ -63,8 +63,8 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// The mode and owner of a node that is made in the container. None if the
-/// host's node is bound.
+/// Returns the mode and owner of a node that is created in the container, or `None` if the
+/// node of the host is mounted.
 fn own_node(
     own: Option<DeviceAccess>,
     path: &Path,
@@ -92,8 +92,8 @@ fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
     }
 }
 
-/// Creates a link. What the container has under its name is as good: the host's own
-/// directory, or the link of the hook's first run.
+/// Creates a symbolic link. An existing file with this name is kept: the directory that the
+/// host mounts there, or the link that the hook created in an earlier run.
 fn link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
     match parent.open(name)? {
@@ -112,8 +112,8 @@ fn place_at(
     place(source, &parent, name, mounter)
 }
 
-/// Mounts a source on a name, unless the name shows it already: a hook may run
-/// twice.
+/// Mounts a source at a name. Nothing is done if the name leads to the source already, because
+/// a hook may run twice.
 fn place(
     source: Source,
     parent: &Parent,
@@ -127,12 +127,12 @@ fn place(
     Ok(())
 }
 
-/// Mounts a file over the one that the image has. Without one there is a link to
-/// where the file will be in the hook's own directory: an empty file would stay
-/// in the image's layer.
+/// Mounts a file over the one that the image has. If the image has none, a symbolic link to
+/// the file's place in the hook's own directory is created, because an empty file as the mount
+/// point would stay in the layer of the image.
 ///
-/// A link of the image is made to lead there too. What it leads to may be more
-/// than one program (`/bin/busybox`), so it must not be covered.
+/// A symbolic link of the image is redirected to that place too. It must not be followed and
+/// its target covered, because the target may be used by other programs (`/bin/busybox`).
 fn file<'p>(
     source: Source,
     path: &'p Path,

@@ -1,5 +1,6 @@
-//! What is written in a cgroup when its device rules are set: on v1 the rules themselves, on v2
-//! the limits that runtimes set after the program, of which nobody is told.
+//! Finds the files of a cgroup that are written when its device rules are set. On v1 these are
+//! the rules. On v2 they are the limits that runtimes set after the program, because the
+//! kernel does not report the attachment of a program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,14 +9,14 @@ use std::path::{Path, PathBuf};
 use super::{DeviceCgroup, Owner, v2};
 
 impl DeviceCgroup {
-    /// Its path in its hierarchy.
+    /// Returns the path of the cgroup in its hierarchy.
     pub(crate) fn path(&self) -> &Path {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         &cgroup.path
     }
 
-    /// The cgroup at `path` if this one is below it: a container's process may move deeper into
-    /// its own, whose rules stay where they are.
+    /// Returns the cgroup at `path` if this one is below it. A process of the container may
+    /// have moved into a cgroup below the container's, but the rules stay at the container's.
     #[must_use]
     pub(crate) fn up_to(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
@@ -28,8 +29,8 @@ impl DeviceCgroup {
         self
     }
 
-    /// Of the container's own cgroups the deepest with a device program (cgroup v2): its
-    /// process may be deeper by now, in one that it can leave and remove.
+    /// Returns the deepest of the container's own cgroups that has a device program (cgroup
+    /// v2). The process may be in a deeper cgroup now, which it can leave and remove.
     #[must_use]
     pub(crate) fn of_runtime(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
@@ -45,7 +46,7 @@ impl DeviceCgroup {
         self
     }
 
-    /// The directories of the container's own cgroups.
+    /// Returns the directories of the container's own cgroups.
     pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own = cgroup
@@ -55,8 +56,9 @@ impl DeviceCgroup {
     }
 }
 
-/// The files in a cgroup's directory that may be written when its rules are set. Those for
-/// processes, which are written whenever one is started in the container, are none of them.
+/// Returns the files in a cgroup's directory that may be written when the rules are set. Lists
+/// of processes are left out, because they are written whenever a process is started in the
+/// container.
 pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
     let list = directory.join("devices.deny");
     if list.exists() {

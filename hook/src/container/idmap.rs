@@ -1,4 +1,4 @@
-//! User namespace maps: the host ids of a container's ids.
+//! The id maps of a user namespace, which map a container's ids to ids of the host.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
@@ -9,17 +9,18 @@ struct Extent {
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
 ///
-/// The second column has ids of the reader's user namespace, unless the reader
-/// is in the namespace of the map: then it has those of the parent.
+/// The second column of a line has ids of the user namespace of the process that reads the
+/// file. If the reader is in the namespace of the map itself, the column has ids of the parent
+/// namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 
-/// Where a map was read.
+/// The user namespace of the process that read a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// In the user namespace of the map: a hook of a rootless engine.
+    /// The namespace of the map itself, as for the hook of a rootless engine.
     Inside,
-    /// In an ancestor of it.
+    /// An ancestor of the map's namespace.
     Outside,
 }
 
@@ -27,7 +28,7 @@ pub enum Reader {
 pub enum IdMapError {
     #[error("line {line} is not three numbers")]
     Line {
-        /// Which line, from 1.
+        /// The number of the line, counted from 1.
         line: usize,
     },
     #[error(
@@ -46,7 +47,7 @@ impl IdMap {
         extents.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The reader's id for the container's root.
+    /// Returns the id of the container's root, in the user namespace of the reader.
     pub fn root(&self, reader: Reader) -> Result<u32, IdMapError> {
         let outside = self.outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {

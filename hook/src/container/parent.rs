@@ -10,18 +10,19 @@ use super::{
     device_number,
 };
 
-/// The directory of a path's last component, resolved once. If the hook may not
-/// write to it, nothing is created in it; existing files in it can still be
-/// mounted on, because a mount changes nothing below it.
+/// The directory of a path's last component, resolved once. If the hook may not write to the
+/// directory, no entry is created in it. Its existing files can still be mount points, because
+/// a mount changes nothing in the file below.
 #[derive(Debug)]
 pub enum Parent {
     Writable(WritableDirectory),
-    /// It must not be changed.
+    /// The directory must not be changed.
     LeftAlone(Directory, Refusal),
 }
 
 impl Parent {
-    /// A handle on the entry `name` itself. None if there is no such entry.
+    /// Opens the entry `name` without following a symbolic link. Returns `None` if there is no
+    /// such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match self {
             Self::Writable(directory) => directory.directory().open(name),
@@ -29,13 +30,12 @@ impl Parent {
         }
     }
 
-    /// The mount point for a `source` of that kind: the existing file, or a
-    /// directory or empty file created for it. See
-    /// [`WritableDirectory::mount_point`].
+    /// Returns a mount point for a source of this kind: the existing file, or a new directory
+    /// or empty file. See [`WritableDirectory::mount_point`].
     ///
     /// # Errors
-    /// [`super::Error::NotWritable`] if it would have to be created
-    /// and must not be.
+    /// [`super::Error::NotWritable`] if the file does not exist and the directory must not be
+    /// changed.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {
             Self::Writable(directory) => directory.mount_point(name, source),
@@ -50,13 +50,12 @@ impl Parent {
         self.writable(name)?.symlink(name, target)
     }
 
-    /// Changes the target of a symbolic link. See
-    /// [`WritableDirectory::redirect_link`].
+    /// Changes the target of a symbolic link. See [`WritableDirectory::redirect_link`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.redirect_link(name, target)
     }
 
-    /// Whether `found`, the entry of a name, is mounted on it.
+    /// Returns whether `found`, an entry of this directory, is a mount point.
     pub(crate) fn is_mounted(&self, found: &Handle, proc: &Procfs) -> Result<bool> {
         let directory = match self {
             Self::Writable(directory) => directory.directory(),
@@ -65,7 +64,7 @@ impl Parent {
         Ok(proc.mount_id(found)? != proc.mount_id(directory)?)
     }
 
-    /// Removes an entry: a directory only if it is empty. See [`WritableDirectory::remove`].
+    /// Removes an entry; a directory must be empty. See [`WritableDirectory::remove`].
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         self.writable(name)?.remove(name, kind)
     }

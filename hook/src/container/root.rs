@@ -18,10 +18,8 @@ use super::{
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A container's root directory. Paths are resolved in it, with every symbolic
-/// link followed inside it, and never out of it.
-///
-/// Absolute and relative paths both start at the root.
+/// A container's root directory. Every symbolic link is followed inside it, so that no path
+/// leads out of it. Absolute and relative paths both start at the root.
 #[derive(Debug)]
 pub struct ContainerRoot {
     root: RootDir,
@@ -32,21 +30,21 @@ pub struct ContainerRoot {
     _creator: Option<Creator>,
 }
 
-/// Properties of a container's root that were determined outside its mount
-/// namespace.
+/// Properties of a container's root that were determined before its mount namespace was
+/// entered.
 #[derive(Debug)]
 pub(super) struct RootFacts {
     pub(super) owner: Owner,
     pub(super) can_make_devices: bool,
     pub(super) is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, by config.json.
+    /// The paths at which the runtime mounts a new tmpfs, according to config.json.
     pub(super) tmpfs: Vec<PathBuf>,
 }
 
 impl ContainerRoot {
-    /// Opens the directory `rootfs` of the current mount namespace as a root:
-    /// for a namespace that was entered by other means, and for tests. Files
-    /// are created as the user of the process.
+    /// Opens the directory `rootfs` of the current mount namespace as a root. This is for
+    /// tests, and for a namespace that was entered in another way. Files are created as the
+    /// user of the process.
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let facts = RootFacts {
             owner: Owner::ROOT,
@@ -69,13 +67,13 @@ impl ContainerRoot {
         })
     }
 
-    /// Who files are created as.
+    /// Returns the owner of new files.
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// Whether a device node that is created here can be opened, which is not
-    /// so in a user namespace.
+    /// Returns whether a device node that is created here can be opened. In a user namespace
+    /// it cannot.
     pub fn can_make_devices(&self) -> bool {
         self.can_make_devices
     }
@@ -84,27 +82,28 @@ impl ContainerRoot {
         &self.proc
     }
 
-    /// Resolves `path`; `None` if it does not exist.
+    /// Resolves `path`. Returns `None` if the file does not exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         Ok(self.root.lookup(path)?)
     }
 
-    /// The directory `path`, for reading; `None` if it does not exist or is
-    /// something else.
+    /// Opens the directory `path` for reading. Returns `None` if it does not exist or is not a
+    /// directory.
     pub fn existing_directory(&self, path: &Path) -> Result<Option<Directory>> {
         let found = self.root.lookup(path)?;
         let directory = found.filter(|found| found.kind() == FileKind::Directory);
         Ok(directory.map(|found| Directory::new(found.into_fd(), path)))
     }
 
-    /// Resolves the parent directory of `path`, creating missing directories,
-    /// and returns it with the last name.
+    /// Resolves the parent directory of `path`, creating missing directories. Returns the
+    /// parent and the last component.
     pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.directory(parent, PARENT_MODE)?, name))
     }
 
-    /// The same for a directory that exists; `None` if it does not.
+    /// Resolves the parent directory of `path` without creating anything. Returns `None` if it
+    /// does not exist.
     pub fn existing_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
         let (parent, name) = split_leaf(path)?;
         let Some(directory) = self.existing_directory(parent)? else {
@@ -120,8 +119,8 @@ impl ContainerRoot {
     /// Resolves the directory `path`, creating missing directories with `mode`.
     ///
     /// # Errors
-    /// Those of [`Self::parent`]; [`Error::NotWritable`] also if the directory
-    /// exists but may not be written to.
+    /// The same as [`Self::parent`], and [`Error::NotWritable`] also if the directory exists
+    /// but may not be written to.
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
@@ -129,15 +128,14 @@ impl ContainerRoot {
         }
     }
 
-    /// The mount point at `path` for a `source` of that kind. See
+    /// Returns the mount point at `path` for a source of this kind. See
     /// [`Parent::mount_point`].
     pub fn mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
         let (parent, name) = self.parent(path)?;
         parent.mount_point(name, source)
     }
 
-    /// The mount point at `path` if it exists; `None` otherwise, and nothing is
-    /// created.
+    /// Returns the mount point at `path`, or `None` if it does not exist. Nothing is created.
     pub fn existing_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
@@ -148,8 +146,7 @@ impl ContainerRoot {
         }
     }
 
-    /// Creates the symbolic link `path` with the text `target`. See
-    /// [`Parent::symlink`].
+    /// Creates the symbolic link `path` with the text `target`. See [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         parent.symlink(name, target)
@@ -166,7 +163,8 @@ impl ContainerRoot {
         parent.make_device(name, device, access)
     }
 
-    /// The content of the regular file `path`; `None` if it does not exist.
+    /// Reads the regular file `path`, which must not be larger than `cap` bytes. Returns
+    /// `None` if it does not exist.
     pub fn read_file(&self, path: &Path, cap: usize) -> Result<Option<Vec<u8>>> {
         let found = self.root.lookup(path)?;
         found
@@ -174,15 +172,15 @@ impl ContainerRoot {
             .transpose()
     }
 
-    /// The file `path`, for reading and replacing; it need not exist.
+    /// Finds the file `path` for reading and replacing. The file need not exist.
     ///
-    /// If `path` is a symbolic link, this is its target inside the root, so
-    /// that the link of the image is kept.
+    /// If `path` is a symbolic link, the result is the target of the link inside the root, and
+    /// a replacement keeps the link.
     ///
     /// # Errors
-    /// [`Error::NotWritable`] if it is on a mount that may not be written to, or
-    /// is itself mounted on; [`Error::Dangling`] if a link leads to nothing;
-    /// [`Error::WrongKind`] if it is a directory.
+    /// [`Error::NotWritable`] if the file is on a mount that may not be written to, or is a
+    /// mount point itself; [`Error::Dangling`] if a link leads to a missing file;
+    /// [`Error::WrongKind`] if the path is a directory.
     pub fn file(&self, path: &Path) -> Result<WritableFile> {
         let Resolved {
             mut trail,
@@ -227,7 +225,7 @@ impl ContainerRoot {
                 wanted: FileKind::Directory,
             });
         }
-        // The last existing directory; for messages only.
+        // The last existing directory, for messages only.
         let shown = path.ancestors().nth(missing.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), shown);
         match self.policy.admit(&self.root, directory)? {
@@ -236,7 +234,7 @@ impl ContainerRoot {
             Err((directory, refusal)) => Ok(Parent::LeftAlone(directory, refusal)),
         }
     }
-    /// Resolves `path` as far as it exists. What is missing can be created.
+    /// Resolves `path` as far as it exists. The caller may create the missing components.
     fn to_create(&self, path: &Path) -> Result<Resolved> {
         let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match end.missing.first() {
@@ -251,7 +249,7 @@ impl ContainerRoot {
         }
     }
 
-    /// The last file of a trail, or the root.
+    /// Returns the last file of a trail, or the root if the trail is empty.
     fn last(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
         match trail.pop() {
             Some(last) => Ok(last.handle),

@@ -1,8 +1,8 @@
-//! The time of a message. It decides nothing.
+//! The time stamp of log messages. No decision depends on it.
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Now, in UTC (RFC 3339).
+/// Returns the current time in UTC, in the format of RFC 3339.
 pub(crate) fn now() -> String {
     let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
     rfc3339(since_epoch)
@@ -18,8 +18,9 @@ fn rfc3339(since_epoch: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date of a day counted from 1970-01-01, in the Gregorian calendar. Years
-/// are counted from March, so that the leap day is a year's last.
+/// Converts a day, counted from 1970-01-01, into year, month and day of the Gregorian
+/// calendar. The calculation uses years that begin in March, so that the leap day is the last
+/// day of a year.
 fn date(day: i64) -> (i64, i64, i64) {
     const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;

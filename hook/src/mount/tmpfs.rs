@@ -1,5 +1,5 @@
-//! A tmpfs of our own in the container, so that names can be given to mounts
-//! without a trace in the image's writable layer.
+//! A tmpfs that the hook creates in a container. Mount points in it leave no trace in the
+//! writable layer of the image.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -16,17 +16,17 @@ use crate::sys::mount as calls;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions<'a> {
-    /// The most that it holds, in bytes.
+    /// The size limit of the content in bytes.
     pub size: u64,
     pub mode: Mode,
-    /// The SELinux label of everything in it (`linux.mountLabel` of the OCI
-    /// configuration). Without it, a confined container may not read it.
+    /// The SELinux label of all files in it (`linux.mountLabel` in config.json). Without the
+    /// label, a confined container may not be able to read them.
     pub label: Option<&'a str>,
 }
 
-/// A tmpfs that can be filled but is not in its place yet.
+/// A new tmpfs that can be filled, but is not attached to its target yet.
 ///
-/// On kernels that cannot make one detached, it is.
+/// A kernel that cannot create it detached has it attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
     form: Form,
@@ -47,8 +47,8 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// No set-user-id programs and no device nodes of its own: what is mounted on
-/// its files brings its own restrictions.
+/// Device nodes and set-user-id programs in the tmpfs itself have no effect. A file that is
+/// mounted in it has the restrictions of its own mount.
 const ATTRIBUTES: Attributes = Attributes {
     read_only: false,
     nosuid: true,
@@ -57,8 +57,8 @@ const ATTRIBUTES: Attributes = Attributes {
 };
 
 impl Mounter {
-    /// Makes a tmpfs that will cover the directory `target`. Its root belongs
-    /// to the container's root.
+    /// Creates a tmpfs that will cover the directory `target`. The container's root user owns
+    /// its root directory.
     pub fn tmpfs(&mut self, target: Target, options: &TmpfsOptions<'_>) -> Result<StagedTmpfs> {
         self.propagation.check(&target)?;
         let settings = self.settings(options)?;
@@ -104,13 +104,13 @@ impl Mounter {
 }
 
 impl StagedTmpfs {
-    /// Its root directory, to make entries in.
+    /// Returns the root directory, in which entries can be created.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Puts the tmpfs in its place. Only now can something be mounted on what
-    /// is in it; handles and targets made before stay good.
+    /// Attaches the tmpfs to its target. Only after that can files be mounted in it. Handles
+    /// and targets that were opened in it before stay valid.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {
@@ -131,17 +131,17 @@ impl StagedTmpfs {
 }
 
 impl Tmpfs {
-    /// Its root directory.
+    /// Returns the root directory.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Makes it read-only for good. What is mounted on its files keeps its own
-    /// restrictions.
+    /// Makes the tmpfs read-only. A file that is mounted in it keeps the restrictions of its
+    /// own mount.
     ///
     /// # Errors
-    /// [`Error::System`] if the kernel refuses, as it does with `EBUSY` while
-    /// a file in it is open for writing.
+    /// [`Error::System`] if the kernel refuses, for example with `EBUSY` while a file in it is
+    /// open for writing.
     pub fn set_read_only(&self, mounter: &Mounter) -> Result<()> {
         if !mounter.calls.mount_setattr {
             return bind::set_read_only(&self.mount, &self.path, &mounter.proc);
@@ -162,7 +162,7 @@ fn create(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
     calls::fsmount(&context, mount_attr(ATTRIBUTES))
 }
 
-/// As one string, for mount(2).
+/// Joins the options to one string, for mount(2).
 fn joined(settings: &[(&str, String)]) -> String {
     let text = |(key, value): &(&str, String)| match *key {
         "context" => format!("context=\"{value}\""),

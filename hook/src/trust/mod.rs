@@ -1,5 +1,5 @@
-//! What the decision about a request needs ([`crate::authorization`]) and what it says: a
-//! container's origin, and what the kubelet recorded for it.
+//! Collects the facts for the decision about a request ([`crate::authorization`]), and applies
+//! the decision. The facts are the origin of a container and the kubelet's records about it.
 
 mod checkpoint;
 #[cfg(feature = "fuzzing")]
@@ -29,7 +29,7 @@ use crate::oci::Bundle;
 use checkpoint::devices_of;
 use pod_uid::PodUid;
 
-/// The kubelet's record cannot be used.
+/// The error of a kubelet record that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the container requests devices, but the kubelet's record of allocated devices, {}, cannot \
@@ -42,7 +42,7 @@ pub struct TrustError {
     error: RecordError,
 }
 
-/// What the decision about a container's requests of a class depends on.
+/// Returns the facts on which the decision about a container's requests of a class depends.
 pub(crate) fn facts(
     bundle: &Bundle,
     origin: Option<&Origin>,
@@ -69,8 +69,8 @@ pub(crate) fn facts(
     }
 }
 
-/// What a decision is for the plan: the kubelet's records are read, if they apply. `None`: the
-/// request does not count.
+/// Returns the authority that follows from a decision. The kubelet's records are read if the
+/// decision depends on them. Returns `None` if the request does not count.
 pub(crate) fn authority(
     decision: Decision,
     origin: &Origin,
@@ -122,8 +122,8 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
     .to_owned()
 }
 
-/// What the kubelet recorded for a container: one device has several names in a
-/// specification, so the records count, whatever named it.
+/// Returns the devices that the kubelet recorded for a container. A specification can have
+/// several names for one device, so the records count, regardless of the names in the request.
 fn recorded(
     pod: &origin::Pod,
     record_use: RecordUse,
@@ -159,8 +159,8 @@ fn recorded(
     Ok(recorded)
 }
 
-/// The claims that the kubelet recorded for the pod, and their devices. The record is read
-/// only if a claim is named.
+/// Returns the claims that the kubelet recorded for the pod, and their devices. The record is
+/// read only if the request names a claim.
 fn claimed(
     class: &ClassName,
     bundle: &Bundle,
@@ -176,7 +176,7 @@ fn claimed(
     if grants.peek().is_none() {
         return Ok((claims, claimed));
     }
-    // In the directory above that of device plugins.
+    // The record is in the directory above that of device plugins.
     let kubelet = trust.kubelet_checkpoint.ancestors().nth(2);
     let path = kubelet.unwrap_or(Path::new("/")).join(FILE_NAME);
     let record = match ClaimRecord::read(&path) {

@@ -1,10 +1,10 @@
-//! The origin of a container, by data that neither its image nor a pod's author
-//! can write.
+//! Determines the origin of a container from data that neither the author of its image nor the
+//! author of a pod can write.
 //!
-//! The kubelet writes the pod's uid into the path of the container's cgroup. An
-//! annotation alone proves nothing: podman copies those of an image's manifest
-//! into config.json, and CRI-O those of the pod. The engine's annotations of
-//! the container are trusted if the cgroup confirms them.
+//! The kubelet writes the uid of the pod into the path of the container's cgroup. An
+//! annotation alone proves nothing: podman copies annotations from the manifest of an image
+//! into config.json, and CRI-O copies them from the pod. The engine's annotations about the
+//! container are trusted if the cgroup confirms them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A user with the right to start containers on the host.
+    /// A container outside Kubernetes, of a user who may start containers on the host.
     NoPod,
     Sandbox,
     Pod(Pod),
@@ -30,17 +30,17 @@ pub(crate) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) container: String,
-    /// The device plugin's annotations, if the engine passes them on.
+    /// The annotations of the device plugin, if the engine passes them on.
     annotations: BTreeMap<String, String>,
 }
 
 impl Pod {
-    /// Whether `text` is its namespace and name, as in `NAMESPACE/NAME`.
+    /// Returns whether `text` is `NAMESPACE/NAME` of this pod.
     pub(crate) fn is_named(&self, text: &str) -> bool {
         text.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// `NAMESPACE/NAME`, and the container's name.
+    /// Returns `NAMESPACE/NAME`, and the name of the container.
     pub(crate) fn names(&self) -> (String, String) {
         let [namespace, name, container] =
             [&self.namespace, &self.name, &self.container].map(|text| excerpt(text));
@@ -57,7 +57,7 @@ impl fmt::Display for Pod {
     }
 }
 
-/// Why a container's origin is not certain.
+/// The reason for which the origin of a container is uncertain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
     #[error(
@@ -73,12 +73,13 @@ pub enum OriginError {
     NoName(PodUid),
     #[error("the engine names the pod {annotated}, but the cgroup is that of the pod {of_cgroup}")]
     TwoUids {
-        /// By the annotations.
+        /// The uid in the annotations.
         annotated: PodUid,
-        /// By the cgroup.
+        /// The uid in the path of the cgroup.
         of_cgroup: PodUid,
     },
-    /// CRI-O writes each label twice, and a restored image can overwrite one of them.
+    /// The label and the annotation differ. CRI-O writes each label twice, and a restored
+    /// image can overwrite one of them.
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
          of the two is forged",
@@ -102,11 +103,11 @@ pub enum OriginError {
     Malformed { key: &'static str, value: String },
 }
 
-/// The labels that CRI-O keeps as JSON; the kubelet sets them. After this annotation
-/// CRI-O writes those of a restored image, which can replace it, and last each label as
-/// an annotation of its own, which they cannot.
+/// The labels of the container as JSON, which the kubelet sets and CRI-O keeps. CRI-O writes
+/// this annotation first, then those of a restored image, which can replace it. At last CRI-O
+/// writes each label as an annotation of its own, which an image cannot replace.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
-/// The container's own annotations as JSON, without the pod's.
+/// The annotations of the container itself as JSON, without those of the pod.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
 const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
@@ -136,8 +137,8 @@ impl Origin {
         }
     }
 
-    /// The annotations by which the container may request devices: those that
-    /// the plugin's allocation gave it.
+    /// Returns the annotations by which the container may request devices: those that it got
+    /// from the device plugin's allocation.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),
@@ -146,8 +147,9 @@ impl Origin {
     }
 }
 
-/// Whether a container of uncertain origin may have annotations of the plugin.
-/// CRI-O lists the annotations that the pod's author did not write separately.
+/// Returns whether a container of uncertain origin may have annotations of the device plugin.
+/// CRI-O also lists the annotations of the container itself, without those of the pod's
+/// author.
 pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
@@ -158,9 +160,9 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     }
 }
 
-/// A container whose cgroup is not a pod's. With a kubelet that does not write
-/// uids into the paths, pods must not count as containers outside pods, which
-/// get all that they request; so annotations of a pod are an error.
+/// Returns the origin of a container whose cgroup is not that of a pod. A kubelet can be
+/// configured not to write uids into the paths. Its pods must not count as containers outside
+/// pods, which get all devices that they request. Annotations of a pod are therefore an error.
 fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
     match of_pods.any(|key| bundle.annotations.contains_key(*key)) {
@@ -169,9 +171,9 @@ fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     }
 }
 
-/// Whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
-/// for systemd `SLICE:libpod:ID`. podman does not start pods of Kubernetes, and
-/// its users can choose only the part before this one.
+/// Returns whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
+/// `SLICE:libpod:ID` with systemd. podman does not start pods of Kubernetes, and its users can
+/// choose only the part of the path before that.
 fn is_podmans(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
@@ -217,7 +219,7 @@ fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError>
     })
 }
 
-/// An annotation that contains JSON; `null` counts as absent.
+/// Parses an annotation that contains JSON. `null` counts as absent.
 fn json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,
     key: &'static str,

@@ -11,9 +11,9 @@ use runtime_config::{RUNTIMES, program_directories};
 use super::WrapperError;
 use crate::container::Identity;
 
-/// The configured runtime; otherwise the first of [`RUNTIMES`] that is found. The
-/// engine's PATH is searched before the usual directories, because k3s and
-/// others provide their runtime there.
+/// Returns the configured runtime, or else the first of [`RUNTIMES`] that exists. The PATH of
+/// the engine is searched before the usual directories, because k3s and similar systems
+/// provide their runtime there.
 pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let own = program(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
@@ -33,8 +33,8 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     first(&directories.collect::<Vec<_>>(), own)
 }
 
-/// The first runtime in the directories that is not this program, which may be
-/// installed under a runtime's name.
+/// Returns the first runtime in the directories that is not this program, which may be
+/// installed under the name of a runtime.
 fn first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, WrapperError> {
     let mut itself = None;
     for name in RUNTIMES {
@@ -50,7 +50,7 @@ fn first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, Wrap
     Err(itself.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
-/// The file that a path leads to, if it is a program.
+/// Returns the identity of the file to which a path leads, if the file is a program.
 fn program(path: &Path) -> io::Result<Identity> {
     let file = stat(path)?;
     let is_file = file.st_mode & libc::S_IFMT == libc::S_IFREG;

@@ -1,14 +1,14 @@
-//! Reads D-Bus messages: replies to calls.
+//! Reads D-Bus messages: the replies to calls.
 //!
-//! Nothing that is read is trusted: every length is checked against the
-//! message, and an invalid message is [`BusError::Garbage`].
+//! The input is not trusted. Every length is checked against the message, and an invalid
+//! message is [`BusError::Garbage`].
 
 use super::error::BusError::{self, Garbage};
 use super::message::{BYTE_ORDER, VERSION, field};
 
 pub(super) const FIXED_LEN: usize = 16;
-/// The longest message that is read. The rules of a unit with a thousand
-/// devices take 50 KiB.
+/// The maximum length of a message in bytes. The rules of a unit with a thousand devices take
+/// 50 KiB.
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,18 +21,18 @@ pub(super) enum Content {
         name: String,
         message: String,
     },
-    /// Anything else, such as a signal.
+    /// Any other message, such as a signal.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Serial of the call that this is a reply to, or 0.
+    /// The serial of the call to which this message replies, or 0.
     pub(super) reply_to: u32,
     pub(super) content: Content,
 }
 
-/// The total length of the message that begins with these bytes.
+/// Returns the total length of the message that begins with these bytes.
 pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let mut reader = Reader::new(fixed);
     if reader.byte()? != BYTE_ORDER {
@@ -45,7 +45,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let body = reader.u32()? as usize;
     reader.u32()?;
     let fields = reader.u32()? as usize;
-    // Checked separately to prevent an overflow.
+    // The lengths are checked one by one, so that the sum cannot overflow.
     if body > MAX_LEN || fields > MAX_LEN {
         return Err(Garbage);
     }
@@ -57,7 +57,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
 }
 
 impl Message {
-    /// Reads a whole message, of the length that [`length`] returned.
+    /// Parses a whole message, whose length was returned by [`length`].
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = Reader::new(bytes);
         reader.skip(1)?;
@@ -106,7 +106,7 @@ impl Message {
     }
 }
 
-/// Takes values from D-Bus's wire format.
+/// Reads values in the wire format of D-Bus.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -161,7 +161,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The end of an array whose elements have the given alignment.
+    /// Reads the length of an array, and returns the offset of its end. `alignment` is that of
+    /// the elements.
     fn array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An array of pairs of strings, `a(ss)`.
+    /// Reads an array of pairs of strings, `a(ss)`.
     pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.array_end(8)?;
         let mut pairs = Vec::new();

@@ -1,5 +1,5 @@
-//! cgroup v1: a list of rules per cgroup, in the control files `devices.list`
-//! and `devices.allow` (the kernel's admin-guide/cgroup-v1/devices).
+//! cgroup v1: a list of rules for each cgroup, in the control files `devices.list`,
+//! `devices.allow` and `devices.deny` (admin-guide/cgroup-v1/devices of the kernel).
 
 mod list;
 #[cfg(test)]
@@ -18,14 +18,14 @@ use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Adds the rules that the cgroup's list lacks.
+/// Adds the rules that are missing in the list of the cgroup.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // The list then consists of exceptions, which the kernel does not show.
-        // A write removes an exception, and has no effect if there is none.
+        // Such a list consists of exceptions, which the kernel does not show. Writing a rule
+        // removes its exception, and has no effect if there is none.
         DeviceList::AllowsAll => match write_all(cgroup, rules)? {
             Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
             outcome => outcome,
@@ -46,13 +46,13 @@ pub(super) fn allow(
     }])
 }
 
-/// Whether a cgroup denies anything that its list shows.
+/// Returns whether the list of the cgroup denies anything.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
 }
 
-/// Restores the lines of `before` that are no longer in the list, and returns
-/// their number.
+/// Writes the lines of `before` again that are no longer in the list, and returns their
+/// number.
 pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
     let now = DeviceList::read(&cgroup.dir)?;
     let lost = before.without(&now);
@@ -66,7 +66,7 @@ pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, 
     Ok(lost.len())
 }
 
-/// Takes the rules out of the cgroup's list.
+/// Removes the rules from the list of the cgroup.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let path = cgroup.dir.join("devices.deny");
@@ -101,7 +101,7 @@ fn write_all<'a>(
     Ok(Outcome::Written { rules: written })
 }
 
-/// The kernel accepts one rule per write.
+/// Writes one rule, because the kernel accepts one rule per write.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
@@ -110,14 +110,15 @@ fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     file.write_all(rule.to_string().as_bytes())
 }
 
-/// Why a rule was refused.
+/// The cause of a refused rule.
 enum Refusal {
     Privilege,
     Error(CgroupError),
 }
 
-/// EPERM and EACCES have two causes: an ancestor denies the device, or the process lacks
-/// privileges. If it has them, something else refuses, such as a security module.
+/// Finds the cause of EPERM or EACCES: an ancestor denies the device, or the process lacks
+/// privileges. If neither is the case, something else refuses the rule, such as a security
+/// module.
 fn explain(
     cgroup: &CgroupDir,
     rule: &DeviceRule,

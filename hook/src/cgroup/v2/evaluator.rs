@@ -1,17 +1,17 @@
-//! Evaluates a program without the kernel.
+//! Evaluates a device program without the kernel.
 //!
-//! Exact for the supported instructions. At any other instruction it returns an
-//! error, so a result is never a guess.
+//! The result is exact for the supported instructions. Any other instruction is an error, so
+//! that a result is never a guess.
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use super::request::{AccessRequest, CONTEXT_LEN};
 use crate::sys::bpf::Insn;
 
-/// Steps after which a program counts as a loop. Real ones have no loops, and
-/// some hundred instructions.
+/// The number of steps after which a program counts as an endless loop. Real programs have no
+/// loops and some hundred instructions.
 const MAX_STEPS: usize = 100_000;
 
-/// What an instruction of 32 bits uses of a value.
+/// The bits of a value that a 32-bit instruction uses.
 const LOWER: u64 = u32::MAX as u64;
 
 /// The program has an instruction that the evaluator does not support.
@@ -29,7 +29,7 @@ pub(super) fn admits(program: &[Insn], request: &AccessRequest) -> Result<bool, 
     Ok(result(program, request)? == 1)
 }
 
-/// What `program` leaves in R0.
+/// Runs `program` and returns the value of R0.
 pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, NotUnderstood> {
     let context = request.context();
     let mut registers = [Value::Unset; Reg::COUNT];
@@ -109,20 +109,21 @@ fn number(registers: &[Value; Reg::COUNT], operand: Operand) -> Result<u64, NotU
         Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
         Operand::Reg(reg) => match registers[reg.index()] {
             Value::Number(number) => Ok(number),
-            // The verifier rejects programs that use either.
+            // The verifier rejects programs that calculate with an unset register or with the
+            // address of the context.
             Value::Unset | Value::Context => Err(NotUnderstood),
         },
     }
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // What is above the lower half of an operand changes that of a result only in a shift to the
+    // The upper half of an operand affects the lower half of the result only in a shift to the
     // right.
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
         Width::W32 => (left & LOWER, sign_extend(left).cast_signed(), u32::BITS),
     };
-    // Shifts use the lower bits of the amount only.
+    // A shift uses only the lower bits of the amount.
     let amount = right as u32 % bits;
     let result = match op {
         AluOp::Add => left.wrapping_add(right),
@@ -142,7 +143,8 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
 }
 
 fn holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
-    // Sign-extended halves compare as the halves do, signed or not.
+    // Comparing the sign-extended halves gives the same result as comparing the halves, signed
+    // or unsigned.
     let (left, right) = match width {
         Width::W64 => (left, right),
         Width::W32 => (sign_extend(left), sign_extend(right)),

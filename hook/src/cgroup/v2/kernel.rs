@@ -1,4 +1,4 @@
-//! The kernel's operations on device programs, independent of system calls.
+//! The operations on device programs, as a trait that tests can implement without a kernel.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +12,11 @@ use nix::sys::stat::Mode;
 use crate::cgroup::privilege;
 use crate::sys::bpf::{self, Attachments, Insn, ProgramDescription, Scope};
 
-/// Name of our programs, as bpftool shows it.
+/// The name of Boathook's programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
 
-/// Whether the kernel will not show programs that are loaded now: it blinds them for every user.
+/// Returns whether the kernel hides the instructions of programs that are loaded from now on.
+/// With `net.core.bpf_jit_harden=2` it blinds the programs of every user.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
@@ -41,10 +42,10 @@ pub(super) trait Kernel {
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 
-    /// Whether the process has the privileges that all of these require.
+    /// Returns whether the process has the privileges that all of these operations need.
     fn is_privileged(&self) -> bool;
 
-    /// Whether an operation failed only because privileges are missing.
+    /// Returns whether an operation failed only because privileges are missing.
     fn lacks_privileges(&self, errno: Errno) -> bool {
         matches!(errno, Errno::EPERM | Errno::EACCES) && !self.is_privileged()
     }

@@ -1,4 +1,4 @@
-//! One cgroup on the way from the container's to the root, and its programs.
+//! One cgroup between the container's and the root, and its programs.
 
 use nix::errno::Errno;
 
@@ -12,7 +12,7 @@ use crate::cgroup::report::Outcome;
 use crate::cgroup::{Ancestor, Owner};
 use crate::sys::bpf::{Insn, Scope};
 
-/// How often to retry if programs change concurrently.
+/// The maximum number of attempts if programs are changed concurrently.
 const ATTEMPTS: usize = 10;
 
 /// A cgroup whose programs apply to the container.
@@ -21,16 +21,16 @@ pub(super) struct Level<'a, K: Kernel> {
     pub(super) cgroup: K::Cgroup,
 }
 
-/// Why an attempt ended early.
+/// The reason for which an attempt ended early.
 enum Stop {
-    /// A program was removed concurrently.
+    /// A program was removed concurrently. The attempt can be repeated.
     Raced,
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> Level<'_, K> {
-    /// Whether the kernel hides one of its programs.
+    /// Returns whether the kernel hides a program of this cgroup.
     pub(super) fn hides(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, Scope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
@@ -40,13 +40,14 @@ impl<K: Kernel> Level<'_, K> {
         Ok(false)
     }
 
-    /// Whether the cgroup belongs to the container alone.
+    /// Returns whether the cgroup belongs to the container alone.
     pub(super) fn is_own(&self) -> bool {
         self.at.owner == Owner::Container
     }
 
-    /// Makes this level's programs admit what is required, and those of the container itself
-    /// no more what is withdrawn.
+    /// Changes the programs of this cgroup so that they admit the required devices. If the
+    /// cgroup belongs to the container, its programs also stop admitting the withdrawn
+    /// devices.
     pub(super) fn change(
         &self,
         kernel: &K,
@@ -81,7 +82,7 @@ impl<K: Kernel> Level<'_, K> {
         let read = |error| self.stopped(kernel, error, "read device programs");
 
         let attached = kernel.query(&self.cgroup, Scope::Attached).map_err(list)?;
-        // Overridden programs have no effect.
+        // A program that is overridden by one further down has no effect and is not changed.
         let effective = kernel.query(leaf, Scope::Effective).map_err(list)?;
         let is_single = attached.ids.len() == 1;
         let mut ids = attached.ids;
@@ -116,10 +117,12 @@ impl<K: Kernel> Level<'_, K> {
                 },
                 unknown if self.is_own() => {
                     let about = kernel.describe_program(&old).map_err(read)?;
-                    // The runtime's program decides by the container's spec alone, so
-                    // another one can be made from that.
+                    // A hidden program can be generated again if it is the runtime's. The
+                    // runtime's program is the only one of the cgroup, uses no map, and
+                    // depends on config.json alone.
                     let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;
-                    // It admits nothing that was added.
+                    // Such a program cannot admit a device that Boathook added, so there is
+                    // nothing to withdraw.
                     if !is_runtimes && required.rules.is_empty() {
                         continue;
                     }

@@ -1,13 +1,12 @@
-//! cgroup v2: programs at the container's cgroup and its ancestors, which all
-//! must admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, since Linux 4.15).
+//! cgroup v2: programs that are attached to the container's cgroup and its ancestors, and must
+//! all admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, Linux 4.15).
 //!
-//! An additional program can only deny more. So each program that denies a
-//! requested device is replaced by one that admits it and otherwise decides as
-//! the old one did. This is done at the container's own cgroup, and at slices
-//! and services of systemd, where it applies to all their processes until
-//! systemd sets the unit's rules again. A program of any other ancestor, such
-//! as another container's, is left alone: the change would persist after the
-//! container's end, when nothing of Boathook runs.
+//! An additional program can only deny more. Therefore each program that denies a requested
+//! device is replaced by a program that admits the device and otherwise decides as before.
+//! This is done at the container's own cgroup, and at slices and services of systemd; there it
+//! applies to all their processes until systemd sets the rules of the unit again. A program of
+//! any other ancestor, such as another container, is not changed, because the change would
+//! persist after the end of the container, when no process of Boathook runs.
 
 mod assembler;
 mod evaluator;
@@ -39,20 +38,20 @@ use kernel::{Kernel, Running};
 use level::Level;
 use rewrite::denied;
 
-/// What programs must admit.
+/// A change that the programs of a cgroup need.
 #[derive(Clone, Copy)]
 struct Required<'a> {
-    /// The devices; at most one rule for each.
+    /// The devices to admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
-    /// Devices that the container's own programs shall admit no more.
+    /// The devices that the container's own programs must not admit any longer.
     withdrawn: &'a [DeviceRule],
-    /// The runtime's rules, for programs that must be regenerated.
+    /// The runtime's rules, for programs that must be generated again.
     spec: &'a SpecRules,
 }
 
-/// Makes every program of the container's cgroup, and of systemd's slices and services above
-/// it, admit the devices of `rules`, and those of the container's own cgroups no more those of
-/// `withdrawn`: each is replaced once.
+/// Changes the programs of the container's cgroup, and of systemd's slices and services above
+/// it, so that they admit the devices of `rules`. The programs of the container's own cgroups
+/// also stop admitting the devices of `withdrawn`. Each program is replaced only once.
 pub(super) fn change(
     cgroup: &CgroupDir,
     withdrawn: &[DeviceRule],
@@ -67,14 +66,14 @@ pub(super) fn change(
     change_on(&Running, cgroup, required)
 }
 
-/// Fails if a program that is not changed for a container denies a device.
+/// Fails if a program that must not be changed for a container denies a device.
 pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let levels = open_levels(&Running, cgroup)?;
     enclosing(&Running, cgroup, &levels, rules).map(drop)
 }
 
-/// Whether a cgroup has programs of its own. Without the privileges to read that, it
-/// counts as having none, because then nothing can be changed either.
+/// Returns whether a cgroup has programs of its own. Without the privileges to query that, the
+/// result is false, because nothing can be changed then either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = Running.cgroup(dir).map_err(|source| CgroupError::Read {
         path: dir.to_owned(),
@@ -86,8 +85,8 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(!ids.is_empty())
 }
 
-/// An error, unless programs cannot be read because privileges are missing: nothing
-/// can be changed then either.
+/// Returns an error, unless programs could not be read because privileges are missing. In that
+/// case nothing can be changed either, and the result is empty.
 fn unless_unprivileged<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
@@ -102,7 +101,7 @@ fn unless_unprivileged<K: Kernel, T>(
     }
 }
 
-/// Whether the kernel hides a program of the container's own cgroups.
+/// Returns whether the kernel hides a program of the container's own cgroups.
 pub(super) fn hides(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     hides_on(&Running, cgroup)
 }
@@ -120,8 +119,8 @@ fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupErr
     Ok(false)
 }
 
-/// What the programs that decide for a cgroup deny of some rules, and how many of
-/// them cannot be read.
+/// Returns the rules that the programs of a cgroup and its ancestors deny, and the number of
+/// programs that cannot be read.
 pub(super) fn denied_now(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
@@ -210,10 +209,9 @@ fn open_levels<'a, K: Kernel>(
     cgroup.levels().map(open).collect()
 }
 
-/// Checks the programs that apply to the container and are not changed: those
-/// of cgroups that enclose the container's, and those above the highest visible
-/// level. If one denies a device, that is an error; one that cannot be read is
-/// reported.
+/// Checks the programs that apply to the container but must not be changed: those of cgroups
+/// that enclose the container's, and those above the highest visible cgroup. A program that
+/// denies a device is an error; a program that cannot be read is reported.
 fn enclosing<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
@@ -225,7 +223,7 @@ fn enclosing<K: Kernel>(
     for (program, place) in out_of_reach(kernel, levels).or_else(unread)? {
         let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
             Ok(code) => code,
-            // It was removed meanwhile.
+            // The program was removed concurrently.
             Err(Errno::ENOENT) => continue,
             Err(errno) => {
                 unread(errno)?;
@@ -260,8 +258,8 @@ fn enclosing<K: Kernel>(
     Ok(reports)
 }
 
-/// Programs that apply to the container but are attached to none of the levels
-/// that may be changed, each with its cgroup if that is visible.
+/// Returns the programs that apply to the container but are attached to no cgroup that may be
+/// changed, each with its cgroup if that is visible.
 fn out_of_reach<'a, K: Kernel>(
     kernel: &K,
     levels: &[Level<'a, K>],
@@ -285,7 +283,7 @@ fn out_of_reach<'a, K: Kernel>(
         }
     }
     if !found.is_empty() {
-        // Some may have been replaced in the meantime.
+        // A program may have been replaced since the cgroups were queried; it is left out.
         let effective = effective()?.ids;
         found.retain(|(id, _)| effective.contains(id));
     }

@@ -1,4 +1,4 @@
-//! Turns a program into one that also admits some rules.
+//! Rewrites a program so that it admits additional rules, or no longer admits some.
 
 use super::assembler;
 use super::evaluator::{self, NotUnderstood};
@@ -7,33 +7,33 @@ use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// How a program must be changed to admit some rules.
+/// The change that a program needs in order to admit some rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Not at all: it admits them.
+    /// The program admits the rules already.
     Admits,
-    /// It is replaced by this one.
+    /// The program must be replaced by this one.
     Replace(Vec<Insn>),
-    /// Unknown: the kernel hides it.
+    /// The change is not known, because the kernel hides the program.
     Hidden,
-    /// Unknown: it has unsupported instructions.
+    /// The change is not known, because the program has unsupported instructions.
     Unreadable,
 }
 
-/// Evaluates a program as the kernel shows it.
+/// Evaluates a program and determines the change that it needs.
 pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Admission {
     match denied(program, rules) {
         Err(NotUnderstood) if is_hidden(program) => Admission::Hidden,
         Err(NotUnderstood) => Admission::Unreadable,
         Ok(denied) if denied.is_empty() => Admission::Admits,
-        // Instructions that these rules do not reach must be supported too, or
-        // the program might not load or might change its meaning.
+        // All instructions must be supported, even those that requests for these rules do not
+        // reach. Otherwise the new program might not load, or might decide differently.
         Ok(_) if !readable(program) => Admission::Unreadable,
         Ok(denied) => Admission::Replace(admit_first(&denied, program)),
     }
 }
 
-/// The rules that a program denies, wholly or in part.
+/// Returns the rules that a program denies, wholly or in part.
 pub(super) fn denied(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -50,9 +50,9 @@ pub(super) fn denied(
     Ok(denied)
 }
 
-/// The program without what was put before it to admit the devices of these rules. Those of
-/// `of_spec` the runtime's own program admits, and it is made to refuse them. None: that is
-/// so already.
+/// Removes the blocks that were put before a program to admit the devices of these rules. The
+/// devices in `of_spec` are admitted by the runtime's own program, and a block that refuses
+/// them is added. Returns `None` if the program needs no change.
 pub(super) fn withdraw(
     program: &[Insn],
     rules: &[DeviceRule],
@@ -72,7 +72,7 @@ pub(super) fn withdraw(
 
 fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
     let requests = AccessRequest::covered_by(rule);
-    // Of no access it does not matter.
+    // A request for no access is ignored here.
     let mut requests = requests.filter(|request| request.access != 0);
     requests.any(|request| evaluator::admits(program, &request) == Ok(true))
 }
@@ -84,7 +84,7 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     while let Some(mut after) = rest.strip_prefix(&start[..]) {
         let mut blocks = start.clone();
         let before = after.len();
-        // What was added before a refusal is below it.
+        // Blocks that were added before a refusal come after it in the program.
         while let Some(next) = assembler::next(after) {
             let (block, more) = after.split_at(next.len);
             match next.allow && rules.iter().any(|rule| rule.number == next.number) {
@@ -93,11 +93,13 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
             }
             after = more;
         }
-        // Runtimes' programs begin alike, and go on otherwise.
+        // The programs of some runtimes begin with the same instructions, but no generated
+        // block follows.
         if after.len() == before {
             break;
         }
-        // What enforces rules has its verdict in the end, and needs the start.
+        // A program that [`assembler::enforce`] generated needs the start too, because its
+        // rules use the registers that the start loads.
         let is_start = after.starts_with(&start);
         if blocks.len() > start.len() || !is_start {
             kept.append(&mut blocks);
@@ -108,7 +110,7 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     found.then_some(kept)
 }
 
-/// A program hidden by the kernel consists of zeros, which are not an
+/// Returns whether the kernel hides a program. It then shows zeros, which are not a valid
 /// instruction.
 pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
@@ -120,8 +122,8 @@ fn readable(program: &[Insn]) -> bool {
         .all(|insn| Instruction::decode(*insn).is_some())
 }
 
-/// The old program is appended unchanged: its jumps are relative, and at its
-/// start R1 has the context, as before.
+/// Returns a program that first admits the rules. The old program is appended unchanged,
+/// because its jumps are relative and R1 has the context at its start, as before.
 fn admit_first(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
     let mut rewritten = assembler::admit(rules);
     rewritten.extend_from_slice(program);

@@ -1,14 +1,14 @@
-//! Lists in plain files, and in the running kernel.
+//! Tests of v1 lists in plain files and in the running kernel.
 
 mod kernel;
 
 use super::*;
 use crate::cgroup::rule::misc;
 
-/// The list of a container of runc.
+/// The list of a container that runc has started.
 const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
-/// A cgroup `mount/pod/container` made of plain files.
+/// Creates a cgroup `mount/pod/container` of plain files.
 fn fake(lists: [&str; 3]) -> (tempfile::TempDir, CgroupDir) {
     let temp = tempfile::tempdir().unwrap();
     let cgroup = CgroupDir {
@@ -41,7 +41,7 @@ fn writes_only_what_is_missing() {
 
 #[test]
 fn writes_nothing_if_all_is_there() {
-    // There is no devices.allow that could be opened.
+    // The directory has no `devices.allow`, so that a write would fail.
     let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
     let report = allow(&cgroup, &[misc(183, "r")]).unwrap();
     assert_eq!(outcome(report), Outcome::AlreadyAllowed);

@@ -1,5 +1,5 @@
-//! Runs programs, old, rewritten and regenerated, in a virtual machine that is
-//! not ours, and compares the answers with a model and with our evaluator.
+//! Runs old, rewritten and regenerated programs in an independent virtual machine, and
+//! compares the results with a model and with the evaluator.
 
 use super::rbpf_oracle::{model, run};
 use super::runtime_programs::{SHAPES, allow_everything, covers, deny_everything};
@@ -12,7 +12,8 @@ use crate::cgroup::v2::request::AccessRequest;
 use crate::cgroup::v2::rewrite::{Admission, judge};
 use crate::sys::bpf::Insn;
 
-/// Every kind and access, against numbers that rules name and others.
+/// Returns requests of every kind and access, with numbers that the rules name and with
+/// others.
 fn requests() -> Vec<AccessRequest> {
     let mut requests = Vec::new();
     for kind in [DeviceKind::Block, DeviceKind::Character] {
@@ -57,7 +58,7 @@ fn replacement(what: &str, old: &[Insn], rules: &[DeviceRule]) -> Vec<Insn> {
     }
 }
 
-/// What a container has without any device of its own.
+/// Returns the rules of a container without any device of its own.
 fn usual() -> SpecRules {
     spec(r#"[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","minor":184,"access":"r"}]"#)
 }
@@ -112,7 +113,8 @@ fn one_rewrite_serves_all_rules() {
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
     assert_eq!(judge(&new, &rules), Admission::Admits);
-    // Six to load the request, seven per rule, and the old program.
+    // The program has six instructions that load the request, seven per rule, and the two of
+    // the old program.
     assert_eq!(new.len(), 6 + 7 * rules.len() + 2);
 }
 
@@ -180,7 +182,7 @@ fn hidden_and_unknown_programs_are_unreadable() {
     }
 }
 
-/// Programs as they stood in a kernel (`bpftool prog dump xlated id N file F`).
+/// Returns a program as a kernel showed it (`bpftool prog dump xlated id N file F`).
 fn recorded(bytes: &[u8]) -> Vec<Insn> {
     let instructions = bytes.chunks_exact(size_of::<Insn>());
     instructions.map(|insn| insn.try_into().unwrap()).collect()
@@ -193,13 +195,14 @@ fn real_programs_are_understood() {
         |rules: &[DeviceRule]| permissions(&SpecRules::of_container(&[]).and_allow(rules));
     let tun = device(DeviceKind::Character, 10, 200, "rwm");
     let hwrng = device(DeviceKind::Character, 10, 183, "rw");
-    // A container that requests nothing; runc allows tun, which we do not count on.
+    // The program of a container without a request. runc allows tun, on which Boathook does
+    // not rely.
     let runc = recorded(include_bytes!(
         "../../../../testdata/device-programs/runc-1.1.5.xlated"
     ));
     let runc_allows = granted(&[tun]);
     check_answers("runc", &runc, |request| covers(&runc_allows, request));
-    // Its scope, after hwrng was added to DeviceAllow.
+    // The program of the container's scope after hwrng was added to DeviceAllow.
     let systemd = recorded(include_bytes!(
         "../../../../testdata/device-programs/systemd-252.xlated"
     ));
