@@ -244,9 +244,10 @@ fn requests(
         let file = class_file(source);
         let name = class_name(file);
         let is_granted = requested.is_granted(name);
-        let of_container = match is_granted {
-            true => SourceKind::Cdi,
-            false => SourceKind::Variable,
+        let of_container = if is_granted {
+            SourceKind::Cdi
+        } else {
+            SourceKind::Variable
         };
         let has_hook = requested.is_hooks();
         let counts_own = counts(caller, of_container, has_hook);

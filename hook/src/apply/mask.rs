@@ -36,9 +36,10 @@ impl Mask<'_> {
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let target = match self.make {
-            true => Some(root.mount_point(self.path, FileKind::Directory)?),
-            false => root.existing_mount_point(self.path, FileKind::Directory)?,
+        let target = if self.make {
+            Some(root.mount_point(self.path, FileKind::Directory)?)
+        } else {
+            root.existing_mount_point(self.path, FileKind::Directory)?
         };
         let Some(target) = target else {
             return Ok(());

@@ -171,9 +171,10 @@ fn source(
             file
         }
     };
-    let depth = match mount.recursive {
-        true => Depth::Recursive,
-        false => Depth::Single,
+    let depth = if mount.recursive {
+        Depth::Recursive
+    } else {
+        Depth::Single
     };
     Ok(Source::new(&file, mount.attributes, depth, calls)?)
 }

@@ -34,12 +34,14 @@ pub(crate) fn attach(
                 Some(own) => root.make_device(path, number, own).map_err(Into::into),
                 None => place_at(source, path, root, &mut mounter),
             },
-            OpenedAction::MakeNode { path, number, made } => match root.can_make_devices() {
-                true => root
-                    .make_device(path, number, device_access(made.own))
-                    .map_err(Into::into),
-                false => Err(not_on_host(path, made)),
-            },
+            OpenedAction::MakeNode { path, number, made } => {
+                if root.can_make_devices() {
+                    root.make_device(path, number, device_access(made.own))
+                        .map_err(Into::into)
+                } else {
+                    Err(not_on_host(path, made))
+                }
+            }
             OpenedAction::Link { path, target } => link(path, target, root),
             OpenedAction::File { source, path } => {
                 file(source, path, root, &mut mounter, &mut injected_dir)

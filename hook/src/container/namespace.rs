@@ -105,12 +105,13 @@ impl ContainerNamespace {
             let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
             let there = Identity::from_stat(&there);
             let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
-            match there == root || seen() == Some(there) {
-                true => Ok((Place::Root(RootDir::new(top, resolver)), there)),
-                false => Err(Error::OtherRoot {
+            if there == root || seen() == Some(there) {
+                Ok((Place::Root(RootDir::new(top, resolver)), there))
+            } else {
+                Err(Error::OtherRoot {
                     pid,
                     path: rootfs.to_owned(),
-                }),
+                })
             }
         })
     }

@@ -101,9 +101,10 @@ pub(super) fn living_thread_of_ended_leader(
     pid: i32,
 ) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process, pid)?;
-    match fields(&stat).is_none_or(has_ended) {
-        true => living_thread(process, pid),
-        false => Ok(None),
+    if fields(&stat).is_none_or(has_ended) {
+        living_thread(process, pid)
+    } else {
+        Ok(None)
     }
 }
 

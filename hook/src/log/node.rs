@@ -99,9 +99,10 @@ pub(crate) fn own_directory(directory: &Path) -> io::Result<()> {
     }
     let metadata = fs::symlink_metadata(directory)?;
     let ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
-    match ours && metadata.mode() & 0o022 == 0 {
-        true => Ok(()),
-        false => Err(io::Error::other("not a directory of this user alone")),
+    if ours && metadata.mode() & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other("not a directory of this user alone"))
     }
 }
 
@@ -136,9 +137,10 @@ fn append_to(path: &Path) -> io::Result<File> {
         flags,
         Mode::S_IRUSR | Mode::S_IWUSR,
     )?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("not a regular file"))
     }
 }
 

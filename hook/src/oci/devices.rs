@@ -52,9 +52,10 @@ pub(crate) fn written(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
 
 fn rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
     let letters = rule.access().as_deref().unwrap_or_default();
-    match rule.allow() {
-        true => permission(rule, letters),
-        false => denial(rule, letters),
+    if rule.allow() {
+        permission(rule, letters)
+    } else {
+        denial(rule, letters)
     }
 }
 

@@ -119,9 +119,10 @@ impl<'b> Requested<'b> {
             let devices = attached.grant.device.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
-            let kind = match attached.forced {
-                true => SourceKind::ForcedAttach,
-                false => SourceKind::Attach,
+            let kind = if attached.forced {
+                SourceKind::ForcedAttach
+            } else {
+                SourceKind::Attach
             };
             Ok(request.map(|request| (request, kind)))
         });

@@ -173,9 +173,10 @@ impl Child {
         let mut waiting = [PollFd::new(self.answer.as_fd(), PollFlags::POLLIN)];
         let has_more = poll(&mut waiting, wait).unwrap_or_default() > 0;
         let mut bytes = [0; 4096];
-        let length = match has_more {
-            true => self.answer.read(&mut bytes).unwrap_or_default(),
-            false => 0,
+        let length = if has_more {
+            self.answer.read(&mut bytes).unwrap_or_default()
+        } else {
+            0
         };
         self.text.extend(&bytes[..length]);
         (has_more, length)

@@ -47,9 +47,10 @@ pub fn forged_annotations(bytes: &[u8]) {
     let forged = lines.lines().filter_map(|line| line.split_once('='));
     let forged = forged.map(|(key, value)| (key.to_owned(), Value::from(value)));
     let is_crio = engine == "cri-o";
-    let (mut annotations, cgroup) = match is_crio {
-        true => crio_before(),
-        false => (Default::default(), format!("/kubepods/pod{UID}/c")),
+    let (mut annotations, cgroup) = if is_crio {
+        crio_before()
+    } else {
+        (Default::default(), format!("/kubepods/pod{UID}/c"))
     };
     annotations.extend(forged);
     let mut set = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
@@ -57,10 +58,12 @@ pub fn forged_annotations(bytes: &[u8]) {
         set("io.kubernetes.cri.container-type", "container");
     }
     for (of_crio, of_containerd, value) in POD {
-        match is_crio {
-            true => set(of_crio, value),
-            false if value == UID && engine == "containerd-1.6" => None,
-            false => set(of_containerd, value),
+        if is_crio {
+            set(of_crio, value)
+        } else if value == UID && engine == "containerd-1.6" {
+            None
+        } else {
+            set(of_containerd, value)
         };
     }
     let config = json!({

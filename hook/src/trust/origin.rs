@@ -165,9 +165,10 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
 /// pods, which get all devices that they request. Annotations of a pod are therefore an error.
 fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
-    match of_pods.any(|key| bundle.annotations.contains_key(*key)) {
-        true => Err(OriginError::Unconfirmed(path.to_owned())),
-        false => Ok(Origin::NoPod),
+    if of_pods.any(|key| bundle.annotations.contains_key(*key)) {
+        Err(OriginError::Unconfirmed(path.to_owned()))
+    } else {
+        Ok(Origin::NoPod)
     }
 }
 
@@ -238,12 +239,13 @@ fn confirmed(key: &'static str, annotated: &str, of_cgroup: PodUid) -> Result<Po
         key,
         value: annotated.to_owned(),
     })?;
-    match annotated == of_cgroup {
-        true => Ok(of_cgroup),
-        false => Err(OriginError::TwoUids {
+    if annotated == of_cgroup {
+        Ok(of_cgroup)
+    } else {
+        Err(OriginError::TwoUids {
             annotated,
             of_cgroup,
-        }),
+        })
     }
 }
 

@@ -54,9 +54,10 @@ fn first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, Wrap
 fn program(path: &Path) -> io::Result<Identity> {
     let file = stat(path)?;
     let is_file = file.st_mode & libc::S_IFMT == libc::S_IFREG;
-    match is_file && file.st_mode & 0o111 != 0 {
-        true => Ok(Identity::from_stat(&file)),
-        false => Err(io::Error::other("not a program")),
+    if is_file && file.st_mode & 0o111 != 0 {
+        Ok(Identity::from_stat(&file))
+    } else {
+        Err(io::Error::other("not a program"))
     }
 }
 

@@ -94,9 +94,10 @@ impl Message {
             },
             (3, Some(name)) => Content::Error {
                 name,
-                message: match signature.starts_with('s') {
-                    true => Reader::new(body).string()?.to_owned(),
-                    false => String::new(),
+                message: if signature.starts_with('s') {
+                    Reader::new(body).string()?.to_owned()
+                } else {
+                    String::new()
                 },
             },
             (3, None) => return Err(Garbage),
@@ -167,9 +168,10 @@ impl<'a> Reader<'a> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
         let end = self.at.checked_add(length).ok_or(Garbage)?;
-        match end <= self.bytes.len() {
-            true => Ok(end),
-            false => Err(Garbage),
+        if end <= self.bytes.len() {
+            Ok(end)
+        } else {
+            Err(Garbage)
         }
     }
 

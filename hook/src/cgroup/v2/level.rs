@@ -95,9 +95,10 @@ impl<K: Kernel> Level<'_, K> {
             let old = kernel.open(id).map_err(read)?;
             let code = kernel.dump(&old).map_err(read)?;
             let Required { withdrawn, .. } = *required;
-            let without = match self.is_own() {
-                true => rewrite::withdraw(&code, withdrawn, &required.spec.named(withdrawn)),
-                false => None,
+            let without = if self.is_own() {
+                rewrite::withdraw(&code, withdrawn, &required.spec.named(withdrawn))
+            } else {
+                None
             };
             let admission = judge(without.as_ref().unwrap_or(&code), required.rules);
             let admission = match (admission, without) {

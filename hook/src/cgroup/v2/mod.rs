@@ -92,12 +92,13 @@ fn unless_unprivileged<K: Kernel, T>(
     dir: &Path,
     errno: Errno,
 ) -> Result<Vec<T>, CgroupError> {
-    match kernel.lacks_privileges(errno) {
-        true => Ok(Vec::new()),
-        false => Err(CgroupError::ReadPrograms {
+    if kernel.lacks_privileges(errno) {
+        Ok(Vec::new())
+    } else {
+        Err(CgroupError::ReadPrograms {
             cgroup: dir.to_owned(),
             source: errno,
-        }),
+        })
     }
 }
 

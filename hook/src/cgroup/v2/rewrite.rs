@@ -87,9 +87,10 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
         // Blocks that were added before a refusal come after it in the program.
         while let Some(next) = assembler::next(after) {
             let (block, more) = after.split_at(next.len);
-            match next.allow && rules.iter().any(|rule| rule.number == next.number) {
-                true => found = true,
-                false => blocks.extend_from_slice(block),
+            if next.allow && rules.iter().any(|rule| rule.number == next.number) {
+                found = true
+            } else {
+                blocks.extend_from_slice(block)
             }
             after = more;
         }
