@@ -74,7 +74,7 @@ pub(crate) enum Decision {
     NotCounted,
     /// The request itself is sufficient.
     Request {
-        why: Reason,
+        reason: Reason,
         /// Whether the request may also have the trusted capabilities of the class.
         trusted_capabilities: bool,
     },
@@ -131,8 +131,8 @@ pub(crate) fn authorize(caller: &Caller, source: SourceKind, facts: &ContainerFa
     if !counts(caller, source, facts.has_hook) {
         return Decision::NotCounted;
     }
-    let request = |why| Decision::Request {
-        why,
+    let request = |reason| Decision::Request {
+        reason,
         // Outside pods, the variable of an image chooses a capability without anybody's
         // consent.
         trusted_capabilities: facts.origin != NoPod || facts.is_sys_admin,

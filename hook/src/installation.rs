@@ -34,7 +34,7 @@ pub(crate) fn installed(mut config: Config) -> Config {
 /// class files show whether a container requests a device; a container without a request
 /// starts despite the error. Returns `None` if the setting of the directories cannot be
 /// parsed.
-pub(crate) fn despite(error: &FileError) -> Option<Config> {
+pub(crate) fn config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_FILE: usize = 1 << 20;
     let bytes = open_regular(error.path()).and_then(|file| capped(file, MAX_FILE));
     let text = bytes.ok().flatten().unwrap_or_default();

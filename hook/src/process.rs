@@ -6,7 +6,7 @@ use std::fs;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::unistd::geteuid;
 
-use crate::container::{IdMap, Reader};
+use crate::container::{IdMap, MapReader};
 use crate::sys;
 
 /// The capabilities that the hook keeps, with the step that needs each of them:
@@ -66,9 +66,9 @@ fn give_up() -> Result<(), caps::errors::CapsError> {
 /// namespace of a rootless engine is the user of that engine. Returns `None` if the id map
 /// cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn user() -> Option<u32> {
+pub(crate) fn host_user() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));
+    let outside = || IdMap::parse(&map).and_then(|map| map.root(MapReader::Outside));
     match geteuid().as_raw() {
         0 => outside().ok(),
         uid => Some(uid),

@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 256;
 
 /// A directory of the image in which the loader must search first.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Newer {
+pub(super) struct NewerLibraries {
     pub(super) directory: PathBuf,
     /// The names of its libraries, and the file to which each name leads.
     pub(super) libraries: Vec<(String, PathBuf)>,
@@ -29,7 +29,7 @@ pub(super) fn newer(
     root: &ContainerRoot,
     wanted: &[ImageLibraries],
     notes: &mut Vec<String>,
-) -> Vec<Newer> {
+) -> Vec<NewerLibraries> {
     let mut found = Vec::new();
     for image in wanted {
         let directory = image.directory.display();
@@ -41,7 +41,7 @@ pub(super) fn newer(
                          the host has {}",
                         image.newer_than
                     ));
-                    found.push(Newer {
+                    found.push(NewerLibraries {
                         libraries: names
                             .into_iter()
                             .map(|name| (name.clone(), image.directory.join(name)))
@@ -127,7 +127,7 @@ mod tests {
 
     /// Returns the directories that are found in an image with these files and links, and the
     /// notes.
-    fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<Newer>, Vec<String>) {
+    fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerLibraries>, Vec<String>) {
         let top = tempfile::tempdir().unwrap();
         let below = |path: &str| top.path().join(path.trim_start_matches('/'));
         for file in files {
@@ -148,7 +148,7 @@ mod tests {
         (newer(&root, &[wanted], &mut notes), notes)
     }
 
-    fn names(found: &(Vec<Newer>, Vec<String>)) -> Vec<&str> {
+    fn names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
         let libraries = found.0.iter().flat_map(|newer| &newer.libraries);
         libraries.map(|(name, _)| name.as_str()).collect()
     }

@@ -36,7 +36,7 @@ const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
 /// The directories and libraries that the loaders must find. A library is a name, and the path
 /// to which it leads.
-pub(crate) struct Searched<'p> {
+pub(crate) struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
@@ -46,7 +46,7 @@ pub(crate) struct Searched<'p> {
 
 /// The configuration files of a container's loaders, and the errors of those that could not be
 /// changed.
-struct Files<'r> {
+struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
     unchanged: Vec<container::Error>,
 }
@@ -58,27 +58,27 @@ struct Files<'r> {
 /// find the libraries by `LD_LIBRARY_PATH`.
 pub(super) fn configure(
     root: &ContainerRoot,
-    mut searched: Searched<'_>,
+    mut search: LibrarySearch<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    for image in image_libraries::newer(root, searched.image_libraries, notes) {
-        searched.directories.to_mut().insert(0, image.directory);
-        let libraries = searched.libraries.to_mut();
+    for image in image_libraries::newer(root, search.image_libraries, notes) {
+        search.directories.to_mut().insert(0, image.directory);
+        let libraries = search.libraries.to_mut();
         libraries.splice(0..0, image.libraries);
     }
-    let searched = &searched;
-    let mut files = Files {
+    let search = &search;
+    let mut files = LoaderFiles {
         root,
         unchanged: Vec::new(),
     };
-    let native = directories(paths(&searched.directories))?;
-    for loader in loaders(interpreters(root, searched)?) {
+    let native = directories(paths(&search.directories))?;
+    for loader in loaders(interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
                 // ldconfig distinguishes 32-bit and 64-bit libraries by their headers.
-                let all = [native.as_slice(), &directories(searched.directory_32bit)?];
+                let all = [native.as_slice(), &directories(search.directory_32bit)?];
                 configure_glibc(&mut files, &all.concat())?;
-                extend_cache(&mut files, searched, notes)?;
+                extend_cache(&mut files, search, notes)?;
             }
             Loader::Musl { arch } => {
                 let file = musl::path_file(&arch);
@@ -86,16 +86,16 @@ pub(super) fn configure(
             }
         }
     }
-    notes.extend(files.note(searched));
+    notes.extend(files.note(search));
     Ok(())
 }
 
 /// Returns the file names of the dynamic loaders that the container has.
 fn interpreters(
     root: &ContainerRoot,
-    searched: &Searched<'_>,
+    search: &LibrarySearch<'_>,
 ) -> Result<Vec<&'static str>, ApplyError> {
-    let interpreter_32bit = searched.directory_32bit.and(INTERPRETER_32BIT);
+    let interpreter_32bit = search.directory_32bit.and(INTERPRETER_32BIT);
     let mut names = Vec::new();
     for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
         if root.resolve(Path::new(path))?.is_some() {
@@ -116,7 +116,10 @@ fn directories<'p>(
 }
 
 /// Writes the configuration that a later `ldconfig` in the container uses.
-fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<(), ApplyError> {
+fn configure_glibc(
+    files: &mut LoaderFiles<'_>,
+    directories: &[LibraryDir],
+) -> Result<(), ApplyError> {
     let drop_in = glibc::drop_in(directories);
     files.edit(glibc::DROP_IN, MAX_CONF, |text| {
         Ok((text != Some(&drop_in)).then_some(drop_in))
@@ -126,8 +129,8 @@ fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<
 
 /// Adds the libraries to the cache, which programs use until `ldconfig` generates it again.
 fn extend_cache(
-    files: &mut Files<'_>,
-    searched: &Searched<'_>,
+    files: &mut LoaderFiles<'_>,
+    search: &LibrarySearch<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     files.edit(CACHE, MAX_SIZE, |bytes| {
@@ -141,13 +144,10 @@ fn extend_cache(
                 None
             }
         };
-        let mut merged = LdCache::merge(
-            existing.as_ref(),
-            &entries(&searched.libraries),
-            Abi::NATIVE,
-        );
-        if let (Some(abi), false) = (Abi::BITS_32, searched.libraries_32bit.is_empty()) {
-            merged = LdCache::merge(Some(&merged), &entries(searched.libraries_32bit), abi);
+        let mut merged =
+            LdCache::merge(existing.as_ref(), &entries(&search.libraries), Abi::NATIVE);
+        if let (Some(abi), false) = (Abi::BITS_32, search.libraries_32bit.is_empty()) {
+            merged = LdCache::merge(Some(&merged), &entries(search.libraries_32bit), abi);
         }
         let merged = merged.to_bytes()?;
         Ok((bytes != Some(&merged)).then_some(merged))
@@ -161,7 +161,7 @@ fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
         .collect()
 }
 
-impl Files<'_> {
+impl LoaderFiles<'_> {
     /// Replaces the content of `path` by the result of `change`, unless the result is `None`.
     /// The file must not be larger than `cap` bytes.
     fn edit(
@@ -188,9 +188,9 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn note(&self, searched: &Searched<'_>) -> Option<String> {
+    fn note(&self, search: &LibrarySearch<'_>) -> Option<String> {
         let reasons: Vec<String> = self.unchanged.iter().map(ToString::to_string).collect();
-        let directories = paths(&searched.directories).chain(searched.directory_32bit);
+        let directories = paths(&search.directories).chain(search.directory_32bit);
         let directories: Vec<_> = directories.map(|path| path.to_string_lossy()).collect();
         (!reasons.is_empty()).then(|| {
             format!(

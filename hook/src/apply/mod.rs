@@ -6,9 +6,9 @@
 //! its rules. Finally the process enters the container's mount namespace, from which it cannot
 //! return, and attaches the sources there.
 
+mod comparison;
 mod image_libraries;
 mod injected_dir;
-mod lacks;
 mod loader;
 mod mask;
 mod prepare;
@@ -31,20 +31,20 @@ use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
 use prepare::PrepareError;
 
+pub(crate) use comparison::{is_other_file, is_outdated, lacks};
 pub(crate) use injected_dir::InjectedDir;
-pub(crate) use lacks::{is_other_file, is_outdated, lacks};
-pub(crate) use rules::of_plan as rules_of;
-pub(crate) use sources::{OpenedAction, Ready};
+pub(crate) use rules::rules_of;
+pub(crate) use sources::{OpenedAction, OpenedStep};
 pub(crate) use targets::attach;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
-    #[error("{why}")]
+    #[error("{reason}")]
     For {
         /// The reason of the step: the ids of its devices, or the class.
-        why: String,
+        reason: String,
         #[source]
         error: Box<ApplyError>,
     },
@@ -89,9 +89,9 @@ impl From<rooted_path::Error> for ApplyError {
 
 impl ApplyError {
     /// Adds the device or class that the error concerns.
-    fn with_subject(self, why: &str) -> Self {
+    fn with_subject(self, reason: &str) -> Self {
         ApplyError::For {
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             error: Box::new(self),
         }
     }
@@ -102,7 +102,7 @@ pub(crate) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
     calls: KernelCalls,
-) -> Result<Vec<Ready<'p>>, ApplyError> {
+) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
     prepare::run(plan, &config.host_root)?;
     sources::open(plan, &host, calls)

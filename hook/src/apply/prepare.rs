@@ -20,7 +20,7 @@ use injection_plan::program_output::ProgramOutput;
 use nix::sys::signal::{Signal, killpg};
 
 use super::ApplyError;
-use crate::sys::group::Group;
+use crate::sys::group::ProcessGroup;
 
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -103,7 +103,7 @@ fn state(preparation: &Preparation, root: &Path) -> io::Result<String> {
 /// the time limit was reached and the program was killed. Its process group ends with this
 /// process, in whatever way this process ends.
 fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(ExitStatus, String)>> {
-    let group = Group::start()?;
+    let group = ProcessGroup::start()?;
     let mut child = command
         .env_clear()
         .current_dir("/")
@@ -124,7 +124,7 @@ fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(Exit
 fn wait(
     mut child: Child,
     stderr: &mut ProgramOutput<ChildStderr>,
-    group: &Group,
+    group: &ProcessGroup,
     timeout: Duration,
 ) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;

@@ -12,7 +12,7 @@ pub(super) fn allow(
     container: &ContainerNamespace,
     spec: &SpecDevices,
 ) -> Result<Vec<String>, ApplyError> {
-    let rules = of_plan(plan);
+    let rules = rules_of(plan);
     if rules.is_empty() {
         return Ok(Vec::new());
     }
@@ -25,7 +25,7 @@ pub(super) fn allow(
     Ok(report.warnings())
 }
 
-pub(crate) fn of_plan(plan: &InjectionPlan) -> Vec<DeviceRule> {
+pub(crate) fn rules_of(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),
         _ => None,

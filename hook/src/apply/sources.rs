@@ -11,16 +11,16 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 
 use super::ApplyError;
-use super::loader::Searched;
+use super::loader::LibrarySearch;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 
 /// A step of the plan with its opened source, ready for the container's mount namespace.
-pub(crate) struct Ready<'p> {
-    pub(crate) what: OpenedAction<'p>,
+pub(crate) struct OpenedStep<'p> {
+    pub(crate) action: OpenedAction<'p>,
     /// The ids of the devices, or the class, for messages.
-    pub(crate) why: &'p str,
+    pub(crate) reason: &'p str,
     /// The keys of the same devices, or of the class.
     pub(crate) users: &'p [String],
 }
@@ -60,20 +60,24 @@ pub(crate) enum OpenedAction<'p> {
         path: &'p Path,
         links: &'p BTreeSet<String>,
     },
-    Loader(Searched<'p>),
+    Loader(LibrarySearch<'p>),
 }
 
 pub(super) fn open<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
     calls: KernelCalls,
-) -> Result<Vec<Ready<'p>>, ApplyError> {
+) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let mut ready = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
-        if let Some(what) = opened.map_err(|error| error.with_subject(&step.why))? {
+        if let Some(action) = opened.map_err(|error| error.with_subject(&step.why))? {
             let InjectionStep { why, users, .. } = step;
-            ready.push(Ready { what, why, users });
+            ready.push(OpenedStep {
+                action,
+                reason: why,
+                users,
+            });
         }
     }
     Ok(ready)
@@ -133,7 +137,7 @@ fn open_step<'p>(
             image_libraries,
             directory_32bit,
             libraries_32bit,
-        } => OpenedAction::Loader(Searched {
+        } => OpenedAction::Loader(LibrarySearch {
             directories: Cow::Borrowed(directories),
             libraries: Cow::Borrowed(libraries),
             image_libraries,

@@ -7,12 +7,12 @@ use device_class::discover::MadeNode;
 use super::ApplyError;
 use super::injected_dir::InjectedDir;
 use super::loader;
-use super::sources::{OpenedAction, Ready, device_access};
+use super::sources::{OpenedAction, OpenedStep, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
 pub(crate) fn attach(
-    ready: Vec<Ready<'_>>,
+    ready: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     calls: KernelCalls,
     label: Option<&str>,
@@ -21,8 +21,8 @@ pub(crate) fn attach(
     let mut mounter = Mounter::new(root, calls);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
-    for Ready { what, why, .. } in ready {
-        let done = match what {
+    for OpenedStep { action, reason, .. } in ready {
+        let done = match action {
             OpenedAction::Mask(mask) => mask.attach(root, &mut mounter, label),
             OpenedAction::Directory { source, path } => place_at(source, path, root, &mut mounter),
             OpenedAction::Node {
@@ -51,16 +51,16 @@ pub(crate) fn attach(
                 path,
                 links,
             } => injected_dir.library(source, path, links),
-            OpenedAction::Loader(searched) => {
-                loaders.push(searched);
+            OpenedAction::Loader(search) => {
+                loaders.push(search);
                 Ok(())
             }
         };
-        done.map_err(|error| error.with_subject(why))?;
+        done.map_err(|error| error.with_subject(reason))?;
     }
     injected_dir.attach(root, &mut mounter, label)?;
-    for searched in loaders {
-        loader::configure(root, searched, notes)?;
+    for search in loaders {
+        loader::configure(root, search, notes)?;
     }
     Ok(())
 }

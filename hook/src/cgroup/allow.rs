@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use super::error::CgroupError;
-use super::report::{Report, UnitReport};
+use super::report::{AllowReport, UnitReport};
 use super::revoke::exclude_devices;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
 use super::systemd::{HostSystemd, Systemd, Unit};
-use super::{CgroupDir, DeviceCgroup, Owner, v1, v2};
+use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
     /// Allows the processes of the cgroup to use the devices in `rules`, in addition to those
@@ -33,12 +33,12 @@ impl DeviceCgroup {
     ///
     /// The call fails if the kernel refuses a change, or if a cgroup that encloses the
     /// container's denies a device. In the latter case nothing has been changed on v2. A
-    /// failure of systemd is not an error; see [`Report::units`].
+    /// failure of systemd is not an error; see [`AllowReport::units`].
     pub(crate) fn allow(
         &self,
         rules: &[DeviceRule],
         regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
+    ) -> Result<AllowReport, CgroupError> {
         self.allow_with(HostSystemd::default(), rules, regenerate)
     }
 
@@ -79,7 +79,7 @@ impl DeviceCgroup {
         systemd: HostSystemd,
         rules: &[DeviceRule],
         regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
+    ) -> Result<AllowReport, CgroupError> {
         self.change(systemd, &[], rules, regenerate)
     }
 
@@ -91,10 +91,10 @@ impl DeviceCgroup {
         withdrawn: &[DeviceRule],
         rules: &[DeviceRule],
         regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
-        let mut report = Report {
+    ) -> Result<AllowReport, CgroupError> {
+        let mut report = AllowReport {
             rules: rule::merge(rules),
-            ..Report::default()
+            ..AllowReport::default()
         };
         if report.rules.is_empty() {
             return Ok(report);
@@ -139,11 +139,11 @@ impl DeviceCgroup {
         };
         let mut units = Vec::new();
         for level in cgroup.levels() {
-            if level.owner != Owner::Enclosing
+            if level.owner != CgroupOwner::Enclosing
                 && let Some(unit) = Unit::from_own_path(level.path)
                 && restricts(level.dir)?
             {
-                units.push((unit, level.owner == Owner::Unit));
+                units.push((unit, level.owner == CgroupOwner::Unit));
             }
         }
         Ok(units)

@@ -6,7 +6,7 @@ use super::{DeviceCgroup, v1, v2};
 
 /// The rules that a cgroup or its ancestors deny.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedRules {
     /// The rules of which any part is denied.
     pub rules: Vec<DeviceRule>,
     /// The number of programs that the kernel hides, and that may deny more.
@@ -24,7 +24,7 @@ impl DeviceCgroup {
     }
 
     /// Returns the rules that the cgroup denies, without changing anything.
-    pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<Denied, CgroupError> {
+    pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<DeniedRules, CgroupError> {
         let wanted = rule::merge(rules);
         match self {
             // The kernel lets no list allow more than the lists above it, so the list of the
@@ -32,14 +32,14 @@ impl DeviceCgroup {
             Self::V1(cgroup) => {
                 let list = v1::DeviceList::read(&cgroup.dir)?;
                 let rules = wanted.into_iter().filter(|rule| !list.covers(rule));
-                Ok(Denied {
+                Ok(DeniedRules {
                     rules: rules.collect(),
                     unreadable: 0,
                 })
             }
             Self::V2(cgroup) => {
                 let (rules, unreadable) = v2::denied_now(cgroup, &wanted)?;
-                Ok(Denied { rules, unreadable })
+                Ok(DeniedRules { rules, unreadable })
             }
         }
     }

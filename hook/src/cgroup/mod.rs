@@ -23,26 +23,26 @@ mod privilege;
 mod report;
 mod revoke;
 mod rule;
+mod rule_files;
 mod spec_rules;
 pub(crate) mod systemd;
 #[cfg(test)]
 mod tests;
 mod v1;
 mod v2;
-mod written;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use denied::Denied;
+pub(crate) use denied::DeniedRules;
 pub(crate) use error::CgroupError;
 #[cfg(test)]
 use locate::KernelMounts;
 pub(crate) use rule::DeviceRule;
+pub(crate) use rule_files::set_with_rules;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
 pub(crate) use v2::hides_new_programs;
-pub(crate) use written::set_with_rules;
 
 /// The cgroup that controls the devices of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +70,12 @@ struct Ancestor<'a> {
     dir: &'a Path,
     /// The path of the cgroup in its hierarchy.
     path: &'a Path,
-    owner: Owner,
+    owner: CgroupOwner,
 }
 
 /// The component that determines the rules of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum CgroupOwner {
     /// The container. It owns its own cgroup, and the scope around it if the runtime created a
     /// cgroup below the scope (crun).
     Container,
@@ -99,7 +99,7 @@ impl CgroupDir {
         })
     }
 
-    fn owner(&self, dir: &Path, path: &Path) -> Owner {
+    fn owner(&self, dir: &Path, path: &Path) -> CgroupOwner {
         let is = |path: &Path, kinds: &[&str]| {
             let kind = path.extension().and_then(|kind| kind.to_str());
             kind.is_some_and(|kind| kinds.contains(&kind))
@@ -108,11 +108,11 @@ impl CgroupDir {
         let leaf_is_unit = is(leaf, &["scope", "service", "slice"]);
         let around_leaf = !leaf_is_unit && leaf.parent() == Some(dir) && is(path, &["scope"]);
         if dir != self.mount && (dir == leaf || around_leaf) {
-            Owner::Container
+            CgroupOwner::Container
         } else if is(path, &["service", "slice"]) {
-            Owner::Unit
+            CgroupOwner::Unit
         } else {
-            Owner::Enclosing
+            CgroupOwner::Enclosing
         }
     }
 }

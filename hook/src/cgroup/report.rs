@@ -8,7 +8,7 @@ use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
 /// The result of [`allow`](super::DeviceCgroup::allow).
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct AllowReport {
     /// The devices that are allowed now.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
@@ -65,7 +65,7 @@ pub(crate) enum Outcome {
     },
 }
 
-impl Report {
+impl AllowReport {
     /// Returns whether privileges were missing, as for most rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
@@ -168,8 +168,8 @@ mod tests {
         Unit::from_path(Path::new("/c.scope")).unwrap()
     }
 
-    fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> Report {
-        Report {
+    fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> AllowReport {
+        AllowReport {
             rules: vec![
                 crate::cgroup::rule::misc(183, "rw"),
                 crate::cgroup::rule::misc(229, "r"),

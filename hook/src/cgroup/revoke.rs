@@ -5,7 +5,7 @@ use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
 use super::systemd::{HostSystemd, Systemd, Unit};
-use super::{CgroupDir, DeviceCgroup, Owner, v1, v2};
+use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
     /// Revokes `rules`, which were added to the container's own cgroup and unit, except for
@@ -92,7 +92,9 @@ pub(super) fn exclude_devices(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<
 /// a unit again.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
-    let own = cgroup.levels().filter(|it| it.owner == Owner::Container);
+    let own = cgroup
+        .levels()
+        .filter(|level| level.owner == CgroupOwner::Container);
     let mut changed = false;
     for unit in own.filter_map(|level| Unit::from_own_path(level.path)) {
         match systemd.revoke(&unit, rules) {

@@ -10,16 +10,16 @@ use std::collections::HashSet;
 use caps::{CapSet, Capability};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::{Error, IdMap, IdMapError, Reader, Result};
+use super::{Error, IdMap, IdMapError, MapReader, Result};
 
 /// The user and group ids of the container's root, as seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     uid: u32,
     gid: u32,
 }
 
-impl Owner {
+impl FileOwner {
     /// Root of the user namespace of the hook itself. It is the owner for a container without
     /// a user namespace of its own, or in that of a rootless engine.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
@@ -29,7 +29,7 @@ impl Owner {
     pub fn from_maps(
         uids: &IdMap,
         gids: &IdMap,
-        reader: Reader,
+        reader: MapReader,
     ) -> std::result::Result<Self, (&'static str, IdMapError)> {
         Ok(Self {
             uid: uids.root(reader).map_err(|error| ("uid_map", error))?,
@@ -49,7 +49,7 @@ impl Owner {
 
     /// Makes this thread create files as this owner until the returned guard is dropped.
     /// Returns `None` if the owner is the root of this process, which needs no change.
-    pub(super) fn assume(self) -> Result<Option<Creator>> {
+    pub(super) fn assume(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
             return Ok(None);
         }
@@ -61,7 +61,7 @@ impl Owner {
         let effective =
             caps::read(None, CapSet::Effective).map_err(|error| failed(error.to_string()))?;
         // From here on, dropping `creator` restores the ids.
-        let creator = Creator {
+        let creator = FileOwnerGuard {
             gid: setfsgid(Gid::from_raw(self.gid)),
             uid: setfsuid(Uid::from_raw(self.uid)),
             effective,
@@ -85,15 +85,15 @@ impl Owner {
     }
 }
 
-/// A guard that restores the thread's ids as they were before [`Owner::assume`].
+/// A guard that restores the thread's ids as they were before [`FileOwner::assume`].
 #[derive(Debug)]
-pub(super) struct Creator {
+pub(super) struct FileOwnerGuard {
     uid: Uid,
     gid: Gid,
     effective: HashSet<Capability>,
 }
 
-impl Drop for Creator {
+impl Drop for FileOwnerGuard {
     fn drop(&mut self) {
         setfsuid(self.uid);
         setfsgid(self.gid);

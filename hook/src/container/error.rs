@@ -41,10 +41,10 @@ pub enum Error {
     )]
     ReadOnly { path: PathBuf },
     #[error(
-        "cannot create or change {}: {why}; boathook writes to nothing else of a container",
+        "cannot create or change {}: {reason}; boathook writes to nothing else of a container",
         path.display()
     )]
-    NotWritable { path: PathBuf, why: Refusal },
+    NotWritable { path: PathBuf, reason: Refusal },
     #[error(
         "{} is not the same directory in the container's mount namespace as on the host: it was \
          replaced while the container was being created, or something is mounted over it",

@@ -17,7 +17,7 @@ pub struct IdMap(Vec<Extent>);
 
 /// The user namespace of the process that read a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum MapReader {
     /// The namespace of the map itself, as for the hook of a rootless engine.
     Inside,
     /// An ancestor of the map's namespace.
@@ -48,11 +48,11 @@ impl IdMap {
     }
 
     /// Returns the id of the container's root, in the user namespace of the reader.
-    pub fn root(&self, reader: Reader) -> Result<u32, IdMapError> {
+    pub fn root(&self, reader: MapReader) -> Result<u32, IdMapError> {
         let outside = self.outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {
-            Reader::Inside => 0,
-            Reader::Outside => outside,
+            MapReader::Inside => 0,
+            MapReader::Outside => outside,
         })
     }
 
@@ -94,9 +94,9 @@ mod tests {
             ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
         ] {
             let map = IdMap::parse(text).unwrap();
-            assert_eq!(map.root(Reader::Outside), root, "{text:?}");
+            assert_eq!(map.root(MapReader::Outside), root, "{text:?}");
             let inside = root.map(|_| 0);
-            assert_eq!(map.root(Reader::Inside), inside, "{text:?}");
+            assert_eq!(map.root(MapReader::Inside), inside, "{text:?}");
         }
     }
 

@@ -30,13 +30,13 @@ mod target;
 mod tests;
 mod writable;
 
-pub(crate) use creator::Owner;
+pub(crate) use creator::FileOwner;
 pub use device::DeviceAccess;
 pub(crate) use device::device_number;
 pub(crate) use directory::Directory;
 pub use error::Error;
 pub(crate) use file::WritableFile;
-pub(crate) use idmap::{IdMap, IdMapError, Reader};
+pub(crate) use idmap::{IdMap, IdMapError, MapReader};
 pub use namespace::ContainerNamespace;
 pub(crate) use namespace::INITIAL_USER_NAMESPACE;
 pub(crate) use parent::Parent;

@@ -14,8 +14,8 @@ use super::process::{living_thread_of_ended_leader, parent, start_time};
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
-    ContainerRoot, Directory, Error, FileKind, HANDLE, Handle, IdMap, IdMapError, Identity, Owner,
-    Procfs, Reader, Resolver, Result, RootDir,
+    ContainerRoot, Directory, Error, FileKind, FileOwner, HANDLE, Handle, IdMap, IdMapError,
+    Identity, MapReader, Procfs, Resolver, Result, RootDir,
 };
 
 /// The size limit of an id map in bytes. The kernel allows 340 lines.
@@ -39,7 +39,7 @@ pub struct ContainerNamespace {
     /// living thread has namespaces, a root and a working directory.
     thread: Option<OwnedFd>,
     mounts: OwnedFd,
-    place: Place,
+    place: RootLocation,
     root: Handle,
     facts: RootFacts,
     /// Whether the container's user namespace is below that of the host.
@@ -49,7 +49,7 @@ pub struct ContainerNamespace {
 
 /// The location of the container's root in its mount namespace.
 #[derive(Debug)]
-enum Place {
+enum RootLocation {
     /// While the container is being created: the path at which the engine has mounted the
     /// root.
     Path(PathBuf),
@@ -75,7 +75,7 @@ impl ContainerNamespace {
         let process = proc.process(pid)?;
         Self::open(proc, process, None, pid, rootfs, |_, process, root| {
             check_root(process, rootfs, resolver, root)?;
-            Ok((Place::Path(rootfs.to_owned()), root))
+            Ok((RootLocation::Path(rootfs.to_owned()), root))
         })
     }
 
@@ -106,7 +106,7 @@ impl ContainerNamespace {
             let there = Identity::from_stat(&there);
             let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
             if there == root || seen() == Some(there) {
-                Ok((Place::Root(RootDir::new(top, resolver)), there))
+                Ok((RootLocation::Root(RootDir::new(top, resolver)), there))
             } else {
                 Err(Error::OtherRoot {
                     pid,
@@ -122,7 +122,7 @@ impl ContainerNamespace {
         thread: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
-        place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(Place, Identity)>,
+        place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
     ) -> Result<Self> {
         let living = thread.as_ref().unwrap_or(&process);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
@@ -136,13 +136,13 @@ impl ContainerNamespace {
         let own_users = namespace(proc.this(), pid, "ns/user")?;
         let has_own_users = own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
         let reader = if users == own_users {
-            Reader::Inside
+            MapReader::Inside
         } else {
-            Reader::Outside
+            MapReader::Outside
         };
         let uids = read_map(living, pid, "uid_map")?;
         let gids = read_map(living, pid, "gid_map")?;
-        let owner = Owner::from_maps(&uids, &gids, reader)
+        let owner = FileOwner::from_maps(&uids, &gids, reader)
             .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
         let (place, identity) = place(&proc, living, root.identity())?;
@@ -167,7 +167,7 @@ impl ContainerNamespace {
     }
 
     /// Returns the owner of files that are created in the container.
-    pub fn owner(&self) -> Owner {
+    pub fn owner(&self) -> FileOwner {
         self.facts.owner
     }
 
@@ -215,8 +215,8 @@ impl ContainerNamespace {
     /// if the file does not exist, or if the container does not run yet.
     pub fn look(&self, path: &Path) -> Result<Option<Handle>> {
         match &self.place {
-            Place::Root(root) => Ok(root.lookup(path)?),
-            Place::Path(_) => Ok(None),
+            RootLocation::Root(root) => Ok(root.lookup(path)?),
+            RootLocation::Path(_) => Ok(None),
         }
     }
 
@@ -250,10 +250,10 @@ impl ContainerNamespace {
     /// refuses, for example because the process has more than one thread.
     pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let proc = match self.place {
-            Place::Path(_) => Rc::clone(&self.proc),
+            RootLocation::Path(_) => Rc::clone(&self.proc),
             // This may be a child of the process that opened the namespace, and needs handles
             // on its own files in `/proc`.
-            Place::Root(_) => Rc::new(Procfs::open()?),
+            RootLocation::Root(_) => Rc::new(Procfs::open()?),
         };
         setns(&self.mounts, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
@@ -263,8 +263,8 @@ impl ContainerNamespace {
         let root = match &self.place {
             // The root was checked when it was opened, and its handle cannot lead to another
             // directory.
-            Place::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
-            Place::Path(path) => {
+            RootLocation::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
+            RootLocation::Path(path) => {
                 let root = RootDir::open(path, resolver)?;
                 let there = fstat(&root).map_err(|errno| system(path.clone(), errno))?;
                 if Identity::from_stat(&there) != self.root.identity() {

@@ -17,7 +17,7 @@ use super::{
 pub enum Parent {
     Writable(WritableDirectory),
     /// The directory must not be changed.
-    LeftAlone(Directory, Refusal),
+    Protected(Directory, Refusal),
 }
 
 impl Parent {
@@ -26,7 +26,7 @@ impl Parent {
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match self {
             Self::Writable(directory) => directory.directory().open(name),
-            Self::LeftAlone(directory, _) => directory.open(name),
+            Self::Protected(directory, _) => directory.open(name),
         }
     }
 
@@ -39,7 +39,7 @@ impl Parent {
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {
             Self::Writable(directory) => directory.mount_point(name, source),
-            Self::LeftAlone(directory, refusal) => directory
+            Self::Protected(directory, refusal) => directory
                 .existing_mount_point(name, source)?
                 .ok_or_else(|| refusal.into_error(&directory.path_of(name))),
         }
@@ -59,7 +59,7 @@ impl Parent {
     pub(crate) fn is_mounted(&self, found: &Handle, proc: &Procfs) -> Result<bool> {
         let directory = match self {
             Self::Writable(directory) => directory.directory(),
-            Self::LeftAlone(directory, _) => directory,
+            Self::Protected(directory, _) => directory,
         };
         Ok(proc.mount_id(found)? != proc.mount_id(directory)?)
     }
@@ -77,7 +77,7 @@ impl Parent {
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
-        if let Self::LeftAlone(directory, _) = self
+        if let Self::Protected(directory, _) = self
             && let Some(found) = directory.open(name)?
             && device_number(&found) == Some(device)
         {
@@ -89,7 +89,7 @@ impl Parent {
     fn writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
         match self {
             Self::Writable(directory) => Ok(directory),
-            Self::LeftAlone(directory, refusal) => {
+            Self::Protected(directory, refusal) => {
                 Err(refusal.into_error(&directory.path_of(name)))
             }
         }

@@ -106,7 +106,7 @@ impl Refusal {
     pub(super) fn into_error(self, path: &Path) -> Error {
         Error::NotWritable {
             path: path.to_owned(),
-            why: self,
+            reason: self,
         }
     }
 }

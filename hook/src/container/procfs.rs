@@ -138,7 +138,7 @@ impl Procfs {
 fn ask(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
     let unique = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
     Ok(match (unique(file.as_fd())?, unique(below.as_fd())?) {
-        (Some(id), Some(below)) => Some(statmount::basic(id)?.parent == below),
+        (Some(id), Some(below)) => Some(statmount::query_mount(id)?.parent == below),
         _ => None,
     })
 }

@@ -9,10 +9,10 @@ use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use rooted_path::{LastLink, Resolved, Walk, Waypoint, split_leaf};
 
-use super::creator::Creator;
+use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, Handle, Name, Owner, Parent, Procfs, Resolver,
+    DeviceAccess, Directory, Error, FileKind, FileOwner, Handle, Name, Parent, Procfs, Resolver,
     Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
@@ -24,17 +24,17 @@ const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 pub struct ContainerRoot {
     root: RootDir,
     policy: WritePolicy,
-    owner: Owner,
+    owner: FileOwner,
     can_make_devices: bool,
     proc: Rc<Procfs>,
-    _creator: Option<Creator>,
+    _creator: Option<FileOwnerGuard>,
 }
 
 /// Properties of a container's root that were determined before its mount namespace was
 /// entered.
 #[derive(Debug)]
 pub(super) struct RootFacts {
-    pub(super) owner: Owner,
+    pub(super) owner: FileOwner,
     pub(super) can_make_devices: bool,
     pub(super) is_host_root: bool,
     /// The paths at which the runtime mounts a new tmpfs, according to config.json.
@@ -47,7 +47,7 @@ impl ContainerRoot {
     /// user of the process.
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let facts = RootFacts {
-            owner: Owner::ROOT,
+            owner: FileOwner::ROOT,
             can_make_devices: true,
             is_host_root: false,
             tmpfs: Vec::new(),
@@ -68,7 +68,7 @@ impl ContainerRoot {
     }
 
     /// Returns the owner of new files.
-    pub fn owner(&self) -> Owner {
+    pub fn owner(&self) -> FileOwner {
         self.owner
     }
 
@@ -111,7 +111,7 @@ impl ContainerRoot {
         };
         let parent = match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Parent::Writable(directory),
-            Err((directory, refusal)) => Parent::LeftAlone(directory, refusal),
+            Err((directory, refusal)) => Parent::Protected(directory, refusal),
         };
         Ok(Some((parent, name)))
     }
@@ -124,7 +124,7 @@ impl ContainerRoot {
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
-            Parent::LeftAlone(_, refusal) => Err(refusal.into_error(path)),
+            Parent::Protected(_, refusal) => Err(refusal.into_error(path)),
         }
     }
 
@@ -231,7 +231,7 @@ impl ContainerRoot {
         match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
             Err((_, refusal)) if !missing.is_empty() => Err(refusal.into_error(path)),
-            Err((directory, refusal)) => Ok(Parent::LeftAlone(directory, refusal)),
+            Err((directory, refusal)) => Ok(Parent::Protected(directory, refusal)),
         }
     }
     /// Resolves `path` as far as it exists. The caller may create the missing components.

@@ -13,7 +13,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use super::LiveError;
-use crate::apply::{InjectedDir, OpenedAction, Ready};
+use crate::apply::{InjectedDir, OpenedAction, OpenedStep};
 use crate::container::{
     self, ContainerNamespace, ContainerRoot, FileKind, Handle, Name, Parent, link_text,
 };
@@ -128,7 +128,7 @@ impl Made {
 
     /// What the sources of a plan will be made into, once `stale` is taken away.
     pub(crate) fn of(
-        ready: &[Ready<'_>],
+        ready: &[OpenedStep<'_>],
         namespace: &ContainerNamespace,
         stale: &[Made],
     ) -> container::Result<Vec<Self>> {
@@ -137,7 +137,12 @@ impl Made {
             stale,
             made: Vec::new(),
         };
-        for Ready { what, users, .. } in ready {
+        for OpenedStep {
+            action: what,
+            users,
+            ..
+        } in ready
+        {
             let why = users.to_vec();
             let injected = Path::new(INJECTED);
             let (path, how) = match what {

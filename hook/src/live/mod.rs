@@ -256,7 +256,7 @@ fn require_root() -> Result<(), LiveError> {
 /// The device rules of a specification, for a record.
 fn spec(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
     let rules = bundle.spec_devices.rules.iter();
-    rules.map(|rule| oci::devices::written(*rule)).collect()
+    rules.map(|rule| oci::devices::to_oci_rule(*rule)).collect()
 }
 
 /// Runs `work` in a child, which may enter a container, and returns its notes.

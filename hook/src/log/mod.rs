@@ -22,7 +22,7 @@ pub(crate) use node::{directories, own_directory};
 pub(crate) use time::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum LogReader {
     /// A user at a terminal. Messages go to stderr alone.
     User,
     /// An engine, which may discard stderr. Messages also go to the node's log and to syslog.
@@ -39,7 +39,7 @@ fn prefix(level: LogLevel) -> &'static str {
 
 /// The destinations of messages, and the level from which on they are written.
 struct Log {
-    reader: Reader,
+    reader: LogReader,
     level: LogLevel,
     /// The root directory of the host, below which the node's log is.
     host_root: PathBuf,
@@ -49,7 +49,7 @@ struct Log {
 static LOG: OnceLock<Log> = OnceLock::new();
 
 /// Sets the destinations of messages and their level, once for the whole process.
-pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLevel>) {
+pub(crate) fn start(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
@@ -65,7 +65,7 @@ pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLe
 /// the container.
 pub(crate) fn open() {
     if let Some(log) = LOG.get()
-        && log.reader == Reader::Engine
+        && log.reader == LogReader::Engine
     {
         log.node.get_or_init(|| NodeLog::open(&log.host_root));
     }

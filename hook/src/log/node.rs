@@ -82,7 +82,7 @@ impl NodeLog {
 /// node.
 pub(crate) fn directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
-    if let Some(uid) = process::user().filter(|uid| *uid != 0) {
+    if let Some(uid) = process::host_user().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
     }
     directories
@@ -151,9 +151,11 @@ pub(crate) fn lines(root: &Path) -> io::Result<Vec<String>> {
     let directories = directories(root);
     let has_own = directories.len() > 1;
     let mut lines = Vec::new();
-    for (at, directory) in directories.iter().enumerate() {
+    for (index, directory) in directories.iter().enumerate() {
         match lines_in(directory) {
-            Err(error) if at == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(error)
+                if index == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 super::warning(&format!(
                     "{error}; run as root to see the messages of root's engines"
                 ));

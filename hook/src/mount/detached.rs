@@ -12,7 +12,7 @@ use crate::sys::mount as calls;
 
 /// Copies the mount that `file` is in, with `file` as the root of the copy. The copy gets its
 /// restrictions and private propagation before any other process can see it.
-pub(super) fn clone_of(
+pub(super) fn clone_mount(
     file: &HostFile,
     attributes: Attributes,
     depth: Depth,

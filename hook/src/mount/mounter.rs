@@ -6,9 +6,9 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use super::propagation::Propagation;
-use super::source::Form;
+use super::source::SourceForm;
 use super::{Error, KernelCalls, Result, Source, SourceRoot, bind, detached};
-use crate::container::{ContainerRoot, Owner, Procfs, Target};
+use crate::container::{ContainerRoot, FileOwner, Procfs, Target};
 
 /// Makes mounts in the mount namespace of a container that was entered.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Mounter {
     pub(super) calls: KernelCalls,
     pub(super) proc: Rc<Procfs>,
     pub(super) propagation: Propagation,
-    pub(super) owner: Owner,
+    pub(super) owner: FileOwner,
     /// The host's trees as seen in the container's mount namespace, opened when they are first
     /// needed. Only kernels without detached mounts need them.
     hosts: Vec<(Rc<Path>, SourceRoot)>,
@@ -46,7 +46,7 @@ impl Mounter {
         self.propagation.check(target)?;
         let identity = source.identity();
         let (root, attributes, depth) = match source.form {
-            Form::Detached(mount) => {
+            SourceForm::Detached(mount) => {
                 return match detached::attach(&mount, target) {
                     Err(Error::System {
                         errno: Errno::ENOENT,
@@ -58,7 +58,7 @@ impl Mounter {
                     attached => attached,
                 };
             }
-            Form::Again {
+            SourceForm::Reopened {
                 root,
                 attributes,
                 depth,

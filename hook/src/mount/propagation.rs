@@ -135,6 +135,6 @@ fn ask(target: &Target) -> nix::Result<Option<bool>> {
         return Ok(None);
     };
     Ok(Some(
-        statmount::basic(id)?.propagation & libc::MS_SHARED != 0,
+        statmount::query_mount(id)?.propagation & libc::MS_SHARED != 0,
     ))
 }

@@ -19,7 +19,7 @@ pub enum Depth {
 /// namespace of a container.
 #[derive(Debug)]
 pub struct Source {
-    pub(super) form: Form,
+    pub(super) form: SourceForm,
     pub(super) path: PathBuf,
     kind: FileKind,
     identity: Identity,
@@ -27,10 +27,10 @@ pub struct Source {
 
 /// The form in which the source is carried into the mount namespace.
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum SourceForm {
     Detached(OwnedFd),
     /// The place where the file can be found again, for kernels without detached mounts.
-    Again {
+    Reopened {
         root: Rc<Path>,
         attributes: Attributes,
         depth: Depth,
@@ -47,12 +47,12 @@ impl Source {
         calls: KernelCalls,
     ) -> Result<Self> {
         let form = if calls.detached_mounts() {
-            Form::Detached(detached::clone_of(file, attributes, depth, calls)?)
+            SourceForm::Detached(detached::clone_mount(file, attributes, depth, calls)?)
         } else if calls.unseen {
             let path = file.path().to_owned();
             return Err(Error::TooOld { path });
         } else {
-            Form::Again {
+            SourceForm::Reopened {
                 root: Rc::clone(file.root()),
                 attributes,
                 depth,

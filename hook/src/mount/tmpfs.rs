@@ -29,13 +29,13 @@ pub struct TmpfsOptions<'a> {
 /// A kernel that cannot create it detached has it attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
-    form: Form,
+    form: StagedForm,
     target: Target,
     directory: WritableDirectory,
 }
 
 #[derive(Debug)]
-enum Form {
+enum StagedForm {
     Detached(OwnedFd),
     Attached(OwnedFd),
 }
@@ -67,13 +67,13 @@ impl Mounter {
             let failed = |errno| Error::system("make a tmpfs for", &path, errno);
             let mount = create(&settings).map_err(failed)?;
             let root = open_root(&mount).map_err(failed)?;
-            (Form::Detached(mount), root)
+            (StagedForm::Detached(mount), root)
         } else {
             let data = joined(&settings);
             let (propagation, proc) = (&mut self.propagation, &*self.proc);
             let top = bind::tmpfs(&target, ATTRIBUTES, &data, propagation, proc)?;
             let root = open_root(&top).map_err(|errno| Error::system("open", &path, errno))?;
-            (Form::Attached(top), root)
+            (StagedForm::Attached(top), root)
         };
         Ok(StagedTmpfs {
             form,
@@ -114,8 +114,8 @@ impl StagedTmpfs {
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {
-            Form::Attached(mount) => mount,
-            Form::Detached(mount) => {
+            StagedForm::Attached(mount) => mount,
+            StagedForm::Detached(mount) => {
                 detached::attach(&mount, &self.target)?;
                 let id = mounter.propagation.mount_id(&mount)?;
                 mounter.propagation.add_ours(id);

@@ -90,10 +90,10 @@ fn is_everyones(directory: &Path) -> bool {
 struct Config {
     process: Option<Process>,
     root: Option<Root>,
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     mounts: Vec<Mount>,
     annotations: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "that_fits")]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     hooks: Hooks,
     linux: Option<Linux>,
 }
@@ -116,7 +116,7 @@ impl Mount {
 #[derive(Deserialize)]
 struct Process {
     env: Option<Environment>,
-    #[serde(default, deserialize_with = "that_fits")]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     capabilities: Capabilities,
 }
 
@@ -135,12 +135,12 @@ struct Root {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Linux {
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     devices: Vec<oci_spec::runtime::LinuxDevice>,
     resources: Option<Resources>,
     cgroups_path: Option<String>,
     mount_label: Option<String>,
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     namespaces: Vec<Namespace>,
 }
 
@@ -152,12 +152,12 @@ struct Namespace {
 
 #[derive(Default, Deserialize)]
 struct Resources {
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
 /// Deserializes a value as the type `T`, and uses the default if that is not possible.
-pub(super) fn that_fits<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn deserialize_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,
@@ -168,7 +168,7 @@ where
 
 /// Deserializes the items of a list, and skips those that cannot be parsed. If an item is
 /// skipped, the hook at most repeats an action of the runtime.
-pub(super) fn those_that_fit<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -190,7 +190,7 @@ impl Bundle {
     pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let mut directories = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
-        let directory = directories.find(|it| it.join(NAME).exists());
+        let directory = directories.find(|directory| directory.join(NAME).exists());
         let mut bundle = Bundle::read(directory.unwrap_or(&state.bundle))?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();

@@ -33,7 +33,7 @@ pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
 }
 
 /// Returns a rule in the form of config.json.
-pub(crate) fn written(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
+pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
     let rule = rule.into();
     let kind = match rule.kind {
         None => LinuxDeviceType::A,
@@ -209,9 +209,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_the_same_rule() {
         let rule = DeviceRule::new(DeviceKind::Block, 8, 1, Access::default());
-        assert_eq!(rules(&[written(&rule)]), [SpecRule::from(&rule)]);
+        assert_eq!(rules(&[to_oci_rule(&rule)]), [SpecRule::from(&rule)]);
         for rule in [DENY_ALL, allow(10, None, "rw"), allow(10, Some(1), "m")] {
-            assert_eq!(rules(&[written(rule)]), [rule]);
+            assert_eq!(rules(&[to_oci_rule(rule)]), [rule]);
         }
     }
 }

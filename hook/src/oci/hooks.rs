@@ -79,9 +79,9 @@ fn split_class(text: &str) -> Result<(ClassName, &str), String> {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
-    #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
+    #[serde(default, deserialize_with = "super::bundle::deserialize_valid_items")]
     prestart: Vec<Hook>,
-    #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
+    #[serde(default, deserialize_with = "super::bundle::deserialize_valid_items")]
     create_runtime: Vec<Hook>,
 }
 
@@ -97,8 +97,8 @@ impl Hook {
     /// Returns the arguments that begin with the device, if a CDI specification added the
     /// hook.
     fn cdi(&self) -> Option<&[String]> {
-        let at = self.args.iter().position(|arg| arg == CDI_OPTION)?;
-        Some(&self.args[at + 1..])
+        let index = self.args.iter().position(|arg| arg == CDI_OPTION)?;
+        Some(&self.args[index + 1..])
     }
 }
 
@@ -106,7 +106,7 @@ impl Hooks {
     pub(crate) fn in_config(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
-            #[serde(default, deserialize_with = "super::bundle::that_fits")]
+            #[serde(default, deserialize_with = "super::bundle::deserialize_or_default")]
             hooks: Hooks,
         }
         serde_json::from_str(text).map_or_else(|_| Self::default(), |config: Config| config.hooks)

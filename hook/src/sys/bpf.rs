@@ -37,7 +37,7 @@ const QUERY_EFFECTIVE: u32 = 1;
 type Tail = [u64; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum ProgramScope {
     /// The programs that are attached to the cgroup itself.
     Attached,
     /// The programs that run for members of the cgroup: those of the cgroup and of its
@@ -46,8 +46,8 @@ pub(crate) enum Scope {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attachments {
-    /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0. Always 0 for [`Scope::Effective`].
+pub(crate) struct AttachedPrograms {
+    /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0. Always 0 for [`ProgramScope::Effective`].
     pub(crate) flags: u32,
     /// Ids of the programs, in the order in which they run.
     pub(crate) ids: Vec<u32>,
@@ -72,7 +72,10 @@ struct QueryAttr {
 
 /// Lists the device programs of a cgroup, given a descriptor of its directory. The call needs
 /// CAP_NET_ADMIN.
-pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments, Errno> {
+pub(crate) fn query(
+    cgroup: BorrowedFd<'_>,
+    scope: ProgramScope,
+) -> Result<AttachedPrograms, Errno> {
     // Each level of the hierarchy has at most 64 programs, and the effective programs are
     // those of all levels.
     let mut ids = vec![0u32; MAX_PROGRAMS];
@@ -81,8 +84,8 @@ pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments,
             target_fd: raw(cgroup),
             attach_type: ATTACH_TYPE_CGROUP_DEVICE,
             query_flags: match scope {
-                Scope::Attached => 0,
-                Scope::Effective => QUERY_EFFECTIVE,
+                ProgramScope::Attached => 0,
+                ProgramScope::Effective => QUERY_EFFECTIVE,
             },
             prog_ids: ids.as_mut_ptr() as u64,
             prog_cnt: ids.len() as u32,
@@ -93,7 +96,7 @@ pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments,
             Ok(_) => {
                 ids.truncate(attr.prog_cnt as usize);
                 let flags = attr.attach_flags;
-                return Ok(Attachments { flags, ids });
+                return Ok(AttachedPrograms { flags, ids });
             }
             // The buffer is too small. It grows to the programs of 64 full levels, which no
             // real hierarchy has.

@@ -64,7 +64,7 @@ impl Stage {
 }
 
 /// Sets the container id that the report names. The id must not have control characters.
-pub(crate) fn concerns(id: &str) {
+pub(crate) fn set_container(id: &str) {
     let subject = format!("container {id}: ");
     SUBJECT.store(Box::into_raw(Box::new(subject)), Ordering::Release);
 }

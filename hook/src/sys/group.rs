@@ -15,14 +15,14 @@ use nix::unistd::{ForkResult, Pid, fork, getpgrp, pipe2, read, setpgid};
 
 /// A process group with a leader that kills it when this process ends. Dropping the value ends
 /// only the leader; the other processes of the group continue.
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     leader: Pid,
     /// The write end of a pipe whose read end the leader has. The kernel closes it at the
     /// latest when this process ends, and the leader then kills the group.
     _alive: OwnedFd,
 }
 
-impl Group {
+impl ProcessGroup {
     pub(crate) fn start() -> Result<Self, Errno> {
         let (ended, alive) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: the child calls only functions that are async-signal-safe, and does not
@@ -33,7 +33,7 @@ impl Group {
                 lead(&ended)
             }
             ForkResult::Parent { child } => {
-                let group = Group {
+                let group = ProcessGroup {
                     leader: child,
                     _alive: alive,
                 };
@@ -50,7 +50,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // The call fails harmlessly if the leader was killed together with its group.
         let _ = kill(self.leader, Signal::SIGKILL);

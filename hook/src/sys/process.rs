@@ -112,7 +112,7 @@ fn start(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Err
     match unsafe { fork() }? {
         ForkResult::Child => {
             drop(answer);
-            let _end = End;
+            let _end = ExitOnDrop;
             let done = written.write_all(work().as_bytes()).is_ok();
             exit(i32::from(!done))
         }
@@ -189,9 +189,9 @@ impl Child {
 }
 
 /// Ends a child process whose work panics. The child must not unwind into code of its parent.
-struct End;
+struct ExitOnDrop;
 
-impl Drop for End {
+impl Drop for ExitOnDrop {
     fn drop(&mut self) {
         exit(1)
     }

@@ -36,7 +36,7 @@ struct MountIdRequest {
 
 /// The beginning of `struct statmount` of `include/uapi/linux/mount.h`.
 #[repr(C)]
-struct Answer {
+struct StatmountAnswer {
     size: u32,
     options: u32,
     mask: u64,
@@ -54,7 +54,8 @@ struct Answer {
     rest: [u64; 54],
 }
 
-const _: () = assert!(size_of::<Answer>() == 512 && offset_of!(Answer, propagation) == 72);
+const _: () =
+    assert!(size_of::<StatmountAnswer>() == 512 && offset_of!(StatmountAnswer, propagation) == 72);
 
 /// Returns the id of the mount that contains `file`. `which` is [`MOUNT_ID`] or
 /// [`UNIQUE_MOUNT_ID`]. Returns `None` if the kernel does not support that id.
@@ -84,7 +85,7 @@ fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Basic {
+pub(crate) struct MountRelations {
     /// The unique id of the parent: the mount on which this one is mounted.
     pub(crate) parent: u64,
     /// The propagation: `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
@@ -93,14 +94,14 @@ pub(crate) struct Basic {
 
 /// Queries the mount with the unique id `mount`. The call fails with `ENOENT` if the mount is
 /// not in this mount namespace.
-pub(crate) fn basic(mount: u64) -> Result<Basic> {
+pub(crate) fn query_mount(mount: u64) -> Result<MountRelations> {
     let request = MountIdRequest {
         size: size_of::<MountIdRequest>() as u32,
         spare: 0,
         mount,
         mask: MOUNT_BASIC,
     };
-    let mut answer = MaybeUninit::<Answer>::zeroed();
+    let mut answer = MaybeUninit::<StatmountAnswer>::zeroed();
     // SAFETY: the request is readable for the size that it states, and the answer is writable
     // for the size given.
     let result = unsafe {
@@ -108,7 +109,7 @@ pub(crate) fn basic(mount: u64) -> Result<Basic> {
             SYS_STATMOUNT,
             ptr::from_ref(&request),
             answer.as_mut_ptr(),
-            size_of::<Answer>(),
+            size_of::<StatmountAnswer>(),
             0,
         )
     };
@@ -118,7 +119,7 @@ pub(crate) fn basic(mount: u64) -> Result<Basic> {
     if answer.mask & MOUNT_BASIC == 0 {
         return Err(Errno::ENOSYS);
     }
-    Ok(Basic {
+    Ok(MountRelations {
         parent: answer.parent,
         propagation: answer.propagation,
     })

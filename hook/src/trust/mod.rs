@@ -85,7 +85,7 @@ pub(crate) fn authority(
     match decision {
         Decision::NotCounted => Ok(None),
         Decision::Request {
-            why: reason,
+            reason,
             trusted_capabilities,
         } => Ok(Some(Authority::Asker {
             why: describe_reason(reason, origin),
@@ -93,7 +93,7 @@ pub(crate) fn authority(
         })),
         Decision::Records(record_use, claims) => match origin {
             Origin::Pod(pod) => {
-                let recorded = recorded(pod, record_use, claims, class, bundle, trust);
+                let recorded = recorded_authority(pod, record_use, claims, class, bundle, trust);
                 Ok(Some(Authority::Kubelet(recorded?)))
             }
             Origin::NoPod | Origin::Sandbox => nobody(Reason::Uncertain, true),
@@ -124,7 +124,7 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
 
 /// Returns the devices that the kubelet recorded for a container. A specification can have
 /// several names for one device, so the records count, regardless of the names in the request.
-fn recorded(
+fn recorded_authority(
     pod: &origin::Pod,
     record_use: RecordUse,
     claim_use: ClaimUse,
@@ -153,7 +153,7 @@ fn recorded(
         ClaimUse::Recorded => false,
         ClaimUse::WithoutRecord => true,
     };
-    let (claims, claimed) = claimed(class, bundle, pod, trust, without_record)?;
+    let (claims, claimed) = recorded_claims(class, bundle, pod, trust, without_record)?;
     recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
     recorded.claims = claims;
     Ok(recorded)
@@ -161,7 +161,7 @@ fn recorded(
 
 /// Returns the claims that the kubelet recorded for the pod, and their devices. The record is
 /// read only if the request names a claim.
-fn claimed(
+fn recorded_claims(
     class: &ClassName,
     bundle: &Bundle,
     pod: &origin::Pod,

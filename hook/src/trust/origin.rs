@@ -121,18 +121,18 @@ const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 impl Origin {
     pub(crate) fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();
-        if is_podmans(path) {
+        if is_podman_cgroup(path) {
             return Ok(Origin::NoPod);
         }
         let Some(uid) = PodUid::in_cgroups_path(path) else {
-            return outside_pods(path, bundle);
+            return origin_outside_pods(path, bundle);
         };
         let kind = |key| bundle.annotations.get(key).map(String::as_str);
         match (kind(CRIO_TYPE), kind(CRI_TYPE)) {
             (Some(_), Some(_)) => Err(OriginError::TwoEngines),
             (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(Origin::Sandbox),
-            (Some(_), None) => of_crio(bundle, uid).map(Origin::Pod),
-            (None, Some(_)) => of_containerd(bundle, uid).map(Origin::Pod),
+            (Some(_), None) => pod_from_crio(bundle, uid).map(Origin::Pod),
+            (None, Some(_)) => pod_from_containerd(bundle, uid).map(Origin::Pod),
             (None, None) => Err(OriginError::NoName(uid)),
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
 /// Returns the origin of a container whose cgroup is not that of a pod. A kubelet can be
 /// configured not to write uids into the paths. Its pods must not count as containers outside
 /// pods, which get all devices that they request. Annotations of a pod are therefore an error.
-fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
+fn origin_outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
     if of_pods.any(|key| bundle.annotations.contains_key(*key)) {
         Err(OriginError::Unconfirmed(path.to_owned()))
@@ -175,12 +175,12 @@ fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
 /// Returns whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
 /// `SLICE:libpod:ID` with systemd. podman does not start pods of Kubernetes, and its users can
 /// choose only the part of the path before that.
-fn is_podmans(path: &str) -> bool {
+fn is_podman_cgroup(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
 }
 
-fn of_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+fn pod_from_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
     let labels: BTreeMap<String, String> = json(bundle, CRIO_LABELS)?.unwrap_or_default();
     let label = |key: &'static str| {
         let written = |value: Option<&String>| value.cloned().unwrap_or_default();
@@ -196,19 +196,19 @@ fn of_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
     };
     let annotations = json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
     Ok(Pod {
-        uid: confirmed(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
+        uid: confirm_uid(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
         namespace: label(POD_NAMESPACE)?,
         name: label(POD_NAME)?,
         container: label(CONTAINER_NAME)?,
-        annotations: of_plugin(annotations),
+        annotations: plugin_annotations(annotations),
     })
 }
 
-fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+fn pod_from_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
     // containerd 1.6 does not write the uid.
     let uid = match bundle.annotations.get(CRI_UID) {
         None => of_cgroup,
-        Some(annotated) => confirmed(CRI_UID, annotated, of_cgroup)?,
+        Some(annotated) => confirm_uid(CRI_UID, annotated, of_cgroup)?,
     };
     let named = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
     Ok(Pod {
@@ -216,7 +216,7 @@ fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError>
         namespace: named("io.kubernetes.cri.sandbox-namespace"),
         name: named("io.kubernetes.cri.sandbox-name"),
         container: named("io.kubernetes.cri.container-name"),
-        annotations: of_plugin(bundle.annotations.clone()),
+        annotations: plugin_annotations(bundle.annotations.clone()),
     })
 }
 
@@ -234,7 +234,11 @@ fn json<T: for<'a> Deserialize<'a>>(
     })
 }
 
-fn confirmed(key: &'static str, annotated: &str, of_cgroup: PodUid) -> Result<PodUid, OriginError> {
+fn confirm_uid(
+    key: &'static str,
+    annotated: &str,
+    of_cgroup: PodUid,
+) -> Result<PodUid, OriginError> {
     let annotated = PodUid::parse(annotated).ok_or_else(|| OriginError::Malformed {
         key,
         value: annotated.to_owned(),
@@ -249,7 +253,7 @@ fn confirmed(key: &'static str, annotated: &str, of_cgroup: PodUid) -> Result<Po
     }
 }
 
-fn of_plugin(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn plugin_annotations(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
     annotations.retain(|key, _| key.starts_with(ANNOTATION_PREFIX));
     annotations
 }

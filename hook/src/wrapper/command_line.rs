@@ -217,14 +217,14 @@ impl<'a> Words<'a> {
     /// the rest of the word, or the next word.
     fn letters(&mut self, letters: &'a [u8]) -> Word<'a> {
         let short = self.options.short;
-        for (at, letter) in letters.iter().enumerate() {
+        for (index, letter) in letters.iter().enumerate() {
             if matches!(letter, b'h' | b'?') {
                 return Word::Option("help", None);
             }
             let Some((_, name)) = short.iter().find(|(short, _)| short == letter) else {
                 continue;
             };
-            return match &letters[at + 1..] {
+            return match &letters[index + 1..] {
                 [] => Word::Option(name, self.following()),
                 [b'=', value @ ..] | value => Word::Option(name, Some(OsStr::from_bytes(value))),
             };

@@ -78,7 +78,7 @@ impl HookEntry {
                 in_spec: false,
             } = &step.action
             {
-                let rule = json!(devices::written(rule)).to_string();
+                let rule = json!(devices::to_oci_rule(rule)).to_string();
                 text = json_text::append(&text, &["linux", "resources", "devices"], &rule)?;
             }
         }

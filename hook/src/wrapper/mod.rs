@@ -33,7 +33,7 @@ use device_class::strict_toml::FileError;
 use nix::unistd::getppid;
 
 use crate::installation;
-use crate::log::{self, Reader};
+use crate::log::{self, LogReader};
 use crate::oci::{Bundle, capped};
 use crate::planner;
 use crate::sys;
@@ -100,21 +100,21 @@ fn become_runtime(
     let runtime = match &line.action {
         Action::Create(container) => {
             let config = installation::configuration(config_path);
-            log::start(Reader::Engine, config.as_ref().ok(), None);
+            log::start(LogReader::Engine, config.as_ref().ok(), None);
             // The runtime is found before config.json is changed.
             let runtime = match &config {
                 Ok(config) => real_runtime(&config.runtime),
                 Err(_) => real_runtime(&runtime_config(config_path)),
             }?;
-            let equipped = match config {
-                Ok(config) => equip(container, &config, config_path),
-                Err(error) => pass_over(container, error),
+            let added = match config {
+                Ok(config) => add_hook(container, &config, config_path),
+                Err(error) => ignore_config_error(container, error),
             };
-            equipped.map_err(|error| error.with_container(&container.id))?;
+            added.map_err(|error| error.with_container(&container.id))?;
             runtime
         }
         Action::Update(_) | Action::Other => {
-            log::start(Reader::Engine, None, None);
+            log::start(LogReader::Engine, None, None);
             real_runtime(&runtime_config(config_path))?
         }
     };
@@ -148,11 +148,11 @@ fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
 
 /// Ignores an error in config.toml for a container that requests nothing, and returns it for
 /// any other container.
-fn pass_over(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
+fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     let nothing = |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
-    if !installation::despite(&error).is_some_and(nothing) {
+    if !installation::config_despite_error(&error).is_some_and(nothing) {
         return Err(error.into());
     }
     log::warning(&format!(
@@ -183,14 +183,14 @@ fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError
 
 /// Adds the hook and the device rules to a container's config.json, if the container needs
 /// them.
-fn equip(
+fn add_hook(
     container: &NewContainer,
     config: &Config,
     config_path: Option<&Path>,
 ) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
-    deadline::concerns(&printable::line(&container.id));
+    deadline::set_container(&printable::line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
     // A plan with only warnings needs the hook too, because the hook logs the warnings.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::error::BusError;
 use super::message::{Call, Writer};
-use super::reply::{self, Content, Message};
+use super::reply::{self, Message, MessageContent};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_LINE: usize = 512;
@@ -96,7 +96,7 @@ impl Connection {
     pub(super) fn call<const N: usize>(
         &mut self,
         calls: [Call<'_>; N],
-    ) -> Result<[Results; N], BusError> {
+    ) -> Result<[CallResults; N], BusError> {
         let first = self.serial + 1;
         let mut messages = Vec::new();
         for call in calls {
@@ -108,14 +108,18 @@ impl Connection {
         let mut results = [const { None }; N];
         for _ in 0..MAX_STRAYS {
             let Message { reply_to, content } = self.receive()?;
-            let at = reply_to.checked_sub(first).map(|at| at as usize);
-            let Some(result) = at.and_then(|at| results.get_mut(at)) else {
+            let index = reply_to.checked_sub(first).map(|index| index as usize);
+            let Some(result) = index.and_then(|index| results.get_mut(index)) else {
                 continue;
             };
             match content {
-                Content::Return { signature, body } => *result = Some(Results { signature, body }),
-                Content::Error { name, message } => return Err(BusError::Call { name, message }),
-                Content::Other => {}
+                MessageContent::Return { signature, body } => {
+                    *result = Some(CallResults { signature, body })
+                }
+                MessageContent::Error { name, message } => {
+                    return Err(BusError::Call { name, message });
+                }
+                MessageContent::Other => {}
             }
             if results.iter().all(Option::is_some) {
                 return Ok(results.map(Option::unwrap_or_default));
@@ -193,7 +197,7 @@ impl Connection {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Results {
+pub(super) struct CallResults {
     pub(super) signature: String,
     pub(super) body: Vec<u8>,
 }

@@ -1,6 +1,6 @@
 //! The calls to systemd (org.freedesktop.systemd1(5)).
 
-use super::connection::{Connection, Results};
+use super::connection::{CallResults, Connection};
 use super::error::BusError;
 use super::message::{Call, Writer};
 use super::reply::Reader;
@@ -127,7 +127,7 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
 
 /// Reads the variant in which a property is returned: a type, followed by a value of this
 /// type.
-fn variant<'a>(results: &'a Results, signature: &str) -> Result<Reader<'a>, BusError> {
+fn variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
     let mut reader = Reader::new(&results.body);
     if results.signature != "v" || reader.signature()? != signature {
         return Err(BusError::Garbage);

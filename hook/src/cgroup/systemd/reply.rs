@@ -12,7 +12,7 @@ pub(super) const FIXED_LEN: usize = 16;
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum MessageContent {
     Return {
         signature: String,
         body: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) enum Content {
 pub(super) struct Message {
     /// The serial of the call to which this message replies, or 0.
     pub(super) reply_to: u32,
-    pub(super) content: Content,
+    pub(super) content: MessageContent,
 }
 
 /// Returns the total length of the message that begins with these bytes.
@@ -68,7 +68,7 @@ impl Message {
         let mut error_name = None;
         let mut signature = String::new();
         let end = reader.array_end(8)?;
-        while reader.at < end {
+        while reader.offset < end {
             reader.align(8)?;
             let code = reader.byte()?;
             match (code, reader.signature()?) {
@@ -81,18 +81,18 @@ impl Message {
                 _ => return Err(Garbage),
             }
         }
-        if reader.at != end {
+        if reader.offset != end {
             return Err(Garbage);
         }
         reader.align(8)?;
         let body = reader.rest();
 
         let content = match (kind, error_name) {
-            (2, _) => Content::Return {
+            (2, _) => MessageContent::Return {
                 signature,
                 body: body.to_vec(),
             },
-            (3, Some(name)) => Content::Error {
+            (3, Some(name)) => MessageContent::Error {
                 name,
                 message: if signature.starts_with('s') {
                     Reader::new(body).string()?.to_owned()
@@ -101,7 +101,7 @@ impl Message {
                 },
             },
             (3, None) => return Err(Garbage),
-            _ => Content::Other,
+            _ => MessageContent::Other,
         };
         Ok(Self { reply_to, content })
     }
@@ -110,27 +110,27 @@ impl Message {
 /// Reads values in the wire format of D-Bus.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, offset: 0 }
     }
 
     fn skip(&mut self, count: usize) -> Result<&'a [u8], BusError> {
-        let end = self.at.checked_add(count).ok_or(Garbage)?;
-        let skipped = self.bytes.get(self.at..end).ok_or(Garbage)?;
-        self.at = end;
+        let end = self.offset.checked_add(count).ok_or(Garbage)?;
+        let skipped = self.bytes.get(self.offset..end).ok_or(Garbage)?;
+        self.offset = end;
         Ok(skipped)
     }
 
     fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+        self.bytes.get(self.offset..).unwrap_or_default()
     }
 
     fn align(&mut self, alignment: usize) -> Result<(), BusError> {
-        let padding = self.at.next_multiple_of(alignment) - self.at;
+        let padding = self.offset.next_multiple_of(alignment) - self.offset;
         self.skip(padding).map(drop)
     }
 
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
     fn array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
-        let end = self.at.checked_add(length).ok_or(Garbage)?;
+        let end = self.offset.checked_add(length).ok_or(Garbage)?;
         if end <= self.bytes.len() {
             Ok(end)
         } else {
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
     pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.array_end(8)?;
         let mut pairs = Vec::new();
-        while self.at < end {
+        while self.offset < end {
             self.align(8)?;
             let pair = (self.string()?.to_owned(), self.string()?.to_owned());
             pairs.push(pair);

@@ -77,8 +77,8 @@ impl Unit {
 
     pub(super) fn object_path(&self) -> String {
         let mut path = String::from("/org/freedesktop/systemd1/unit/");
-        for (at, byte) in self.name.bytes().enumerate() {
-            if byte.is_ascii_alphabetic() || byte.is_ascii_digit() && at > 0 {
+        for (index, byte) in self.name.bytes().enumerate() {
+            if byte.is_ascii_alphabetic() || byte.is_ascii_digit() && index > 0 {
                 path.push(byte.into());
             } else {
                 path.push_str(&format!("_{byte:02x}"));

@@ -93,8 +93,8 @@ fn write_all<'a>(
         match write(&cgroup.dir, rule) {
             Ok(()) => written += 1,
             Err(source) => match explain(cgroup, rule, source)? {
-                Refusal::Privilege => return Ok(NO_PERMISSION),
-                Refusal::Error(error) => return Err(error),
+                WriteRefusal::Privilege => return Ok(NO_PERMISSION),
+                WriteRefusal::Error(error) => return Err(error),
             },
         }
     }
@@ -111,7 +111,7 @@ fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
 }
 
 /// The cause of a refused rule.
-enum Refusal {
+enum WriteRefusal {
     Privilege,
     Error(CgroupError),
 }
@@ -123,7 +123,7 @@ fn explain(
     cgroup: &CgroupDir,
     rule: &DeviceRule,
     source: io::Error,
-) -> Result<Refusal, CgroupError> {
+) -> Result<WriteRefusal, CgroupError> {
     let refused = matches!(
         source.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
@@ -131,7 +131,7 @@ fn explain(
     if refused {
         for ancestor in cgroup.levels().skip(1) {
             if !DeviceList::read(ancestor.dir)?.covers(rule) {
-                return Ok(Refusal::Error(CgroupError::AncestorDenies {
+                return Ok(WriteRefusal::Error(CgroupError::AncestorDenies {
                     cgroup: cgroup.dir.clone(),
                     ancestor: ancestor.dir.to_owned(),
                     rule: *rule,
@@ -141,10 +141,10 @@ fn explain(
         if source.kind() != io::ErrorKind::PermissionDenied
             || !privilege::has_capabilities(&[Capability::CAP_SYS_ADMIN])
         {
-            return Ok(Refusal::Privilege);
+            return Ok(WriteRefusal::Privilege);
         }
     }
-    Ok(Refusal::Error(CgroupError::Write {
+    Ok(WriteRefusal::Error(CgroupError::Write {
         path: cgroup.dir.join("devices.allow"),
         rule: rule.to_string(),
         source,

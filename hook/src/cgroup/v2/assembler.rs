@@ -64,8 +64,8 @@ pub(super) struct DecodedRule {
 
 /// Decodes the rule at the start of `code`. Returns `None` if the instructions are not those
 /// that [`admit`] or [`refuse`] generate.
-pub(super) fn next(code: &[Insn]) -> Option<DecodedRule> {
-    let constant = |at: usize| match Instruction::decode(*code.get(at)?)? {
+pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
+    let constant = |index: usize| match Instruction::decode(*code.get(index)?)? {
         Instruction::Jump {
             operand: Operand::Const(constant),
             ..

@@ -16,7 +16,7 @@ const LOWER: u64 = u32::MAX as u64;
 
 /// The program has an instruction that the evaluator does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotUnderstood;
+pub(super) struct UnsupportedInstruction;
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -25,21 +25,27 @@ enum Value {
     Context,
 }
 
-pub(super) fn admits(program: &[Insn], request: &AccessRequest) -> Result<bool, NotUnderstood> {
+pub(super) fn admits(
+    program: &[Insn],
+    request: &AccessRequest,
+) -> Result<bool, UnsupportedInstruction> {
     Ok(result(program, request)? == 1)
 }
 
 /// Runs `program` and returns the value of R0.
-pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, NotUnderstood> {
+pub(super) fn result(
+    program: &[Insn],
+    request: &AccessRequest,
+) -> Result<u64, UnsupportedInstruction> {
     let context = request.context();
     let mut registers = [Value::Unset; Reg::COUNT];
     registers[Reg::R1.index()] = Value::Context;
 
-    let mut at = 0usize;
+    let mut index = 0usize;
     for _ in 0..MAX_STEPS {
-        let insn = program.get(at).ok_or(NotUnderstood)?;
+        let insn = program.get(index).ok_or(UnsupportedInstruction)?;
         let mut skip = 0;
-        match Instruction::decode(*insn).ok_or(NotUnderstood)? {
+        match Instruction::decode(*insn).ok_or(UnsupportedInstruction)? {
             Instruction::Load {
                 size,
                 dst,
@@ -47,7 +53,7 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, N
                 offset,
             } => {
                 let Value::Context = registers[src.index()] else {
-                    return Err(NotUnderstood);
+                    return Err(UnsupportedInstruction);
                 };
                 registers[dst.index()] = Value::Number(load(&context, size, offset)?);
             }
@@ -86,32 +92,39 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, N
             Instruction::Goto { offset } => skip = offset,
             Instruction::Exit => return number(&registers, Operand::Reg(Reg::R0)),
         }
-        at = (at + 1)
+        index = (index + 1)
             .checked_add_signed(skip.into())
-            .ok_or(NotUnderstood)?;
+            .ok_or(UnsupportedInstruction)?;
     }
-    Err(NotUnderstood)
+    Err(UnsupportedInstruction)
 }
 
-fn load(context: &[u8; CONTEXT_LEN], size: Size, offset: i16) -> Result<u64, NotUnderstood> {
-    let start = usize::try_from(offset).map_err(|_| NotUnderstood)?;
-    let bytes = context.get(start..).ok_or(NotUnderstood)?;
+fn load(
+    context: &[u8; CONTEXT_LEN],
+    size: Size,
+    offset: i16,
+) -> Result<u64, UnsupportedInstruction> {
+    let start = usize::try_from(offset).map_err(|_| UnsupportedInstruction)?;
+    let bytes = context.get(start..).ok_or(UnsupportedInstruction)?;
     match size {
         Size::Byte => bytes.first_chunk().map(|b| u8::from_ne_bytes(*b).into()),
         Size::Half => bytes.first_chunk().map(|b| u16::from_ne_bytes(*b).into()),
         Size::Word => bytes.first_chunk().map(|b| u32::from_ne_bytes(*b).into()),
     }
-    .ok_or(NotUnderstood)
+    .ok_or(UnsupportedInstruction)
 }
 
-fn number(registers: &[Value; Reg::COUNT], operand: Operand) -> Result<u64, NotUnderstood> {
+fn number(
+    registers: &[Value; Reg::COUNT],
+    operand: Operand,
+) -> Result<u64, UnsupportedInstruction> {
     match operand {
         Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
         Operand::Reg(reg) => match registers[reg.index()] {
             Value::Number(number) => Ok(number),
             // The verifier rejects programs that calculate with an unset register or with the
             // address of the context.
-            Value::Unset | Value::Context => Err(NotUnderstood),
+            Value::Unset | Value::Context => Err(UnsupportedInstruction),
         },
     }
 }

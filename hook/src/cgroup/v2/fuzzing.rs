@@ -4,7 +4,7 @@
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
 use super::request::AccessRequest;
-use super::rewrite::{Admission, judge};
+use super::rewrite::{Admission, evaluate_admission};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
@@ -32,7 +32,7 @@ pub fn device_program(bytes: &[u8]) {
         }
         result.map(|result| result == 1)
     };
-    match judge(&program, &rules) {
+    match evaluate_admission(&program, &rules) {
         Admission::Hidden | Admission::Unreadable => {}
         Admission::Admits => {
             let covered = rules
@@ -43,7 +43,7 @@ pub fn device_program(bytes: &[u8]) {
             }
         }
         Admission::Replace(new) => {
-            assert_eq!(judge(&new, &rules), Admission::Admits);
+            assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
             for request in requests(&rules) {
                 let before = admits(&program, &request);
                 let expected = if covers(&request) { Some(true) } else { before };

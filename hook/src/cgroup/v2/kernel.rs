@@ -10,7 +10,7 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::cgroup::privilege;
-use crate::sys::bpf::{self, Attachments, Insn, ProgramDescription, Scope};
+use crate::sys::bpf::{self, AttachedPrograms, Insn, ProgramDescription, ProgramScope};
 
 /// The name of Boathook's programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
@@ -28,7 +28,7 @@ pub(super) trait Kernel {
     type Program;
 
     fn cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;
-    fn query(&self, cgroup: &Self::Cgroup, scope: Scope) -> Result<Attachments, Errno>;
+    fn query(&self, cgroup: &Self::Cgroup, scope: ProgramScope) -> Result<AttachedPrograms, Errno>;
     fn open(&self, id: u32) -> Result<Self::Program, Errno>;
     fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
     fn describe_program(&self, program: &Self::Program) -> Result<ProgramDescription, Errno>;
@@ -51,9 +51,9 @@ pub(super) trait Kernel {
     }
 }
 
-pub(super) struct Running;
+pub(super) struct RunningKernel;
 
-impl Kernel for Running {
+impl Kernel for RunningKernel {
     type Cgroup = File;
     type Program = OwnedFd;
 
@@ -62,7 +62,7 @@ impl Kernel for Running {
         Ok(open(dir, flags, Mode::empty())?.into())
     }
 
-    fn query(&self, cgroup: &File, scope: Scope) -> Result<Attachments, Errno> {
+    fn query(&self, cgroup: &File, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
         bpf::query(cgroup.as_fd(), scope)
     }
 

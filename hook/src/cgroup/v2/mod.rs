@@ -30,17 +30,17 @@ use super::error::CgroupError;
 use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 use super::spec_rules::SpecRules;
-use super::{Ancestor, CgroupDir, Owner};
-use crate::sys::bpf::Scope;
-use evaluator::NotUnderstood;
+use super::{Ancestor, CgroupDir, CgroupOwner};
+use crate::sys::bpf::ProgramScope;
+use evaluator::UnsupportedInstruction;
 pub(crate) use kernel::hides_new_programs;
-use kernel::{Kernel, Running};
+use kernel::{Kernel, RunningKernel};
 use level::Level;
 use rewrite::denied;
 
 /// A change that the programs of a cgroup need.
 #[derive(Clone, Copy)]
-struct Required<'a> {
+struct RequiredChange<'a> {
     /// The devices to admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
     /// The devices that the container's own programs must not admit any longer.
@@ -58,30 +58,32 @@ pub(super) fn change(
     rules: &[DeviceRule],
     spec: &SpecRules,
 ) -> Result<Vec<LevelReport>, CgroupError> {
-    let required = Required {
+    let required = RequiredChange {
         rules,
         withdrawn,
         spec,
     };
-    change_on(&Running, cgroup, required)
+    change_on(&RunningKernel, cgroup, required)
 }
 
 /// Fails if a program that must not be changed for a container denies a device.
 pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
-    let levels = open_levels(&Running, cgroup)?;
-    enclosing(&Running, cgroup, &levels, rules).map(drop)
+    let levels = open_levels(&RunningKernel, cgroup)?;
+    check_enclosing_programs(&RunningKernel, cgroup, &levels, rules).map(drop)
 }
 
 /// Returns whether a cgroup has programs of its own. Without the privileges to query that, the
 /// result is false, because nothing can be changed then either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
-    let cgroup = Running.cgroup(dir).map_err(|source| CgroupError::Read {
-        path: dir.to_owned(),
-        source,
-    })?;
-    let attached = Running.query(&cgroup, Scope::Attached);
+    let cgroup = RunningKernel
+        .cgroup(dir)
+        .map_err(|source| CgroupError::Read {
+            path: dir.to_owned(),
+            source,
+        })?;
+    let attached = RunningKernel.query(&cgroup, ProgramScope::Attached);
     let ids = attached.map(|attached| attached.ids);
-    let ids = ids.or_else(|errno| unless_unprivileged(&Running, dir, errno))?;
+    let ids = ids.or_else(|errno| unless_unprivileged(&RunningKernel, dir, errno))?;
     Ok(!ids.is_empty())
 }
 
@@ -104,7 +106,7 @@ fn unless_unprivileged<K: Kernel, T>(
 
 /// Returns whether the kernel hides a program of the container's own cgroups.
 pub(super) fn hides(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
-    hides_on(&Running, cgroup)
+    hides_on(&RunningKernel, cgroup)
 }
 
 fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
@@ -114,7 +116,11 @@ fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupErr
         match level.hides(kernel) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
-            Err(errno) => drop(unless_unprivileged::<K, u32>(kernel, level.at.dir, errno)?),
+            Err(errno) => drop(unless_unprivileged::<K, u32>(
+                kernel,
+                level.ancestor.dir,
+                errno,
+            )?),
         }
     }
     Ok(false)
@@ -126,7 +132,7 @@ pub(super) fn denied_now(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    denied_on(&Running, cgroup, rules)
+    denied_on(&RunningKernel, cgroup, rules)
 }
 
 fn denied_on<K: Kernel>(
@@ -143,14 +149,16 @@ fn denied_on<K: Kernel>(
         cgroup: cgroup.dir.clone(),
         source,
     };
-    let effective = kernel.query(&opened, Scope::Effective).map_err(unread)?;
+    let effective = kernel
+        .query(&opened, ProgramScope::Effective)
+        .map_err(unread)?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     for id in effective.ids {
         let program = kernel.open(id).map_err(unread)?;
         let code = kernel.dump(&program).map_err(unread)?;
         match denied(&code, rules) {
             Ok(denied) => all.extend(denied),
-            Err(NotUnderstood) => unreadable += 1,
+            Err(UnsupportedInstruction) => unreadable += 1,
         }
     }
     all.dedup();
@@ -160,7 +168,7 @@ fn denied_on<K: Kernel>(
 fn change_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
-    required: Required<'_>,
+    required: RequiredChange<'_>,
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let levels = open_levels(kernel, cgroup)?;
     let Some(leaf) = levels.first().map(|level| &level.cgroup) else {
@@ -170,13 +178,13 @@ fn change_on<K: Kernel>(
     };
     let mut reports = match required.rules {
         [] => Vec::new(),
-        rules => enclosing(kernel, cgroup, &levels, rules)?,
+        rules => check_enclosing_programs(kernel, cgroup, &levels, rules)?,
     };
     for level in &levels {
-        let is_concerned = match level.at.owner {
-            Owner::Container => true,
-            Owner::Unit => !required.rules.is_empty(),
-            Owner::Enclosing => false,
+        let is_concerned = match level.ancestor.owner {
+            CgroupOwner::Container => true,
+            CgroupOwner::Unit => !required.rules.is_empty(),
+            CgroupOwner::Enclosing => false,
         };
         if !is_concerned {
             continue;
@@ -184,8 +192,8 @@ fn change_on<K: Kernel>(
         for outcome in level.change(kernel, leaf, &required)? {
             let denied = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
-                cgroup: level.at.dir.to_owned(),
-                shared: level.at.owner == Owner::Unit,
+                cgroup: level.ancestor.dir.to_owned(),
+                shared: level.ancestor.owner == CgroupOwner::Unit,
                 outcome,
             });
             if denied {
@@ -200,12 +208,14 @@ fn open_levels<'a, K: Kernel>(
     kernel: &K,
     cgroup: &'a CgroupDir,
 ) -> Result<Vec<Level<'a, K>>, CgroupError> {
-    let open = |at: Ancestor<'a>| {
-        let cgroup = kernel.cgroup(at.dir).map_err(|source| CgroupError::Read {
-            path: at.dir.to_owned(),
-            source,
-        })?;
-        Ok(Level { at, cgroup })
+    let open = |ancestor: Ancestor<'a>| {
+        let cgroup = kernel
+            .cgroup(ancestor.dir)
+            .map_err(|source| CgroupError::Read {
+                path: ancestor.dir.to_owned(),
+                source,
+            })?;
+        Ok(Level { ancestor, cgroup })
     };
     cgroup.levels().map(open).collect()
 }
@@ -213,7 +223,7 @@ fn open_levels<'a, K: Kernel>(
 /// Checks the programs that apply to the container but must not be changed: those of cgroups
 /// that enclose the container's, and those above the highest visible cgroup. A program that
 /// denies a device is an error; a program that cannot be read is reported.
-fn enclosing<K: Kernel>(
+fn check_enclosing_programs<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     levels: &[Level<'_, K>],
@@ -221,7 +231,7 @@ fn enclosing<K: Kernel>(
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let unread = |errno| unless_unprivileged(kernel, &cgroup.dir, errno);
     let mut reports = Vec::new();
-    for (program, place) in out_of_reach(kernel, levels).or_else(unread)? {
+    for (program, place) in list_fixed_programs(kernel, levels).or_else(unread)? {
         let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
             Ok(code) => code,
             // The program was removed concurrently.
@@ -249,7 +259,7 @@ fn enclosing<K: Kernel>(
                     },
                 });
             }
-            (Err(NotUnderstood), place) => reports.push(LevelReport {
+            (Err(UnsupportedInstruction), place) => reports.push(LevelReport {
                 cgroup: place.unwrap_or(&cgroup.mount).to_owned(),
                 shared: true,
                 outcome: Outcome::Unreadable { program },
@@ -261,23 +271,23 @@ fn enclosing<K: Kernel>(
 
 /// Returns the programs that apply to the container but are attached to no cgroup that may be
 /// changed, each with its cgroup if that is visible.
-fn out_of_reach<'a, K: Kernel>(
+fn list_fixed_programs<'a, K: Kernel>(
     kernel: &K,
     levels: &[Level<'a, K>],
 ) -> Result<Vec<(u32, Option<&'a Path>)>, Errno> {
     let Some(leaf) = levels.first() else {
         return Ok(Vec::new());
     };
-    let effective = || kernel.query(&leaf.cgroup, Scope::Effective);
+    let effective = || kernel.query(&leaf.cgroup, ProgramScope::Effective);
     let mut found: Vec<_> = effective()?.ids.into_iter().map(|id| (id, None)).collect();
     for level in levels {
         if found.is_empty() {
             return Ok(found);
         }
-        let attached = kernel.query(&level.cgroup, Scope::Attached)?.ids;
-        if level.at.owner == Owner::Enclosing {
+        let attached = kernel.query(&level.cgroup, ProgramScope::Attached)?.ids;
+        if level.ancestor.owner == CgroupOwner::Enclosing {
             for (_, place) in found.iter_mut().filter(|(id, _)| attached.contains(id)) {
-                *place = Some(level.at.dir);
+                *place = Some(level.ancestor.dir);
             }
         } else {
             found.retain(|(id, _)| !attached.contains(id));

@@ -1,7 +1,7 @@
 //! Rewrites a program so that it admits additional rules, or no longer admits some.
 
 use super::assembler;
-use super::evaluator::{self, NotUnderstood};
+use super::evaluator::{self, UnsupportedInstruction};
 use super::insn::Instruction;
 use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
@@ -21,14 +21,14 @@ pub(super) enum Admission {
 }
 
 /// Evaluates a program and determines the change that it needs.
-pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Admission {
+pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> Admission {
     match denied(program, rules) {
-        Err(NotUnderstood) if is_hidden(program) => Admission::Hidden,
-        Err(NotUnderstood) => Admission::Unreadable,
+        Err(UnsupportedInstruction) if is_hidden(program) => Admission::Hidden,
+        Err(UnsupportedInstruction) => Admission::Unreadable,
         Ok(denied) if denied.is_empty() => Admission::Admits,
         // All instructions must be supported, even those that requests for these rules do not
         // reach. Otherwise the new program might not load, or might decide differently.
-        Ok(_) if !readable(program) => Admission::Unreadable,
+        Ok(_) if !is_readable(program) => Admission::Unreadable,
         Ok(denied) => Admission::Replace(admit_first(&denied, program)),
     }
 }
@@ -37,7 +37,7 @@ pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Admission {
 pub(super) fn denied(
     program: &[Insn],
     rules: &[DeviceRule],
-) -> Result<Vec<DeviceRule>, NotUnderstood> {
+) -> Result<Vec<DeviceRule>, UnsupportedInstruction> {
     let mut denied = Vec::new();
     for rule in rules {
         for request in AccessRequest::covered_by(*rule) {
@@ -58,11 +58,11 @@ pub(super) fn withdraw(
     rules: &[DeviceRule],
     of_spec: &[DeviceRule],
 ) -> Option<Vec<Insn>> {
-    let without = without(program, rules);
+    let without = remove_blocks(program, rules);
     let here = without.as_deref().unwrap_or(program);
     let mut admitted = of_spec.to_vec();
     admitted.retain(|rule| admits_any(here, *rule));
-    if admitted.is_empty() || !readable(here) {
+    if admitted.is_empty() || !is_readable(here) {
         return without;
     }
     let mut refusing = assembler::refuse(&admitted);
@@ -77,7 +77,7 @@ fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
     requests.any(|request| evaluator::admits(program, &request) == Ok(true))
 }
 
-fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+fn remove_blocks(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     let start = assembler::admit(&[]);
     let (mut kept, mut rest) = (Vec::new(), program);
     let mut found = false;
@@ -85,7 +85,7 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
         let mut blocks = start.clone();
         let before = after.len();
         // Blocks that were added before a refusal come after it in the program.
-        while let Some(next) = assembler::next(after) {
+        while let Some(next) = assembler::decode_rule(after) {
             let (block, more) = after.split_at(next.len);
             if next.allow && rules.iter().any(|rule| rule.number == next.number) {
                 found = true
@@ -117,7 +117,7 @@ pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }
 
-fn readable(program: &[Insn]) -> bool {
+fn is_readable(program: &[Insn]) -> bool {
     program
         .iter()
         .all(|insn| Instruction::decode(*insn).is_some())

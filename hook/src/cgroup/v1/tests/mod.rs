@@ -65,7 +65,7 @@ fn names_the_ancestor_that_denies() {
     let pod = cgroup.dir.parent().unwrap().to_owned();
     let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-    let Refusal::Error(error) = explain(&cgroup, &misc(183, "rw"), refused).unwrap() else {
+    let WriteRefusal::Error(error) = explain(&cgroup, &misc(183, "rw"), refused).unwrap() else {
         panic!("not an error");
     };
 
@@ -92,7 +92,7 @@ fn tells_missing_privileges_from_other_failures() {
         let error = io::Error::from_raw_os_error(errno);
         let refusal = explain(&cgroup, &misc(183, "r"), error).unwrap();
         assert_eq!(
-            matches!(refusal, Refusal::Privilege),
+            matches!(refusal, WriteRefusal::Privilege),
             privilege,
             "errno {errno}"
         );

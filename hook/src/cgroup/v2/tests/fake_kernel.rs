@@ -12,7 +12,7 @@ use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
 use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::{
-    ALLOW_MULTI, Attachments, Insn, MAX_PROGRAMS, ProgramDescription, REPLACE, Scope,
+    ALLOW_MULTI, AttachedPrograms, Insn, MAX_PROGRAMS, ProgramDescription, ProgramScope, REPLACE,
 };
 
 /// A call that changed something.
@@ -26,7 +26,7 @@ pub(super) enum Change {
 #[derive(Default)]
 pub(super) struct FakeKernel {
     pub(super) programs: RefCell<Vec<Vec<Insn>>>,
-    pub(super) cgroups: RefCell<BTreeMap<PathBuf, Attachments>>,
+    pub(super) cgroups: RefCell<BTreeMap<PathBuf, AttachedPrograms>>,
     pub(super) changes: RefCell<Vec<Change>>,
     /// Behaves like a kernel before Linux 5.6.
     pub(super) cannot_replace: bool,
@@ -53,7 +53,7 @@ impl FakeKernel {
     /// Creates a cgroup with programs, and returns their ids.
     pub(super) fn with(&self, dir: &str, flags: u32, programs: &[Vec<Insn>]) -> Vec<u32> {
         let ids: Vec<u32> = programs.iter().map(|code| self.add(code)).collect();
-        let attachments = Attachments {
+        let attachments = AttachedPrograms {
             flags,
             ids: ids.clone(),
         };
@@ -116,14 +116,14 @@ impl Kernel for FakeKernel {
         Ok(dir.to_owned())
     }
 
-    fn query(&self, cgroup: &PathBuf, scope: Scope) -> Result<Attachments, Errno> {
+    fn query(&self, cgroup: &PathBuf, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
         fail_with(self.query_fails)?;
         Ok(match scope {
-            Scope::Attached => {
+            ProgramScope::Attached => {
                 let cgroups = self.cgroups.borrow();
                 cgroups.get(cgroup).cloned().unwrap_or_default()
             }
-            Scope::Effective => Attachments {
+            ProgramScope::Effective => AttachedPrograms {
                 flags: 0,
                 ids: self.effective(cgroup),
             },

@@ -15,8 +15,8 @@ use crate::cgroup::report::{LevelReport, Outcome};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use crate::cgroup::v2::kernel::{Kernel, Running};
-use crate::cgroup::v2::rewrite::{Admission, judge};
+use crate::cgroup::v2::kernel::{Kernel, RunningKernel};
+use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
 use crate::cgroup::{DeviceCgroup, KernelMounts};
 use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
 
@@ -39,7 +39,7 @@ impl Cgroup2 {
 
     fn mount() -> Result<Self, Errno> {
         const NONE: Option<&str> = None;
-        Running.load(&deny_everything(), &mut [])?;
+        RunningKernel.load(&deny_everything(), &mut [])?;
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
         let point = tempfile::Builder::new()
@@ -77,9 +77,11 @@ impl Drop for Cgroup2 {
 }
 
 fn attach(dir: &Path, code: &[Insn], flags: u32) {
-    let cgroup = Running.cgroup(dir).unwrap();
-    let program = Running.load(code, &mut []).unwrap();
-    Running.attach(&cgroup, &program, flags, None).unwrap();
+    let cgroup = RunningKernel.cgroup(dir).unwrap();
+    let program = RunningKernel.load(code, &mut []).unwrap();
+    RunningKernel
+        .attach(&cgroup, &program, flags, None)
+        .unwrap();
 }
 
 /// Returns a program of the named shape with the usual rules of a container, or one that
@@ -207,15 +209,15 @@ fn an_enclosing_container_is_never_widened() {
 
 #[test]
 fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
-    if let Err(errno) = Running.load(&deny_everything(), &mut []) {
+    if let Err(errno) = RunningKernel.load(&deny_everything(), &mut []) {
         return skip(&format!("no device programs here: {errno}"));
     }
     for name in SHAPES.iter().map(|shape| shape.name) {
         let rules = [rule(HWRNG, "r"), rule(FUSE, "rwm")];
-        let Admission::Replace(new) = judge(&usual(name), &rules) else {
+        let Admission::Replace(new) = evaluate_admission(&usual(name), &rules) else {
             panic!("{name}: nothing to do");
         };
-        let program = Running
+        let program = RunningKernel
             .load(&new, &mut [])
             .unwrap_or_else(|errno| panic!("{name}: {errno}"));
         assert_eq!(bpf::dump(program.as_fd()), Ok(new), "{name}");
@@ -225,7 +227,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
 #[test]
 fn the_verifier_explains_its_refusal() {
     let exit = vec![crate::cgroup::v2::insn::Instruction::Exit.encode()];
-    match crate::cgroup::v2::load::load(&Running, &exit) {
+    match crate::cgroup::v2::load::load(&RunningKernel, &exit) {
         Ok(_) => panic!("a program without a result was loaded"),
         Err(error) if error.errno == Errno::EPERM => skip("may not load programs"),
         Err(error) => assert!(error.log.contains("R0"), "{error:?}"),

@@ -19,7 +19,7 @@ use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::{Required, change_on};
+use crate::cgroup::v2::{RequiredChange, change_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
@@ -58,7 +58,7 @@ fn change(
     withdrawn: &[DeviceRule],
     rules: &[DeviceRule],
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
-    let required = Required {
+    let required = RequiredChange {
         rules,
         withdrawn,
         spec: &SpecRules::of_container(&[(&misc(182, "rw")).into()]),

@@ -9,7 +9,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, judge};
+use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
 use crate::sys::bpf::Insn;
 
 /// Returns requests of every kind and access, with numbers that the rules name and with
@@ -52,7 +52,7 @@ fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&AccessRequest)
 }
 
 fn replacement(what: &str, old: &[Insn], rules: &[DeviceRule]) -> Vec<Insn> {
-    match judge(old, rules) {
+    match evaluate_admission(old, rules) {
         Admission::Replace(new) => new,
         verdict => panic!("{what}: {verdict:?}"),
     }
@@ -99,7 +99,12 @@ fn rewritten_programs_admit_the_rules_and_nothing_else() {
             check_answers(shape.name, &new, |request| {
                 covers(&old, request) || covers(&added, request)
             });
-            assert_eq!(judge(&new, &rules), Admission::Admits, "{}", shape.name);
+            assert_eq!(
+                evaluate_admission(&new, &rules),
+                Admission::Admits,
+                "{}",
+                shape.name
+            );
         }
         let new = replacement("nothing", &deny_everything(), &rules);
         check_answers("nothing", &new, |request| covers(&added, request));
@@ -112,7 +117,7 @@ fn one_rewrite_serves_all_rules() {
         .map(|minor| device(DeviceKind::Character, 195, minor, "rw"))
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
-    assert_eq!(judge(&new, &rules), Admission::Admits);
+    assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
     // The program has six instructions that load the request, seven per rule, and the two of
     // the old program.
     assert_eq!(new.len(), 6 + 7 * rules.len() + 2);
@@ -178,7 +183,7 @@ fn hidden_and_unknown_programs_are_unreadable() {
         ("a call elsewhere", calls_if_major_is_7, "rw", Unreadable),
     ] {
         let rules = [device(DeviceKind::Character, 10, 183, asked)];
-        assert_eq!(judge(&program, &rules), expected, "{what}");
+        assert_eq!(evaluate_admission(&program, &rules), expected, "{what}");
     }
 }
 

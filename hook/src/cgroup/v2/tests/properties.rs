@@ -10,7 +10,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, denied, judge, withdraw};
+use crate::cgroup::v2::rewrite::{Admission, denied, evaluate_admission, withdraw};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -74,7 +74,7 @@ proptest! {
     ) {
         let program = (SHAPES[shape].program)(&old);
         let added = rule::merge(&added);
-        let new = match judge(&program, &added) {
+        let new = match evaluate_admission(&program, &added) {
             Admission::Replace(new) => new,
             Admission::Admits => program,
             Admission::Hidden | Admission::Unreadable => return Err(TestCaseError::fail("unreadable")),
@@ -102,7 +102,7 @@ proptest! {
         let mut new = program.clone();
         // The rules are added one after the other, each only if the program denies it.
         for rule in &added {
-            if let Admission::Replace(with) = judge(&new, &[*rule]) {
+            if let Admission::Replace(with) = evaluate_admission(&new, &[*rule]) {
                 new = with;
             }
         }
@@ -119,7 +119,7 @@ proptest! {
         let mut program = program;
         let most = program.len() + 6;
         for _ in 0..3 {
-            let Admission::Replace(with) = judge(&program, &added) else { break };
+            let Admission::Replace(with) = evaluate_admission(&program, &added) else { break };
             program = withdraw(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
             prop_assert_eq!(withdraw(&program, &added, &[]), None);
@@ -139,7 +139,7 @@ proptest! {
         let taken = rule::merge(&taken);
         let without = withdraw(&program, &taken, &taken).unwrap_or_else(|| program.clone());
         prop_assert_eq!(withdraw(&without, &taken, &taken), None);
-        let with = match judge(&without, &taken) {
+        let with = match evaluate_admission(&without, &taken) {
             Admission::Replace(with) => with,
             _ => without.clone(),
         };
@@ -168,7 +168,7 @@ proptest! {
     ) {
         prop_assume!(of_spec.number != added.number);
         let program = (SHAPES[shape].program)(&[SpecRule::from(&of_spec)]);
-        let Admission::Replace(with) = judge(&program, &[added]) else {
+        let Admission::Replace(with) = evaluate_admission(&program, &[added]) else {
             return Err(TestCaseError::reject("nothing was added"));
         };
         let refusing = withdraw(&with, &[of_spec], &[of_spec]).unwrap();
@@ -184,7 +184,7 @@ proptest! {
         rule in any_device_rule(),
     ) {
         // Most random programs are unreadable. None may cause a hang or a panic.
-        let _ = judge(&program, &[rule]);
+        let _ = evaluate_admission(&program, &[rule]);
     }
 
     #[test]

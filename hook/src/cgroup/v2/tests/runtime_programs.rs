@@ -83,10 +83,10 @@ fn systemd(rules: &[SpecRule]) -> Vec<Insn> {
     program.extend([mov64(Reg::R0, Const(0)), Instruction::Goto { offset: 1 }]);
     let pass = program.len();
     program.extend(ADMIT);
-    for (at, instruction) in program.iter_mut().enumerate() {
+    for (index, instruction) in program.iter_mut().enumerate() {
         if *instruction == TO_PASS {
             *instruction = Instruction::Goto {
-                offset: (pass - at - 1) as i16,
+                offset: (pass - index - 1) as i16,
             };
         }
     }
@@ -187,9 +187,9 @@ fn load(size: Size, dst: Reg, src: Reg, offset: i16) -> Instruction {
 /// the end of the block.
 fn block(program: &mut Vec<Instruction>, mut tests: Vec<Instruction>, then: &[Instruction]) {
     let end = tests.len() + then.len();
-    for (at, test) in tests.iter_mut().enumerate() {
+    for (index, test) in tests.iter_mut().enumerate() {
         if let Instruction::Jump { offset, .. } = test {
-            *offset = (end - at - 1) as i16;
+            *offset = (end - index - 1) as i16;
         }
     }
     program.extend(tests);

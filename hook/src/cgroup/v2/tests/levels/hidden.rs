@@ -56,7 +56,7 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
         (&[misc(183, "rw")], &[], None),
         (&[misc(183, "rw")], &[misc(185, "rw")], Some(185)),
     ] {
-        let required = Required {
+        let required = RequiredChange {
             rules,
             withdrawn,
             spec: &known,

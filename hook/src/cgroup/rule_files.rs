@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{DeviceCgroup, Owner, v2};
+use super::{CgroupOwner, DeviceCgroup, v2};
 
 impl DeviceCgroup {
     /// Returns the path of the cgroup in its hierarchy.
@@ -34,8 +34,10 @@ impl DeviceCgroup {
     #[must_use]
     pub(crate) fn of_runtime(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
-            let mut own = cgroup.levels().filter(|it| it.owner == Owner::Container);
-            let above = own.position(|it| v2::restricts(it.dir).unwrap_or_default());
+            let mut own = cgroup
+                .levels()
+                .filter(|level| level.owner == CgroupOwner::Container);
+            let above = own.position(|level| v2::restricts(level.dir).unwrap_or_default());
             let above = above.unwrap_or_default();
             drop(own);
             for _ in 0..above {
@@ -51,7 +53,7 @@ impl DeviceCgroup {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own = cgroup
             .levels()
-            .filter(|level| level.owner == Owner::Container);
+            .filter(|level| level.owner == CgroupOwner::Container);
         own.map(|level| level.dir.to_owned()).collect()
     }
 }
@@ -71,7 +73,7 @@ pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
         entry.file_name().to_str().is_some_and(is_limit)
             && entry
                 .metadata()
-                .is_ok_and(|it| it.is_file() && can_be_written(it))
+                .is_ok_and(|entry| entry.is_file() && can_be_written(entry))
     });
     limits.map(|entry| entry.path()).collect()
 }

@@ -19,7 +19,7 @@ use crate::oci::{Attached, Bundle};
 use crate::trust::Origin;
 
 /// The places in which a container requests devices.
-pub(crate) struct Requested<'b> {
+pub(crate) struct ContainerRequests<'b> {
     bundle: &'b Bundle,
     /// The annotations that count. `None` if no annotation counts.
     annotations: Option<&'b BTreeMap<String, String>>,
@@ -43,11 +43,11 @@ pub enum UnknownClass {
     Cdi(ClassName),
 }
 
-impl<'b> Requested<'b> {
+impl<'b> ContainerRequests<'b> {
     /// Collects the requests of a bundle. If the origin of the container is uncertain, no
     /// annotation counts.
     pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
-        Requested {
+        ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
             granted: by_class(&bundle.cdi),
@@ -59,20 +59,20 @@ impl<'b> Requested<'b> {
     }
 
     /// Returns whether the hook was called for the requests of the container itself.
-    pub(super) fn is_hooks(&self) -> bool {
+    pub(super) fn has_request_hook(&self) -> bool {
         self.bundle.hooks.read_requests(None)
     }
 
     /// Returns whether there may be a request for the class of this file, so that the file
     /// must be parsed.
-    pub(super) fn may_be_for(&self, source: &ClassSource) -> bool {
+    pub(super) fn may_request(&self, source: &ClassSource) -> bool {
         self.names_class(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
     /// Returns whether the container requests the class of a file that cannot be used. Such a
     /// container must not start. `sources` are all class files.
-    pub(crate) fn is_stopped_by(
+    pub(crate) fn requests_class_of_file(
         &self,
         file: &Path,
         sources: &[Result<ClassSource, FileError>],
@@ -93,7 +93,7 @@ impl<'b> Requested<'b> {
 
     /// Returns whether the container may request a class of which nothing is known, because
     /// the directory of class files cannot be read.
-    pub(super) fn may_be_for_any(&self) -> bool {
+    pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| env.get(name).is_some_and(|it| !Selection::is_nothing(it));
         let mut variables = env.names().filter(|name| load::has_request_form(name));
