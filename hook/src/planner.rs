@@ -149,8 +149,8 @@ fn compute_plan(
     }
     let found = authorized
         .iter()
-        .map(|(request, _)| discover::look_up(&request.class, request.request.wanted(), &host));
-    let found = found.collect::<Result<Vec<FoundClass>, _>>()?;
+        .map(|(request, _)| discover::look_up(&request.class, request.request.wanted(), &host))
+        .collect::<Result<Vec<FoundClass>, _>>()?;
     let asked = authorized
         .iter()
         .zip(&found)

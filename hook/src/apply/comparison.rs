@@ -60,9 +60,9 @@ pub(crate) fn is_other_file(
 ) -> Option<bool> {
     let below = source.strip_prefix("/").unwrap_or(source);
     let now = fs::metadata(host_root.join(below)).ok()?;
-    let there = look(path).ok()??;
-    let there = there.stat();
-    Some((there.st_dev, there.st_ino) != (now.dev(), now.ino()))
+    let found = look(path).ok()??;
+    let stat = found.stat();
+    Some((stat.st_dev, stat.st_ino) != (now.dev(), now.ino()))
 }
 
 fn lacks_node(path: &Path, number: DeviceNumber, look: Look<'_>) -> Result<Option<String>, String> {

@@ -112,8 +112,10 @@ fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(Exit
         .stderr(Stdio::piped())
         .process_group(group.id().as_raw())
         .spawn()?;
-    let pipe = child.stderr.take();
-    let pipe = pipe.ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
+    let pipe = child
+        .stderr
+        .take()
+        .ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
     let mut stderr = ProgramOutput::new(pipe, MAX_STDERR)?;
     let status = wait(child, &mut stderr, &group, limit)?;
     Ok(status.map(|status| (status, stderr.text())))
@@ -182,8 +184,8 @@ mod tests {
             wanted: "new".into(),
         };
         let start = Instant::now();
-        let done = prepare(&preparation, Duration::from_secs(timeout), host.path());
-        let done = done.map_err(|error| chain(&error));
+        let done = prepare(&preparation, Duration::from_secs(timeout), host.path())
+            .map_err(|error| chain(&error));
         (done, fs::read_to_string(file).unwrap(), start.elapsed())
     }
 

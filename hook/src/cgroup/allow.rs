@@ -187,8 +187,11 @@ mod tests {
                 std::fs::write(level.dir.join("devices.list"), list).unwrap();
             }
             let units = DeviceCgroup::V1(cgroup).restricting_units().unwrap();
-            let units: Vec<_> = units.iter().map(|(it, more)| (it.name(), *more)).collect();
-            assert_eq!(units, expected, "{path} {lists:?}");
+            let names: Vec<_> = units
+                .iter()
+                .map(|(unit, is_shared)| (unit.name(), *is_shared))
+                .collect();
+            assert_eq!(names, expected, "{path} {lists:?}");
         }
     }
 }

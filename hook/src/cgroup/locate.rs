@@ -259,7 +259,8 @@ mod tests {
     /// Returns the roots and mount points that are found, one text for each mount.
     fn found(content: &str, hierarchy: Hierarchy) -> Vec<String> {
         let found = mounts(content.as_bytes(), hierarchy).into_iter();
-        let text = |it: CgroupMount| format!("{} at {}", it.root.display(), it.point.display());
+        let text =
+            |mount: CgroupMount| format!("{} at {}", mount.root.display(), mount.point.display());
         found.map(text).collect()
     }
 

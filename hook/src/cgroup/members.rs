@@ -64,8 +64,8 @@ impl DeviceCgroup {
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
             let listed = files
                 .iter()
-                .find_map(|file| read_regular_text(file, MAX_FILE).ok());
-            let listed = listed.unwrap_or_default();
+                .find_map(|file| read_regular_text(file, MAX_FILE).ok())
+                .unwrap_or_default();
             processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
             directories.extend(below(&directory));
         }

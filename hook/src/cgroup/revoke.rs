@@ -25,10 +25,10 @@ impl DeviceCgroup {
         }
         if self.is_root() {
             let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
-            let rules = rules.join(", ");
             return Ok(vec![format!(
-                "the container has no cgroup of its own, so that {rules} stay allowed: to deny \
-                 them there is to deny them to the host"
+                "the container has no cgroup of its own, so that {} stay allowed: to deny \
+                 them there is to deny them to the host",
+                rules.join(", ")
             )]);
         }
         let mut warnings = Vec::new();
@@ -70,10 +70,9 @@ impl DeviceCgroup {
         // A hidden program cannot be evaluated, but it was generated again without these
         // rules.
         let is_known = denied.unreadable == 0;
-        let denied = denied.rules;
         let allowed = rules
             .iter()
-            .filter(|rule| is_known && !denied.contains(rule));
+            .filter(|rule| is_known && !denied.rules.contains(rule));
         let warnings = allowed.map(|rule| {
             format!("{rule} is still allowed in the container's cgroup, by a rule of another")
         });

@@ -37,8 +37,9 @@ impl DeviceCgroup {
             let mut own = cgroup
                 .levels()
                 .filter(|level| level.owner == CgroupOwner::Container);
-            let above = own.position(|level| v2::restricts(level.dir).unwrap_or_default());
-            let above = above.unwrap_or_default();
+            let above = own
+                .position(|level| v2::restricts(level.dir).unwrap_or_default())
+                .unwrap_or_default();
             drop(own);
             for _ in 0..above {
                 cgroup.path.pop();

@@ -30,8 +30,8 @@ pub enum Error {
         found: FileKind,
         wanted: FileKind,
     },
-    /// A file to be created cannot be, because another file has the name. Callers may ignore
-    /// this error.
+    /// A file cannot be created, because another file has its name. Callers may ignore this
+    /// error.
     #[error("{} exists already: it is {found}", path.display())]
     Occupied { path: PathBuf, found: FileKind },
     #[error(

@@ -102,8 +102,8 @@ impl ContainerNamespace {
         Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
-            let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
-            let there = Identity::from_stat(&there);
+            let stat = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
+            let there = Identity::from_stat(&stat);
             let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
             if there == root || seen() == Some(there) {
                 Ok((RootLocation::Root(RootDir::new(top, resolver)), there))

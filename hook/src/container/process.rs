@@ -58,14 +58,14 @@ fn find_start_time(pid: i32) -> Result<u64> {
 /// process. When an init process ends, the kernel ends all other processes of its namespace
 /// (pid_namespaces(7)).
 pub(crate) fn is_init(pid: i32) -> bool {
-    let status = || {
+    let read_status = || {
         let process = Procfs::open()?.process(pid)?;
         let path = || PathBuf::from(format!("/proc/{pid}/status"));
         read_proc(&process, "status", STATUS_CAP, path)
     };
-    let status = status().unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let status = read_status().unwrap_or_default();
+    let text = String::from_utf8_lossy(&status);
+    let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let numbers: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
     numbers.len() > 1 && numbers.last() == Some(&"1")
 }

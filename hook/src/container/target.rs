@@ -94,8 +94,9 @@ impl WritableDirectory {
     /// [`Error::WrongKind`] if the existing file must not be covered; [`Error::ReadOnly`] if a
     /// file must be created and the file system is read-only.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
-        // The function first tries to create the file. That takes a single call if it does not
-        // exist, and the kernel reports an existing name even where writing is not permitted.
+        // The function first tries to create the file, which takes a single call if the file
+        // does not exist. The kernel reports an existing name even where writing is not
+        // permitted.
         let before = TargetOrigin::Nothing {
             mount: self.mount(),
         };

@@ -1,9 +1,9 @@
 //! The dynamic loaders of a container, and the texts of their configuration files.
 //!
 //! The hook puts its libraries into a directory of its own and into glibc's cache (see
-//! `device_class::ld_cache`). That is sufficient until `ldconfig` runs in the container, which
-//! generates the cache again from the directories in its configuration. musl has no cache,
-//! only a configuration.
+//! `device_class::ld_cache`). These two are sufficient until `ldconfig` runs in the
+//! container, which generates the cache again from the directories in its configuration. musl
+//! has no cache, only a configuration.
 //!
 //! All functions here are pure: they take names and bytes, and return bytes.
 //!
@@ -64,7 +64,7 @@ impl Loader {
 /// counts as glibc's. It ignores the configuration of glibc.
 pub(crate) fn loaders(names: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Vec<Loader> {
     let names = names.into_iter();
-    let found = names.filter_map(|name| Loader::from_file_name(name.as_ref()));
-    let found: BTreeSet<Loader> = inserted(found);
-    found.into_iter().collect()
+    let loaders: BTreeSet<Loader> =
+        inserted(names.filter_map(|name| Loader::from_file_name(name.as_ref())));
+    loaders.into_iter().collect()
 }

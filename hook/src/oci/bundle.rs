@@ -80,7 +80,7 @@ const NAME: &str = "config.json";
 
 /// Returns whether every user may write to a directory, as to /tmp. A runtime that passes its
 /// working directory or the parent of the root as the bundle may pass such a directory.
-fn is_everyones(directory: &Path) -> bool {
+fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()
         .is_ok_and(|directory| directory.mode() & 0o002 != 0)
@@ -201,7 +201,7 @@ impl Bundle {
 
     /// Reads the bundle in a directory. Fails if every user may write to the directory.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
-        if is_everyones(directory) {
+        if is_world_writable(directory) {
             return Err(BundleError::Everyones(directory.to_owned()));
         }
         let path = directory.join(NAME);
@@ -216,8 +216,7 @@ impl Bundle {
     /// Parses a bundle. `bytes` is the content of the configuration file at `path`, and
     /// `directory` is the directory of the bundle.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
-        let config = json_text::parse(bytes);
-        let config: Config = config.map_err(|error| BundleError::Json {
+        let config: Config = json_text::parse(bytes).map_err(|error| BundleError::Json {
             path: path.into(),
             error,
         })?;

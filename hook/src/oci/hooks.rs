@@ -32,8 +32,9 @@ impl CdiGrant {
     /// mark is in quotes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
-        let marked = device.rsplit_once(CLAIM_MARK);
-        let marked = marked.filter(|(_, claim)| !claim.contains('"'));
+        let marked = device
+            .rsplit_once(CLAIM_MARK)
+            .filter(|(_, claim)| !claim.contains('"'));
         let (device, claim) = match marked {
             None => (device, None),
             Some((device, claim)) => (device, Some(claim.to_owned())),

@@ -159,8 +159,10 @@ impl<'b> ContainerRequests<'b> {
     ) -> impl Iterator<Item = UnknownClass> {
         let files = sources.iter().map(class_file);
         let is_known = move |name: &str| files.clone().any(|file| class_name(file) == name);
-        let granted = self.granted.keys();
-        let granted = granted.map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
+        let granted = self
+            .granted
+            .keys()
+            .map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
         let annotated = self.names();
         annotated
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))

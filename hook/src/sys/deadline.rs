@@ -112,8 +112,8 @@ impl Deadline {
     fn end_in(&mut self, seconds: u32) -> Result<(), Errno> {
         alarm::set(seconds);
         let end = Duration::from_secs(seconds.into()) + LAST;
-        let end = Expiration::OneShot(end.into());
-        self.kill.set(end, TimerSetTimeFlags::empty())
+        self.kill
+            .set(Expiration::OneShot(end.into()), TimerSetTimeFlags::empty())
     }
 
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {

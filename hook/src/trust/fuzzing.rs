@@ -44,8 +44,10 @@ pub fn forged_annotations(bytes: &[u8]) {
         return;
     };
     let (engine, lines) = text.split_once('\n').unwrap_or((text, ""));
-    let forged = lines.lines().filter_map(|line| line.split_once('='));
-    let forged = forged.map(|(key, value)| (key.to_owned(), Value::from(value)));
+    let forged = lines
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key.to_owned(), Value::from(value)));
     let is_crio = engine == "cri-o";
     let (mut annotations, cgroup) = if is_crio {
         crio_before()
@@ -95,8 +97,8 @@ fn crio_before() -> (serde_json::Map<String, Value>, String) {
         ("io.kubernetes.cri-o.ContainerType", "container".to_owned()),
         ("io.kubernetes.cri-o.Labels", json!(labels).to_string()),
         ("io.kubernetes.cri-o.Annotations", "{}".to_owned()),
-    ];
-    let before = before.map(|(key, value)| (key.to_owned(), value.into()));
+    ]
+    .map(|(key, value)| (key.to_owned(), value.into()));
     let slice = format!("kubepods-pod{}.slice", UID.replace('-', "_"));
     (before.into_iter().collect(), format!("{slice}:crio:c"))
 }

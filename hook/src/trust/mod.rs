@@ -168,8 +168,10 @@ fn recorded_claims(
     trust: &Trust,
     without_record: bool,
 ) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
-    let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
-    let mut grants = grants
+    let mut grants = bundle
+        .cdi
+        .iter()
+        .filter(|grant| grant.class == *class)
         .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))
         .peekable();
     let (mut claims, mut claimed) = Default::default();

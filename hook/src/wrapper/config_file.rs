@@ -27,8 +27,9 @@ impl ConfigFile {
         let path = fs::canonicalize(path).map_err(unreadable)?;
         let file = open_regular(&path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
-        let bytes = capped(file, Bundle::MAX).map_err(unreadable)?;
-        let bytes = bytes.ok_or_else(|| BundleError::TooLarge(path.clone()))?;
+        let bytes = capped(file, Bundle::MAX)
+            .map_err(unreadable)?
+            .ok_or_else(|| BundleError::TooLarge(path.clone()))?;
         let text = String::from_utf8(bytes)
             .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         Ok(ConfigFile {

@@ -7,10 +7,10 @@
 //! these rules in the resources ([`update`]). Then this process executes the real runtime,
 //! which therefore has its process number, stdio and signals, and determines the exit code.
 //!
-//! The config.json of a container that requests nothing is not changed, because the hook would
-//! read the same file with the same result. Every other subcommand is passed on unchanged.
-//! That includes `restore`: a restored container has its old mounts, and its config.json was
-//! written at `create`.
+//! The config.json of a container that requests nothing is not changed, because the hook
+//! would read the same file with the same result. Every other subcommand is passed on
+//! unchanged. `restore` is one of them: a restored container has its old mounts, and its
+//! config.json was written at `create`.
 
 mod command_line;
 mod config_file;
@@ -55,10 +55,9 @@ const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 /// log that the engine gave to the runtime.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let arguments = arguments.as_slice();
-    let line = CommandLine::parse(arguments);
+    let line = CommandLine::parse(&arguments);
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
-    let Err(error) = become_runtime(&line, arguments, config.as_deref());
+    let Err(error) = become_runtime(&line, &arguments, config.as_deref());
     let message = log::chain(&error);
     log::error(&message);
     if let Some(log) = &line.log {
@@ -74,8 +73,9 @@ pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
     const MAX_LENGTH: usize = 2 << 20;
     let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;
     let bytes = capped(file, MAX_LENGTH).ok()??;
-    let words = bytes.split(|byte| *byte == 0).skip(1);
-    let words: Vec<OsString> = words
+    let words: Vec<OsString> = bytes
+        .split(|byte| *byte == 0)
+        .skip(1)
         .map(|word| OsStr::from_bytes(word).to_owned())
         .collect();
     let arguments = words
@@ -124,7 +124,7 @@ fn become_runtime(
             Some(with_devices.map_err(|error| error.with_container(&action.id.to_string_lossy()))?);
     }
     let mut command = Command::new(&runtime);
-    command.args(update.as_ref().map_or(arguments, |it| &it.words));
+    command.args(update.as_ref().map_or(arguments, |update| &update.words));
     count_level(&mut command, &runtime)?;
     deadline.cancel();
     sys::process::restore_file_size_signal(&file_size);
@@ -172,8 +172,10 @@ const MAX_LEVELS: u32 = 8;
 
 /// Increments the count of nested wrappers.
 fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
-    let above = std::env::var(LEVEL_VARIABLE).ok();
-    let above: u32 = above.and_then(|level| level.parse().ok()).unwrap_or(0);
+    let above: u32 = std::env::var(LEVEL_VARIABLE)
+        .ok()
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(0);
     if above >= MAX_LEVELS {
         return Err(WrapperError::Recursion(runtime.into()));
     }
@@ -198,11 +200,12 @@ fn add_hook(
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
-    let text = hook.add_to(file.text(), &bundle.hooks, &plan);
-    let text = text.map_err(|error| WrapperError::Edit {
-        path: file.path().into(),
-        error,
-    })?;
+    let text = hook
+        .add_to(file.text(), &bundle.hooks, &plan)
+        .map_err(|error| WrapperError::Edit {
+            path: file.path().into(),
+            error,
+        })?;
     file.replace(&text).map_err(|error| WrapperError::Write {
         path: file.path().into(),
         error,

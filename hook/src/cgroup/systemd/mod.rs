@@ -162,8 +162,11 @@ impl Systemd {
 fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     let entry = |rule: &DeviceRule| {
         let path = dev_links::path(rule);
-        let old = policy.allowed.iter().find(|(known, _)| *known == path);
-        let old = old.and_then(|(_, letters)| Access::parse(letters).ok());
+        let old = policy
+            .allowed
+            .iter()
+            .find(|(known, _)| *known == path)
+            .and_then(|(_, letters)| Access::parse(letters).ok());
         match old {
             Some(old) if old.contains(rule.access()) => None,
             Some(old) => Some((path, old.union(rule.access()).to_string())),

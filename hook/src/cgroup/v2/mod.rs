@@ -81,9 +81,10 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
             path: dir.to_owned(),
             source,
         })?;
-    let attached = RunningKernel.query(&cgroup, ProgramScope::Attached);
-    let ids = attached.map(|attached| attached.ids);
-    let ids = ids.or_else(|errno| unless_unprivileged(&RunningKernel, dir, errno))?;
+    let ids = RunningKernel
+        .query(&cgroup, ProgramScope::Attached)
+        .map(|attached| attached.ids)
+        .or_else(|errno| unless_unprivileged(&RunningKernel, dir, errno))?;
     Ok(!ids.is_empty())
 }
 
@@ -140,11 +141,12 @@ fn denied_on<K: Kernel>(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    let opened = kernel.cgroup(&cgroup.dir);
-    let opened = opened.map_err(|source| CgroupError::Read {
-        path: cgroup.dir.clone(),
-        source,
-    })?;
+    let opened = kernel
+        .cgroup(&cgroup.dir)
+        .map_err(|source| CgroupError::Read {
+            path: cgroup.dir.clone(),
+            source,
+        })?;
     let unread = |source| CgroupError::ReadPrograms {
         cgroup: cgroup.dir.clone(),
         source,

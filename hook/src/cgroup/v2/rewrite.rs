@@ -71,10 +71,10 @@ pub(super) fn withdraw(
 }
 
 fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
-    let requests = AccessRequest::covered_by(rule);
     // A request for no access is ignored here.
-    let mut requests = requests.filter(|request| request.access != 0);
-    requests.any(|request| evaluator::admits(program, &request) == Ok(true))
+    AccessRequest::covered_by(rule)
+        .filter(|request| request.access != 0)
+        .any(|request| evaluator::admits(program, &request) == Ok(true))
 }
 
 fn remove_blocks(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {

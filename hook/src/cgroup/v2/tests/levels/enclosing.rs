@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A container in a container. Their runtimes use the cgroup driver cgroupfs, or the outer
-/// container has a scope.
+/// A container runs in another one. Either both runtimes use the cgroup driver cgroupfs, or the
+/// outer container has a scope.
 #[test]
 fn a_program_of_an_enclosing_container_is_never_changed() {
     for (outer, inner) in [
