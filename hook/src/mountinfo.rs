@@ -25,8 +25,8 @@ impl<'a> MountLine<'a> {
     /// Splits `ID PARENT DEV ROOT POINT OPTIONS [TAG[:VALUE]]... - TYPE SOURCE SUPER`.
     pub(crate) fn split(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
-        let id = number(fields.next()?)?;
-        let parent = number(fields.next()?)?;
+        let id = parse_number(fields.next()?)?;
+        let parent = parse_number(fields.next()?)?;
         let (root, point) = (fields.nth(1)?, fields.next()?);
         let mut shared = false;
         let mut tags = fields.by_ref().skip(1);
@@ -56,7 +56,7 @@ impl<'a> MountLine<'a> {
     }
 }
 
-fn number(field: &[u8]) -> Option<u64> {
+fn parse_number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 

@@ -199,7 +199,7 @@ pub(crate) fn plan_attached<'l>(
     let requested = ContainerRequests::new(bundle, Some(&origin));
     let mut wanted = Vec::new();
     for one in classes {
-        for (request, source) in requested.attached(&one.class)? {
+        for (request, source) in requested.attached_requests(&one.class)? {
             let caller = &Caller::Attach;
             let authority = authority(&one.class, source, bundle, &origin, caller, config)?;
             wanted.extend(authority.map(|authority| (one, request, authority)));
@@ -238,7 +238,7 @@ fn collect_requests(
         }
         sources => sources?,
     };
-    if let Some(unknown) = requested.unknown(&sources).next() {
+    if let Some(unknown) = requested.unknown_classes(&sources).next() {
         let unreadable = sources.iter().filter_map(|source| source.clone().err());
         return Err(PlannerError::UnknownClass {
             unknown,
@@ -276,7 +276,7 @@ fn collect_requests(
             }
         };
         if counts_attached {
-            for (request, source) in requested.attached(&class)? {
+            for (request, source) in requested.attached_requests(&class)? {
                 wanted.push(ClassRequest {
                     class: class.clone(),
                     request,

@@ -18,8 +18,10 @@ type Look<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 /// container cannot be examined and count as done.
 pub(crate) fn lacks(action: &Action, look: Look<'_>) -> Result<Option<String>, String> {
     let path = match action {
-        Action::Node { mount, number, .. } => return lacks_node(&mount.path, *number, look),
-        Action::MakeNode { path, number, .. } => return lacks_node(path, *number, look),
+        Action::Node { mount, number, .. } => {
+            return describe_missing_node(&mount.path, *number, look);
+        }
+        Action::MakeNode { path, number, .. } => return describe_missing_node(path, *number, look),
         Action::File(mount) | Action::Directory(mount) => &mount.path,
         Action::Library { mount, .. } => &mount.path,
         Action::Link { path, .. } => path,
@@ -65,7 +67,11 @@ pub(crate) fn is_other_file(
     Some((stat.st_dev, stat.st_ino) != (now.dev(), now.ino()))
 }
 
-fn lacks_node(path: &Path, number: DeviceNumber, look: Look<'_>) -> Result<Option<String>, String> {
+fn describe_missing_node(
+    path: &Path,
+    number: DeviceNumber,
+    look: Look<'_>,
+) -> Result<Option<String>, String> {
     let Some(handle) = look(path)? else {
         return Ok(Some(path.display().to_string()));
     };

@@ -25,7 +25,7 @@ pub(super) struct NewerLibraries {
 /// Returns the directories with a library that is newer than that of the host. A directory
 /// that cannot be read is skipped with a note, because the libraries of the host are complete
 /// without it.
-pub(super) fn newer(
+pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
     wanted: &[ImageLibraries],
     notes: &mut Vec<String>,
@@ -145,7 +145,7 @@ mod tests {
             newer_than: 550,
         };
         let mut notes = Vec::new();
-        (newer(&root, &[wanted], &mut notes), notes)
+        (find_newer_libraries(&root, &[wanted], &mut notes), notes)
     }
 
     fn names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {

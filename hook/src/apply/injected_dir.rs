@@ -66,7 +66,7 @@ impl<'p> InjectedDir<'p> {
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
         let empty = self.libraries.is_empty() && self.files.is_empty();
-        if empty || self.is_there(root)? {
+        if empty || self.is_complete(root)? {
             return Ok(());
         }
         let covered = root.mount_point(Path::new(INJECTED), FileKind::Directory)?;
@@ -78,7 +78,7 @@ impl<'p> InjectedDir<'p> {
         let staged = mounter.tmpfs(covered, &options)?;
         let mut mounts = Vec::new();
         for (path, libraries) in self.libraries {
-            let (parent, name) = tmpfs::parent(staged.directory(), below(path))?;
+            let (parent, name) = tmpfs::parent(staged.directory(), relative_path(path))?;
             let directory = parent.create_dir(Name::new(&name)?, MODE)?;
             for (source, name, links) in libraries {
                 let target = directory.mount_point(Name::new(name)?, source.kind())?;
@@ -97,7 +97,7 @@ impl<'p> InjectedDir<'p> {
         tmpfs::attach(staged, mounts, mounter)
     }
 
-    fn is_there(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
+    fn is_complete(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
         let libraries = self.libraries.iter().flat_map(|(path, libraries)| {
             let libraries = libraries.iter();
             libraries.map(move |(source, name, _)| (source, path.join(name)))
@@ -116,6 +116,6 @@ impl<'p> InjectedDir<'p> {
 }
 
 /// Returns the part of the path below [`INJECTED`].
-fn below(path: &Path) -> &Path {
+fn relative_path(path: &Path) -> &Path {
     path.strip_prefix(INJECTED).unwrap_or(path)
 }

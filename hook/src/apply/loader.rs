@@ -61,7 +61,7 @@ pub(super) fn configure(
     mut search: LibrarySearch<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    for image in image_libraries::newer(root, search.image_libraries, notes) {
+    for image in image_libraries::find_newer_libraries(root, search.image_libraries, notes) {
         search.directories.to_mut().insert(0, image.directory);
         let libraries = search.libraries.to_mut();
         libraries.splice(0..0, image.libraries);

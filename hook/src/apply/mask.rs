@@ -44,7 +44,7 @@ impl Mask<'_> {
         let Some(target) = target else {
             return Ok(());
         };
-        if self.is_there(root, &target)? {
+        if self.is_complete(root, &target)? {
             return Ok(());
         }
         let options = TmpfsOptions {
@@ -54,12 +54,14 @@ impl Mask<'_> {
         };
         let staged = mounter.tmpfs(target, &options)?;
         for (path, text) in self.files {
-            let (directory, name) = tmpfs::parent(staged.directory(), below(self.path, path))?;
+            let (directory, name) =
+                tmpfs::parent(staged.directory(), relative_path(self.path, path))?;
             directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
         }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
-            let (directory, name) = tmpfs::parent(staged.directory(), below(self.path, path))?;
+            let (directory, name) =
+                tmpfs::parent(staged.directory(), relative_path(self.path, path))?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
@@ -69,7 +71,7 @@ impl Mask<'_> {
     /// Returns whether a tmpfs with all contents of the mask is there already. The test for a
     /// tmpfs is necessary because the directory itself may show the same contents: in a
     /// container that shares the processes of the host, /proc is that of the host.
-    fn is_there(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
+    fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
         }
@@ -91,7 +93,7 @@ impl Mask<'_> {
 }
 
 /// Refuses a plan with a mask for a container that could remove the mask.
-pub(super) fn refuse(plan: &InjectionPlan) -> Result<(), ApplyError> {
+pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action {
             return Err(ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.why));
@@ -101,6 +103,6 @@ pub(super) fn refuse(plan: &InjectionPlan) -> Result<(), ApplyError> {
 }
 
 /// Returns the part of the path below the directory.
-fn below<'p>(directory: &Path, path: &'p Path) -> &'p Path {
+fn relative_path<'p>(directory: &Path, path: &'p Path) -> &'p Path {
     path.strip_prefix(directory).unwrap_or(path)
 }

@@ -116,7 +116,7 @@ pub(crate) fn check_masks(
     config: &Config,
 ) -> Result<(), ApplyError> {
     if bundle.is_sys_admin && namespace.has_own_users() && !config.trust.allow_removable_masks {
-        mask::refuse(plan)?;
+        mask::refuse_masks(plan)?;
     }
     Ok(())
 }

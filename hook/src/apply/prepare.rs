@@ -69,7 +69,7 @@ fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<()
         program: program.clone(),
         error,
     })?;
-    let found = || state(preparation, root).unwrap_or_else(|error| error.to_string());
+    let found = || read_state(preparation, root).unwrap_or_else(|error| error.to_string());
     let how = match ended {
         None => format!(
             "took longer than {} seconds and was killed",
@@ -94,7 +94,7 @@ fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<()
     })
 }
 
-fn state(preparation: &Preparation, root: &Path) -> io::Result<String> {
+fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
     let bytes = RealHost::open(root)?.read(&preparation.file, MAX_ATTRIBUTE)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }

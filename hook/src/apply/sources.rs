@@ -88,12 +88,12 @@ fn open_step<'p>(
     host: &SourceRoot,
     calls: KernelCalls,
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
-    let source = |mount: &BindMount| source(host, mount, None, calls);
+    let open = |mount: &BindMount| open_source(host, mount, None, calls);
     Ok(Some(match action {
         // Preparations are done before, and device rules are set separately.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
         Action::Node { mount, number, own } => OpenedAction::Node {
-            source: self::source(host, mount, Some(*number), calls)?,
+            source: open_source(host, mount, Some(*number), calls)?,
             path: &mount.path,
             number: *number,
             own: own.map(device_access),
@@ -115,19 +115,19 @@ fn open_step<'p>(
             files,
             shown: shown
                 .iter()
-                .map(|mount| Ok((source(mount)?, mount.path.as_path())))
+                .map(|mount| Ok((open(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
         }),
         Action::Directory(mount) => OpenedAction::Directory {
-            source: source(mount)?,
+            source: open(mount)?,
             path: &mount.path,
         },
         Action::File(mount) => OpenedAction::File {
-            source: source(mount)?,
+            source: open(mount)?,
             path: &mount.path,
         },
         Action::Library { mount, links } => OpenedAction::Library {
-            source: source(mount)?,
+            source: open(mount)?,
             path: &mount.path,
             links,
         },
@@ -157,7 +157,7 @@ pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
 }
 
 /// Opens a source file. Fails if it is not of the kind, or not the device, that was planned.
-fn source(
+fn open_source(
     host: &SourceRoot,
     mount: &BindMount,
     number: Option<DeviceNumber>,

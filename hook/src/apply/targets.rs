@@ -24,7 +24,9 @@ pub(crate) fn attach(
     for OpenedStep { action, reason, .. } in ready {
         let done = match action {
             OpenedAction::Mask(mask) => mask.attach(root, &mut mounter, label),
-            OpenedAction::Directory { source, path } => place_at(source, path, root, &mut mounter),
+            OpenedAction::Directory { source, path } => {
+                mount_at_path(source, path, root, &mut mounter)
+            }
             OpenedAction::Node {
                 source,
                 path,
@@ -32,7 +34,7 @@ pub(crate) fn attach(
                 own,
             } => match own_node(own, path, root, notes) {
                 Some(own) => root.make_device(path, number, own).map_err(Into::into),
-                None => place_at(source, path, root, &mut mounter),
+                None => mount_at_path(source, path, root, &mut mounter),
             },
             OpenedAction::MakeNode { path, number, made } => {
                 if root.can_make_devices() {
@@ -42,9 +44,9 @@ pub(crate) fn attach(
                     Err(not_on_host(path, made))
                 }
             }
-            OpenedAction::Link { path, target } => link(path, target, root),
+            OpenedAction::Link { path, target } => create_link(path, target, root),
             OpenedAction::File { source, path } => {
-                file(source, path, root, &mut mounter, &mut injected_dir)
+                mount_file(source, path, root, &mut mounter, &mut injected_dir)
             }
             OpenedAction::Library {
                 source,
@@ -96,7 +98,7 @@ fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
 
 /// Creates a symbolic link. An existing file with this name is kept: the directory that the
 /// host mounts there, or the link that the hook created in an earlier run.
-fn link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
+fn create_link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
     match parent.open(name)? {
         None => Ok(parent.symlink(name, target)?),
@@ -104,19 +106,19 @@ fn link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyErr
     }
 }
 
-fn place_at(
+fn mount_at_path(
     source: Source,
     path: &Path,
     root: &ContainerRoot,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
-    place(source, &parent, name, mounter)
+    mount_at_name(source, &parent, name, mounter)
 }
 
 /// Mounts a source at a name. Nothing is done if the name leads to the source already, because
 /// a hook may run twice.
-fn place(
+fn mount_at_name(
     source: Source,
     parent: &Parent,
     name: Name<'_>,
@@ -135,7 +137,7 @@ fn place(
 ///
 /// A symbolic link of the image is redirected to that place too. It must not be followed and
 /// its target covered, because the target may be used by other programs (`/bin/busybox`).
-fn file<'p>(
+fn mount_file<'p>(
     source: Source,
     path: &'p Path,
     root: &ContainerRoot,
@@ -147,7 +149,7 @@ fn file<'p>(
     match parent.open(name)?.map(|found| found.kind()) {
         None => parent.symlink(name, &link)?,
         Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
-        Some(_) => return place(source, &parent, name, mounter),
+        Some(_) => return mount_at_name(source, &parent, name, mounter),
     }
     injected_dir.file(source, path);
     Ok(())

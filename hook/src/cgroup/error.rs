@@ -103,7 +103,7 @@ impl CgroupError {
     pub(crate) fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {
-                matches!(source, Errno::EPERM | Errno::EACCES) && !privilege::for_programs()
+                matches!(source, Errno::EPERM | Errno::EACCES) && !privilege::can_change_programs()
             }
             _ => false,
         }

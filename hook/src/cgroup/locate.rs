@@ -98,7 +98,7 @@ fn is_cgroup2(path: &Path) -> bool {
 
 /// Returns the directory of the cgroup at `path` in `hierarchy`.
 fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupDir, CgroupError> {
-    let mounts = mounts(mountinfo, hierarchy);
+    let mounts = parse_mounts(mountinfo, hierarchy);
     let found = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
             dir: mount.dir_of(path)?,
@@ -134,16 +134,16 @@ impl CgroupMount {
 
 /// Returns the mounts of `hierarchy`, and first the one that shows the largest part of it. Of
 /// two equal mounts the later one comes first, because it may cover the other.
-fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
+fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
     let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(later, line)| {
-        let mount = mount(line, hierarchy)?;
+        let mount = parse_mount(line, hierarchy)?;
         Some(((mount.root.components().count(), later), mount))
     }));
     by_depth.into_values().collect()
 }
 
-fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
+fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     let line = MountLine::split(line)?;
     let found = match hierarchy {
         Hierarchy::Unified => line.fs_type == b"cgroup2",
@@ -258,7 +258,7 @@ mod tests {
 
     /// Returns the roots and mount points that are found, one text for each mount.
     fn found(content: &str, hierarchy: Hierarchy) -> Vec<String> {
-        let found = mounts(content.as_bytes(), hierarchy).into_iter();
+        let found = parse_mounts(content.as_bytes(), hierarchy).into_iter();
         let text =
             |mount: CgroupMount| format!("{} at {}", mount.root.display(), mount.point.display());
         found.map(text).collect()

@@ -67,7 +67,7 @@ impl DeviceCgroup {
                 .find_map(|file| read_regular_text(file, MAX_FILE).ok())
                 .unwrap_or_default();
             processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
-            directories.extend(below(&directory));
+            directories.extend(child_cgroups(&directory));
         }
         (processes, true)
     }
@@ -85,7 +85,7 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
         let read =
             open_regular_file(&directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
         match read {
-            Ok(0) => directories.extend(below(&directory)),
+            Ok(0) => directories.extend(child_cgroups(&directory)),
             Ok(_) => return Ok(true),
             Err(error) if is_removed(&error) => {}
             Err(error) => return Err(error),
@@ -94,7 +94,7 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-fn below(directory: &Path) -> impl Iterator<Item = PathBuf> {
+fn child_cgroups(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| entry.path())

@@ -6,7 +6,7 @@ use nix::sys::stat::stat;
 use crate::container::INITIAL_USER_NAMESPACE;
 
 /// Returns whether this process may read and replace device programs.
-pub(super) fn for_programs() -> bool {
+pub(super) fn can_change_programs() -> bool {
     has_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
 }
 

@@ -73,7 +73,7 @@ impl AllowReport {
 
     /// Returns whether a program that cannot be read may still deny a device that the rules
     /// allow.
-    pub(crate) fn in_doubt(&self) -> bool {
+    pub(crate) fn may_still_deny(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
@@ -85,11 +85,11 @@ impl AllowReport {
     /// devices that other processes than the container's can use now.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
-        if self.lacks_permission() || self.in_doubt() {
+        if self.lacks_permission() || self.may_still_deny() {
             let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();
             warnings.push(levels.join("; "));
         }
-        warnings.extend(self.widened().map(|place| {
+        warnings.extend(self.changed_shared_places().map(|place| {
             let rules: Vec<_> = self.rules.iter().map(DeviceRule::to_string).collect();
             format!(
                 "{place} denied {}; allowed there now for every process in it that no other \
@@ -101,7 +101,7 @@ impl AllowReport {
     }
 
     /// Returns the changed units and cgroups that also have other processes.
-    fn widened(&self) -> impl Iterator<Item = String> {
+    fn changed_shared_places(&self) -> impl Iterator<Item = String> {
         let units = self.units.iter().filter_map(|unit| match &unit.done {
             Ok(report) if unit.shared && matches!(report.outcome, UnitOutcome::Added { .. }) => {
                 Some(format!("systemd unit {}", report.unit))

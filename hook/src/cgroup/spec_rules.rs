@@ -67,7 +67,7 @@ impl SpecRules {
 
     /// Returns those of `rules` whose devices the list allows by a rule for exactly that
     /// device number.
-    pub(super) fn named(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
+    pub(super) fn rules_for_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_named = |rule: &&DeviceRule| {
             let wanted = SpecRule::from(*rule);
             let mut known = self.0.iter().filter(|known| known.allow);
@@ -79,7 +79,7 @@ impl SpecRules {
     }
 
     #[cfg(test)]
-    pub(super) fn of_list(rules: Vec<SpecRule>) -> Self {
+    pub(super) fn from_rules(rules: Vec<SpecRule>) -> Self {
         Self(rules)
     }
 

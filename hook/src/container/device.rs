@@ -61,7 +61,7 @@ impl WritableDirectory {
         };
         // The name may have been replaced since. The file that it now leads to is opened and
         // checked, and changed only through that handle.
-        let handle = self.directory().existing(name)?;
+        let handle = self.directory().open_existing(name)?;
         if device_number(&handle) != Some(device) {
             return Err(self.directory().occupied(name, handle.kind()));
         }

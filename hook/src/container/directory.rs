@@ -75,7 +75,7 @@ impl Directory {
 
     /// Opens an entry that existed a moment ago. If it was removed meanwhile, that is an
     /// error.
-    pub(super) fn existing(&self, name: Name<'_>) -> Result<Handle> {
+    pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system("open", name, Errno::ENOENT))
     }

@@ -43,20 +43,20 @@ impl IdMap {
         let extents = text
             .lines()
             .enumerate()
-            .map(|(index, line)| extent(line).ok_or(IdMapError::Line { line: index + 1 }));
+            .map(|(index, line)| parse_extent(line).ok_or(IdMapError::Line { line: index + 1 }));
         extents.collect::<Result<_, _>>().map(Self)
     }
 
     /// Returns the id of the container's root, in the user namespace of the reader.
     pub fn root(&self, reader: MapReader) -> Result<u32, IdMapError> {
-        let outside = self.outside(0).ok_or(IdMapError::NoRoot)?;
+        let outside = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {
             MapReader::Inside => 0,
             MapReader::Outside => outside,
         })
     }
 
-    fn outside(&self, id: u32) -> Option<u32> {
+    fn map_to_outside(&self, id: u32) -> Option<u32> {
         self.0.iter().find_map(|extent| {
             let offset = id.checked_sub(extent.inside)?;
             (offset < extent.count).then(|| extent.outside.checked_add(offset))?
@@ -64,7 +64,7 @@ impl IdMap {
     }
 }
 
-fn extent(line: &str) -> Option<Extent> {
+fn parse_extent(line: &str) -> Option<Extent> {
     let mut fields = line.split_ascii_whitespace().map(str::parse);
     let mut next = || fields.next()?.ok();
     let extent = Extent {
@@ -109,7 +109,7 @@ mod tests {
             (10, Some(200_009)),
             (11, None),
         ] {
-            assert_eq!(map.outside(inside), outside, "{inside}");
+            assert_eq!(map.map_to_outside(inside), outside, "{inside}");
         }
     }
 

@@ -128,12 +128,12 @@ impl ContainerNamespace {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let mounts = openat(living, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
-        let own_mounts = namespace(proc.this(), pid, "ns/mnt")?;
+        let own_mounts = namespace_identity(proc.this(), pid, "ns/mnt")?;
         if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_mounts) {
             return Err(Error::SameNamespace { pid });
         }
-        let users = namespace(living, pid, "ns/user")?;
-        let own_users = namespace(proc.this(), pid, "ns/user")?;
+        let users = namespace_identity(living, pid, "ns/user")?;
+        let own_users = namespace_identity(proc.this(), pid, "ns/user")?;
         let has_own_users = own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
         let reader = if users == own_users {
             MapReader::Inside
@@ -316,8 +316,8 @@ fn seen_by_parent(
     let directory = proc.process(parent).ok()?;
     let same = |file| {
         let (there, here) = (
-            namespace(&directory, parent, file),
-            namespace(proc.this(), pid, file),
+            namespace_identity(&directory, parent, file),
+            namespace_identity(proc.this(), pid, file),
         );
         there.ok().is_some_and(|there| Some(there) == here.ok())
     };
@@ -330,7 +330,7 @@ fn seen_by_parent(
     Some(found.identity())
 }
 
-fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
+fn namespace_identity(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
         Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),

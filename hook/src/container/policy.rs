@@ -63,7 +63,7 @@ impl WritableDirectory {
 
     /// Makes `directory` writable, which was found in this one. Fails if it is on another
     /// mount.
-    pub(super) fn below(&self, directory: Directory) -> Result<Self> {
+    pub(super) fn make_writable(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
             directory,

@@ -86,7 +86,7 @@ pub(super) fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
 /// this state with pthread_exit(3).
 fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
     let stat = read_stat(process, pid)?;
-    let mut fields = fields(&stat);
+    let mut fields = split_fields(&stat);
     if fields.is_some_and(has_ended) && living_thread(process, pid)?.is_none() {
         fields = None;
     }
@@ -101,7 +101,7 @@ pub(super) fn living_thread_of_ended_leader(
     pid: i32,
 ) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process, pid)?;
-    if fields(&stat).is_none_or(has_ended) {
+    if split_fields(&stat).is_none_or(has_ended) {
         living_thread(process, pid)
     } else {
         Ok(None)
@@ -131,7 +131,7 @@ fn living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
         // A thread may end at any time; one that cannot be read is skipped.
         if let Ok(thread) = opened
             && let Ok(stat) = read_stat(&thread, pid)
-            && fields(&stat).is_some_and(|fields| !has_ended(fields))
+            && split_fields(&stat).is_some_and(|fields| !has_ended(fields))
         {
             return Ok(Some(thread));
         }
@@ -148,7 +148,7 @@ fn read_stat(process: &OwnedFd, pid: i32) -> Result<String> {
 /// Returns the fields of `stat` from the third, the state. The search starts at the end,
 /// because the second field is a name that the program chooses and may contain spaces and
 /// parentheses.
-fn fields(stat: &str) -> Option<&str> {
+fn split_fields(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
@@ -180,7 +180,7 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         let process = Procfs::open().unwrap().process(pid).unwrap();
         let is_zombie =
-            || read_stat(&process, pid).is_ok_and(|it| fields(&it).is_some_and(has_ended));
+            || read_stat(&process, pid).is_ok_and(|it| split_fields(&it).is_some_and(has_ended));
         while !is_zombie() {
             std::thread::yield_now();
         }

@@ -107,7 +107,7 @@ impl Procfs {
     /// Returns whether the mount that `file` is in is mounted directly on the mount that
     /// `below` is in.
     pub(super) fn is_mounted_on(&self, file: impl AsFd, below: impl AsFd) -> Result<bool> {
-        if let Ok(Some(is_mounted)) = ask(&file, &below) {
+        if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &below) {
             return Ok(is_mounted);
         }
         let (id, parent) = (self.mount_id(file)?, self.mount_id(below)?);
@@ -135,7 +135,7 @@ impl Procfs {
 
 /// Does the same as [`Procfs::is_mounted_on`] by `statmount`. Returns `None` if the kernel has
 /// no unique ids of mounts.
-fn ask(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
+fn query_is_mounted_on(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
     let unique = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
     Ok(match (unique(file.as_fd())?, unique(below.as_fd())?) {
         (Some(id), Some(below)) => Some(statmount::query_mount(id)?.parent == below),

@@ -186,7 +186,7 @@ impl ContainerRoot {
             mut trail,
             mut missing,
             ..
-        } = self.to_create(path)?;
+        } = self.resolve_to_create(path)?;
         let (name, found) = match (missing.pop(), trail.pop()) {
             (Some(name), directory) => {
                 trail.extend(directory);
@@ -214,7 +214,7 @@ impl ContainerRoot {
         let (handle, missing) = match self.root.lookup(path)? {
             Some(handle) => (handle, Vec::new()),
             None => {
-                let Resolved { trail, missing, .. } = self.to_create(path)?;
+                let Resolved { trail, missing, .. } = self.resolve_to_create(path)?;
                 (self.last(trail)?, missing)
             }
         };
@@ -235,7 +235,7 @@ impl ContainerRoot {
         }
     }
     /// Resolves `path` as far as it exists. The caller may create the missing components.
-    fn to_create(&self, path: &Path) -> Result<Resolved> {
+    fn resolve_to_create(&self, path: &Path) -> Result<Resolved> {
         let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match end.missing.first() {
             Some(missing) if end.is_dangling => Err(Error::Dangling {

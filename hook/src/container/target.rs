@@ -72,7 +72,7 @@ impl Target {
     /// Opens the file to which the target's name leads now. After a mount this is the mounted
     /// file, unless the name was replaced.
     pub(crate) fn open_top(&self) -> Result<Handle> {
-        self.directory.existing(Name::new(&self.name)?)
+        self.directory.open_existing(Name::new(&self.name)?)
     }
 }
 
@@ -102,7 +102,7 @@ impl WritableDirectory {
         };
         if source == FileKind::Directory {
             if self.make_dir(name, DIRECTORY)? {
-                let made = self.directory().existing(name)?;
+                let made = self.directory().open_existing(name)?;
                 self.check_mount(&made, &self.directory().path_of(name))?;
                 let target = self.directory().target(name, made, source)?;
                 return Ok(Target { before, ..target });
@@ -115,7 +115,7 @@ impl WritableDirectory {
                 before,
             });
         }
-        let found = self.directory().existing(name)?;
+        let found = self.directory().open_existing(name)?;
         self.directory().target(name, found, source)
     }
 }

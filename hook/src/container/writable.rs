@@ -21,11 +21,11 @@ impl WritableDirectory {
     /// directory; [`Error::NotWritable`] if something is mounted on the directory.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
         self.make_dir(name, mode)?;
-        let handle = self.directory().existing(name)?;
+        let handle = self.directory().open_existing(name)?;
         match handle.kind() {
             FileKind::Directory => {
                 let path = self.directory().path_of(name);
-                self.below(Directory::new(handle.into_fd(), &path))
+                self.make_writable(Directory::new(handle.into_fd(), &path))
             }
             found => Err(self.directory().occupied(name, found)),
         }
@@ -53,7 +53,7 @@ impl WritableDirectory {
                 return Err(Error::creating("create symbolic link", path, errno));
             }
         }
-        let found = self.directory().existing(name)?;
+        let found = self.directory().open_existing(name)?;
         if is_link_to(&found, target) {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl WritableDirectory {
     /// Makes the existing symbolic link `name` lead to `target`. The former target of the link
     /// is not changed.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
-        let found = self.directory().existing(name)?;
+        let found = self.directory().open_existing(name)?;
         if found.kind() != FileKind::Symlink {
             return Err(Error::WrongKind {
                 path: self.directory().path_of(name),

@@ -58,18 +58,18 @@ pub(crate) fn conf(existing: Option<&[u8]>) -> Option<Vec<u8>> {
 /// directive, which lists no directory.
 fn statement(line: &[u8]) -> Option<&[u8]> {
     let text = line.split(|byte| *byte == b'#').next()?.trim_ascii_start();
-    let is_hwcap = keyword(text).is_some_and(|(word, _)| word.eq_ignore_ascii_case(b"hwcap"));
+    let is_hwcap = split_keyword(text).is_some_and(|(word, _)| word.eq_ignore_ascii_case(b"hwcap"));
     (!text.is_empty() && !is_hwcap).then_some(text)
 }
 
 /// Returns the first pattern of an `include` statement.
 fn first_included(statement: &[u8]) -> Option<&[u8]> {
-    let (word, patterns) = keyword(statement)?;
+    let (word, patterns) = split_keyword(statement)?;
     (word == b"include").then(|| patterns.split(is_blank).find(|word| !word.is_empty()))?
 }
 
 /// Splits a statement after its first word and the blank that follows.
-fn keyword(statement: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_keyword(statement: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = statement.iter().position(is_blank)?;
     Some((&statement[..end], &statement[end + 1..]))
 }

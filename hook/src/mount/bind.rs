@@ -40,8 +40,8 @@ pub(super) fn bind(
     let mut flags = MsFlags::MS_BIND;
     flags.set(MsFlags::MS_REC, depth == Depth::Recursive);
     mount(
-        Some(&number(source)[..]),
-        &number(target)[..],
+        Some(&descriptor_path(source)[..]),
+        &descriptor_path(target)[..],
         NONE,
         flags,
         NONE,
@@ -67,7 +67,7 @@ pub(super) fn bind(
     });
     if finished.is_err() {
         // The first error is the one to report.
-        let _ = umount2(&number(&top)[..], MntFlags::MNT_DETACH);
+        let _ = umount2(&descriptor_path(&top)[..], MntFlags::MNT_DETACH);
     }
     propagation.add_ours(id);
     finished
@@ -98,7 +98,7 @@ pub(super) fn restrict_unseen(
 /// Unmounts the mount that [`restrict_unseen`] has restricted. A copy of it that was made
 /// before keeps the restrictions.
 pub(super) fn unmount_unseen(mount: &OwnedFd) -> nix::Result<()> {
-    umount2(&number(mount)[..], MntFlags::MNT_DETACH)
+    umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
 /// Mounts a new tmpfs with the options `data` on `target`, and returns a handle on its root.
@@ -114,7 +114,7 @@ pub(super) fn tmpfs(
     let tmpfs = Some("tmpfs");
     mount(
         tmpfs,
-        &number(target)[..],
+        &descriptor_path(target)[..],
         tmpfs,
         attributes::flags(attributes),
         Some(data),
@@ -135,7 +135,7 @@ pub(super) fn tmpfs(
 /// Unmounts the mount whose root is `top`. Files in it that are open stay usable.
 pub(crate) fn unmount(top: &Handle, path: &Path, proc: &Procfs) -> Result<()> {
     proc.enter_descriptors().map_err(Error::Host)?;
-    umount2(&number(top)[..], MntFlags::MNT_DETACH)
+    umount2(&descriptor_path(top)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))
 }
 
@@ -159,17 +159,17 @@ fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()>
 fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
     let now = remount_flags(fstatvfs(&top)?.flags());
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | now | attributes::flags(attributes);
-    mount(NONE, &number(top)[..], NONE, flags, NONE)
+    mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
 }
 
 fn make_private(top: &Handle, target: &Target) -> Result<()> {
     let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-    mount(NONE, &number(top)[..], NONE, flags, NONE)
+    mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
         .map_err(|errno| system("make private the mount on", target, errno))
 }
 
 /// Returns the path of a descriptor, relative to the working directory `/proc/self/fd`.
-fn number(file: impl AsFd) -> String {
+fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }
 

@@ -45,12 +45,12 @@ impl KernelCalls {
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Self {
-            openat2: usable(openat2(AT_FDCWD, "/", how)),
-            open_tree: usable(calls::probe_open_tree()),
-            move_mount: usable(calls::probe_move_mount()),
-            mount_setattr: usable(calls::probe_mount_setattr()),
-            fsopen: calls::probe_fs_calls().into_iter().all(usable),
-            statmount: usable(statmount::probe()),
+            openat2: is_usable(openat2(AT_FDCWD, "/", how)),
+            open_tree: is_usable(calls::probe_open_tree()),
+            move_mount: is_usable(calls::probe_move_mount()),
+            mount_setattr: is_usable(calls::probe_mount_setattr()),
+            fsopen: calls::probe_fs_calls().into_iter().all(is_usable),
+            statmount: is_usable(statmount::probe()),
             unseen: false,
         }
     }
@@ -91,6 +91,6 @@ impl KernelCalls {
     }
 }
 
-fn usable<T>(result: Result<T>) -> bool {
+fn is_usable<T>(result: Result<T>) -> bool {
     !matches!(result, Err(Errno::ENOSYS | Errno::EPERM))
 }

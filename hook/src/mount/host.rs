@@ -28,7 +28,7 @@ impl SourceRoot {
     /// Finds the file `path`. Absolute and relative paths both start at this root, and
     /// symbolic links are followed inside it.
     pub fn find(&self, path: &Path) -> Result<HostFile> {
-        self.found(self.root.lookup(path), path)
+        self.to_host_file(self.root.lookup(path), path)
     }
 
     /// Finds the file `path` without following symbolic links, because users other than root
@@ -37,10 +37,14 @@ impl SourceRoot {
     /// # Errors
     /// The same as [`Self::find`], and an error if a component is a symbolic link.
     pub fn file(&self, path: &Path) -> Result<HostFile> {
-        self.found(self.root.lookup_plain(path), path)
+        self.to_host_file(self.root.lookup_plain(path), path)
     }
 
-    fn found(&self, found: rooted_path::Result<Option<Handle>>, path: &Path) -> Result<HostFile> {
+    fn to_host_file(
+        &self,
+        found: rooted_path::Result<Option<Handle>>,
+        path: &Path,
+    ) -> Result<HostFile> {
         match found.map_err(|error| Error::Host(error.into()))? {
             Some(handle) => Ok(HostFile {
                 handle,

@@ -97,7 +97,7 @@ impl Propagation {
     /// mount namespace.
     fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
         if self.statmount {
-            match ask(target) {
+            match query_is_shared(target) {
                 Ok(Some(shared)) => return Ok(Some(shared)),
                 Err(Errno::ENOENT) => return Ok(None),
                 // On any other error the list of mounts is used from now on.
@@ -130,7 +130,7 @@ impl Propagation {
     }
 }
 
-fn ask(target: &Target) -> nix::Result<Option<bool>> {
+fn query_is_shared(target: &Target) -> nix::Result<Option<bool>> {
     let Some(id) = statmount::mount_id(target, statmount::UNIQUE_MOUNT_ID)? else {
         return Ok(None);
     };

@@ -65,11 +65,11 @@ impl Mounter {
         let path = target.path();
         let (form, root) = if self.calls.detached_mounts() {
             let failed = |errno| Error::system("make a tmpfs for", &path, errno);
-            let mount = create(&settings).map_err(failed)?;
+            let mount = create_detached(&settings).map_err(failed)?;
             let root = open_root(&mount).map_err(failed)?;
             (StagedForm::Detached(mount), root)
         } else {
-            let data = joined(&settings);
+            let data = join_settings(&settings);
             let (propagation, proc) = (&mut self.propagation, &*self.proc);
             let top = bind::tmpfs(&target, ATTRIBUTES, &data, propagation, proc)?;
             let root = open_root(&top).map_err(|errno| Error::system("open", &path, errno))?;
@@ -151,7 +151,7 @@ impl Tmpfs {
     }
 }
 
-fn create(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
+fn create_detached(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
     let text = |value: &str| CString::new(value).map_err(|_| Errno::EINVAL);
     let context = calls::fsopen(c"tmpfs")?;
     for (key, value) in settings {
@@ -163,7 +163,7 @@ fn create(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
 }
 
 /// Joins the options to one string, for mount(2).
-fn joined(settings: &[(&str, String)]) -> String {
+fn join_settings(settings: &[(&str, String)]) -> String {
     let text = |(key, value): &(&str, String)| match *key {
         "context" => format!("context=\"{value}\""),
         key => format!("{key}={value}"),

@@ -53,13 +53,13 @@ pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
 fn rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
     let letters = rule.access().as_deref().unwrap_or_default();
     if rule.allow() {
-        permission(rule, letters)
+        parse_permission(rule, letters)
     } else {
-        denial(rule, letters)
+        parse_denial(rule, letters)
     }
 }
 
-fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     let kind = match rule.typ().unwrap_or_default() {
         LinuxDeviceType::A => None,
         one => Some(kind(one)?),
@@ -67,8 +67,8 @@ fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     Some(SpecRule {
         allow: true,
         kind,
-        major: number(rule.major()).ok()?,
-        minor: number(rule.minor()).ok()?,
+        major: parse_number(rule.major()).ok()?,
+        minor: parse_number(rule.minor()).ok()?,
         access: letters
             .chars()
             .filter_map(Access::of_letter)
@@ -76,7 +76,7 @@ fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     })
 }
 
-fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     let all = SpecRule {
         allow: false,
         kind: None,
@@ -91,8 +91,8 @@ fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     Some(SpecRule {
         kind: Some(kind),
         // A number that no device can have denies no device.
-        major: number(rule.major()).ok()?,
-        minor: number(rule.minor()).ok()?,
+        major: parse_number(rule.major()).ok()?,
+        minor: parse_number(rule.minor()).ok()?,
         access: Access::parse(letters).unwrap_or(Access::ALL),
         ..all
     })
@@ -109,7 +109,7 @@ fn kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
 }
 
 /// Parses a device number. An absent or negative number is a wildcard.
-fn number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
+fn parse_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
     match number {
         None | Some(..0) => Ok(None),
         // Device programs compare with signed 32-bit constants.

@@ -88,7 +88,9 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns whether an annotation, a CDI specification or a user's command names the class.
     fn names_class(&self, class: &str) -> bool {
-        self.is_granted(class) || self.is_attached(class) || self.names().any(|name| name == class)
+        self.is_granted(class)
+            || self.is_attached(class)
+            || self.annotated_classes().any(|name| name == class)
     }
 
     /// Returns whether the container may request a class of which nothing is known, because
@@ -99,7 +101,7 @@ impl<'b> ContainerRequests<'b> {
         let mut variables = env.names().filter(|name| load::has_request_form(name));
         !self.granted.is_empty()
             || !self.bundle.attached.is_empty()
-            || self.names().next().is_some()
+            || self.annotated_classes().next().is_some()
             || variables.any(is_set)
     }
 
@@ -109,7 +111,7 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns a request for each attached device of a class.
-    pub(crate) fn attached(
+    pub(crate) fn attached_requests(
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
@@ -153,7 +155,7 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns the classes without a file that annotations and CDI specifications name.
-    pub(crate) fn unknown(
+    pub(crate) fn unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
@@ -163,7 +165,7 @@ impl<'b> ContainerRequests<'b> {
             .granted
             .keys()
             .map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
-        let annotated = self.names();
+        let annotated = self.annotated_classes();
         annotated
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))
             .chain(granted)
@@ -171,7 +173,7 @@ impl<'b> ContainerRequests<'b> {
     }
 
     /// Returns the classes that annotations name.
-    fn names(&self) -> impl Iterator<Item = &str> {
+    fn annotated_classes(&self) -> impl Iterator<Item = &str> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
     }

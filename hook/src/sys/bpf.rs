@@ -81,7 +81,7 @@ pub(crate) fn query(
     let mut ids = vec![0u32; MAX_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
-            target_fd: raw(cgroup),
+            target_fd: raw_fd(cgroup),
             attach_type: ATTACH_TYPE_CGROUP_DEVICE,
             query_flags: match scope {
                 ProgramScope::Attached => 0,
@@ -158,9 +158,9 @@ struct ProgInfo {
 /// Returns the instructions of an open program as the kernel shows them. The result may be
 /// empty or all zeros, depending on `net.core.bpf_jit_harden`.
 pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
-    let len = info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
+    let len = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
     let mut insns: Vec<Insn> = vec![[0; 8]; len.min(MAX_INSNS)];
-    info(program, &mut insns)?;
+    read_info(program, &mut insns)?;
     Ok(insns)
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct ProgramDescription {
 }
 
 pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescription, Errno> {
-    let info = info(program, &mut [])?;
+    let info = read_info(program, &mut [])?;
     let name = info.name.split(|byte| *byte == 0).next();
     Ok(ProgramDescription {
         name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
@@ -183,14 +183,14 @@ pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescrip
 }
 
 /// Reads the facts of a program, and as many of its instructions as `insns` has room for.
-fn info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
+fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
     let mut info = ProgInfo {
         xlated_prog_len: size_of_val(insns) as u32,
         xlated_prog_insns: insns.as_mut_ptr() as u64,
         ..ProgInfo::default()
     };
     let mut attr = InfoAttr {
-        bpf_fd: raw(program),
+        bpf_fd: raw_fd(program),
         info_len: size_of::<ProgInfo>() as u32,
         info: std::ptr::from_mut(&mut info) as u64,
         ..InfoAttr::default()
@@ -277,11 +277,11 @@ pub(crate) fn attach(
     replace: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     let mut attr = AttachAttr {
-        target_fd: raw(cgroup),
-        attach_bpf_fd: raw(program),
+        target_fd: raw_fd(cgroup),
+        attach_bpf_fd: raw_fd(program),
         attach_type: ATTACH_TYPE_CGROUP_DEVICE,
         attach_flags: flags,
-        replace_bpf_fd: replace.map(raw).unwrap_or_default(),
+        replace_bpf_fd: replace.map(raw_fd).unwrap_or_default(),
         ..AttachAttr::default()
     };
     // SAFETY: the attribute holds no pointer.
@@ -293,8 +293,8 @@ pub(crate) fn attach(
 /// there.
 pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut attr = AttachAttr {
-        target_fd: raw(cgroup),
-        attach_bpf_fd: raw(program),
+        target_fd: raw_fd(cgroup),
+        attach_bpf_fd: raw_fd(program),
         attach_type: ATTACH_TYPE_CGROUP_DEVICE,
         ..AttachAttr::default()
     };
@@ -327,7 +327,7 @@ fn into_owned_fd(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-fn raw(fd: BorrowedFd<'_>) -> u32 {
+fn raw_fd(fd: BorrowedFd<'_>) -> u32 {
     // The cast keeps the value, because a borrowed descriptor is never negative.
     fd.as_raw_fd() as u32
 }

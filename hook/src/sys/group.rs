@@ -30,7 +30,7 @@ impl ProcessGroup {
         match unsafe { fork() }? {
             ForkResult::Child => {
                 drop(alive);
-                lead(&ended)
+                run_leader(&ended)
             }
             ForkResult::Parent { child } => {
                 let group = ProcessGroup {
@@ -59,7 +59,7 @@ impl Drop for ProcessGroup {
 }
 
 /// Runs the leader: waits until the other end of the pipe is closed, and kills the group.
-fn lead(ended: &OwnedFd) -> ! {
+fn run_leader(ended: &OwnedFd) -> ! {
     let own = Pid::from_raw(0);
     if setpgid(own, own).is_ok() {
         while read(ended, &mut [0]) == Err(Errno::EINTR) {}

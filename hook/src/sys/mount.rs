@@ -69,7 +69,7 @@ pub(crate) fn fsconfig_string(context: impl AsFd, key: &CStr, value: &CStr) -> R
             0,
         )
     };
-    done(result)
+    check_result(result)
 }
 
 /// Creates the file system that the options in `context` describe.
@@ -89,7 +89,7 @@ pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
 pub(crate) fn probe_open_tree() -> Result<()> {
     let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
-    done(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
+    check_result(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
 }
 
 /// Calls `move_mount` with arguments that it must refuse, and returns the error.
@@ -107,9 +107,9 @@ pub(crate) fn probe_mount_setattr() -> Result<()> {
 /// the errors in this order.
 pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
     [
-        done(fsopen_raw(c"", c_uint::MAX)),
+        check_result(fsopen_raw(c"", c_uint::MAX)),
         fsconfig_create_raw(-1),
-        done(fsmount_raw(-1, 0)),
+        check_result(fsmount_raw(-1, 0)),
     ]
 }
 
@@ -118,7 +118,7 @@ fn move_mount_raw(mount: RawFd, target: RawFd) -> Result<()> {
     let empty = c"".as_ptr();
     // SAFETY: both paths are a NUL-terminated constant; the kernel refuses a descriptor that
     // is not open.
-    done(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
+    check_result(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
 }
 
 fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: u64) -> Result<()> {
@@ -144,7 +144,7 @@ fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: 
             size_of_val(&attr),
         )
     };
-    done(result)
+    check_result(result)
 }
 
 fn fsopen_raw(fs_type: &CStr, flags: c_uint) -> c_long {
@@ -165,7 +165,7 @@ fn fsconfig_create_raw(context: RawFd) -> Result<()> {
             0,
         )
     };
-    done(result)
+    check_result(result)
 }
 
 fn fsmount_raw(context: RawFd, attributes: c_uint) -> c_long {
@@ -181,7 +181,7 @@ fn fsmount_raw(context: RawFd, attributes: c_uint) -> c_long {
     }
 }
 
-fn done(result: c_long) -> Result<()> {
+fn check_result(result: c_long) -> Result<()> {
     Errno::result(result).map(drop)
 }
 

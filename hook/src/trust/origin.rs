@@ -181,7 +181,7 @@ fn is_podman_cgroup(path: &str) -> bool {
 }
 
 fn pod_from_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
-    let labels: BTreeMap<String, String> = json(bundle, CRIO_LABELS)?.unwrap_or_default();
+    let labels: BTreeMap<String, String> = parse_json(bundle, CRIO_LABELS)?.unwrap_or_default();
     let label = |key: &'static str| {
         let written = |value: Option<&String>| value.cloned().unwrap_or_default();
         let (flat, label) = (
@@ -194,7 +194,7 @@ fn pod_from_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError>
             (false, _) => Err(OriginError::TwoLabels { key, flat, label }),
         }
     };
-    let annotations = json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
+    let annotations = parse_json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
     Ok(Pod {
         uid: confirm_uid(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
         namespace: label(POD_NAMESPACE)?,
@@ -221,7 +221,7 @@ fn pod_from_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, Origin
 }
 
 /// Parses an annotation that contains JSON. `null` counts as absent.
-fn json<T: for<'a> Deserialize<'a>>(
+fn parse_json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,
     key: &'static str,
 ) -> Result<Option<T>, OriginError> {

@@ -111,8 +111,10 @@ impl CommandLine {
         }
         let at = arguments.len() - words.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
-            Some("create" | "run") => container(words.with(&CONTAINER)).map(Action::Create),
-            Some("update") => update(arguments, at - 1, words.with(&UPDATE)).map(Action::Update),
+            Some("create" | "run") => parse_container(words.with(&CONTAINER)).map(Action::Create),
+            Some("update") => {
+                parse_update(arguments, at - 1, words.with(&UPDATE)).map(Action::Update)
+            }
             _ => None,
         };
         CommandLine {
@@ -126,7 +128,7 @@ impl CommandLine {
 }
 
 /// Returns the requested update, or `None` if it has no file of resources.
-fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
+fn parse_update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
     let mut id = None;
     let mut resources = None;
     for word in words {
@@ -152,7 +154,7 @@ fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Up
 }
 
 /// Returns the requested container, or `None` if only help is requested.
-fn container(words: Words<'_>) -> Option<NewContainer> {
+fn parse_container(words: Words<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
         config: "config.json".into(),
@@ -204,18 +206,20 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn long(&mut self, body: &'a [u8]) -> Word<'a> {
+    fn parse_long(&mut self, body: &'a [u8]) -> Word<'a> {
         let (name, value) = split_at_equals(body);
         let name = str::from_utf8(name).unwrap_or_default();
         match value {
-            None if contains_name(self.options.long, name) => Word::Option(name, self.following()),
+            None if contains_name(self.options.long, name) => {
+                Word::Option(name, self.next_argument())
+            }
             value => Word::Option(name, value),
         }
     }
 
     /// Parses letters after one dash: flags, and at most one option with a value. The value is
     /// the rest of the word, or the next word.
-    fn letters(&mut self, letters: &'a [u8]) -> Word<'a> {
+    fn parse_letters(&mut self, letters: &'a [u8]) -> Word<'a> {
         let short = self.options.short;
         for (index, letter) in letters.iter().enumerate() {
             if matches!(letter, b'h' | b'?') {
@@ -225,14 +229,14 @@ impl<'a> Words<'a> {
                 continue;
             };
             return match &letters[index + 1..] {
-                [] => Word::Option(name, self.following()),
+                [] => Word::Option(name, self.next_argument()),
                 [b'=', value @ ..] | value => Word::Option(name, Some(OsStr::from_bytes(value))),
             };
         }
         Word::Option("", None)
     }
 
-    fn following(&mut self) -> Option<&'a OsStr> {
+    fn next_argument(&mut self) -> Option<&'a OsStr> {
         self.arguments.next().map(OsString::as_os_str)
     }
 }
@@ -241,23 +245,23 @@ impl<'a> Iterator for Words<'a> {
     type Item = Word<'a>;
 
     fn next(&mut self) -> Option<Word<'a>> {
-        let mut argument = self.following()?;
+        let mut argument = self.next_argument()?;
         if !self.ended && argument == "--" {
             self.ended = true;
-            argument = self.following()?;
+            argument = self.next_argument()?;
         }
         if self.ended {
             return Some(Word::Operand(argument));
         }
         Some(match argument.as_bytes() {
-            [b'-', b'-', body @ ..] => self.long(body),
+            [b'-', b'-', body @ ..] => self.parse_long(body),
             [b'-', body @ ..] if !body.is_empty() => {
                 let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
                 if contains_name(self.options.long, name) || contains_name(self.options.flags, name)
                 {
-                    self.long(body)
+                    self.parse_long(body)
                 } else {
-                    self.letters(body)
+                    self.parse_letters(body)
                 }
             }
             _ => Word::Operand(argument),

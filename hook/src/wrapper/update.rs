@@ -56,7 +56,7 @@ pub(super) fn with_devices(
     };
     let text = read(&update.resources).map_err(fail)?;
     let listed = json_text::items(&text, &["devices"]);
-    let edited = match bundle_of(update, arguments, runtime, !listed.is_empty()) {
+    let edited = match find_bundle(update, arguments, runtime, !listed.is_empty()) {
         Some(bundle) => add_missing(&text, &listed, &bundle)?,
         None => None,
     };
@@ -65,7 +65,7 @@ pub(super) fn with_devices(
         None if !by_stdin => return Ok(Arguments::unchanged(arguments)),
         edited => edited.unwrap_or(text),
     };
-    let (resources, path) = in_memory(&text).map_err(fail)?;
+    let (resources, path) = create_memory_file(&text).map_err(fail)?;
     let mut words = arguments.to_vec();
     if let Some(argument) = words.get_mut(update.argument) {
         let end = argument.len() - update.resources.as_os_str().len();
@@ -95,7 +95,7 @@ fn read(path: &Path) -> io::Result<String> {
 
 /// Returns the bundle of the container, as reported by the runtime. Returns `None` if the
 /// runtime does not know the container; the runtime reports that error itself.
-fn bundle_of(
+fn find_bundle(
     update: &Update,
     arguments: &[OsString],
     runtime: &Path,
@@ -152,7 +152,7 @@ fn names_a_device(rule: &LinuxDeviceCgroup) -> bool {
 
 /// Creates a file in memory with this text, which the runtime inherits. Returns the file, and
 /// the path by which the runtime can open it.
-fn in_memory(text: &str) -> io::Result<(File, OsString)> {
+fn create_memory_file(text: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
     file.write_all(text.as_bytes())?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -35,13 +35,13 @@ pub(super) fn device_policy(
 ) -> Result<(DevicePolicy, Option<u32>), BusError> {
     let path = unit.object_path();
     let [policy, allowed, version] = bus.call([
-        get(&path, unit.interface(), "DevicePolicy"),
-        get(&path, unit.interface(), "DeviceAllow"),
-        get(MANAGER_PATH, MANAGER, "Version"),
+        get_property(&path, unit.interface(), "DevicePolicy"),
+        get_property(&path, unit.interface(), "DeviceAllow"),
+        get_property(MANAGER_PATH, MANAGER, "Version"),
     ])?;
-    let policy = variant(&policy, "s")?.string()?.to_owned();
-    let allowed = variant(&allowed, "a(ss)")?.pairs()?;
-    let version = version_number(variant(&version, "s")?.string()?);
+    let policy = read_variant(&policy, "s")?.string()?.to_owned();
+    let allowed = read_variant(&allowed, "a(ss)")?.pairs()?;
+    let version = version_number(read_variant(&version, "s")?.string()?);
     Ok((DevicePolicy { policy, allowed }, version))
 }
 
@@ -81,7 +81,7 @@ fn ping() -> Call<'static> {
     }
 }
 
-fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
+fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
     let mut body = Writer::default();
     body.string(interface);
     body.string(property);
@@ -127,7 +127,7 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
 
 /// Reads the variant in which a property is returned: a type, followed by a value of this
 /// type.
-fn variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
+fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
     let mut reader = Reader::new(&results.body);
     if results.signature != "v" || reader.signature()? != signature {
         return Err(BusError::Garbage);

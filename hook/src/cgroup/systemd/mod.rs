@@ -74,7 +74,7 @@ impl Systemd {
         let done = self.try_allow(unit, &rule::merge(rules), &mut report.links);
         report.outcome = match done {
             Ok(outcome) => outcome,
-            Err(error) => match refusal(&error) {
+            Err(error) => match refusal_outcome(&error) {
                 Some(outcome) => outcome,
                 None => {
                     self.bus = None;
@@ -99,7 +99,7 @@ impl Systemd {
         rules: &[DeviceRule],
     ) -> Result<bool, SystemdError> {
         match self.try_revoke(unit, rules) {
-            Err(error) if refusal(&error).is_none() => Err(SystemdError {
+            Err(error) if refusal_outcome(&error).is_none() => Err(SystemdError {
                 unit: unit.clone(),
                 source: error,
             }),
@@ -145,7 +145,7 @@ impl Systemd {
         if !policy.restricts() {
             return Ok(UnitOutcome::Unrestricted);
         }
-        let entries = missing(&policy, rules);
+        let entries = missing_entries(&policy, rules);
         if entries.is_empty() {
             return Ok(UnitOutcome::AlreadyAllowed);
         }
@@ -159,7 +159,7 @@ impl Systemd {
 
 /// Returns the entries that the unit lacks. An entry replaces an earlier one for the same
 /// path, so it includes the letters of the earlier one.
-fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
+fn missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     let entry = |rule: &DeviceRule| {
         let path = dev_links::path(rule);
         let old = policy
@@ -196,7 +196,7 @@ fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<
 }
 
 /// Returns the outcome for an error that is not a failure, and `None` for other errors.
-fn refusal(error: &BusError) -> Option<UnitOutcome> {
+fn refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;
     };

@@ -51,7 +51,7 @@ impl DeviceList {
     }
 
     /// Returns the lines of this list that the other list does not fully allow.
-    pub(super) fn without(&self, other: &Self) -> Vec<ListEntry> {
+    pub(super) fn lines_missing_in(&self, other: &Self) -> Vec<ListEntry> {
         let (Self::Allows(lines), Self::Allows(others)) = (self, other) else {
             return Vec::new();
         };
@@ -93,8 +93,8 @@ impl ListEntry {
         }
         Some(Self {
             kind,
-            major: number(major)?,
-            minor: number(minor)?,
+            major: parse_number(major)?,
+            minor: parse_number(minor)?,
             access,
         })
     }
@@ -114,7 +114,7 @@ impl ListEntry {
     }
 }
 
-fn number(text: &str) -> Option<Option<u32>> {
+fn parse_number(text: &str) -> Option<Option<u32>> {
     match text {
         "*" => Some(None),
         digits => digits.parse().ok().map(Some),
@@ -177,7 +177,7 @@ mod tests {
             ("a *:* rwm\n", "", vec![]),
         ] {
             let parse = |list| DeviceList::parse(list).unwrap();
-            let found = parse(before).without(&parse(now));
+            let found = parse(before).lines_missing_in(&parse(now));
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, lost, "{before:?} and {now:?}");
         }

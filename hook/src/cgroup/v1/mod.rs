@@ -55,7 +55,7 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
 /// number.
 pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
     let now = DeviceList::read(&cgroup.dir)?;
-    let lost = before.without(&now);
+    let lost = before.lines_missing_in(&now);
     for line in &lost {
         write(&cgroup.dir, line).map_err(|source| CgroupError::Write {
             path: cgroup.dir.join("devices.allow"),

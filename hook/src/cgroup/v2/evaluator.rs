@@ -69,10 +69,10 @@ pub(super) fn result(
                 dst,
                 operand,
             } => {
-                let right = number(&registers, operand)?;
+                let right = operand_value(&registers, operand)?;
                 let left = match op {
                     AluOp::Mov => 0,
-                    _ => number(&registers, Operand::Reg(dst))?,
+                    _ => operand_value(&registers, Operand::Reg(dst))?,
                 };
                 registers[dst.index()] = Value::Number(calculate(width, op, left, right));
             }
@@ -83,14 +83,14 @@ pub(super) fn result(
                 operand,
                 offset,
             } => {
-                let left = number(&registers, Operand::Reg(dst))?;
-                let right = number(&registers, operand)?;
-                if holds(width, condition, left, right) {
+                let left = operand_value(&registers, Operand::Reg(dst))?;
+                let right = operand_value(&registers, operand)?;
+                if condition_holds(width, condition, left, right) {
                     skip = offset;
                 }
             }
             Instruction::Goto { offset } => skip = offset,
-            Instruction::Exit => return number(&registers, Operand::Reg(Reg::R0)),
+            Instruction::Exit => return operand_value(&registers, Operand::Reg(Reg::R0)),
         }
         index = (index + 1)
             .checked_add_signed(skip.into())
@@ -114,7 +114,7 @@ fn load(
     .ok_or(UnsupportedInstruction)
 }
 
-fn number(
+fn operand_value(
     registers: &[Value; Reg::COUNT],
     operand: Operand,
 ) -> Result<u64, UnsupportedInstruction> {
@@ -155,7 +155,7 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
     }
 }
 
-fn holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
+fn condition_holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
     // Comparing the sign-extended halves gives the same result as comparing the halves, signed
     // or unsigned.
     let (left, right) = match width {

@@ -102,6 +102,6 @@ impl Kernel for RunningKernel {
     }
 
     fn is_privileged(&self) -> bool {
-        privilege::for_programs()
+        privilege::can_change_programs()
     }
 }

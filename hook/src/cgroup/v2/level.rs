@@ -78,8 +78,8 @@ impl<K: Kernel> Level<'_, K> {
         required: &RequiredChange<'_>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), AttemptError> {
-        let list = |error| self.stopped(kernel, error, "list device programs");
-        let read = |error| self.stopped(kernel, error, "read device programs");
+        let list = |error| self.to_attempt_error(kernel, error, "list device programs");
+        let read = |error| self.to_attempt_error(kernel, error, "read device programs");
 
         let attached = kernel
             .query(&self.cgroup, ProgramScope::Attached)
@@ -98,7 +98,11 @@ impl<K: Kernel> Level<'_, K> {
             let code = kernel.dump(&old).map_err(read)?;
             let RequiredChange { withdrawn, .. } = *required;
             let without = if self.is_own() {
-                rewrite::withdraw(&code, withdrawn, &required.spec.named(withdrawn))
+                rewrite::withdraw(
+                    &code,
+                    withdrawn,
+                    &required.spec.rules_for_same_devices(withdrawn),
+                )
             } else {
                 None
             };
@@ -193,7 +197,7 @@ impl<K: Kernel> Level<'_, K> {
         }
     }
 
-    fn stopped(&self, kernel: &K, errno: Errno, operation: &'static str) -> AttemptError {
+    fn to_attempt_error(&self, kernel: &K, errno: Errno, operation: &'static str) -> AttemptError {
         match errno {
             Errno::ENOENT => AttemptError::Raced,
             errno if kernel.lacks_privileges(errno) => AttemptError::NoPermission(operation),

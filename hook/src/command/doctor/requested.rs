@@ -42,7 +42,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
     let requested = ContainerRequests::new(&spec.bundle, origin.as_ref());
-    let unknown = requested.unknown(&sources);
+    let unknown = requested.unknown_classes(&sources);
     findings
         .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
     for source in &sources {
@@ -59,7 +59,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
                 continue;
             }
         };
-        for (request, _) in requested.attached(&class).unwrap_or_default() {
+        for (request, _) in requested.attached_requests(&class).unwrap_or_default() {
             let text = format!("{}, of class {}", request.source, class.name);
             findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
             classes.push(class.clone());

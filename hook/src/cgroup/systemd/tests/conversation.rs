@@ -156,7 +156,7 @@ fn keeps_letters_that_a_unit_had() {
         policy: "strict".into(),
         allowed: vec![("/dev/char/1:3".into(), "rm".into())],
     };
-    let entries = missing(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
+    let entries = missing_entries(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
     assert_eq!(entries, [("/dev/char/1:3".into(), "rwm".into())]);
 }
 

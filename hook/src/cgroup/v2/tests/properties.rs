@@ -56,7 +56,7 @@ proptest! {
         list in prop::collection::vec(any_rule(), 0..12),
         requests in prop::collection::vec(any_request(), 32),
     ) {
-        let rules = SpecRules::of_list(list);
+        let rules = SpecRules::from_rules(list);
         let program = enforce(&rules);
         for request in requests {
             let expected = model(&rules, &request);
