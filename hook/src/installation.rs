@@ -12,7 +12,7 @@ use crate::oci::{capped, open_regular};
 /// next to this program, in a package or an unpacked archive.
 ///
 /// # Errors
-/// The same as [`Config::load`].
+/// The call fails for the same reasons as [`Config::load`].
 pub(crate) fn configuration(path: Option<&Path>) -> Result<Config, FileError> {
     Config::load(path).map(installed)
 }

@@ -132,7 +132,7 @@ pub(crate) fn apply(
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
-    // These programs have a time limit of their own.
+    // The programs of `[prepare]` have a time limit of their own, so the deadline is paused.
     let prepared = deadline.pause(|| prepare::run(plan, &config.host_root));
     prepared.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();

@@ -59,7 +59,7 @@ impl DeviceCgroup {
     ///
     /// # Errors
     ///
-    /// The same as [`Self::from_pid`].
+    /// The call fails for the same reasons as [`Self::from_pid`].
     pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
         Self::find_at(&KernelMounts::default(), |_| Some(path))
     }

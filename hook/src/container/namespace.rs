@@ -86,7 +86,7 @@ impl ContainerNamespace {
     /// the parent of the container's first process.
     ///
     /// # Errors
-    /// The same as [`Self::from_pid`], and [`Error::OtherProcess`] or [`Error::OtherRoot`].
+    /// The errors of [`Self::from_pid`], [`Error::OtherProcess`] and [`Error::OtherRoot`].
     pub fn of_running(
         pid: i32,
         started: Option<u64>,
@@ -104,7 +104,7 @@ impl ContainerNamespace {
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
             let stat = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
             let there = Identity::from_stat(&stat);
-            let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
+            let seen = || root_seen_by_parent(proc, process, pid, rootfs, resolver);
             if there == root || seen() == Some(there) {
                 Ok((RootLocation::Root(RootDir::new(top, resolver)), there))
             } else {
@@ -251,8 +251,8 @@ impl ContainerNamespace {
     pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let proc = match self.place {
             RootLocation::Path(_) => Rc::clone(&self.proc),
-            // This may be a child of the process that opened the namespace, and needs handles
-            // on its own files in `/proc`.
+            // This process may be a child of the process that opened the namespace. It needs
+            // handles on its own files in `/proc`.
             RootLocation::Root(_) => Rc::new(Procfs::open()?),
         };
         setns(&self.mounts, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
@@ -304,7 +304,7 @@ fn check_root(
 /// mounts the root of a container with its own user namespace only in the namespace of conmon.
 /// The result counts only if the parent has the same user namespace and root directory as this
 /// process, because then only root can have mounted anything there.
-fn seen_by_parent(
+fn root_seen_by_parent(
     proc: &Procfs,
     process: &OwnedFd,
     pid: i32,

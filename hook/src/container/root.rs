@@ -119,7 +119,7 @@ impl ContainerRoot {
     /// Resolves the directory `path`, creating missing directories with `mode`.
     ///
     /// # Errors
-    /// The same as [`Self::parent`], and [`Error::NotWritable`] also if the directory exists
+    /// The errors of [`Self::parent`], and [`Error::NotWritable`] also if the directory exists
     /// but may not be written to.
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.directory(path, mode)? {

@@ -56,9 +56,9 @@ impl KernelCalls {
     }
 
     /// Returns the calls to use for a container that runs. Its mount namespace has no copy of
-    /// the host's mounts, so sources must be detached mounts. If that needs it, this process
-    /// moves into a mount namespace of its own and stays there. Handles that are open still
-    /// lead to the old namespace.
+    /// the host's mounts, so sources must be detached mounts. If the kernel can restrict
+    /// detached mounts only in a private mount namespace, this process moves into one of its
+    /// own and stays there. Handles that are open still lead to the old namespace.
     pub(crate) fn for_running(self) -> super::Result<Self> {
         if self.detached_mounts() {
             return Ok(self);

@@ -35,7 +35,7 @@ impl SourceRoot {
     /// may have created a link on the way.
     ///
     /// # Errors
-    /// The same as [`Self::find`], and an error if a component is a symbolic link.
+    /// The errors of [`Self::find`], and one for a component that is a symbolic link.
     pub fn file(&self, path: &Path) -> Result<HostFile> {
         self.to_host_file(self.root.lookup_plain(path), path)
     }

@@ -76,7 +76,7 @@ const LOOK: u16 = 20;
 pub(crate) struct Child {
     pid: Pid,
     /// The read end of the pipe. Programs that the child starts can have the write end open
-    /// too, so the end of the pipe does not prove that the child has ended, nor the reverse.
+    /// too, so the pipe may stay open after the end of the child.
     answer: File,
     text: Vec<u8>,
     end: Instant,
@@ -134,7 +134,8 @@ impl Child {
         }
     }
 
-    /// Polls the child once. Returns `None` while it runs, and its answer when it has ended.
+    /// Polls the child once. Returns `None` while the child runs. When the child has ended,
+    /// the inner value is its answer, or `None` if there is none.
     pub(crate) fn look(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_more, length) = self.read(LOOK);
         let has_too_much = self.text.len() > MAX_ANSWER;

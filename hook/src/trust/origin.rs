@@ -104,8 +104,9 @@ pub enum OriginError {
 }
 
 /// The labels of the container as JSON, which the kubelet sets and CRI-O keeps. CRI-O writes
-/// this annotation first, then those of a restored image, which can replace it. At last CRI-O
-/// writes each label as an annotation of its own, which an image cannot replace.
+/// the annotations in this order: first this one, then those of a restored image, which can
+/// replace it, and finally each label as an annotation of its own, which an image cannot
+/// replace.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
 /// The annotations of the container itself as JSON, without those of the pod.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";

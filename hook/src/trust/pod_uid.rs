@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-/// The uid of a pod: 32 hexadecimal digits. The API server writes it with dashes, a static
-/// pod's has no dashes, and slices of systemd have underscores.
+/// The uid of a pod: 32 hexadecimal digits. The API server writes the uid with dashes. The uid
+/// of a static pod has no dashes, and the slices of systemd have underscores instead.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(String);
 

@@ -92,7 +92,7 @@ impl Systemd {
     /// if the unit does not list them, or if no systemd knows the unit.
     ///
     /// # Errors
-    /// The same as [`Self::allow`].
+    /// The call fails for the same reasons as [`Self::allow`].
     pub(super) fn revoke(
         &mut self,
         unit: &Unit,

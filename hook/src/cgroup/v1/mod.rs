@@ -24,8 +24,8 @@ pub(super) fn allow(
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // Such a list consists of exceptions, which the kernel does not show. Writing a rule
-        // removes its exception, and has no effect if there is none.
+        // A list that allows everything has exceptions, which the kernel does not show.
+        // Writing a rule removes its exception, and has no effect if there is none.
         DeviceList::AllowsAll => match write_all(cgroup, rules)? {
             Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
             outcome => outcome,

@@ -89,21 +89,21 @@ pub(super) enum Size {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// `dst = *(src + offset)`, zero-extended.
+    /// Loads from memory, and extends the value with zeros: `dst = *(src + offset)`.
     Load {
         size: Size,
         dst: Reg,
         src: Reg,
         offset: i16,
     },
-    /// `dst = dst op operand`
+    /// Calculates `dst = dst op operand`.
     Alu {
         width: Width,
         op: AluOp,
         dst: Reg,
         operand: Operand,
     },
-    /// `if dst condition operand: skip offset instructions`
+    /// Skips `offset` instructions if `dst condition operand` is true.
     Jump {
         width: Width,
         condition: Condition,
@@ -111,7 +111,7 @@ pub(super) enum Instruction {
         operand: Operand,
         offset: i16,
     },
-    /// `skip offset instructions`
+    /// Skips `offset` instructions.
     Goto {
         offset: i16,
     },

@@ -128,8 +128,8 @@ impl<K: Kernel> Level<'_, K> {
                     // runtime's program is the only one of the cgroup, uses no map, and
                     // depends on config.json alone.
                     let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;
-                    // Such a program cannot admit a device that Boathook added, so there is
-                    // nothing to withdraw.
+                    // A program that is not the runtime's cannot admit a device that Boathook
+                    // added, so nothing must be withdrawn from it.
                     if !is_runtimes && required.rules.is_empty() {
                         continue;
                     }
