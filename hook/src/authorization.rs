@@ -1,35 +1,36 @@
-//! Who authorizes a request for devices: the whole decision, and nothing else is here. It is
-//! pure. ARCHITECTURE.md ("Who authorizes a request") has it as two tables, which the test
-//! below reads and compares for every combination.
+//! Decides who authorizes a request for devices. The whole decision is in this file, and
+//! depends only on its arguments. `ARCHITECTURE.md` ("Who authorizes a request") has the
+//! decision as two tables. The test below reads these tables, and compares every combination.
 
 use injection_plan::plan::RecordUse;
 
 use crate::oci::CdiGrant;
 
-/// Who has the plan made. It decides which requests count.
+/// The caller for which a plan is made. It decides which requests count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
-    /// An engine that calls the hook for every container, or the wrapper of its runtime:
-    /// variables and annotations count, but not for a class whose devices CDI specifications
-    /// name.
+    /// An engine that calls the hook for every container, or the wrapper of its runtime.
+    /// Variables and annotations count, except for a class of which CDI specifications grant
+    /// devices.
     Engine,
-    /// A hook of a CDI specification: only what specifications grant counts.
+    /// A hook of a CDI specification. Only the devices that specifications grant count.
     Cdi(CdiGrant),
-    /// A user who wants to see all of it.
+    /// A user who wants to see the whole plan. Requests of every kind count.
     User,
-    /// A user who changes a container that runs: only what the hook was called for counts.
-    /// Nobody granted what the image of another container requests.
+    /// A user who changes a container that runs. Only the requests for which the hook was
+    /// called count, because the requests of the image were never granted to another
+    /// container.
     Running,
-    /// A user who attaches devices: only those count.
+    /// A user who attaches devices. Only these devices count.
     Attach,
 }
 
-/// Where a request was found.
+/// The place where a request was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourceKind {
-    /// A variable, which any image can set.
+    /// A variable of the container, which any image can set.
     Variable,
-    /// The device plugin's annotation.
+    /// The annotation of the device plugin.
     Annotation,
     /// The arguments of the hook in a CDI specification, which only root can write.
     Cdi,
@@ -45,37 +46,39 @@ pub(crate) enum OriginKind {
     NoPod,
     Sandbox,
     Pod,
-    /// The container's cgroup and its engine's annotations do not agree.
+    /// The container's cgroup and the annotations of its engine contradict each other.
     Uncertain,
 }
 
-/// What the decision depends on besides caller and source.
+/// The facts about a container on which the decision depends, in addition to caller and
+/// source.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerFacts {
     pub(crate) origin: OriginKind,
-    /// config.json has a hook of ours that is called for the container's own requests.
+    /// Whether config.json has a Boathook hook that is called for the container's own
+    /// requests.
     pub(crate) has_hook: bool,
-    /// `allow_env_outside_kubernetes`.
+    /// The setting `allow_env_outside_kubernetes`.
     pub(crate) allows_variables: bool,
-    /// `trusted_pods` names its pod.
+    /// Whether `trusted_pods` names the pod of the container.
     pub(crate) is_trusted: bool,
-    /// An annotation names CDI devices.
+    /// Whether an annotation names CDI devices.
     pub(crate) names_cdi_devices: bool,
-    /// A process of the container may have CAP_SYS_ADMIN, by its config.json.
+    /// Whether config.json lets a process of the container have CAP_SYS_ADMIN.
     pub(crate) is_sys_admin: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The request does not count for this caller, or in such a container.
+    /// The request does not count for this caller, or in a container of this kind.
     NotCounted,
     /// The request itself is sufficient.
     Request {
-        why: Reason,
-        /// Whether it may have the class's trusted capabilities, too.
+        reason: Reason,
+        /// Whether the request may also have the trusted capabilities of the class.
         trusted_capabilities: bool,
     },
-    /// The kubelet's records decide: of allocated devices, and of claims.
+    /// The kubelet's records of allocated devices and of claims decide.
     Records(RecordUse, ClaimUse),
     /// The container is started without a device.
     NoDevice(Reason),
@@ -83,14 +86,14 @@ pub(crate) enum Decision {
     Refused(Reason),
 }
 
-/// Which resource claims of a pod count.
+/// The resource claims of a pod that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimUse {
     None,
-    /// Those that the kubelet recorded.
+    /// The claims that the kubelet recorded.
     Recorded,
-    /// The same, or all if the kubelet has no record of claims: one with another root directory
-    /// has it elsewhere.
+    /// The claims that the kubelet recorded, or all claims if the kubelet has no record of
+    /// claims. A kubelet with another root directory has its record elsewhere.
     WithoutRecord,
 }
 
@@ -106,7 +109,7 @@ pub(crate) enum Reason {
     Uncertain,
 }
 
-/// Whether a request from this source counts for the caller.
+/// Returns whether a request from this source counts for the caller.
 pub(crate) fn counts(caller: &Caller, source: SourceKind, has_hook: bool) -> bool {
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     match (caller, source) {
@@ -121,21 +124,22 @@ pub(crate) fn counts(caller: &Caller, source: SourceKind, has_hook: bool) -> boo
     }
 }
 
-/// Who authorizes a request from this source.
+/// Returns who authorizes a request from this source.
 pub(crate) fn authorize(caller: &Caller, source: SourceKind, facts: &ContainerFacts) -> Decision {
     use OriginKind::{NoPod, Pod, Sandbox, Uncertain};
     use SourceKind::{Annotation, Attach, Cdi, ForcedAttach, Variable};
     if !counts(caller, source, facts.has_hook) {
         return Decision::NotCounted;
     }
-    let request = |why| Decision::Request {
-        why,
-        // Outside pods an image's variable chooses a capability, and nobody else was asked.
+    let request = |reason| Decision::Request {
+        reason,
+        // Outside pods, the variable of an image chooses a capability without anybody's
+        // consent.
         trusted_capabilities: facts.origin != NoPod || facts.is_sys_admin,
     };
     match (facts.origin, source) {
         (Uncertain, _) => Decision::Refused(Reason::Uncertain),
-        // podman copies annotations from images.
+        // podman copies annotations from the manifest of an image.
         (NoPod | Sandbox, Annotation) => Decision::NotCounted,
         (NoPod, Attach | ForcedAttach) => request(Reason::Administrator),
         (_, ForcedAttach) => request(Reason::Force),
@@ -143,15 +147,16 @@ pub(crate) fn authorize(caller: &Caller, source: SourceKind, facts: &ContainerFa
         (NoPod, Variable) if facts.allows_variables => request(Reason::NoPod),
         (NoPod, Variable) => Decision::NoDevice(Reason::NotAllowed),
         (Sandbox, Variable) => Decision::NoDevice(Reason::Sandbox),
-        // The engine has put the nodes into config.json already, or a user waits for them.
+        // The request is refused and not ignored, because the engine has already put the nodes
+        // into config.json, or a user waits for the result.
         (Sandbox, Cdi | Attach) => Decision::Refused(Reason::Sandbox),
         (Pod, _) if facts.is_trusted => request(Reason::TrustedPod),
         (Pod, Variable) => Decision::Records(RecordUse::Whole, ClaimUse::None),
         (Pod, Annotation) => Decision::Records(RecordUse::Promised, ClaimUse::None),
-        // Only root writes specifications, but the names of their devices may come from
-        // others: CRI-O takes them from the pod's annotations and those of a restored image,
-        // containerd before 2.1.9, 2.2.5 and 2.3.2 from a restored image
-        // (GHSA-33vj-92qq-66hc), where config.json does not show it.
+        // Only root writes CDI specifications, but users may choose which of their devices a
+        // container gets. CRI-O reads the names from the annotations of the pod and of a
+        // restored image. containerd before 2.1.9, 2.2.5 and 2.3.2 reads them from a restored
+        // image (GHSA-33vj-92qq-66hc), and config.json does not show it.
         (Pod, Cdi) if facts.names_cdi_devices => {
             Decision::Records(RecordUse::Exact, ClaimUse::Recorded)
         }
@@ -174,7 +179,8 @@ mod tests {
         SourceKind::ForcedAttach,
     ];
 
-    /// The rows of a table of ARCHITECTURE.md, by the first word of its head.
+    /// Returns the rows of a table of ARCHITECTURE.md. `head` is the first word of the table's
+    /// head.
     fn table(text: &str, head: &str) -> Vec<Vec<String>> {
         let cells = |line: &str| -> Vec<String> {
             let line = line.trim_matches('|').split('|');
@@ -187,7 +193,7 @@ mod tests {
         rows.map(cells).collect()
     }
 
-    /// A caller, and whether config.json has the hook.
+    /// Returns each caller, and whether config.json has the hook.
     fn callers() -> [(Caller, bool); 6] {
         let grant = CdiGrant::parse("chips=0").unwrap();
         [
@@ -200,7 +206,7 @@ mod tests {
         ]
     }
 
-    /// The containers of the table, in its order.
+    /// Returns the containers of the table, in the order of its rows.
     fn containers() -> [ContainerFacts; 7] {
         let no_pod = ContainerFacts {
             origin: OriginKind::NoPod,
@@ -240,7 +246,7 @@ mod tests {
         ]
     }
 
-    /// A decision in the words of the table.
+    /// Returns a decision in the words of the table.
     fn word(decision: Decision) -> &'static str {
         match decision {
             Decision::NotCounted => "-",

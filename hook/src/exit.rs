@@ -6,22 +6,22 @@ use std::process;
 use serde::Serialize;
 use serde_json::json;
 
-/// The result of the program. The numbers are part of its interface.
+/// The exit code of the program. The numbers are part of its interface and must not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Success, also if nothing was requested.
+    /// The work was done, or nothing was requested.
     Success = 0,
-    /// `check` or `class check` found an error, or an unexpected error.
+    /// `check` or `class check` reported an error, or an unexpected error occurred.
     Failure = 1,
     /// The command line is wrong.
     Usage = 2,
     /// The configuration or a class file is wrong.
     Config = 3,
-    /// The State on stdin or the bundle's config.json is invalid.
+    /// The state on stdin or the bundle's config.json is invalid.
     Spec = 4,
-    /// The request was denied or cannot be satisfied.
+    /// The request was denied, or the devices that it names are not available.
     Request = 5,
     /// The devices could not be injected into the container.
     Injection = 6,
@@ -43,7 +43,7 @@ pub enum ExitCode {
     NoDevice = 15,
     /// `doctor`: the devices that the container requests were not granted.
     NotGranted = 16,
-    /// `doctor`: the container was created without what it should have got.
+    /// `doctor`: the container was created without the devices that it should have.
     NotInjected = 17,
     /// `doctor`: the container's cgroup denies a device.
     CgroupDenies = 18,
@@ -52,11 +52,11 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// Prints a failure as JSON; its message is on stderr already.
+    /// Prints a failure as JSON on stdout. The message is on stderr already.
     pub(crate) fn print_failure(self, message: &str) {
         let error = json!({ "message": message, "kind": self, "exit_code": self as u8 });
         let text = json!({ "error": error });
-        // There is nowhere else to report that stdout cannot be written.
+        // A failure to write to stdout cannot be reported anywhere else.
         let _ = writeln!(io::stdout().lock(), "{text:#}");
     }
 }

@@ -1,4 +1,4 @@
-//! The release that this program is part of.
+//! The files that are installed together with this program.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,18 @@ use device_class::strict_toml::FileError;
 
 use crate::oci::{capped, open_regular};
 
-/// Reads the configuration at `path`, or the default one, which may be absent. On a host on
-/// which `boathook-init` has not installed a release, the shipped classes are those beside
-/// this program: in a package, or in an unpacked archive.
+/// Reads the configuration at `path`, or the default one, which may be absent. If
+/// `boathook-init` has not installed a release on this host, the shipped classes are those
+/// next to this program, in a package or an unpacked archive.
 ///
 /// # Errors
-/// As [`Config::load`].
+/// The call fails for the same reasons as [`Config::load`].
 pub(crate) fn configuration(path: Option<&Path>) -> Result<Config, FileError> {
     Config::load(path).map(installed)
 }
 
-/// The configuration with the classes beside this program where none are installed.
+/// Returns the configuration with the class directory next to this program, if the default one
+/// does not exist.
 pub(crate) fn installed(mut config: Config) -> Config {
     if config.classes == Config::default().classes
         && let Some(installed) = config.classes.first_mut()
@@ -29,10 +30,11 @@ pub(crate) fn installed(mut config: Config) -> Config {
     config
 }
 
-/// What a faulty file still tells: in which directories the class files are, by which it is
-/// seen that a container requests nothing. None if it says that in a way that is not
-/// understood.
-pub(crate) fn despite(error: &FileError) -> Option<Config> {
+/// Reads the class directories from a configuration file that has an error elsewhere. The
+/// class files show whether a container requests a device; a container without a request
+/// starts despite the error. Returns `None` if the setting of the directories cannot be
+/// parsed.
+pub(crate) fn config_despite_error(error: &FileError) -> Option<Config> {
     const MAX_FILE: usize = 1 << 20;
     let bytes = open_regular(error.path()).and_then(|file| capped(file, MAX_FILE));
     let text = bytes.ok().flatten().unwrap_or_default();
@@ -47,7 +49,7 @@ pub(crate) fn despite(error: &FileError) -> Option<Config> {
     let Some(first) = top.find(is_about_classes) else {
         return Some(installed(Config::default()));
     };
-    // An array may have several lines.
+    // The setting is an array and may continue on the next lines.
     let mut key = String::new();
     for line in std::iter::once(first).chain(top) {
         key += line;
@@ -59,7 +61,8 @@ pub(crate) fn despite(error: &FileError) -> Option<Config> {
     None
 }
 
-/// `classes.d` beside the directory of this program, without links.
+/// Returns the directory `classes.d` next to the directory of this program, with symbolic
+/// links resolved.
 fn classes_beside_this_program() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let classes = program.parent()?.parent()?.join("classes.d");

@@ -1,9 +1,9 @@
-//! The hook: a container runtime calls it for every container. It puts the
-//! devices that the container holds into its root, and allows them in its
-//! cgroup. `ARCHITECTURE.md` draws the data flow.
+//! The OCI hook, which a container runtime calls for every container. The hook puts the
+//! devices that the container is allowed to use into its root file system, and allows them in
+//! its cgroup. `ARCHITECTURE.md` shows the data flow.
 //!
-//! The programs use [`main`], [`runtime_main`] and [`command_line`]; what else is public is
-//! for the tests in `tests/` and the fuzz targets.
+//! The programs use [`main`], [`runtime_main`] and [`command_line`]. Everything else is public
+//! for the tests in `tests/` and for the fuzz targets.
 
 #![cfg_attr(
     test,
@@ -34,12 +34,13 @@ mod wrapper;
 pub use command::main;
 pub use wrapper::main as runtime_main;
 
-/// The command line of `boathook`, for its manual pages and completions.
+/// Returns the command line of `boathook`, from which manual pages and shell completions are
+/// made.
 pub fn command_line() -> clap::Command {
     <cli::Cli as clap::CommandFactory>::command()
 }
 
-/// Fuzz targets of private modules (`tests/fuzz` calls them).
+/// Entry points of private modules for the fuzz targets in `tests/fuzz`.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
     pub use crate::cgroup::device_program;

@@ -1,10 +1,11 @@
-//! `boathook`: the hook, and the commands that explain it.
+//! `boathook`: the hook, and the commands for administrators.
 
 use std::process::ExitCode;
 
 use dlmalloc::GlobalDlmalloc;
 
-/// musl's own allocator has the kernel map and unmap memory for nearly each size.
+/// Replaces the allocator of musl, which makes a system call for nearly every allocation and
+/// release.
 #[global_allocator]
 static MEMORY: GlobalDlmalloc = GlobalDlmalloc;
 

@@ -1,23 +1,23 @@
-//! `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
+//! Parses `/proc/PID/mountinfo` (proc_pid_mountinfo(5)).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
-/// The fields of one line that anybody here needs, as they are written:
-/// blanks and backslashes in paths as `\040` and so on.
+/// The fields of one line that this program uses, still escaped: a space or backslash in a
+/// path is written as an octal code such as `\040`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountLine<'a> {
     pub(crate) id: u64,
-    /// The id of the mount that it is attached in.
+    /// The id of the parent mount.
     pub(crate) parent: u64,
-    /// What of its file system is seen at the mount point.
+    /// The directory of the file system that is visible at the mount point.
     pub(crate) root: &'a [u8],
     pub(crate) point: &'a [u8],
-    /// What is mounted in it is mounted in its peers as well.
+    /// Whether the mount is in a peer group. A mount made in it also appears in its peers.
     pub(crate) shared: bool,
     pub(crate) fs_type: &'a [u8],
-    /// The file system's own options.
+    /// The options of the file system, as opposed to those of this mount.
     pub(crate) super_options: &'a [u8],
 }
 
@@ -25,8 +25,8 @@ impl<'a> MountLine<'a> {
     /// Splits `ID PARENT DEV ROOT POINT OPTIONS [TAG[:VALUE]]... - TYPE SOURCE SUPER`.
     pub(crate) fn split(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
-        let id = number(fields.next()?)?;
-        let parent = number(fields.next()?)?;
+        let id = parse_number(fields.next()?)?;
+        let parent = parse_number(fields.next()?)?;
         let (root, point) = (fields.nth(1)?, fields.next()?);
         let mut shared = false;
         let mut tags = fields.by_ref().skip(1);
@@ -56,11 +56,12 @@ impl<'a> MountLine<'a> {
     }
 }
 
-fn number(field: &[u8]) -> Option<u64> {
+fn parse_number(field: &[u8]) -> Option<u64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// Blanks and backslashes in paths are written `\040` and so on, in octal.
+/// Decodes the octal codes such as `\040` by which the kernel writes spaces and backslashes in
+/// paths.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -88,9 +89,9 @@ fn unescape(field: &[u8]) -> PathBuf {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MountEntry {
     pub(crate) id: u64,
-    /// The id of the mount that it is attached in.
+    /// The id of the parent mount.
     pub(crate) parent: u64,
-    /// What is mounted in it is mounted in its peers as well.
+    /// Whether the mount is in a peer group. A mount made in it also appears in its peers.
     pub(crate) shared: bool,
 }
 
@@ -98,7 +99,7 @@ pub(crate) struct MountEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTable(Vec<MountEntry>);
 
-/// A list of mounts that the kernel would not write.
+/// The error of a mount list that does not have the kernel's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is not a mount")]
 pub struct MountInfoError {
@@ -119,7 +120,7 @@ impl MountTable {
         self.0.iter().find(|entry| entry.id == id).copied()
     }
 
-    /// Whether something is mounted in the mount with that id.
+    /// Returns whether something is mounted in the mount with this id.
     pub(crate) fn has_children(&self, id: u64) -> bool {
         self.0.iter().any(|entry| entry.parent == id)
     }
@@ -181,7 +182,8 @@ mod tests {
             ("98:0 / / rw shared:7 master:1 - ext3 x rw", true),
             ("98:0 / / rw master:2 propagate_from:1 - ext3 x rw", false),
             ("98:0 / / rw unbindable - ext3 x rw", false),
-            // A name that looks like a tag is in a field of its own.
+            // A directory name that looks like a tag is not taken for one, because it is in
+            // another field.
             (
                 "0:5 /shared:1 /a\\040shared:2 rw - tmpfs shared:3 rw",
                 false,

@@ -1,6 +1,6 @@
-//! From a container's requests to the plan for it.
+//! Computes the injection plan of a container from its requests.
 
-mod requested;
+mod container_requests;
 
 use std::io;
 use std::path::PathBuf;
@@ -21,9 +21,9 @@ use crate::oci::Bundle;
 use crate::trust::{self, Origin, OriginError, TrustError};
 
 pub use crate::authorization::Caller;
-pub use requested::UnknownClass;
-use requested::class_name;
-pub(crate) use requested::{Requested, class_file};
+pub use container_requests::UnknownClass;
+use container_requests::class_name;
+pub(crate) use container_requests::{ContainerRequests, class_file};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlannerError {
@@ -31,7 +31,7 @@ pub enum PlannerError {
     Class(#[from] FileError),
     #[error(transparent)]
     SameEnv(#[from] Claimed),
-    #[error("{unknown}{}", beside(unreadable))]
+    #[error("{unknown}{}", describe_unreadable(unreadable))]
     UnknownClass {
         unknown: UnknownClass,
         /// The class files of the host that cannot be read.
@@ -56,8 +56,8 @@ pub enum PlannerError {
 }
 
 impl PlannerError {
-    /// The exit code that distinguishes a host that is set up wrongly from a request
-    /// that cannot be met.
+    /// Returns the exit code. It distinguishes an error in the configuration of the host from
+    /// a request that cannot be satisfied.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             PlannerError::Class(_)
@@ -69,7 +69,7 @@ impl PlannerError {
     }
 }
 
-/// A request, with the class that it is for.
+/// A request, with the class that it concerns.
 struct ClassRequest {
     class: DeviceClass,
     request: Request,
@@ -77,31 +77,31 @@ struct ClassRequest {
 }
 
 #[derive(Default)]
-struct Requests {
+struct CountedRequests {
     wanted: Vec<ClassRequest>,
-    /// Why classes cannot be used that the container does not request, as far as this was
-    /// noticed. They do not keep it from starting.
+    /// Errors of class files that the container does not request. They do not keep the
+    /// container from starting. Only files that were looked at are listed.
     left_out: Vec<FileError>,
 }
 
-/// The plan for a container. One that requests nothing gets an empty plan, and no class is
-/// parsed for it.
+/// Returns the injection plan of a container. If the container requests nothing, the plan is
+/// empty and no class file is parsed.
 pub fn plan_for(
     bundle: &Bundle,
     caller: &Caller,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::from_bundle(bundle);
-    let requested = Requested::new(bundle, origin.as_ref().ok());
-    let Requests { wanted, left_out } = requests(&requested, caller, config)?;
+    let requested = ContainerRequests::new(bundle, origin.as_ref().ok());
+    let CountedRequests { wanted, left_out } = collect_requests(&requested, caller, config)?;
     let mut plan = match origin {
-        Ok(origin) if !wanted.is_empty() => plan_of(&wanted, bundle, &origin, caller, config)?,
+        Ok(origin) if !wanted.is_empty() => compute_plan(&wanted, bundle, &origin, caller, config)?,
         Ok(_) => InjectionPlan::default(),
-        // A container that requests nothing is not stopped because its origin is uncertain.
+        // A container that requests nothing is started even if its origin is uncertain.
         Err(error) => {
             let facts = trust::facts(bundle, None, &[], &config.trust);
             let annotated = trust::may_be_annotated(bundle).then_some(SourceKind::Annotation);
-            let mut sources = wanted.iter().map(|it| it.source).chain(annotated);
+            let mut sources = wanted.iter().map(|request| request.source).chain(annotated);
             let is_refused =
                 |source| matches!(authorize(caller, source, &facts), Decision::Refused(_));
             if sources.any(is_refused) {
@@ -118,15 +118,15 @@ pub fn plan_for(
     Ok(plan)
 }
 
-/// Whether a container certainly requests nothing.
+/// Returns whether it is certain that a container requests nothing.
 pub fn requests_nothing(bundle: &Bundle, caller: &Caller, config: &Config) -> bool {
     let origin = Origin::from_bundle(bundle);
-    let requested = Requested::new(bundle, origin.as_ref().ok());
-    let requests = requests(&requested, caller, config);
+    let requested = ContainerRequests::new(bundle, origin.as_ref().ok());
+    let requests = collect_requests(&requested, caller, config);
     !trust::may_be_annotated(bundle) && requests.is_ok_and(|requests| requests.wanted.is_empty())
 }
 
-fn plan_of(
+fn compute_plan(
     wanted: &[ClassRequest],
     bundle: &Bundle,
     origin: &Origin,
@@ -135,15 +135,22 @@ fn plan_of(
 ) -> Result<InjectionPlan, PlannerError> {
     let host = open_host(config)?;
     let mut authorized = Vec::new();
-    for it in wanted {
-        if let Some(authority) = authority(&it.class, it.source, bundle, origin, caller, config)? {
-            authorized.push((it, authority));
+    for request in wanted {
+        if let Some(authority) = authority(
+            &request.class,
+            request.source,
+            bundle,
+            origin,
+            caller,
+            config,
+        )? {
+            authorized.push((request, authority));
         }
     }
     let found = authorized
         .iter()
-        .map(|(it, _)| discover::look_up(&it.class, it.request.wanted(), &host));
-    let found = found.collect::<Result<Vec<FoundClass>, _>>()?;
+        .map(|(request, _)| discover::look_up(&request.class, request.request.wanted(), &host))
+        .collect::<Result<Vec<FoundClass>, _>>()?;
     let asked = authorized
         .iter()
         .zip(&found)
@@ -159,7 +166,8 @@ fn plan_of(
     )?)
 }
 
-/// Who authorizes a request for devices of a class; `None`: it does not count.
+/// Returns who authorizes a request for devices of a class, or `None` if the request does not
+/// count.
 fn authority(
     class: &DeviceClass,
     source: SourceKind,
@@ -174,23 +182,24 @@ fn authority(
     trust::authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
-/// A class, and what the host has of it, for who plans for many containers.
+/// A class and its devices on the host, for callers that plan for many containers.
 pub(crate) struct LookedUp {
     pub(crate) class: DeviceClass,
     pub(crate) found: FoundClass,
 }
 
-/// The plan for what is attached to a container, of classes that were looked up before.
+/// Returns the injection plan for the devices that are attached to a container. The classes
+/// and their devices were looked up before.
 pub(crate) fn plan_attached<'l>(
     bundle: &Bundle,
     classes: impl IntoIterator<Item = &'l LookedUp>,
     config: &Config,
 ) -> Result<InjectionPlan, PlannerError> {
     let origin = Origin::from_bundle(bundle)?;
-    let requested = Requested::new(bundle, Some(&origin));
+    let requested = ContainerRequests::new(bundle, Some(&origin));
     let mut wanted = Vec::new();
     for one in classes {
-        for (request, source) in requested.attached(&one.class)? {
+        for (request, source) in requested.attached_requests(&one.class)? {
             let caller = &Caller::Attach;
             let authority = authority(&one.class, source, bundle, &origin, caller, config)?;
             wanted.extend(authority.map(|authority| (one, request, authority)));
@@ -215,21 +224,21 @@ pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {
     })
 }
 
-fn requests(
-    requested: &Requested<'_>,
+fn collect_requests(
+    requested: &ContainerRequests<'_>,
     caller: &Caller,
     config: &Config,
-) -> Result<Requests, PlannerError> {
+) -> Result<CountedRequests, PlannerError> {
     let sources = match load::each_source(&config.classes) {
-        Err(error) if !requested.may_be_for_any() => {
-            return Ok(Requests {
+        Err(error) if !requested.may_request_any_class() => {
+            return Ok(CountedRequests {
                 wanted: Vec::new(),
                 left_out: vec![error],
             });
         }
         sources => sources?,
     };
-    if let Some(unknown) = requested.unknown(&sources).next() {
+    if let Some(unknown) = requested.unknown_classes(&sources).next() {
         let unreadable = sources.iter().filter_map(|source| source.clone().err());
         return Err(PlannerError::UnknownClass {
             unknown,
@@ -242,22 +251,23 @@ fn requests(
         let file = class_file(source);
         let name = class_name(file);
         let is_granted = requested.is_granted(name);
-        let of_container = match is_granted {
-            true => SourceKind::Cdi,
-            false => SourceKind::Variable,
+        let of_container = if is_granted {
+            SourceKind::Cdi
+        } else {
+            SourceKind::Variable
         };
-        let has_hook = requested.is_hooks();
+        let has_hook = requested.has_request_hook();
         let counts_own = counts(caller, of_container, has_hook);
         let counts_attached = counts(caller, SourceKind::Attach, has_hook);
         let is_asked = counts_own || counts_attached && requested.is_attached(name);
-        let may_be_for = |source: &ClassSource| requested.may_be_for(source);
-        if !is_asked || source.as_ref().is_ok_and(|source| !may_be_for(source)) {
+        let may_request = |source: &ClassSource| requested.may_request(source);
+        if !is_asked || source.as_ref().is_ok_and(|source| !may_request(source)) {
             continue;
         }
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => class,
-            Err(error) if requested.is_stopped_by(file, &sources, config) => {
+            Err(error) if requested.requests_class_of_file(file, &sources, config) => {
                 return Err(error.into());
             }
             Err(error) => {
@@ -266,7 +276,7 @@ fn requests(
             }
         };
         if counts_attached {
-            for (request, source) in requested.attached(&class)? {
+            for (request, source) in requested.attached_requests(&class)? {
                 wanted.push(ClassRequest {
                     class: class.clone(),
                     request,
@@ -289,11 +299,11 @@ fn requests(
             source,
         });
     }
-    Ok(Requests { wanted, left_out })
+    Ok(CountedRequests { wanted, left_out })
 }
 
-/// The class files that cannot be read, as the end of a message.
-fn beside(unreadable: &[FileError]) -> String {
+/// Returns the list of class files that cannot be read, as the end of a message.
+fn describe_unreadable(unreadable: &[FileError]) -> String {
     const SHOWN: usize = 3;
     if unreadable.is_empty() {
         return String::new();

@@ -1,22 +1,23 @@
-//! The hook's own process: whose it is, and that it gives up what it does not need before it
-//! reads anything.
+//! The process of the hook: the user on whose behalf it runs, and the privileges that it drops
+//! before it reads any input.
 
 use std::fs;
 
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::unistd::geteuid;
 
-use crate::container::{IdMap, Reader};
+use crate::container::{IdMap, MapReader};
 use crate::sys;
 
-/// What the steps need, and nothing else:
-/// entering a mount namespace and mounting (`SYS_ADMIN`, `SYS_CHROOT`), opening
-/// the namespace of a process with more capabilities than ours (`SYS_PTRACE`),
-/// creating files in a root that belongs to other users (`DAC_OVERRIDE`,
-/// `DAC_READ_SEARCH`, `FOWNER`, `CHOWN`, and `SETUID` and `SETGID` for the
-/// file system ids of a mapped root), device nodes (`MKNOD`), device programs
-/// on cgroup v2 (`NET_ADMIN`), and memory for
-/// programs before Linux 5.11 (`SYS_RESOURCE`).
+/// The capabilities that the hook keeps, with the step that needs each of them:
+///
+/// - entering a mount namespace, and mounting: `SYS_ADMIN`, `SYS_CHROOT`
+/// - opening the namespace of a process that has more capabilities: `SYS_PTRACE`
+/// - creating files in a root that belongs to other users: `DAC_OVERRIDE`, `DAC_READ_SEARCH`,
+///   `FOWNER`, `CHOWN`, and `SETUID` and `SETGID` for the file system ids of a mapped root
+/// - creating device nodes: `MKNOD`
+/// - device programs on cgroup v2: `NET_ADMIN`, and `SYS_RESOURCE` for their memory before
+///   Linux 5.11
 const NEEDED: [Capability; 12] = [
     Capability::CAP_SYS_ADMIN,
     Capability::CAP_SYS_CHROOT,
@@ -32,22 +33,24 @@ const NEEDED: [Capability; 12] = [
     Capability::CAP_SYS_RESOURCE,
 ];
 
-/// Gives up the environment, every descriptor beyond stdio and every
-/// capability that the steps do not need.
+/// Clears the environment, closes every descriptor except stdio, and drops every capability
+/// that is not in [`NEEDED`].
 pub(crate) fn confine() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     sys::process::close_inherited_descriptors();
     give_up()
 }
 
-/// Gives up the environment and capabilities, of a process that has opened what it needs.
+/// Clears the environment and drops capabilities, in a process whose descriptors must stay
+/// open.
 pub(crate) fn confine_opened() -> Result<(), caps::errors::CapsError> {
     sys::process::clear_environment();
     give_up()
 }
 
 fn give_up() -> Result<(), caps::errors::CapsError> {
-    // Of a limit that cannot be set aside a failed write is the better result.
+    // A failed write is easier to report than the death of the process. An error is ignored,
+    // because the limit on file sizes then only has its default effect.
     let _ = sys::process::ignore_file_size_signal();
     let held = caps::read(None, CapSet::Permitted)?;
     let kept: CapsHashSet = NEEDED
@@ -59,12 +62,13 @@ fn give_up() -> Result<(), caps::errors::CapsError> {
     caps::clear(None, CapSet::Inheritable)
 }
 
-/// The user of the host who runs this: root in a rootless engine's user namespace is the user
-/// of that engine.
+/// Returns the user id on the host on whose behalf this process runs. Root in the user
+/// namespace of a rootless engine is the user of that engine. Returns `None` if the id map
+/// cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(crate) fn user() -> Option<u32> {
+pub(crate) fn host_user() -> Option<u32> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let outside = || IdMap::parse(&map).and_then(|map| map.root(Reader::Outside));
+    let outside = || IdMap::parse(&map).and_then(|map| map.root(MapReader::Outside));
     match geteuid().as_raw() {
         0 => outside().ok(),
         uid => Some(uid),

@@ -1,7 +1,8 @@
-//! Libraries of the image that are newer than the host's.
+//! Finds libraries of the image that are newer than those of the host.
 //!
-//! The image may be hostile: of its directory only names are read, by handles and
-//! up to a limit, and they are written only to files of its own loader.
+//! The image may be hostile. Only file names in its directory are read, through handles and up
+//! to a limit. These names are written only to configuration files of the container's own
+//! loader.
 
 use std::path::{Path, PathBuf};
 
@@ -10,24 +11,25 @@ use device_class::discover::ImageLibraries;
 
 use crate::container::{self, ContainerRoot, FileKind, Name};
 
-/// The most entries that a directory may have. Vendors' packages have about ten.
+/// The maximum number of entries of a directory. The packages of vendors have about ten.
 const MAX_ENTRIES: usize = 256;
 
-/// A directory of the image that the loader is to search first.
+/// A directory of the image in which the loader must search first.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Newer {
+pub(super) struct NewerLibraries {
     pub(super) directory: PathBuf,
-    /// The names of its libraries and where each leads.
+    /// The names of its libraries, and the file to which each name leads.
     pub(super) libraries: Vec<(String, PathBuf)>,
 }
 
-/// The directories whose library is newer than the host's. One that cannot be
-/// read is not used, with a note: the host's libraries are complete without it.
-pub(super) fn newer(
+/// Returns the directories with a library that is newer than that of the host. A directory
+/// that cannot be read is skipped with a note, because the libraries of the host are complete
+/// without it.
+pub(super) fn find_newer_libraries(
     root: &ContainerRoot,
     wanted: &[ImageLibraries],
     notes: &mut Vec<String>,
-) -> Vec<Newer> {
+) -> Vec<NewerLibraries> {
     let mut found = Vec::new();
     for image in wanted {
         let directory = image.directory.display();
@@ -39,7 +41,7 @@ pub(super) fn newer(
                          the host has {}",
                         image.newer_than
                     ));
-                    found.push(Newer {
+                    found.push(NewerLibraries {
                         libraries: names
                             .into_iter()
                             .map(|name| (name.clone(), image.directory.join(name)))
@@ -62,9 +64,9 @@ pub(super) fn newer(
     found
 }
 
-/// The names of the libraries in a directory of the container, sorted; none if it
-/// has no such directory. Links count if they lead to a regular file inside the
-/// container.
+/// Returns the sorted file names of the libraries in a directory of the container. A symbolic
+/// link counts if it leads to a regular file inside the container. The result is empty if the
+/// container has no such directory.
 fn names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     let Some(directory) = root.existing_directory(path)? else {
         return Ok(Vec::new());
@@ -91,12 +93,12 @@ fn names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     Ok(names)
 }
 
-/// More than one file has the version in its name.
+/// The directory has files of several versions of the library.
 #[derive(Debug, PartialEq, Eq)]
 struct AmbiguousVersion;
 
-/// The first number of the version in the name of the library's file. A version has
-/// two numbers or more: `libx.so.1` is a soname.
+/// Returns the first number of the version in the file name of a library. A version has at
+/// least two numbers; a name such as `libx.so.1` is a soname.
 fn major_version(names: &[String], library: &str) -> Result<Option<u64>, AmbiguousVersion> {
     let mut versions = names.iter().filter_map(|name| {
         let version = name.strip_prefix(library)?.strip_prefix('.')?;
@@ -123,8 +125,9 @@ mod tests {
 
     const DIRECTORY: &str = "/usr/local/chip/compat";
 
-    /// What is found in an image with these files and links, and the notes.
-    fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<Newer>, Vec<String>) {
+    /// Returns the directories that are found in an image with these files and links, and the
+    /// notes.
+    fn found(files: &[&str], links: &[(&str, &str)]) -> (Vec<NewerLibraries>, Vec<String>) {
         let top = tempfile::tempdir().unwrap();
         let below = |path: &str| top.path().join(path.trim_start_matches('/'));
         for file in files {
@@ -142,10 +145,10 @@ mod tests {
             newer_than: 550,
         };
         let mut notes = Vec::new();
-        (newer(&root, &[wanted], &mut notes), notes)
+        (find_newer_libraries(&root, &[wanted], &mut notes), notes)
     }
 
-    fn names(found: &(Vec<Newer>, Vec<String>)) -> Vec<&str> {
+    fn names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
         let libraries = found.0.iter().flat_map(|newer| &newer.libraries);
         libraries.map(|(name, _)| name.as_str()).collect()
     }
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn an_image_without_the_directory_is_left_alone() {
         assert_eq!(found(&["/bin/sh"], &[]), (Vec::new(), Vec::new()));
-        // Neither is a file in its place a directory.
+        // A file at the path of the directory is ignored too.
         assert_eq!(found(&[DIRECTORY], &[]), (Vec::new(), Vec::new()));
     }
 

@@ -1,5 +1,5 @@
-//! The hook's own directory in a container: a read-only tmpfs that holds what
-//! the image has no place for.
+//! The directory of the hook in a container: a read-only tmpfs for files that have no place in
+//! the image.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -14,21 +14,22 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 #[derive(Default)]
 pub(crate) struct InjectedDir<'p> {
-    /// By the directory, each in [`INJECTED`].
+    /// The libraries by directory; each directory is in [`INJECTED`].
     libraries: BTreeMap<&'p Path, Vec<Library<'p>>>,
     files: Vec<(Source, &'p Path)>,
 }
 
-/// A library, the name of its file, and further names for it.
+/// A library, its file name, and additional names for it.
 type Library<'p> = (Source, &'p OsStr, &'p BTreeSet<String>);
 
-/// The tmpfs holds names only: what is mounted on them has its own pages.
+/// The size limit of the tmpfs in bytes. It has only names, because the contents of mounted
+/// files are elsewhere.
 const SIZE: u64 = 1 << 20;
 
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
 impl<'p> InjectedDir<'p> {
-    /// Where the file for `path` is.
+    /// Returns the place in the directory of the file for `path`.
     pub(crate) fn place_of(path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
         Path::new(INJECTED).join(FILES).join(inside)
@@ -56,8 +57,8 @@ impl<'p> InjectedDir<'p> {
         self.files.push((source, path));
     }
 
-    /// Makes the directory and puts everything into it, unless all of it is
-    /// there: a hook may run twice.
+    /// Creates the directory and mounts all libraries and files in it. Nothing is done if
+    /// everything is there already, because a hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
@@ -65,7 +66,7 @@ impl<'p> InjectedDir<'p> {
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
         let empty = self.libraries.is_empty() && self.files.is_empty();
-        if empty || self.is_there(root)? {
+        if empty || self.is_complete(root)? {
             return Ok(());
         }
         let covered = root.mount_point(Path::new(INJECTED), FileKind::Directory)?;
@@ -77,7 +78,7 @@ impl<'p> InjectedDir<'p> {
         let staged = mounter.tmpfs(covered, &options)?;
         let mut mounts = Vec::new();
         for (path, libraries) in self.libraries {
-            let (parent, name) = tmpfs::parent(staged.directory(), below(path))?;
+            let (parent, name) = tmpfs::parent(staged.directory(), relative_path(path))?;
             let directory = parent.create_dir(Name::new(&name)?, MODE)?;
             for (source, name, links) in libraries {
                 let target = directory.mount_point(Name::new(name)?, source.kind())?;
@@ -96,7 +97,7 @@ impl<'p> InjectedDir<'p> {
         tmpfs::attach(staged, mounts, mounter)
     }
 
-    fn is_there(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
+    fn is_complete(&self, root: &ContainerRoot) -> Result<bool, ApplyError> {
         let libraries = self.libraries.iter().flat_map(|(path, libraries)| {
             let libraries = libraries.iter();
             libraries.map(move |(source, name, _)| (source, path.join(name)))
@@ -114,7 +115,7 @@ impl<'p> InjectedDir<'p> {
     }
 }
 
-/// The path in the directory of our own.
-fn below(path: &Path) -> &Path {
+/// Returns the part of the path below [`INJECTED`].
+fn relative_path(path: &Path) -> &Path {
     path.strip_prefix(INJECTED).unwrap_or(path)
 }

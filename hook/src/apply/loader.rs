@@ -1,5 +1,5 @@
-//! Configures the container's dynamic loaders to find the libraries, without
-//! running anything of the container.
+//! Configures the container's dynamic loaders to find the injected libraries, without
+//! executing a program of the container.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use super::{ApplyError, image_libraries};
 use crate::container::{self, ContainerRoot};
 use crate::loader::{LibraryDir, LibraryDirError, Loader, glibc, loaders, musl};
 
-/// Where the loaders of this program's architecture are in an image: these
-/// paths are written into programs (by the psABI's and musl's conventions).
+/// The paths of the dynamic loaders for the architecture of this program. Programs contain
+/// these paths, by the convention of the psABI or of musl.
 const INTERPRETERS: [&str; 2] = if cfg!(target_arch = "aarch64") {
     ["/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-aarch64.so.1"]
 } else {
     ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"]
 };
 
-/// The loader of 32-bit programs beside it.
+/// The path of the dynamic loader for 32-bit programs.
 const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
     Some("/lib/ld-linux.so.2")
 } else {
@@ -29,13 +29,14 @@ const INTERPRETER_32BIT: Option<&str> = if cfg!(target_arch = "x86_64") {
 
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// The largest configuration of a loader that is read, in bytes.
+/// The size limit of a loader's configuration file in bytes.
 const MAX_CONF: usize = 1 << 20;
 
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o644);
 
-/// What the loaders are to find: directories, and names with where each leads.
-pub(crate) struct Searched<'p> {
+/// The directories and libraries that the loaders must find. A library is a name, and the path
+/// to which it leads.
+pub(crate) struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
@@ -43,40 +44,41 @@ pub(crate) struct Searched<'p> {
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 
-/// The files of a container's loaders, and why some of them were not changed.
-struct Files<'r> {
+/// The configuration files of a container's loaders, and the errors of those that could not be
+/// changed.
+struct LoaderFiles<'r> {
     root: &'r ContainerRoot,
     unchanged: Vec<container::Error>,
 }
 
-/// Configures every loader that the container has. A container without one has
-/// only programs that load nothing.
+/// Configures every dynamic loader that the container has. A container without a loader has
+/// only programs that load no library.
 ///
-/// A file that cannot be written is left as it is, with a note: programs still
+/// A file that cannot be written is left unchanged, with a note, because programs can still
 /// find the libraries by `LD_LIBRARY_PATH`.
 pub(super) fn configure(
     root: &ContainerRoot,
-    mut searched: Searched<'_>,
+    mut search: LibrarySearch<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
-    for image in image_libraries::newer(root, searched.image_libraries, notes) {
-        searched.directories.to_mut().insert(0, image.directory);
-        let libraries = searched.libraries.to_mut();
+    for image in image_libraries::find_newer_libraries(root, search.image_libraries, notes) {
+        search.directories.to_mut().insert(0, image.directory);
+        let libraries = search.libraries.to_mut();
         libraries.splice(0..0, image.libraries);
     }
-    let searched = &searched;
-    let mut files = Files {
+    let search = &search;
+    let mut files = LoaderFiles {
         root,
         unchanged: Vec::new(),
     };
-    let native = directories(paths(&searched.directories))?;
-    for loader in loaders(interpreters(root, searched)?) {
+    let native = directories(paths(&search.directories))?;
+    for loader in loaders(interpreters(root, search)?) {
         match loader {
             Loader::Glibc => {
-                // ldconfig distinguishes 32-bit and 64-bit libraries by itself.
-                let all = [native.as_slice(), &directories(searched.directory_32bit)?];
+                // ldconfig distinguishes 32-bit and 64-bit libraries by their headers.
+                let all = [native.as_slice(), &directories(search.directory_32bit)?];
                 configure_glibc(&mut files, &all.concat())?;
-                extend_cache(&mut files, searched, notes)?;
+                extend_cache(&mut files, search, notes)?;
             }
             Loader::Musl { arch } => {
                 let file = musl::path_file(&arch);
@@ -84,16 +86,16 @@ pub(super) fn configure(
             }
         }
     }
-    notes.extend(files.note(searched));
+    notes.extend(files.note(search));
     Ok(())
 }
 
-/// The file names of the interpreters that the container has.
+/// Returns the file names of the dynamic loaders that the container has.
 fn interpreters(
     root: &ContainerRoot,
-    searched: &Searched<'_>,
+    search: &LibrarySearch<'_>,
 ) -> Result<Vec<&'static str>, ApplyError> {
-    let interpreter_32bit = searched.directory_32bit.and(INTERPRETER_32BIT);
+    let interpreter_32bit = search.directory_32bit.and(INTERPRETER_32BIT);
     let mut names = Vec::new();
     for path in INTERPRETERS.iter().copied().chain(interpreter_32bit) {
         if root.resolve(Path::new(path))?.is_some() {
@@ -113,8 +115,11 @@ fn directories<'p>(
     paths.into_iter().map(LibraryDir::new).collect()
 }
 
-/// For a later `ldconfig` in the container.
-fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<(), ApplyError> {
+/// Writes the configuration that a later `ldconfig` in the container uses.
+fn configure_glibc(
+    files: &mut LoaderFiles<'_>,
+    directories: &[LibraryDir],
+) -> Result<(), ApplyError> {
     let drop_in = glibc::drop_in(directories);
     files.edit(glibc::DROP_IN, MAX_CONF, |text| {
         Ok((text != Some(&drop_in)).then_some(drop_in))
@@ -122,10 +127,10 @@ fn configure_glibc(files: &mut Files<'_>, directories: &[LibraryDir]) -> Result<
     files.edit(glibc::CONF, MAX_CONF, |text| Ok(glibc::conf(text)))
 }
 
-/// For programs until then.
+/// Adds the libraries to the cache, which programs use until `ldconfig` generates it again.
 fn extend_cache(
-    files: &mut Files<'_>,
-    searched: &Searched<'_>,
+    files: &mut LoaderFiles<'_>,
+    search: &LibrarySearch<'_>,
     notes: &mut Vec<String>,
 ) -> Result<(), ApplyError> {
     files.edit(CACHE, MAX_SIZE, |bytes| {
@@ -139,13 +144,10 @@ fn extend_cache(
                 None
             }
         };
-        let mut merged = LdCache::merge(
-            existing.as_ref(),
-            &entries(&searched.libraries),
-            Abi::NATIVE,
-        );
-        if let (Some(abi), false) = (Abi::BITS_32, searched.libraries_32bit.is_empty()) {
-            merged = LdCache::merge(Some(&merged), &entries(searched.libraries_32bit), abi);
+        let mut merged =
+            LdCache::merge(existing.as_ref(), &entries(&search.libraries), Abi::NATIVE);
+        if let (Some(abi), false) = (Abi::BITS_32, search.libraries_32bit.is_empty()) {
+            merged = LdCache::merge(Some(&merged), &entries(search.libraries_32bit), abi);
         }
         let merged = merged.to_bytes()?;
         Ok((bytes != Some(&merged)).then_some(merged))
@@ -159,9 +161,9 @@ fn entries(libraries: &[(String, PathBuf)]) -> Vec<NewEntry> {
         .collect()
 }
 
-impl Files<'_> {
-    /// Replaces the content of `path`, of at most `cap` bytes, by what `change`
-    /// makes of it, unless that is None.
+impl LoaderFiles<'_> {
+    /// Replaces the content of `path` by the result of `change`, unless the result is `None`.
+    /// The file must not be larger than `cap` bytes.
     fn edit(
         &mut self,
         path: &str,
@@ -186,9 +188,9 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn note(&self, searched: &Searched<'_>) -> Option<String> {
+    fn note(&self, search: &LibrarySearch<'_>) -> Option<String> {
         let reasons: Vec<String> = self.unchanged.iter().map(ToString::to_string).collect();
-        let directories = paths(&searched.directories).chain(searched.directory_32bit);
+        let directories = paths(&search.directories).chain(search.directory_32bit);
         let directories: Vec<_> = directories.map(|path| path.to_string_lossy()).collect();
         (!reasons.is_empty()).then(|| {
             format!(

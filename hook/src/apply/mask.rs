@@ -1,4 +1,4 @@
-//! Directories of which the container sees only what is named.
+//! Masks: directories in which the container sees only selected contents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,37 +12,39 @@ use crate::mount::{Mounter, Source, TmpfsOptions};
 
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
-    /// Whether it is made if the container has none.
+    /// Whether the directory is created if the container does not have it.
     pub(super) make: bool,
-    /// The files in it, with their contents.
+    /// The files in the mask, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
-    /// What of the host is seen in it, and where.
+    /// The files of the host that are visible in the mask, and their paths.
     pub(super) shown: Vec<(Source, &'p Path)>,
 }
 
-/// Room for the texts; what is mounted has its own pages.
+/// The size limit of the tmpfs in bytes. It holds the texts; the contents of mounted files are
+/// elsewhere.
 const SIZE: u64 = 1 << 20;
 
 const DIRECTORY_MODE: Mode = Mode::from_bits_truncate(0o555);
 const FILE_MODE: Mode = Mode::from_bits_truncate(0o444);
 
 impl Mask<'_> {
-    /// Covers the directory, if the container has it or is to have it, and it is not covered
-    /// yet: a hook may run twice.
+    /// Covers the directory by the mask, if the container has the directory or it is to be
+    /// created. Nothing is done if the mask is there already, because a hook may run twice.
     pub(super) fn attach(
         self,
         root: &ContainerRoot,
         mounter: &mut Mounter,
         label: Option<&str>,
     ) -> Result<(), ApplyError> {
-        let target = match self.make {
-            true => Some(root.mount_point(self.path, FileKind::Directory)?),
-            false => root.existing_mount_point(self.path, FileKind::Directory)?,
+        let target = if self.make {
+            Some(root.mount_point(self.path, FileKind::Directory)?)
+        } else {
+            root.existing_mount_point(self.path, FileKind::Directory)?
         };
         let Some(target) = target else {
             return Ok(());
         };
-        if self.is_there(root, &target)? {
+        if self.is_complete(root, &target)? {
             return Ok(());
         }
         let options = TmpfsOptions {
@@ -52,22 +54,24 @@ impl Mask<'_> {
         };
         let staged = mounter.tmpfs(target, &options)?;
         for (path, text) in self.files {
-            let (directory, name) = tmpfs::parent(staged.directory(), below(self.path, path))?;
+            let (directory, name) =
+                tmpfs::parent(staged.directory(), relative_path(self.path, path))?;
             directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
         }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
-            let (directory, name) = tmpfs::parent(staged.directory(), below(self.path, path))?;
+            let (directory, name) =
+                tmpfs::parent(staged.directory(), relative_path(self.path, path))?;
             let target = directory.mount_point(Name::new(&name)?, source.kind())?;
             mounts.push((source, target));
         }
         tmpfs::attach(staged, mounts, mounter)
     }
 
-    /// Whether a tmpfs is there already, with all that it should have. (The
-    /// directory itself may show the same things: of a container that shares the
-    /// host's processes, /proc is the host's.)
-    fn is_there(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
+    /// Returns whether a tmpfs with all contents of the mask is there already. The test for a
+    /// tmpfs is necessary because the directory itself may show the same contents: in a
+    /// container that shares the processes of the host, /proc is that of the host.
+    fn is_complete(&self, root: &ContainerRoot, target: &Target) -> Result<bool, ApplyError> {
         if !target.is_tmpfs()? {
             return Ok(false);
         }
@@ -77,7 +81,8 @@ impl Mask<'_> {
             }
         }
         for (path, text) in self.files {
-            // A longer file is another one.
+            // The read limit is the length of the text, so a longer file is an error and
+            // differs.
             let found = root.read_file(path, text.len()).unwrap_or_default();
             if found.as_deref() != Some(text.as_bytes()) {
                 return Ok(false);
@@ -87,8 +92,8 @@ impl Mask<'_> {
     }
 }
 
-/// Refuses a plan with a mask, for a container that could remove it.
-pub(super) fn refuse(plan: &InjectionPlan) -> Result<(), ApplyError> {
+/// Refuses a plan with a mask for a container that could remove the mask.
+pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action {
             return Err(ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.why));
@@ -97,7 +102,7 @@ pub(super) fn refuse(plan: &InjectionPlan) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The path of something in the directory, from there.
-fn below<'p>(directory: &Path, path: &'p Path) -> &'p Path {
+/// Returns the part of the path below the directory.
+fn relative_path<'p>(directory: &Path, path: &'p Path) -> &'p Path {
     path.strip_prefix(directory).unwrap_or(path)
 }

@@ -1,14 +1,14 @@
-//! Carrying out a plan. Only what depends on the container is decided here
-//! (`ARCHITECTURE.md` lists it): every step is done as the plan says, or the
-//! container does not start.
+//! Carries out an injection plan. Every step is done as the plan says, or the container does
+//! not start. Only decisions that depend on the container itself are made here;
+//! `ARCHITECTURE.md` lists them.
 //!
-//! Sources are opened and checked in the host's mount namespace; the cgroup gets
-//! its rules; then the container's mount namespace is entered, from which there
-//! is no way back, and the sources are attached there.
+//! First, sources are opened and checked in the host's mount namespace. Then the cgroup gets
+//! its rules. Finally the process enters the container's mount namespace, from which it cannot
+//! return, and attaches the sources there.
 
+mod comparison;
 mod image_libraries;
 mod injected_dir;
-mod lacks;
 mod loader;
 mod mask;
 mod prepare;
@@ -31,20 +31,20 @@ use crate::oci::{Bundle, State};
 use crate::sys::deadline::{Deadline, Stage};
 use prepare::PrepareError;
 
+pub(crate) use comparison::{is_other_file, is_outdated, lacks};
 pub(crate) use injected_dir::InjectedDir;
-pub(crate) use lacks::{is_other_file, is_outdated, lacks};
-pub(crate) use rules::of_plan as rules_of;
-pub(crate) use sources::{OpenedAction, Ready};
+pub(crate) use rules::rules_of;
+pub(crate) use sources::{OpenedAction, OpenedStep};
 pub(crate) use targets::attach;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {
     #[error(transparent)]
     Mount(#[from] mount::Error),
-    #[error("{why}")]
+    #[error("{reason}")]
     For {
-        /// The step's reason: device ids, or the class.
-        why: String,
+        /// The reason of the step: the ids of its devices, or the class.
+        reason: String,
         #[source]
         error: Box<ApplyError>,
     },
@@ -68,7 +68,7 @@ pub(crate) enum ApplyError {
     NodeNotOnHost {
         path: PathBuf,
         driver: String,
-        /// What to do, by the class.
+        /// The advice of the class to the user.
         advice: Option<String>,
     },
     #[error(
@@ -88,10 +88,10 @@ impl From<rooted_path::Error> for ApplyError {
 }
 
 impl ApplyError {
-    /// The same error, with the device or class that it concerns.
-    fn with_subject(self, why: &str) -> Self {
+    /// Adds the device or class that the error concerns.
+    fn with_subject(self, reason: &str) -> Self {
         ApplyError::For {
-            why: why.to_owned(),
+            reason: reason.to_owned(),
             error: Box::new(self),
         }
     }
@@ -102,13 +102,13 @@ pub(crate) fn open_sources<'p>(
     plan: &'p InjectionPlan,
     config: &Config,
     calls: KernelCalls,
-) -> Result<Vec<Ready<'p>>, ApplyError> {
+) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
     prepare::run(plan, &config.host_root)?;
     sources::open(plan, &host, calls)
 }
 
-/// Refuses a plan with a mask that the container could remove.
+/// Refuses a plan with a mask if the container could remove the mask.
 pub(crate) fn check_masks(
     plan: &InjectionPlan,
     namespace: &ContainerNamespace,
@@ -116,13 +116,13 @@ pub(crate) fn check_masks(
     config: &Config,
 ) -> Result<(), ApplyError> {
     if bundle.is_sys_admin && namespace.has_own_users() && !config.trust.allow_removable_masks {
-        mask::refuse(plan)?;
+        mask::refuse_masks(plan)?;
     }
     Ok(())
 }
 
-/// Carries out a plan for a container that is being created. Returns warnings for the
-/// log, one line each.
+/// Carries out a plan for a container that is being created. Returns warnings for the log, one
+/// line each.
 pub(crate) fn apply(
     plan: &InjectionPlan,
     state: &State,
@@ -132,7 +132,7 @@ pub(crate) fn apply(
 ) -> Result<Vec<String>, ApplyError> {
     let calls = KernelCalls::probe();
     let host = SourceRoot::open(&config.host_root, calls.resolver())?;
-    // These programs have a limit of their own.
+    // The programs of `[prepare]` have a time limit of their own, so the deadline is paused.
     let prepared = deadline.pause(|| prepare::run(plan, &config.host_root));
     prepared.map_err(ApplyError::Deadline)??;
     Stage::Sources.begin();

@@ -1,8 +1,8 @@
-//! Programs of the host that bring a device into the state that the container requests,
-//! before it gets the device.
+//! Programs of the host that bring a device into the state that the container requests, before
+//! the container gets the device.
 //!
-//! A program has an empty environment, an empty stdin and a timeout. If it fails, its
-//! output is part of the message; if it succeeds, the device's state is verified.
+//! A program has an empty environment, an empty stdin and a time limit. If it fails, its
+//! output is part of the error message. If it succeeds, the state of the device is verified.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -20,17 +20,17 @@ use injection_plan::program_output::ProgramOutput;
 use nix::sys::signal::{Signal, killpg};
 
 use super::ApplyError;
-use crate::sys::group::Group;
+use crate::sys::group::ProcessGroup;
 
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// So much of a program's stderr is kept for the message.
+/// The number of bytes of a program's stderr that the error message includes.
 const MAX_STDERR: usize = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
-    /// The program does not exist, others than root can change it, or it was not started.
+    /// The program does not exist, users other than root can change it, or it was not started.
     #[error("{} cannot be run", program.display())]
     Run {
         program: PathBuf,
@@ -41,8 +41,8 @@ pub(crate) enum PrepareError {
     Failed { program: PathBuf, how: String },
 }
 
-/// Prepares the devices of a plan, one after the other, on the host whose root
-/// is at `root`. All together have [`MAX_CONTAINER_START`].
+/// Prepares the devices of a plan one after the other, on the host whose root is `root`. All
+/// programs together have the time limit [`MAX_CONTAINER_START`].
 pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     let end = Instant::now() + MAX_CONTAINER_START;
     for step in &plan.steps {
@@ -56,7 +56,7 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// Runs the program for at most `limit`, and verifies the device's state afterwards.
+/// Runs the program for at most `limit`, and verifies the state of the device afterwards.
 fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<(), PrepareError> {
     let program = &preparation.program;
     let run = || {
@@ -69,7 +69,7 @@ fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<()
         program: program.clone(),
         error,
     })?;
-    let found = || state(preparation, root).unwrap_or_else(|error| error.to_string());
+    let found = || read_state(preparation, root).unwrap_or_else(|error| error.to_string());
     let how = match ended {
         None => format!(
             "took longer than {} seconds and was killed",
@@ -94,15 +94,16 @@ fn prepare(preparation: &Preparation, limit: Duration, root: &Path) -> Result<()
     })
 }
 
-fn state(preparation: &Preparation, root: &Path) -> io::Result<String> {
+fn read_state(preparation: &Preparation, root: &Path) -> io::Result<String> {
     let bytes = RealHost::open(root)?.read(&preparation.file, MAX_ATTRIBUTE)?;
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// How a program ended, with the beginning of its stderr; `None` if it had to be killed.
-/// Its group ends with this process, however that ends.
+/// Runs a program and returns its exit status with the beginning of its stderr, or `None` if
+/// the time limit was reached and the program was killed. Its process group ends with this
+/// process, in whatever way this process ends.
 fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(ExitStatus, String)>> {
-    let group = Group::start()?;
+    let group = ProcessGroup::start()?;
     let mut child = command
         .env_clear()
         .current_dir("/")
@@ -111,18 +112,21 @@ fn run_command(mut command: Command, limit: Duration) -> io::Result<Option<(Exit
         .stderr(Stdio::piped())
         .process_group(group.id().as_raw())
         .spawn()?;
-    let pipe = child.stderr.take();
-    let pipe = pipe.ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
+    let pipe = child
+        .stderr
+        .take()
+        .ok_or_else(|| io::Error::other("its stderr has no pipe"))?;
     let mut stderr = ProgramOutput::new(pipe, MAX_STDERR)?;
     let status = wait(child, &mut stderr, &group, limit)?;
     Ok(status.map(|status| (status, stderr.text())))
 }
 
-/// How the program ended; `None` if it had to be killed, with all of its group.
+/// Waits for the program. Returns `None` if the time limit was reached and the program was
+/// killed with its process group.
 fn wait(
     mut child: Child,
     stderr: &mut ProgramOutput<ChildStderr>,
-    group: &Group,
+    group: &ProcessGroup,
     timeout: Duration,
 ) -> io::Result<Option<ExitStatus>> {
     let deadline = Instant::now() + timeout;
@@ -151,7 +155,7 @@ mod tests {
     use super::*;
     use crate::log::chain;
 
-    /// A host with a shell, a file to change and a programmer.
+    /// Creates the root of a host with a shell, a file and a program that changes it.
     fn host(script: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("sys")).unwrap();
@@ -159,9 +163,9 @@ mod tests {
         let text = root.path().join("text");
         fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&text, fs::Permissions::from_mode(0o755)).unwrap();
-        // Copied by another process: a descriptor of this one, open for writing
-        // on the program, could be inherited by what another test starts just
-        // then, and the program could not be run (ETXTBSY).
+        // The program is copied by another process. A descriptor of this process that is open
+        // for writing could be inherited by a program that another test starts at the same
+        // moment, and executing the copy would then fail with ETXTBSY.
         let copied = Command::new("/bin/cp")
             .args([text, root.path().join("programmer")])
             .status();
@@ -180,8 +184,8 @@ mod tests {
             wanted: "new".into(),
         };
         let start = Instant::now();
-        let done = prepare(&preparation, Duration::from_secs(timeout), host.path());
-        let done = done.map_err(|error| chain(&error));
+        let done = prepare(&preparation, Duration::from_secs(timeout), host.path())
+            .map_err(|error| chain(&error));
         (done, fs::read_to_string(file).unwrap(), start.elapsed())
     }
 
@@ -190,7 +194,7 @@ mod tests {
         for (script, wanted) in [
             ("echo $2 > $1", Ok(())),
             ("echo NEW > $1", Ok(())),
-            // The environment is empty but for what the shell itself adds.
+            // The environment is empty except for the variables that the shell itself adds.
             (
                 "env | grep -qv '^_\\|^PWD\\|^SHLVL' || echo $2 > $1",
                 Ok(()),
@@ -215,7 +219,8 @@ mod tests {
 
     #[test]
     fn output_without_end_is_dropped() {
-        // A full pipe does not stop the program, and nothing that it writes to grows.
+        // A full pipe does not stop the program, and its output is not stored in a file that
+        // would grow.
         let size = "$(stat -L -c %s /proc/self/fd/2)";
         let script =
             format!("head -c 9000000 /dev/zero >&2; test {size} -lt 100000 && echo $2 > $1");

@@ -1,4 +1,4 @@
-//! Telling the container's cgroup.
+//! Adds the device rules of a plan to the container's cgroup.
 
 use injection_plan::plan::{Action, InjectionPlan, SpecDevices};
 
@@ -6,14 +6,13 @@ use super::ApplyError;
 use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 use crate::container::ContainerNamespace;
 
-/// Lets the container's cgroup use the plan's devices. Gives back what was
-/// done otherwise than one would expect.
+/// Allows the devices of the plan in the container's cgroup. Returns warnings for the log.
 pub(super) fn allow(
     plan: &InjectionPlan,
     container: &ContainerNamespace,
     spec: &SpecDevices,
 ) -> Result<Vec<String>, ApplyError> {
-    let rules = of_plan(plan);
+    let rules = rules_of(plan);
     if rules.is_empty() {
         return Ok(Vec::new());
     }
@@ -26,7 +25,7 @@ pub(super) fn allow(
     Ok(report.warnings())
 }
 
-pub(crate) fn of_plan(plan: &InjectionPlan) -> Vec<DeviceRule> {
+pub(crate) fn rules_of(plan: &InjectionPlan) -> Vec<DeviceRule> {
     let rules = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Allow { rule, .. } => Some(*rule),
         _ => None,

@@ -1,4 +1,4 @@
-//! The sources of a plan, opened and checked in the host's mount namespace.
+//! Opens and checks the sources of a plan in the host's mount namespace.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,17 +11,17 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 
 use super::ApplyError;
-use super::loader::Searched;
+use super::loader::LibrarySearch;
 use super::mask::Mask;
 use crate::container::{DeviceAccess, FileKind};
 use crate::mount::{Depth, HostFile, KernelCalls, Source, SourceRoot};
 
-/// A step of the plan with its source, for the container's mount namespace.
-pub(crate) struct Ready<'p> {
-    pub(crate) what: OpenedAction<'p>,
-    /// The device or class that it is for.
-    pub(crate) why: &'p str,
-    /// The same by their keys.
+/// A step of the plan with its opened source, ready for the container's mount namespace.
+pub(crate) struct OpenedStep<'p> {
+    pub(crate) action: OpenedAction<'p>,
+    /// The ids of the devices, or the class, for messages.
+    pub(crate) reason: &'p str,
+    /// The keys of the same devices, or of the class.
     pub(crate) users: &'p [String],
 }
 
@@ -32,14 +32,14 @@ pub(crate) enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
     },
-    /// A node, at its path: the host's, or one of the container's own.
+    /// A device node at its path: that of the host, or one that is created in the container.
     Node {
         source: Source,
         path: &'p Path,
         number: DeviceNumber,
         own: Option<DeviceAccess>,
     },
-    /// A node that the host lacks.
+    /// A device node that the host does not have.
     MakeNode {
         path: &'p Path,
         number: DeviceNumber,
@@ -49,31 +49,35 @@ pub(crate) enum OpenedAction<'p> {
         path: &'p Path,
         target: &'p Path,
     },
-    /// A file, over the one at its path or as a link.
+    /// A file that is mounted over the one at its path, or to which a link leads.
     File {
         source: Source,
         path: &'p Path,
     },
-    /// A library, under its own name and others.
+    /// A library under its own name and additional names.
     Library {
         source: Source,
         path: &'p Path,
         links: &'p BTreeSet<String>,
     },
-    Loader(Searched<'p>),
+    Loader(LibrarySearch<'p>),
 }
 
 pub(super) fn open<'p>(
     plan: &'p InjectionPlan,
     host: &SourceRoot,
     calls: KernelCalls,
-) -> Result<Vec<Ready<'p>>, ApplyError> {
+) -> Result<Vec<OpenedStep<'p>>, ApplyError> {
     let mut ready = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
-        if let Some(what) = opened.map_err(|error| error.with_subject(&step.why))? {
+        if let Some(action) = opened.map_err(|error| error.with_subject(&step.why))? {
             let InjectionStep { why, users, .. } = step;
-            ready.push(Ready { what, why, users });
+            ready.push(OpenedStep {
+                action,
+                reason: why,
+                users,
+            });
         }
     }
     Ok(ready)
@@ -84,12 +88,12 @@ fn open_step<'p>(
     host: &SourceRoot,
     calls: KernelCalls,
 ) -> Result<Option<OpenedAction<'p>>, ApplyError> {
-    let source = |mount: &BindMount| source(host, mount, None, calls);
+    let open = |mount: &BindMount| open_source(host, mount, None, calls);
     Ok(Some(match action {
-        // Done before and after.
+        // Preparations are done before, and device rules are set separately.
         Action::Prepare { .. } | Action::Allow { .. } => return Ok(None),
         Action::Node { mount, number, own } => OpenedAction::Node {
-            source: self::source(host, mount, Some(*number), calls)?,
+            source: open_source(host, mount, Some(*number), calls)?,
             path: &mount.path,
             number: *number,
             own: own.map(device_access),
@@ -111,19 +115,19 @@ fn open_step<'p>(
             files,
             shown: shown
                 .iter()
-                .map(|mount| Ok((source(mount)?, mount.path.as_path())))
+                .map(|mount| Ok((open(mount)?, mount.path.as_path())))
                 .collect::<Result<_, ApplyError>>()?,
         }),
         Action::Directory(mount) => OpenedAction::Directory {
-            source: source(mount)?,
+            source: open(mount)?,
             path: &mount.path,
         },
         Action::File(mount) => OpenedAction::File {
-            source: source(mount)?,
+            source: open(mount)?,
             path: &mount.path,
         },
         Action::Library { mount, links } => OpenedAction::Library {
-            source: source(mount)?,
+            source: open(mount)?,
             path: &mount.path,
             links,
         },
@@ -133,7 +137,7 @@ fn open_step<'p>(
             image_libraries,
             directory_32bit,
             libraries_32bit,
-        } => OpenedAction::Loader(Searched {
+        } => OpenedAction::Loader(LibrarySearch {
             directories: Cow::Borrowed(directories),
             libraries: Cow::Borrowed(libraries),
             image_libraries,
@@ -143,7 +147,7 @@ fn open_step<'p>(
     }))
 }
 
-/// Mode and owner of a node that is made in the container.
+/// Returns the mode and owner of a node that is created in the container.
 pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
     DeviceAccess {
         mode: Mode::from_bits_truncate(own.mode),
@@ -152,8 +156,8 @@ pub(super) fn device_access(own: OwnNode) -> DeviceAccess {
     }
 }
 
-/// Opens what is to be mounted, if it still is what was planned.
-fn source(
+/// Opens a source file. Fails if it is not of the kind, or not the device, that was planned.
+fn open_source(
     host: &SourceRoot,
     mount: &BindMount,
     number: Option<DeviceNumber>,
@@ -171,9 +175,10 @@ fn source(
             file
         }
     };
-    let depth = match mount.recursive {
-        true => Depth::Recursive,
-        false => Depth::Single,
+    let depth = if mount.recursive {
+        Depth::Recursive
+    } else {
+        Depth::Single
     };
     Ok(Source::new(&file, mount.attributes, depth, calls)?)
 }

@@ -1,4 +1,4 @@
-//! What is done in the container's mount namespace.
+//! The steps of a plan that are done in the container's mount namespace.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use device_class::discover::MadeNode;
 use super::ApplyError;
 use super::injected_dir::InjectedDir;
 use super::loader;
-use super::sources::{OpenedAction, Ready, device_access};
+use super::sources::{OpenedAction, OpenedStep, device_access};
 use crate::container::{ContainerRoot, DeviceAccess, FileKind, Name, Parent};
 use crate::mount::{KernelCalls, Mounter, Source};
 
 pub(crate) fn attach(
-    ready: Vec<Ready<'_>>,
+    ready: Vec<OpenedStep<'_>>,
     root: &ContainerRoot,
     calls: KernelCalls,
     label: Option<&str>,
@@ -21,10 +21,12 @@ pub(crate) fn attach(
     let mut mounter = Mounter::new(root, calls);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
-    for Ready { what, why, .. } in ready {
-        let done = match what {
+    for OpenedStep { action, reason, .. } in ready {
+        let done = match action {
             OpenedAction::Mask(mask) => mask.attach(root, &mut mounter, label),
-            OpenedAction::Directory { source, path } => place_at(source, path, root, &mut mounter),
+            OpenedAction::Directory { source, path } => {
+                mount_at_path(source, path, root, &mut mounter)
+            }
             OpenedAction::Node {
                 source,
                 path,
@@ -32,39 +34,41 @@ pub(crate) fn attach(
                 own,
             } => match own_node(own, path, root, notes) {
                 Some(own) => root.make_device(path, number, own).map_err(Into::into),
-                None => place_at(source, path, root, &mut mounter),
+                None => mount_at_path(source, path, root, &mut mounter),
             },
-            OpenedAction::MakeNode { path, number, made } => match root.can_make_devices() {
-                true => root
-                    .make_device(path, number, device_access(made.own))
-                    .map_err(Into::into),
-                false => Err(not_on_host(path, made)),
-            },
-            OpenedAction::Link { path, target } => link(path, target, root),
+            OpenedAction::MakeNode { path, number, made } => {
+                if root.can_make_devices() {
+                    root.make_device(path, number, device_access(made.own))
+                        .map_err(Into::into)
+                } else {
+                    Err(not_on_host(path, made))
+                }
+            }
+            OpenedAction::Link { path, target } => create_link(path, target, root),
             OpenedAction::File { source, path } => {
-                file(source, path, root, &mut mounter, &mut injected_dir)
+                mount_file(source, path, root, &mut mounter, &mut injected_dir)
             }
             OpenedAction::Library {
                 source,
                 path,
                 links,
             } => injected_dir.library(source, path, links),
-            OpenedAction::Loader(searched) => {
-                loaders.push(searched);
+            OpenedAction::Loader(search) => {
+                loaders.push(search);
                 Ok(())
             }
         };
-        done.map_err(|error| error.with_subject(why))?;
+        done.map_err(|error| error.with_subject(reason))?;
     }
     injected_dir.attach(root, &mut mounter, label)?;
-    for searched in loaders {
-        loader::configure(root, searched, notes)?;
+    for search in loaders {
+        loader::configure(root, search, notes)?;
     }
     Ok(())
 }
 
-/// The mode and owner of a node that is made in the container. None if the
-/// host's node is bound.
+/// Returns the mode and owner of a node that is created in the container, or `None` if the
+/// node of the host is mounted.
 fn own_node(
     own: Option<DeviceAccess>,
     path: &Path,
@@ -92,9 +96,9 @@ fn not_on_host(path: &Path, made: &MadeNode) -> ApplyError {
     }
 }
 
-/// Creates a link. What the container has under its name is as good: the host's own
-/// directory, or the link of the hook's first run.
-fn link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
+/// Creates a symbolic link. An existing file with this name is kept: the directory that the
+/// host mounts there, or the link that the hook created in an earlier run.
+fn create_link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
     match parent.open(name)? {
         None => Ok(parent.symlink(name, target)?),
@@ -102,19 +106,19 @@ fn link(path: &Path, target: &Path, root: &ContainerRoot) -> Result<(), ApplyErr
     }
 }
 
-fn place_at(
+fn mount_at_path(
     source: Source,
     path: &Path,
     root: &ContainerRoot,
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let (parent, name) = root.parent(path)?;
-    place(source, &parent, name, mounter)
+    mount_at_name(source, &parent, name, mounter)
 }
 
-/// Mounts a source on a name, unless the name shows it already: a hook may run
-/// twice.
-fn place(
+/// Mounts a source at a name. Nothing is done if the name leads to the source already, because
+/// a hook may run twice.
+fn mount_at_name(
     source: Source,
     parent: &Parent,
     name: Name<'_>,
@@ -127,13 +131,13 @@ fn place(
     Ok(())
 }
 
-/// Mounts a file over the one that the image has. Without one there is a link to
-/// where the file will be in the hook's own directory: an empty file would stay
-/// in the image's layer.
+/// Mounts a file over the one that the image has. If the image has none, a symbolic link to
+/// the file's place in the hook's own directory is created, because an empty file as the mount
+/// point would stay in the layer of the image.
 ///
-/// A link of the image is made to lead there too. What it leads to may be more
-/// than one program (`/bin/busybox`), so it must not be covered.
-fn file<'p>(
+/// A symbolic link of the image is redirected to that place too. It must not be followed and
+/// its target covered, because the target may be used by other programs (`/bin/busybox`).
+fn mount_file<'p>(
     source: Source,
     path: &'p Path,
     root: &ContainerRoot,
@@ -145,7 +149,7 @@ fn file<'p>(
     match parent.open(name)?.map(|found| found.kind()) {
         None => parent.symlink(name, &link)?,
         Some(FileKind::Symlink) => parent.redirect_link(name, &link)?,
-        Some(_) => return place(source, &parent, name, mounter),
+        Some(_) => return mount_at_name(source, &parent, name, mounter),
     }
     injected_dir.file(source, path);
     Ok(())

@@ -1,4 +1,4 @@
-//! A tmpfs of our own in the container.
+//! Helpers for a tmpfs that the hook mounts in the container.
 
 use std::ffi::OsString;
 use std::path::{Component, Path};
@@ -11,7 +11,8 @@ use crate::mount::{Mounter, Source, StagedTmpfs};
 
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// The directory below `top` for a file, made as needed, and the file's name.
+/// Returns the directory for a file below `top`, creating missing directories, and the file's
+/// name.
 pub(super) fn parent(
     top: &WritableDirectory,
     path: &Path,
@@ -31,8 +32,7 @@ pub(super) fn parent(
     Ok((directory, name.to_owned()))
 }
 
-/// Puts a tmpfs in its place and what belongs on its entries there, and makes it
-/// read-only.
+/// Attaches a tmpfs, mounts the sources on its entries, and makes the tmpfs read-only.
 pub(super) fn attach(
     staged: StagedTmpfs,
     mounts: Vec<(Source, Target)>,
@@ -45,7 +45,7 @@ pub(super) fn attach(
     Ok(tmpfs.set_read_only(mounter)?)
 }
 
-/// Whether the container shows the source at a path already.
+/// Returns whether the path in the container leads to the source already.
 pub(super) fn shows(
     root: &ContainerRoot,
     path: &Path,

@@ -1,51 +1,51 @@
-//! Adds device rules: to systemd's units first, so that they persist, then to
-//! the cgroup.
+//! Adds device rules. They are added to systemd's units first, so that they persist, and then
+//! to the cgroup.
 
 use std::path::Path;
 
 use super::error::CgroupError;
-use super::report::{Report, UnitReport};
+use super::report::{AllowReport, UnitReport};
 use super::revoke::exclude_devices;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
 use super::systemd::{HostSystemd, Systemd, Unit};
-use super::{CgroupDir, DeviceCgroup, Owner, v1, v2};
+use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Allows the cgroup's processes to use the devices in `rules`, in addition
-    /// to those that they may already use.
+    /// Allows the processes of the cgroup to use the devices in `rules`, in addition to those
+    /// that they may use already.
     ///
-    /// The devices are added to the systemd units of the cgroup and of the
-    /// slices and services above it first, so that they persist over a
-    /// `daemon-reload`; in this order, because systemd sets a unit's rules
-    /// whenever the unit changes. Cgroups that deny nothing are skipped.
+    /// The devices are first added to the systemd units of the cgroup and of the slices and
+    /// services above it, so that they persist over a `daemon-reload`. The units come first
+    /// because systemd sets a unit's rules whenever the unit changes. Cgroups that deny
+    /// nothing are skipped.
     ///
-    /// `regenerate` holds the rules that the runtime was given. They are used
-    /// to generate a new program where the kernel hides the one that enforces
-    /// them.
+    /// `regenerate` holds the rules that the runtime was given. A new program is generated
+    /// from them if the kernel hides the program that enforces them.
     ///
-    /// Needs CAP_SYS_ADMIN, for v2 also CAP_NET_ADMIN, and before Linux 5.11
-    /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing
-    /// privileges are reported as
-    /// [`Outcome::NoPermission`](super::report::Outcome::NoPermission): a rootless
-    /// runtime could not restrict the devices either.
+    /// The calls need CAP_SYS_ADMIN, for cgroup v2 also CAP_NET_ADMIN, and before Linux 5.11
+    /// CAP_SYS_RESOURCE if the limit of locked memory is low. Missing privileges are reported
+    /// as [`Outcome::NoPermission`](super::report::Outcome::NoPermission) and are not an
+    /// error, because a runtime without these privileges cannot have restricted the devices
+    /// either.
     ///
     /// # Errors
     ///
-    /// If the kernel refuses, or if a cgroup that encloses the container's
-    /// denies a device; nothing has been changed in the latter case on v2. A
-    /// failure of systemd is not an error, see [`Report::units`].
+    /// The call fails if the kernel refuses a change, or if a cgroup that encloses the
+    /// container's denies a device. In the latter case nothing has been changed on v2. A
+    /// failure of systemd is not an error; see [`AllowReport::units`].
     pub(crate) fn allow(
         &self,
         rules: &[DeviceRule],
         regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
+    ) -> Result<AllowReport, CgroupError> {
         self.allow_with(HostSystemd::default(), rules, regenerate)
     }
 
-    /// Allows `rules` as [`Self::allow`] does, and takes `stale` away as [`Self::revoke`] does,
-    /// but for those of devices in `keep`: in one go where the kernel can. What cannot be
-    /// allowed is no reason to keep what is stale.
+    /// Allows `rules` as [`Self::allow`] does, and revokes `stale` as [`Self::revoke`] does,
+    /// except for devices in `keep`. Both happen in one step if the kernel supports that. The
+    /// stale rules are revoked even if the new ones cannot be allowed. Returns warnings for
+    /// the administrator.
     pub(crate) fn exchange(
         &self,
         stale: &[DeviceRule],
@@ -72,27 +72,29 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// [`allow`](Self::allow), with systemd's sockets and `/dev` elsewhere.
+    /// Does the same as [`allow`](Self::allow), with other paths of systemd's sockets and of
+    /// `/dev`.
     pub(crate) fn allow_with(
         &self,
         systemd: HostSystemd,
         rules: &[DeviceRule],
         regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
+    ) -> Result<AllowReport, CgroupError> {
         self.change(systemd, &[], rules, regenerate)
     }
 
-    /// `withdrawn` are for cgroup v2 alone.
+    /// Allows `rules`, and on cgroup v2 denies `withdrawn` in the same step. Cgroup v1 ignores
+    /// `withdrawn`.
     fn change(
         &self,
         systemd: HostSystemd,
         withdrawn: &[DeviceRule],
         rules: &[DeviceRule],
         regenerate: &SpecRules,
-    ) -> Result<Report, CgroupError> {
-        let mut report = Report {
+    ) -> Result<AllowReport, CgroupError> {
+        let mut report = AllowReport {
             rules: rule::merge(rules),
-            ..Report::default()
+            ..AllowReport::default()
         };
         if report.rules.is_empty() {
             return Ok(report);
@@ -110,8 +112,8 @@ impl DeviceCgroup {
             Self::V1(cgroup) => {
                 let before = v1::DeviceList::read(&cgroup.dir)?;
                 report.units = allow_in_units(&report.rules);
-                // systemd clears a v1 list before it writes its own rules.
-                // Rules that only the runtime had set would be lost.
+                // systemd clears a v1 list before it writes its own rules. Rules that only the
+                // runtime had set would be lost, so they are written again.
                 if !report.units.is_empty() {
                     v1::restore(cgroup, &before)?;
                 }
@@ -128,9 +130,8 @@ impl DeviceCgroup {
         Ok(report)
     }
 
-    /// The units of the cgroup and of those of its ancestors that deny
-    /// anything, each with whether the unit has processes other than the
-    /// container's.
+    /// Returns the units of the cgroup and of its ancestors, as far as they deny anything. The
+    /// flag says whether the unit has processes other than the container's.
     fn restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts),
@@ -138,11 +139,11 @@ impl DeviceCgroup {
         };
         let mut units = Vec::new();
         for level in cgroup.levels() {
-            if level.owner != Owner::Enclosing
+            if level.owner != CgroupOwner::Enclosing
                 && let Some(unit) = Unit::from_own_path(level.path)
                 && restricts(level.dir)?
             {
-                units.push((unit, level.owner == Owner::Unit));
+                units.push((unit, level.owner == CgroupOwner::Unit));
             }
         }
         Ok(units)
@@ -171,7 +172,7 @@ mod tests {
             // systemd does not manage cgroups below a unit.
             ("/a.slice/b.scope/inner", &[CLOSED, OPEN, OPEN, OPEN], &[]),
             ("/a.slice/b.scope/inner", &[OPEN; 4], &[]),
-            // Another container's scope is never changed.
+            // The scope of another container is never changed.
             ("/a.scope/docker/inner", &[CLOSED; 4], &[]),
         ] {
             let temp = tempfile::tempdir().unwrap();
@@ -186,8 +187,11 @@ mod tests {
                 std::fs::write(level.dir.join("devices.list"), list).unwrap();
             }
             let units = DeviceCgroup::V1(cgroup).restricting_units().unwrap();
-            let units: Vec<_> = units.iter().map(|(it, more)| (it.name(), *more)).collect();
-            assert_eq!(units, expected, "{path} {lists:?}");
+            let names: Vec<_> = units
+                .iter()
+                .map(|(unit, is_shared)| (unit.name(), *is_shared))
+                .collect();
+            assert_eq!(names, expected, "{path} {lists:?}");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! What a cgroup denies now, for those who ask why a device cannot be opened.
+//! Finds out what a cgroup denies at present, to explain why a device cannot be opened.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// What a cgroup, with those above it, denies of some rules.
+/// The rules that a cgroup or its ancestors deny.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedRules {
     /// The rules of which any part is denied.
     pub rules: Vec<DeviceRule>,
-    /// Programs that the kernel does not show, and that may deny more.
+    /// The number of programs that the kernel hides, and that may deny more.
     pub unreadable: usize,
 }
 
 impl DeviceCgroup {
-    /// Whether the kernel hides what the container's own cgroups allow, so that it can only be
-    /// made again as a whole.
+    /// Returns whether the kernel hides a program of the container's own cgroups. Such a
+    /// program cannot be rewritten; it can only be generated again as a whole.
     pub(crate) fn hides(&self) -> Result<bool, CgroupError> {
         match self {
             Self::V1(_) => Ok(false),
@@ -23,7 +23,7 @@ impl DeviceCgroup {
         }
     }
 
-    /// Whether the cgroup may deny devices that its list does not show: a list of cgroup v1 that
+    /// Whether the cgroup may deny devices that its list does not show. A list of cgroup v1 that
     /// allows everything has exceptions, which the kernel does not print.
     pub(crate) fn hides_exceptions(&self) -> Result<bool, CgroupError> {
         match self {
@@ -32,22 +32,23 @@ impl DeviceCgroup {
         }
     }
 
-    /// What the cgroup denies of these rules. Nothing is changed.
-    pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<Denied, CgroupError> {
+    /// Returns the rules that the cgroup denies, without changing anything.
+    pub(crate) fn denied(&self, rules: &[DeviceRule]) -> Result<DeniedRules, CgroupError> {
         let wanted = rule::merge(rules);
         match self {
-            // The kernel lets no list allow more than those above it.
+            // The kernel lets no list allow more than the lists above it, so the list of the
+            // cgroup itself is sufficient.
             Self::V1(cgroup) => {
                 let list = v1::DeviceList::read(&cgroup.dir)?;
                 let rules = wanted.into_iter().filter(|rule| !list.covers(rule));
-                Ok(Denied {
+                Ok(DeniedRules {
                     rules: rules.collect(),
                     unreadable: 0,
                 })
             }
             Self::V2(cgroup) => {
                 let (rules, unreadable) = v2::denied_now(cgroup, &wanted)?;
-                Ok(Denied { rules, unreadable })
+                Ok(DeniedRules { rules, unreadable })
             }
         }
     }

@@ -15,7 +15,7 @@ pub(crate) enum CgroupError {
     #[error("{path} is longer than {limit} bytes")]
     TooLong {
         path: PathBuf,
-        /// Bytes that would have been read.
+        /// The maximum number of bytes that are read.
         limit: u64,
     },
     #[error("unexpected line {line:?} in {path}")]
@@ -25,7 +25,7 @@ pub(crate) enum CgroupError {
          run the hook in the host's mount and cgroup namespaces"
     )]
     NotVisible {
-        /// The cgroup's path in its hierarchy.
+        /// The path of the cgroup in its hierarchy.
         cgroup: PathBuf,
     },
     #[error(
@@ -43,7 +43,7 @@ pub(crate) enum CgroupError {
     #[error("cannot write {rule:?} to {path}")]
     Write {
         path: PathBuf,
-        /// The rule, as it was written.
+        /// The rule as it was written to the file.
         rule: String,
         source: io::Error,
     },
@@ -61,8 +61,8 @@ pub(crate) enum CgroupError {
         log: String,
         source: Errno,
     },
-    /// cgroup v2: a program of the container's cgroup is unknown, and may not be the
-    /// runtime's.
+    /// cgroup v2: a program of the container's cgroup cannot be evaluated, and may belong to
+    /// another component than the runtime.
     #[error(
         "device program {program} ({name:?}) of cgroup {cgroup} cannot be understood and may deny \
          the devices; it may be another component's, and was left alone: let that component \
@@ -84,7 +84,7 @@ pub(crate) enum CgroupError {
          they keep changing, or another process holds them by a bpf link"
     )]
     Unsettled { cgroup: PathBuf },
-    /// cgroup v2: a program of a cgroup above the highest visible one denies.
+    /// cgroup v2: a program of a cgroup above the highest visible one denies a device.
     #[error(
         "device program {program}, attached above {mount}, denies {rule}: \
          run the hook in the host's mount and cgroup namespaces"
@@ -92,17 +92,18 @@ pub(crate) enum CgroupError {
     HiddenAncestorDenies {
         mount: PathBuf,
         program: u32,
-        /// The first of the rules that it denies.
+        /// The first rule that the program denies.
         rule: DeviceRule,
     },
 }
 
 impl CgroupError {
-    /// Whether programs cannot be read because this process has no privileges on the host.
+    /// Returns whether programs could not be read because this process lacks privileges on the
+    /// host.
     pub(crate) fn lacks_privileges(&self) -> bool {
         match self {
             Self::ReadPrograms { source, .. } => {
-                matches!(source, Errno::EPERM | Errno::EACCES) && !privilege::for_programs()
+                matches!(source, Errno::EPERM | Errno::EACCES) && !privilege::can_change_programs()
             }
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! Decides which hierarchy controls devices, and finds a process's cgroup in it.
+//! Decides which hierarchy controls devices, and finds the cgroup of a process in it.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -13,16 +13,18 @@ use super::membership::{self, Hierarchy};
 use super::{CgroupDir, DeviceCgroup};
 use crate::mountinfo::MountLine;
 
-/// Most bytes of `/proc/PID/cgroup`: a line per hierarchy, each shorter than a path.
+/// The size limit of `/proc/PID/cgroup` in bytes. The file has one line per hierarchy, and
+/// each is shorter than a path may be.
 const MEMBERSHIP_LIMIT: u64 = 256 * 1024;
-/// Most bytes of mountinfo: some hundred for each of the kernel's 100,000 mounts.
+/// The size limit of mountinfo in bytes: some hundred bytes for each of the 100,000 mounts
+/// that the kernel allows.
 const MOUNTINFO_LIMIT: u64 = 32 * 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KernelMounts {
     /// A procfs of the host's PID namespace.
     pub proc: PathBuf,
-    /// The mount of the unified hierarchy, on a host without cgroup v1.
+    /// The mount point of the unified hierarchy, on a host without cgroup v1.
     pub cgroup: PathBuf,
 }
 
@@ -36,33 +38,34 @@ impl Default for KernelMounts {
 }
 
 impl DeviceCgroup {
-    /// Finds the device cgroup of a process, or `None` if this host has no
-    /// device controller.
+    /// Finds the device cgroup of a process. Returns `None` if this host has no device
+    /// controller.
     ///
     /// # Errors
     ///
-    /// If `/proc` cannot be read or understood, or the process's cgroup is
+    /// The call fails if `/proc` cannot be read or parsed, or if the cgroup of the process is
     /// outside every mount of its hierarchy.
     pub(crate) fn from_pid(pid: i32) -> Result<Option<Self>, CgroupError> {
         Self::find(&KernelMounts::default(), pid)
     }
 
-    /// The same for a process whose `/proc/PID/cgroup` has been read.
+    /// Finds the device cgroup of a process, given the content of its `/proc/PID/cgroup`.
     pub(crate) fn of_member(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
         Self::find_in(&KernelMounts::default(), membership)
     }
 
-    /// The cgroup at `path` in the hierarchy that controls devices, whether it is there or not;
-    /// `None` if this host has no device controller.
+    /// Returns the cgroup at `path` in the hierarchy that controls devices, even if it does
+    /// not exist. Returns `None` if this host has no device controller.
     ///
     /// # Errors
     ///
-    /// As [`Self::from_pid`].
+    /// The call fails for the same reasons as [`Self::from_pid`].
     pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
         Self::find_at(&KernelMounts::default(), |_| Some(path))
     }
 
-    /// [`Self::from_pid`], on a host whose `/proc` and `/sys/fs/cgroup` are elsewhere.
+    /// Does the same as [`Self::from_pid`] on a host with other paths of `/proc` and
+    /// `/sys/fs/cgroup`.
     pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = roots.proc.join(pid.to_string()).join("cgroup");
         Self::find_in(roots, &read(&path, MEMBERSHIP_LIMIT)?)
@@ -87,15 +90,15 @@ impl DeviceCgroup {
     }
 }
 
-/// Runtimes use the same criterion. A hybrid host has v2 mounted below, but
-/// runtimes attach no device programs there.
+/// Returns whether `path` is a mount of cgroup v2; runtimes use the same criterion. A hybrid
+/// host has v2 mounted in a directory below, but runtimes attach no device programs there.
 fn is_cgroup2(path: &Path) -> bool {
     statfs(path).is_ok_and(|stat| stat.filesystem_type() == CGROUP2_SUPER_MAGIC)
 }
 
-/// The directory of the cgroup at `path` in `hierarchy`.
+/// Returns the directory of the cgroup at `path` in `hierarchy`.
 fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupDir, CgroupError> {
-    let mounts = mounts(mountinfo, hierarchy);
+    let mounts = parse_mounts(mountinfo, hierarchy);
     let found = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
             dir: mount.dir_of(path)?,
@@ -111,16 +114,17 @@ fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupD
 /// A mount of a hierarchy, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CgroupMount {
-    /// The cgroup that the mount point shows.
+    /// The cgroup that is visible at the mount point.
     root: PathBuf,
     point: PathBuf,
 }
 
 impl CgroupMount {
-    /// The directory of a cgroup, if it is at or under the mount's root.
+    /// Returns the directory of a cgroup, or `None` if the cgroup is not below the root of the
+    /// mount.
     fn dir_of(&self, cgroup: &Path) -> Option<PathBuf> {
         let below = cgroup.strip_prefix(&self.root).ok()?;
-        // A cgroup outside of our cgroup namespace is shown as `/../x`.
+        // The kernel shows a cgroup outside of this process's cgroup namespace as `/../x`.
         let visible = below
             .components()
             .all(|component| matches!(component, Component::Normal(_)));
@@ -128,18 +132,18 @@ impl CgroupMount {
     }
 }
 
-/// The mounts of `hierarchy`, the one that shows the largest part first; of
-/// equal ones the latest, which may cover the others.
-fn mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
+/// Returns the mounts of `hierarchy`, and first the one that shows the largest part of it. Of
+/// two equal mounts the later one comes first, because it may cover the other.
+fn parse_mounts(content: &[u8], hierarchy: Hierarchy) -> Vec<CgroupMount> {
     let lines = content.split(|byte| *byte == b'\n').rev().enumerate();
     let by_depth: BTreeMap<_, _> = inserted(lines.filter_map(|(later, line)| {
-        let mount = mount(line, hierarchy)?;
+        let mount = parse_mount(line, hierarchy)?;
         Some(((mount.root.components().count(), later), mount))
     }));
     by_depth.into_values().collect()
 }
 
-fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
+fn parse_mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     let line = MountLine::split(line)?;
     let found = match hierarchy {
         Hierarchy::Unified => line.fs_type == b"cgroup2",
@@ -154,7 +158,7 @@ fn mount(line: &[u8], hierarchy: Hierarchy) -> Option<CgroupMount> {
     })
 }
 
-/// The whole of `path`, which must not be longer than `limit` bytes.
+/// Reads the whole file `path`, which must not be longer than `limit` bytes.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn read(path: &Path, limit: u64) -> Result<Vec<u8>, CgroupError> {
     let fail = |source| CgroupError::Read {
@@ -195,7 +199,7 @@ mod tests {
             ),
             ("0::/a/b.scope\n", V2_MOUNT, "/sys/fs/cgroup/a/b.scope"),
             ("0::/\n", V2_MOUNT, "/sys/fs/cgroup"),
-            // A hybrid host without the v1 controller.
+            // A hybrid host whose v1 hierarchies do not include the devices controller.
             ("5:cpu:/a\n0::/a\n", V1_MOUNT, "none"),
         ] {
             let hierarchy = match mountinfo {
@@ -252,10 +256,11 @@ mod tests {
 90 80 0:33 /docker/a\\040b /mnt/a\\134b\\040c rw master:3 propagate_from:2 - cgroup cgroup rw,freezer,devices
 ";
 
-    /// Roots and mount points.
+    /// Returns the roots and mount points that are found, one text for each mount.
     fn found(content: &str, hierarchy: Hierarchy) -> Vec<String> {
-        let found = mounts(content.as_bytes(), hierarchy).into_iter();
-        let text = |it: CgroupMount| format!("{} at {}", it.root.display(), it.point.display());
+        let found = parse_mounts(content.as_bytes(), hierarchy).into_iter();
+        let text =
+            |mount: CgroupMount| format!("{} at {}", mount.root.display(), mount.point.display());
         found.map(text).collect()
     }
 

@@ -1,5 +1,6 @@
-//! The processes of a cgroup. By them it is judged whether a container runs: its first process
-//! may end while others go on, or have no thread by which `/proc` shows anything of it.
+//! Lists the processes of a cgroup. They show whether a container runs. Its first process does
+//! not show that, because it may end while others run, or may have no living thread that
+//! `/proc` could describe.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,11 +13,11 @@ use rooted_path::{open_regular_file, read_regular_text};
 
 use super::DeviceCgroup;
 
-/// The most that is read of a list of processes, in bytes.
+/// The size limit of a list of processes in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
-/// The most directories of one container's cgroups that are visited. A container may make more;
-/// it then counts as one that runs.
+/// The maximum number of cgroup directories of one container that are visited. A container may
+/// create more; it then counts as running.
 const MAX_DIRECTORIES: usize = 4096;
 
 impl DeviceCgroup {
@@ -25,13 +26,15 @@ impl DeviceCgroup {
         &cgroup.dir
     }
 
-    /// The inode number of the cgroup's directory. The kernel gives it to no other cgroup, so
-    /// that a cgroup that was removed is not taken for a later one with the same path.
+    /// Returns the inode number of the cgroup's directory. The kernel gives each cgroup
+    /// another number, so that a removed cgroup is not confused with a later one at the same
+    /// path.
     pub(crate) fn inode(&self) -> io::Result<u64> {
         Ok(fs::metadata(self.directory())?.ino())
     }
 
-    /// Whether the cgroup or one below it has a thread that lives. False if it was removed.
+    /// Returns whether a thread lives in the cgroup or in one below it. A removed cgroup has
+    /// none.
     pub(crate) fn is_populated(&self) -> io::Result<bool> {
         let populated = match self {
             Self::V1(cgroup) => has_tasks(&cgroup.dir),
@@ -46,7 +49,8 @@ impl DeviceCgroup {
         }
     }
 
-    /// The processes of the cgroup and of those below it, and whether these are all.
+    /// Returns the processes of the cgroup and of those below it, and whether the list is
+    /// complete.
     pub(crate) fn processes(&self) -> (BTreeSet<i32>, bool) {
         let mut processes = BTreeSet::new();
         let mut directories = vec![self.directory().to_owned()];
@@ -56,20 +60,20 @@ impl DeviceCgroup {
             if visited > MAX_DIRECTORIES {
                 return (processes, false);
             }
-            // A threaded cgroup has no list of processes (cgroup v2).
+            // A threaded cgroup (cgroup v2) has no list of processes, but one of threads.
             let files = ["cgroup.procs", "cgroup.threads"].map(|name| directory.join(name));
             let listed = files
                 .iter()
-                .find_map(|file| read_regular_text(file, MAX_FILE).ok());
-            let listed = listed.unwrap_or_default();
+                .find_map(|file| read_regular_text(file, MAX_FILE).ok())
+                .unwrap_or_default();
             processes.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
-            directories.extend(below(&directory));
+            directories.extend(child_cgroups(&directory));
         }
         (processes, true)
     }
 }
 
-/// Whether a cgroup of v1 or one below it has a thread.
+/// Returns whether a cgroup of v1, or a cgroup below it, has a thread.
 fn has_tasks(directory: &Path) -> io::Result<bool> {
     let mut directories = vec![directory.to_owned()];
     let mut visited = 0;
@@ -81,7 +85,7 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
         let read =
             open_regular_file(&directory.join("tasks")).and_then(|mut tasks| tasks.read(&mut [0]));
         match read {
-            Ok(0) => directories.extend(below(&directory)),
+            Ok(0) => directories.extend(child_cgroups(&directory)),
             Ok(_) => return Ok(true),
             Err(error) if is_removed(&error) => {}
             Err(error) => return Err(error),
@@ -90,13 +94,14 @@ fn has_tasks(directory: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-fn below(directory: &Path) -> impl Iterator<Item = PathBuf> {
+fn child_cgroups(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| entry.path())
 }
 
-/// A cgroup that is being removed answers with ENODEV.
+/// Returns whether the error means that the cgroup was removed. A cgroup that is being removed
+/// returns ENODEV.
 fn is_removed(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw);
     matches!(errno, Some(Errno::ENOENT | Errno::ENODEV))

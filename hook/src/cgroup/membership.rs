@@ -1,6 +1,7 @@
-//! `/proc/PID/cgroup`: in which cgroup of each hierarchy a process is.
+//! Parses `/proc/PID/cgroup`, which has the cgroup of a process in each hierarchy.
 //!
-//! Lines are `ID:CONTROLLERS:PATH` (cgroups(7)); the unified hierarchy is `0::`.
+//! A line is `ID:CONTROLLERS:PATH` (cgroups(7)); the line of the unified hierarchy begins with
+//! `0::`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,8 @@ pub(super) enum Hierarchy {
     Unified,
 }
 
-/// The cgroup's path in `hierarchy`, if the process is in it at all.
+/// Returns the path of the cgroup in `hierarchy`, or `None` if the process is not in that
+/// hierarchy.
 pub(super) fn path(content: &[u8], hierarchy: Hierarchy) -> Option<&Path> {
     content.split(|byte| *byte == b'\n').find_map(|line| {
         // The path may contain colons; the other fields cannot.

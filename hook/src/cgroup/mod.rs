@@ -1,18 +1,17 @@
-//! Which devices a container may open: rules in its device cgroup.
+//! Device rules: they decide which devices the processes of a cgroup may open.
 //!
-//! The runtime sets the container's rules before it calls hooks. On cgroup v1
-//! the kernel keeps a list per cgroup. On v2 there is no list but programs, at
-//! the container's cgroup and at any of its ancestors, and all of them must
-//! allow the access.
+//! The runtime sets the rules of a container before it calls hooks. On cgroup v1 the kernel
+//! keeps a list of rules for each cgroup. On cgroup v2 there are programs, attached to the
+//! container's cgroup and to any of its ancestors, and all of them must allow an access.
 //!
-//! With systemd as the cgroup driver the rules go into the unit first
-//! ([`systemd`]): systemd regenerates a unit's rules from its own record, for
-//! instance on `daemon-reload`. [`DeviceCgroup::allow`] does both.
+//! If systemd is the cgroup driver, the rules are first added to the unit ([`systemd`]),
+//! because systemd regenerates a unit's rules from its own record, for instance on
+//! `daemon-reload`. [`DeviceCgroup::allow`] does both.
 //!
-//! A container's devices never widen those of another: where a cgroup that
-//! encloses the container's denies a device, the container does not start.
-//! Only slices and services of systemd, which an administrator configures, are
-//! changed along with the container's own cgroup, and that is reported.
+//! The devices of a container never extend the access of another container. If a cgroup that
+//! encloses the container's denies a device, the container does not start. Only slices and
+//! services of systemd, which an administrator configures, are changed together with the
+//! container's own cgroup, and the change is reported.
 
 mod allow;
 mod denied;
@@ -24,70 +23,70 @@ mod privilege;
 mod report;
 mod revoke;
 mod rule;
+mod rule_files;
 mod spec_rules;
 pub(crate) mod systemd;
 #[cfg(test)]
 mod tests;
 mod v1;
 mod v2;
-mod written;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use denied::Denied;
+pub(crate) use denied::DeniedRules;
 pub(crate) use error::CgroupError;
 #[cfg(test)]
 use locate::KernelMounts;
 pub(crate) use rule::DeviceRule;
+pub(crate) use rule_files::set_with_rules;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;
 pub(crate) use v2::hides_new_programs;
-pub(crate) use written::set_with_rules;
 
-/// The cgroup that controls a process's devices.
+/// The cgroup that controls the devices of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceCgroup {
-    /// A cgroup of the v1 `devices` hierarchy, with its list of rules.
+    /// A cgroup of the v1 `devices` hierarchy, which has a list of rules.
     V1(CgroupDir),
-    /// A cgroup of the unified hierarchy, with its programs.
+    /// A cgroup of the unified hierarchy, which has programs.
     V2(CgroupDir),
 }
 
-/// Where a cgroup is in the file system.
+/// The location of a cgroup in the file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CgroupDir {
-    /// The mount of the hierarchy.
+    /// The mount point of the hierarchy.
     mount: PathBuf,
-    /// The cgroup's directory, `mount` or under it.
+    /// The directory of the cgroup: `mount` or a directory below it.
     dir: PathBuf,
-    /// The cgroup's path in its hierarchy, as `/proc/PID/cgroup` gives it.
+    /// The path of the cgroup in its hierarchy, as `/proc/PID/cgroup` has it.
     path: PathBuf,
 }
 
-/// A container's cgroup, or an ancestor of it up to the highest visible one.
+/// A container's cgroup, or one of its ancestors up to the highest visible one.
 #[derive(Clone, Copy, Debug)]
 struct Ancestor<'a> {
     dir: &'a Path,
-    /// The cgroup's path in its hierarchy.
+    /// The path of the cgroup in its hierarchy.
     path: &'a Path,
-    owner: Owner,
+    owner: CgroupOwner,
 }
 
-/// Who determines a cgroup's rules.
+/// The component that determines the rules of a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
-    /// The container: its own cgroup, and the scope that contains it if the
-    /// runtime created a cgroup below the scope (crun).
+enum CgroupOwner {
+    /// The container. It owns its own cgroup, and the scope around it if the runtime created a
+    /// cgroup below the scope (crun).
     Container,
-    /// A slice or service of systemd, configured by an administrator.
+    /// A slice or service of systemd, which an administrator configures.
     Unit,
     /// Another container, or the host's policy.
     Enclosing,
 }
 
 impl CgroupDir {
-    /// The cgroup and its ancestors up to the highest visible one.
+    /// Returns the cgroup and its ancestors up to the highest visible one.
     fn levels(&self) -> impl Iterator<Item = Ancestor<'_>> {
         let dirs = self
             .dir
@@ -100,7 +99,7 @@ impl CgroupDir {
         })
     }
 
-    fn owner(&self, dir: &Path, path: &Path) -> Owner {
+    fn owner(&self, dir: &Path, path: &Path) -> CgroupOwner {
         let is = |path: &Path, kinds: &[&str]| {
             let kind = path.extension().and_then(|kind| kind.to_str());
             kind.is_some_and(|kind| kinds.contains(&kind))
@@ -109,11 +108,11 @@ impl CgroupDir {
         let leaf_is_unit = is(leaf, &["scope", "service", "slice"]);
         let around_leaf = !leaf_is_unit && leaf.parent() == Some(dir) && is(path, &["scope"]);
         if dir != self.mount && (dir == leaf || around_leaf) {
-            Owner::Container
+            CgroupOwner::Container
         } else if is(path, &["service", "slice"]) {
-            Owner::Unit
+            CgroupOwner::Unit
         } else {
-            Owner::Enclosing
+            CgroupOwner::Enclosing
         }
     }
 }

@@ -1,17 +1,17 @@
-//! The privileges that device rules require.
+//! The privileges that changes of device rules need.
 
 use caps::{CapSet, Capability};
 use nix::sys::stat::stat;
 
 use crate::container::INITIAL_USER_NAMESPACE;
 
-/// Whether this process may read and replace device programs.
-pub(super) fn for_programs() -> bool {
+/// Returns whether this process may read and replace device programs.
+pub(super) fn can_change_programs() -> bool {
     has_capabilities(&[Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN])
 }
 
-/// Whether this process has `capabilities` on the host, and not in a user namespace
-/// alone: EPERM then has another cause, and must not be taken for a rootless runtime.
+/// Returns whether this process has `capabilities` in the initial user namespace. If it has,
+/// EPERM has another cause than a rootless runtime, and must be reported as an error.
 pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
     let held = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)

@@ -1,4 +1,4 @@
-//! The result for each unit and each cgroup.
+//! The result of a change of device rules, for each unit and each cgroup.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use super::rule::DeviceRule;
 use super::systemd::{SystemdError, SystemdReport, UnitOutcome};
 
-/// What [`allow`](super::DeviceCgroup::allow) did.
+/// The result of [`allow`](super::DeviceCgroup::allow).
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct AllowReport {
     /// The devices that are allowed now.
     pub rules: Vec<DeviceRule>,
     pub units: Vec<UnitReport>,
-    /// One entry per cgroup, and per program if there are several; from the
-    /// container's cgroup upwards.
+    /// The result for each cgroup, from the container's upwards. A cgroup with several
+    /// programs has an entry for each.
     pub levels: Vec<LevelReport>,
 }
 
-/// What was done with one unit. After an error the devices work, but only until
-/// systemd sets the unit's rules again.
+/// The result for one unit. If it is an error, the devices can be used until systemd sets the
+/// rules of the unit again.
 #[derive(Debug)]
 pub(crate) struct UnitReport {
     /// Whether processes other than the container's run in the unit.
@@ -29,48 +29,51 @@ pub(crate) struct UnitReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LevelReport {
     pub cgroup: PathBuf,
-    /// Whether processes other than the container's run in it.
+    /// Whether processes other than the container's run in the cgroup.
     pub shared: bool,
     pub outcome: Outcome,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// v2: no program is attached here, or none that applies to the container.
+    /// v2: the cgroup has no program, or none that applies to the container.
     NoProgram,
     AlreadyAllowed,
     /// v1: rules were added to the list.
     Written {
-        /// How many; the others were there already.
+        /// The number of added rules. The list had the others already.
         rules: usize,
     },
-    /// v2: a program was replaced by one that admits the rules and then asks the old one.
+    /// v2: a program was replaced by one that admits the rules and otherwise does the same as
+    /// before.
     Rewritten {
         program: u32,
     },
-    /// v2: a program that cannot be read back was replaced by one generated from the spec.
+    /// v2: the kernel hides the program. It was replaced by one that was generated from
+    /// config.json.
     Regenerated {
         program: u32,
     },
-    /// v2: a program cannot be read back and was left alone, because it is not
-    /// the container's own. It may deny what the rules allow.
+    /// v2: the program cannot be read and was left unchanged, because it does not belong to
+    /// the container. It may deny a device that the rules allow.
     Unreadable {
         program: u32,
     },
-    /// Nothing was done, because privileges are missing.
+    /// Nothing was changed, because privileges are missing.
     NoPermission {
         operation: &'static str,
     },
 }
 
-impl Report {
-    /// Whether privileges were missing, as for most rootless containers.
+impl AllowReport {
+    /// Returns whether privileges were missing, as for most rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }
 
-    /// Whether a program that cannot be read may still deny what was allowed.
-    pub(crate) fn in_doubt(&self) -> bool {
+    /// Returns whether a program that cannot be read may still deny a device that the rules
+    /// allow.
+    pub(crate) fn may_still_deny(&self) -> bool {
         self.has_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
@@ -78,15 +81,15 @@ impl Report {
         self.levels.iter().any(|level| is(&level.outcome))
     }
 
-    /// What an administrator should know: rules that could not be set or may be
-    /// lost, and devices that became usable for more than the container.
+    /// Returns warnings for the administrator: rules that could not be set or may be lost, and
+    /// devices that other processes than the container's can use now.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.units.iter().filter_map(UnitReport::warning).collect();
-        if self.lacks_permission() || self.in_doubt() {
+        if self.lacks_permission() || self.may_still_deny() {
             let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();
             warnings.push(levels.join("; "));
         }
-        warnings.extend(self.widened().map(|place| {
+        warnings.extend(self.changed_shared_places().map(|place| {
             let rules: Vec<_> = self.rules.iter().map(DeviceRule::to_string).collect();
             format!(
                 "{place} denied {}; allowed there now for every process in it that no other \
@@ -97,8 +100,8 @@ impl Report {
         warnings
     }
 
-    /// Units and cgroups with other processes in them that were changed.
-    fn widened(&self) -> impl Iterator<Item = String> {
+    /// Returns the changed units and cgroups that also have other processes.
+    fn changed_shared_places(&self) -> impl Iterator<Item = String> {
         let units = self.units.iter().filter_map(|unit| match &unit.done {
             Ok(report) if unit.shared && matches!(report.outcome, UnitOutcome::Added { .. }) => {
                 Some(format!("systemd unit {}", report.unit))
@@ -165,8 +168,8 @@ mod tests {
         Unit::from_path(Path::new("/c.scope")).unwrap()
     }
 
-    fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> Report {
-        Report {
+    fn report(outcome: UnitOutcome, links: Vec<LinkReport>) -> AllowReport {
+        AllowReport {
             rules: vec![
                 crate::cgroup::rule::misc(183, "rw"),
                 crate::cgroup::rule::misc(229, "r"),

@@ -1,18 +1,18 @@
-//! Takes device rules away again from a container that runs: from its unit first, which
-//! would set them again, then from its cgroup.
+//! Revokes device rules of a container that runs. They are removed from its unit first,
+//! because systemd would set them again, and then from its cgroup.
 
 use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::spec_rules::SpecRules;
 use super::systemd::{HostSystemd, Systemd, Unit};
-use super::{CgroupDir, DeviceCgroup, Owner, v1, v2};
+use super::{CgroupDir, CgroupOwner, DeviceCgroup, v1, v2};
 
 impl DeviceCgroup {
-    /// Takes away `rules`, which were added to the container's own cgroup and unit, but for
-    /// those of devices in `keep`. Slices and services above stay as they are: others may
-    /// rely on them. Returns what an administrator should know.
+    /// Revokes `rules`, which were added to the container's own cgroup and unit, except for
+    /// devices in `keep`. Slices and services above the container are not changed, because
+    /// other containers may use the same devices. Returns warnings for the administrator.
     ///
-    /// `keep` and `spec` are for a program that the kernel hides: it is generated again.
+    /// If the kernel hides a program, a new one is generated from `keep` and `spec`.
     pub(crate) fn revoke(
         &self,
         rules: &[DeviceRule],
@@ -25,10 +25,10 @@ impl DeviceCgroup {
         }
         if self.is_root() {
             let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
-            let rules = rules.join(", ");
             return Ok(vec![format!(
-                "the container has no cgroup of its own, so that {rules} stay allowed: to deny \
-                 them there is to deny them to the host"
+                "the container has no cgroup of its own, so that {} stay allowed: to deny \
+                 them there is to deny them to the host",
+                rules.join(", ")
             )]);
         }
         let mut warnings = Vec::new();
@@ -49,14 +49,14 @@ impl DeviceCgroup {
         Ok(warnings)
     }
 
-    /// Whether it is the first cgroup of its hierarchy, which is not the container's own: a
-    /// runtime made none, or it made one in another hierarchy alone.
+    /// Returns whether this is the root cgroup of its hierarchy. The root does not belong to
+    /// the container: the runtime created no cgroup, or only one in another hierarchy.
     pub(crate) fn is_root(&self) -> bool {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         cgroup.dir == cgroup.mount
     }
 
-    /// Takes rules away from the systemd units of the container's own cgroups. Returns warnings.
+    /// Removes rules from the systemd units of the container's own cgroups. Returns warnings.
     pub(super) fn revoke_in_units(&self, rules: &[DeviceRule]) -> Vec<String> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let mut warnings = Vec::new();
@@ -64,16 +64,15 @@ impl DeviceCgroup {
         warnings
     }
 
-    /// A warning for each of `rules` that is still allowed.
+    /// Returns a warning for each of `rules` that is still allowed.
     pub(super) fn still_allowed(&self, rules: &[DeviceRule]) -> Result<Vec<String>, CgroupError> {
         let denied = self.denied(rules)?;
-        // A hidden program was generated again without the rules, and the kernel accepted an
-        // exception for each.
+        // A hidden program cannot be evaluated, but it was generated again without these rules.
+        // The kernel does not show the exceptions of a list, but it accepted one for each rule.
         let is_known = denied.unreadable == 0 && !self.hides_exceptions()?;
-        let denied = denied.rules;
         let allowed = rules
             .iter()
-            .filter(|rule| is_known && !denied.contains(rule));
+            .filter(|rule| is_known && !denied.rules.contains(rule));
         let warnings = allowed.map(|rule| {
             format!("{rule} is still allowed in the container's cgroup, by a rule of another")
         });
@@ -81,17 +80,20 @@ impl DeviceCgroup {
     }
 }
 
-/// Merges the rules to one for each device, and leaves out those of devices in `keep`.
+/// Merges the rules to one per device, and removes those of devices in `keep`.
 pub(super) fn exclude_devices(rules: &[DeviceRule], keep: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut rules = rule::merge(rules);
     rules.retain(|rule| !keep.iter().any(|kept| kept.number == rule.number));
     rules
 }
 
-/// Whether systemd has set the unit's rules again.
+/// Removes rules from the unit of the container. Returns whether systemd has set the rules of
+/// a unit again.
 fn revoke_in_unit(cgroup: &CgroupDir, rules: &[DeviceRule], warnings: &mut Vec<String>) -> bool {
     let mut systemd = Systemd::new(HostSystemd::default());
-    let own = cgroup.levels().filter(|it| it.owner == Owner::Container);
+    let own = cgroup
+        .levels()
+        .filter(|level| level.owner == CgroupOwner::Container);
     let mut changed = false;
     for unit in own.filter_map(|level| Unit::from_own_path(level.path)) {
         match systemd.revoke(&unit, rules) {

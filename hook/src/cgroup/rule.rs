@@ -1,8 +1,9 @@
-//! Rules: a device, by number, and what may be done with it.
+//! Device rules: a device number, and the access that is allowed.
 
 pub(crate) use device_class::device::{Access, DeviceKind, DeviceRule};
 
-/// One rule per device. A request for `rw` must be allowed by a single rule.
+/// Merges the rules to one per device. The kernel allows an access such as `rw` only if a
+/// single rule allows all of it.
 pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     let mut merged: Vec<DeviceRule> = Vec::with_capacity(rules.len());
     for rule in rules {
@@ -14,7 +15,7 @@ pub(super) fn merge(rules: &[DeviceRule]) -> Vec<DeviceRule> {
     merged
 }
 
-/// A rule for a misc device, for tests.
+/// Returns a rule for a misc device, for tests.
 #[cfg(test)]
 pub(super) fn misc(minor: u32, access: &str) -> DeviceRule {
     let access = Access::parse(access).unwrap();

@@ -1,22 +1,21 @@
-//! The rules that the runtime enforces: those of the spec, then its own.
+//! The device rules that the runtime enforces: those of config.json, followed by its own.
 //!
-//! They are needed where a device program cannot be read back and must be
-//! generated again.
+//! They are needed if the kernel hides a device program, which must then be generated again.
 
 pub(super) use injection_plan::plan::SpecRule;
 
 use super::rule::{Access, DeviceKind, DeviceRule};
 
-/// An ordered list of rules. The last matching rule applies, separately for
-/// read, write and mknod. A request without a matching rule is denied.
+/// An ordered list of rules. The last matching rule applies, separately for read, write and
+/// mknod. An access without a matching rule is denied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpecRules(Vec<SpecRule>);
 
-/// What every runtime allows after the spec's rules, so that a container has a
+/// The rules that every runtime adds after those of config.json, so that a container has a
 /// usable `/dev` (runc: `AllowedDevices`, crun: `default_devices`).
 ///
-/// Devices that only some of them allow are omitted: `/dev/net/tun` (runc, but
-/// for 1.2.0 to 1.2.3; crun no longer) and `/dev/console` (crun).
+/// Devices that only some runtimes allow are omitted: `/dev/net/tun` (runc except 1.2.0 to
+/// 1.2.3, and old versions of crun) and `/dev/console` (crun).
 const RUNTIME_DEFAULTS: &[SpecRule] = &[
     default_rule(DeviceKind::Character, None, None, Access::MKNOD),
     default_rule(DeviceKind::Block, None, None, Access::MKNOD),
@@ -46,7 +45,7 @@ const fn default_rule(
 }
 
 impl SpecRules {
-    /// The spec's rules, then those that the runtime adds.
+    /// Returns the rules of config.json, followed by those that the runtime adds.
     pub(crate) fn of_container(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULTS].concat())
     }
@@ -66,8 +65,9 @@ impl SpecRules {
         Self(self.0.iter().copied().chain(added).collect())
     }
 
-    /// Those of `rules` whose devices the list allows by rules for them alone.
-    pub(super) fn named(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
+    /// Returns those of `rules` whose devices the list allows by a rule for exactly that
+    /// device number.
+    pub(super) fn rules_for_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_named = |rule: &&DeviceRule| {
             let wanted = SpecRule::from(*rule);
             let mut known = self.0.iter().filter(|known| known.allow);
@@ -79,11 +79,11 @@ impl SpecRules {
     }
 
     #[cfg(test)]
-    pub(super) fn of_list(rules: Vec<SpecRule>) -> Self {
+    pub(super) fn from_rules(rules: Vec<SpecRule>) -> Self {
         Self(rules)
     }
 
-    /// The rules, first to last.
+    /// Returns the rules in their order.
     pub(super) fn rules(&self) -> &[SpecRule] {
         &self.0
     }

@@ -25,7 +25,7 @@ pub(super) fn run(
     deadline: &mut Deadline,
 ) -> Result<ExitCode, CommandError> {
     let state = read_state()?;
-    deadline::concerns(&printable::line(&state.id));
+    deadline::set_container(&printable::line(&state.id));
     let warnings =
         give(&state, config, caller, deadline).map_err(|error| CommandError::Container {
             id: state.id.clone(),
@@ -56,7 +56,7 @@ pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode
         return Err(error.into());
     };
     let nothing = |bundle: &Bundle| {
-        let config = installation::despite(&error);
+        let config = installation::config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
     if !Bundle::from_state(&state).is_ok_and(|bundle| nothing(&bundle)) {

@@ -38,7 +38,7 @@ use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
 use crate::installation;
 use crate::live::{self, LiveError};
-use crate::log::{self, Reader};
+use crate::log::{self, LogReader};
 use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
 use crate::sys::deadline::{self, Deadline};
@@ -245,7 +245,7 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
     if let Ok(config) = &mut config {
         config.classes.extend(cli.also_classes.clone());
     }
-    log::start(Reader::Engine, config.as_ref().ok(), cli.log_level());
+    log::start(LogReader::Engine, config.as_ref().ok(), cli.log_level());
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
     match config {
@@ -256,7 +256,7 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
 
 /// The configuration for a command that is for users and changes nothing.
 fn config(cli: &Cli) -> Result<Config, CommandError> {
-    log::start(Reader::User, None, cli.log_level());
+    log::start(LogReader::User, None, cli.log_level());
     let config = installation::configuration(cli.config.as_deref())?;
     log::info(|| {
         let directories = config.classes.iter().map(|path| path.display().to_string());

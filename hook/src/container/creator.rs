@@ -1,34 +1,35 @@
-//! Creating files as the container's root.
+//! Creates files as the container's root user.
 //!
-//! In a container with a user namespace a file made by the host's root belongs
-//! to the overflow user, or cannot be created at all (`EOVERFLOW`). The file system ids of
-//! setfsuid(2) alone determine a new file's owner: the process keeps its other
-//! ids, and joins no user namespace.
+//! In a container with a user namespace, a file that the host's root creates belongs to the
+//! overflow user, or cannot be created at all (`EOVERFLOW`). The owner of a new file is
+//! determined by the file system ids of setfsuid(2) alone. The process therefore changes only
+//! these, keeps its other ids, and joins no user namespace.
 
 use std::collections::HashSet;
 
 use caps::{CapSet, Capability};
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
-use super::{Error, IdMap, IdMapError, Reader, Result};
+use super::{Error, IdMap, IdMapError, MapReader, Result};
 
-/// The container's root user and group, as seen from the host.
+/// The user and group ids of the container's root, as seen from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub struct FileOwner {
     uid: u32,
     gid: u32,
 }
 
-impl Owner {
-    /// Root of the user namespace that the hook itself is in: of a container
-    /// without a user namespace, or of one that shares a rootless engine's.
+impl FileOwner {
+    /// Root of the user namespace of the hook itself. It is the owner for a container without
+    /// a user namespace of its own, or in that of a rootless engine.
     pub const ROOT: Self = Self { uid: 0, gid: 0 };
 
-    /// The owner of what is created in a container with these maps.
+    /// Returns the owner of new files in a container with these id maps. An error comes with
+    /// the name of the map's file in `/proc/PID`.
     pub fn from_maps(
         uids: &IdMap,
         gids: &IdMap,
-        reader: Reader,
+        reader: MapReader,
     ) -> std::result::Result<Self, (&'static str, IdMapError)> {
         Ok(Self {
             uid: uids.root(reader).map_err(|error| ("uid_map", error))?,
@@ -36,19 +37,19 @@ impl Owner {
         })
     }
 
-    /// The user id on the host.
+    /// Returns the user id on the host.
     pub fn uid(self) -> u32 {
         self.uid
     }
 
-    /// The group id on the host.
+    /// Returns the group id on the host.
     pub fn gid(self) -> u32 {
         self.gid
     }
 
-    /// Makes this thread create files as this owner until the guard is dropped.
-    /// Nothing is needed for the process's own root.
-    pub(super) fn assume(self) -> Result<Option<Creator>> {
+    /// Makes this thread create files as this owner until the returned guard is dropped.
+    /// Returns `None` if the owner is the root of this process, which needs no change.
+    pub(super) fn assume(self) -> Result<Option<FileOwnerGuard>> {
         if self == Self::ROOT {
             return Ok(None);
         }
@@ -59,14 +60,14 @@ impl Owner {
         };
         let effective =
             caps::read(None, CapSet::Effective).map_err(|error| failed(error.to_string()))?;
-        // From here on, dropping the guard restores the ids.
-        let creator = Creator {
+        // From here on, dropping `creator` restores the ids.
+        let creator = FileOwnerGuard {
             gid: setfsgid(Gid::from_raw(self.gid)),
             uid: setfsuid(Uid::from_raw(self.uid)),
             effective,
         };
-        // The calls report no error: a call with an invalid id returns the
-        // current one.
+        // setfsuid(2) and setfsgid(2) report no error. A call with an invalid id changes
+        // nothing and returns the current one, so it shows whether the change had an effect.
         let now = (
             setfsuid(Uid::from_raw(u32::MAX)).as_raw(),
             setfsgid(Gid::from_raw(u32::MAX)).as_raw(),
@@ -76,28 +77,28 @@ impl Owner {
                 "setfsuid or setfsgid had no effect; this needs CAP_SETUID and CAP_SETGID".into(),
             ));
         }
-        // Leaving uid 0 removed the capabilities for files, which are still
-        // needed for directories that the container's root may not write to.
+        // The change from uid 0 removed the capabilities for files from the effective set.
+        // They are still needed for directories that the container's root cannot write to.
         caps::set(None, CapSet::Effective, &creator.effective)
             .map_err(|error| failed(error.to_string()))?;
         Ok(Some(creator))
     }
 }
 
-/// Restores the thread's ids of before [`Owner::assume`].
+/// A guard that restores the thread's ids as they were before [`FileOwner::assume`].
 #[derive(Debug)]
-pub(super) struct Creator {
+pub(super) struct FileOwnerGuard {
     uid: Uid,
     gid: Gid,
     effective: HashSet<Capability>,
 }
 
-impl Drop for Creator {
+impl Drop for FileOwnerGuard {
     fn drop(&mut self) {
         setfsuid(self.uid);
         setfsgid(self.gid);
-        // Returning to uid 0 may have raised more capabilities than before. A
-        // failure, which is not expected, is ignored.
+        // The return to uid 0 may have raised capabilities that were not effective before. A
+        // failure is not expected, and cannot be reported here.
         let _ = caps::set(None, CapSet::Effective, &self.effective);
     }
 }

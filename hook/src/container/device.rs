@@ -8,7 +8,7 @@ use nix::unistd::{Gid, Uid, fchownat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// The device number of `handle`. None if it is not a device node.
+/// Returns the device number of `handle`, or `None` if it is not a device node.
 pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let kind = match handle.kind() {
         FileKind::CharDevice => DeviceKind::Character,
@@ -18,7 +18,8 @@ pub(crate) fn device_number(handle: &Handle) -> Option<DeviceNumber> {
     let rdev = handle.stat().st_rdev;
     Some(DeviceNumber {
         kind,
-        // The kernel's numbers have 12 and 20 bits.
+        // The casts lose nothing: the kernel's major numbers have 12 bits, and minor numbers
+        // have 20.
         major: nix::sys::stat::major(rdev) as u32,
         minor: nix::sys::stat::minor(rdev) as u32,
     })
@@ -34,11 +35,11 @@ pub struct DeviceAccess {
 }
 
 impl WritableDirectory {
-    /// Creates the device node `name`. A node of the same device with that name
-    /// is kept, with its owner and mode.
+    /// Creates the device node `name`. An existing node of the same device is kept, with its
+    /// owner and mode.
     ///
-    /// The mode requires an empty umask, which
-    /// [`super::ContainerNamespace::enter`] sets.
+    /// The mode is applied exactly only if the umask is empty.
+    /// [`super::ContainerNamespace::enter`] clears it.
     pub fn make_device(
         &self,
         name: Name<'_>,
@@ -58,9 +59,9 @@ impl WritableDirectory {
                 return Err(Error::creating("create device node", path, errno));
             }
         };
-        // The file that now has the name is checked, and then changed by its
-        // handle.
-        let handle = self.directory().existing(name)?;
+        // The name may have been replaced since. The file that it now leads to is opened and
+        // checked, and changed only through that handle.
+        let handle = self.directory().open_existing(name)?;
         if device_number(&handle) != Some(device) {
             return Err(self.directory().occupied(name, handle.kind()));
         }

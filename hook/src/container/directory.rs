@@ -13,14 +13,14 @@ use nix::sys::stat::Mode;
 
 use super::{Error, FileKind, HANDLE_NOFOLLOW, Handle, Name, Result};
 
-/// A handle on a directory, cheap to clone. Its methods take single names, and
-/// none follows a symbolic link. See [`super::WritableDirectory`] for those that
-/// create or change something.
+/// A handle on a directory, which is cheap to clone. The methods take single names and do not
+/// follow symbolic links. [`super::WritableDirectory`] has the methods that create or change
+/// something.
 #[derive(Clone, Debug)]
 pub struct Directory {
     fd: Rc<OwnedFd>,
-    /// The path by which it was opened, for messages only; never resolved
-    /// again.
+    /// The path by which the directory was opened. It is used in messages only and never
+    /// resolved again.
     path: Rc<Path>,
 }
 
@@ -32,7 +32,7 @@ impl Directory {
         }
     }
 
-    /// The path that the directory was opened by, for messages.
+    /// Returns the path by which the directory was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -41,8 +41,8 @@ impl Directory {
         self.path.join(name.as_os_str())
     }
 
-    /// A handle on the entry `name` itself, of any kind; `None` if it does not
-    /// exist.
+    /// Opens the entry `name`, of any kind and without following a symbolic link. Returns
+    /// `None` if it does not exist.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match openat(&self.fd, name.as_os_str(), HANDLE_NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(Handle::new(fd, &self.path_of(name))?)),
@@ -51,7 +51,8 @@ impl Directory {
         }
     }
 
-    /// The names of all entries, in no order.
+    /// Returns the names of all entries in any order, without `.` and `..`. The call fails if
+    /// there are more than `cap`.
     pub fn names(&self, cap: usize) -> Result<Vec<OsString>> {
         let failed = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
@@ -72,8 +73,9 @@ impl Directory {
         Ok(names)
     }
 
-    /// A handle on an entry that existed a moment ago.
-    pub(super) fn existing(&self, name: Name<'_>) -> Result<Handle> {
+    /// Opens an entry that existed a moment ago. If it was removed meanwhile, that is an
+    /// error.
+    pub(super) fn open_existing(&self, name: Name<'_>) -> Result<Handle> {
         self.open(name)?
             .ok_or_else(|| self.system("open", name, Errno::ENOENT))
     }

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::{FileKind, IdMapError, Refusal};
 
-/// Why an operation on a root, or the way into it, failed.
+/// An error of an operation on a root, or of entering its mount namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -30,8 +30,8 @@ pub enum Error {
         found: FileKind,
         wanted: FileKind,
     },
-    /// Something else has the name of a file to be created. The caller may
-    /// ignore this.
+    /// A file cannot be created, because another file has its name. Callers may ignore this
+    /// error.
     #[error("{} exists already: it is {found}", path.display())]
     Occupied { path: PathBuf, found: FileKind },
     #[error(
@@ -41,10 +41,10 @@ pub enum Error {
     )]
     ReadOnly { path: PathBuf },
     #[error(
-        "cannot create or change {}: {why}; boathook writes to nothing else of a container",
+        "cannot create or change {}: {reason}; boathook writes to nothing else of a container",
         path.display()
     )]
-    NotWritable { path: PathBuf, why: Refusal },
+    NotWritable { path: PathBuf, reason: Refusal },
     #[error(
         "{} is not the same directory in the container's mount namespace as on the host: it was \
          replaced while the container was being created, or something is mounted over it",
@@ -80,7 +80,7 @@ pub enum Error {
     #[error("{file} of process {pid}: {reason}")]
     IdMap {
         pid: i32,
-        /// `uid_map` or `gid_map`.
+        /// The name of the id map: `uid_map` or `gid_map`.
         file: &'static str,
         reason: IdMapError,
     },
@@ -89,12 +89,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of a call that the kernel refused.
+    /// Returns the error of a system call that the kernel refused.
     pub(super) fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         rooted_path::Error::system(action, path, errno).into()
     }
 
-    /// Whether a path has no directory at its end: the container has put something else there.
+    /// Returns whether the error means that the path does not end in a directory, because the
+    /// container has another kind of file there.
     pub(crate) fn leads_nowhere(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
@@ -103,7 +104,7 @@ impl Error {
         }
     }
 
-    /// The error of a failed call that creates something.
+    /// Returns the error of a failed system call that creates something.
     pub(super) fn creating(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },

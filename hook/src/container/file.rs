@@ -1,4 +1,4 @@
-//! A file that is read and replaced through one resolution.
+//! A file that is read and replaced after its path was resolved once.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,26 +11,26 @@ use nix::sys::stat::Mode;
 
 use super::{Error, FileKind, Handle, Name, Procfs, Result, WritableDirectory};
 
-/// The mode of directories that are created for a file.
+/// The mode of directories that are created on the way to a file.
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A file at a path that was resolved once, with a symbolic link at its end
-/// followed too: the directory, the name in it, and what has the name.
+/// A file whose path was resolved once, with a symbolic link at the end followed too. The
+/// value holds the directory, the name in it, and the file that had this name.
 ///
-/// Content, owner and mode are those of the file that was found, and its name in
-/// that directory is what gets replaced, so that an exchange of links cannot
-/// make one file's content appear in another.
+/// The content, the owner and the mode are read from that file, and the name in that directory
+/// is what a replacement changes. An exchange of links in between therefore cannot make the
+/// content of one file appear in another.
 #[derive(Debug)]
 pub struct WritableFile {
     directory: WritableDirectory,
-    /// Directories below it that do not exist yet.
+    /// The names of directories below `directory` that do not exist yet.
     missing: Vec<OsString>,
     name: OsString,
     found: Option<Handle>,
 }
 
 impl WritableFile {
-    /// Takes the place of a file. Nothing may be mounted on `found`.
+    /// Holds the result of a path resolution. Fails if something is mounted on `found`.
     pub(super) fn new(
         directory: WritableDirectory,
         missing: Vec<OsString>,
@@ -48,7 +48,8 @@ impl WritableFile {
         })
     }
 
-    /// The content of the file. None if there is no such file.
+    /// Reads the file, which must not be larger than `cap` bytes. Returns `None` if it does
+    /// not exist.
     pub fn read(&self, cap: usize) -> Result<Option<Vec<u8>>> {
         let path = self.directory.directory().path().join(&self.name);
         let found = self.found.as_ref();
@@ -57,8 +58,8 @@ impl WritableFile {
             .transpose()
     }
 
-    /// Puts a file with the content `bytes` in its place in one step, with the
-    /// owner and permissions of the old one; without one it has `mode`.
+    /// Replaces the file atomically by one with the content `bytes`. The new file has the
+    /// owner and permissions of the old one, or `mode` if there was none.
     pub fn replace(self, bytes: &[u8], mode: Mode) -> Result<()> {
         let directory = self.directory.create_dirs(&self.missing, PARENT_MODE)?;
         directory.replace(Name::new(&self.name)?, self.found.as_ref(), bytes, mode)
@@ -66,7 +67,7 @@ impl WritableFile {
 }
 
 impl WritableDirectory {
-    /// Creates the directories `names`, each in the one before.
+    /// Creates the directories `names`, each inside the previous one.
     pub(super) fn create_dirs(self, names: &[OsString], mode: Mode) -> Result<Self> {
         names.iter().try_fold(self, |directory, name| {
             directory.create_dir(Name::new(name)?, mode)
@@ -74,8 +75,8 @@ impl WritableDirectory {
     }
 }
 
-/// The content of a regular file. Nothing else is ever opened: opening a device
-/// of a hostile image could do harm by itself.
+/// Reads a regular file. A file of another kind is refused before it is opened, because
+/// opening a device node in a hostile image could already do harm.
 pub(super) fn read(found: &Handle, proc: &Procfs, path: &Path, cap: usize) -> Result<Vec<u8>> {
     if found.kind() != FileKind::Regular {
         return Err(Error::WrongKind {
@@ -84,10 +85,11 @@ pub(super) fn read(found: &Handle, proc: &Procfs, path: &Path, cap: usize) -> Re
             wanted: FileKind::Regular,
         });
     }
-    // The descriptor leads to the very file that was found.
+    // Reopening the handle leads to the same file, whatever its name leads to now.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let file = File::from(proc.reopen(found, flags, path)?);
-    // Room for the whole file, so that one read gets it and a second its end.
+    // The buffer has one byte more than the file, so that the second read finds the end
+    // without growing it.
     let size = usize::try_from(found.stat().st_size).unwrap_or_default();
     let mut bytes = Vec::with_capacity(size.min(cap).saturating_add(1));
     let limit = u64::try_from(cap).unwrap_or(u64::MAX).saturating_add(1);

@@ -1,4 +1,4 @@
-//! User namespace maps: the host ids of a container's ids.
+//! The id maps of a user namespace, which map a container's ids to ids of the host.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
@@ -9,17 +9,18 @@ struct Extent {
 
 /// The content of `/proc/PID/uid_map` or `gid_map` (user_namespaces(7)).
 ///
-/// The second column has ids of the reader's user namespace, unless the reader
-/// is in the namespace of the map: then it has those of the parent.
+/// The second column of a line has ids of the user namespace of the process that reads the
+/// file. If the reader is in the namespace of the map itself, the column has ids of the parent
+/// namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMap(Vec<Extent>);
 
-/// Where a map was read.
+/// The user namespace of the process that read a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
-    /// In the user namespace of the map: a hook of a rootless engine.
+pub enum MapReader {
+    /// The namespace of the map itself, as for the hook of a rootless engine.
     Inside,
-    /// In an ancestor of it.
+    /// An ancestor of the map's namespace.
     Outside,
 }
 
@@ -27,7 +28,7 @@ pub enum Reader {
 pub enum IdMapError {
     #[error("line {line} is not three numbers")]
     Line {
-        /// Which line, from 1.
+        /// The number of the line, counted from 1.
         line: usize,
     },
     #[error(
@@ -42,20 +43,20 @@ impl IdMap {
         let extents = text
             .lines()
             .enumerate()
-            .map(|(index, line)| extent(line).ok_or(IdMapError::Line { line: index + 1 }));
+            .map(|(index, line)| parse_extent(line).ok_or(IdMapError::Line { line: index + 1 }));
         extents.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The reader's id for the container's root.
-    pub fn root(&self, reader: Reader) -> Result<u32, IdMapError> {
-        let outside = self.outside(0).ok_or(IdMapError::NoRoot)?;
+    /// Returns the id of the container's root, in the user namespace of the reader.
+    pub fn root(&self, reader: MapReader) -> Result<u32, IdMapError> {
+        let outside = self.map_to_outside(0).ok_or(IdMapError::NoRoot)?;
         Ok(match reader {
-            Reader::Inside => 0,
-            Reader::Outside => outside,
+            MapReader::Inside => 0,
+            MapReader::Outside => outside,
         })
     }
 
-    fn outside(&self, id: u32) -> Option<u32> {
+    fn map_to_outside(&self, id: u32) -> Option<u32> {
         self.0.iter().find_map(|extent| {
             let offset = id.checked_sub(extent.inside)?;
             (offset < extent.count).then(|| extent.outside.checked_add(offset))?
@@ -63,7 +64,7 @@ impl IdMap {
     }
 }
 
-fn extent(line: &str) -> Option<Extent> {
+fn parse_extent(line: &str) -> Option<Extent> {
     let mut fields = line.split_ascii_whitespace().map(str::parse);
     let mut next = || fields.next()?.ok();
     let extent = Extent {
@@ -93,9 +94,9 @@ mod tests {
             ("0 4294967295 0\n", Err(IdMapError::NoRoot)),
         ] {
             let map = IdMap::parse(text).unwrap();
-            assert_eq!(map.root(Reader::Outside), root, "{text:?}");
+            assert_eq!(map.root(MapReader::Outside), root, "{text:?}");
             let inside = root.map(|_| 0);
-            assert_eq!(map.root(Reader::Inside), inside, "{text:?}");
+            assert_eq!(map.root(MapReader::Inside), inside, "{text:?}");
         }
     }
 
@@ -108,7 +109,7 @@ mod tests {
             (10, Some(200_009)),
             (11, None),
         ] {
-            assert_eq!(map.outside(inside), outside, "{inside}");
+            assert_eq!(map.map_to_outside(inside), outside, "{inside}");
         }
     }
 

@@ -1,17 +1,16 @@
-//! A container's root, through handles.
+//! Access to a container's root file system through handles.
 //!
-//! A path in a container is hostile: any part of it may be a symbolic link that
-//! leads to the host, or become one between a check and its use (CVE-2024-0132,
-//! 0133, 0134; CVE-2025-23267). So a path is resolved once, inside the root,
-//! and gives a handle (`O_PATH`); everything else is done with handles and
-//! single names. No path is resolved twice.
+//! A path in a container is hostile. Any part of it may be a symbolic link to the host, or may
+//! become one between a check and the use of the path (CVE-2024-0132, CVE-2024-0133,
+//! CVE-2024-0134, CVE-2025-23267). Each path is therefore resolved exactly once, inside the
+//! root, to an `O_PATH` handle. All further operations use handles and single names.
 //!
-//! Usage: [`ContainerNamespace::from_pid`] while still on the host,
-//! [`ContainerNamespace::enter`], and then the operations of [`ContainerRoot`]
-//! and [`Directory`].
+//! The order of use is [`ContainerNamespace::from_pid`] while the process is still in the
+//! host's mount namespace, then [`ContainerNamespace::enter`], then the operations of
+//! [`ContainerRoot`] and [`Directory`].
 //!
-//! Paths of the host are resolved in the same way (see
-//! [`crate::mount::SourceRoot`]), inside a tree such as `/host`.
+//! Paths of the host are resolved in the same way inside a tree such as `/host`; see
+//! [`crate::mount::SourceRoot`].
 
 mod creator;
 mod device;
@@ -31,13 +30,13 @@ mod target;
 mod tests;
 mod writable;
 
-pub(crate) use creator::Owner;
+pub(crate) use creator::FileOwner;
 pub use device::DeviceAccess;
 pub(crate) use device::device_number;
 pub(crate) use directory::Directory;
 pub use error::Error;
 pub(crate) use file::WritableFile;
-pub(crate) use idmap::{IdMap, IdMapError, Reader};
+pub(crate) use idmap::{IdMap, IdMapError, MapReader};
 pub use namespace::ContainerNamespace;
 pub(crate) use namespace::INITIAL_USER_NAMESPACE;
 pub(crate) use parent::Parent;

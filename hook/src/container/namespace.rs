@@ -14,76 +14,79 @@ use super::process::{living_thread_of_ended_leader, parent, start_time};
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
-    ContainerRoot, Directory, Error, FileKind, HANDLE, Handle, IdMap, IdMapError, Identity, Owner,
-    Procfs, Reader, Resolver, Result, RootDir,
+    ContainerRoot, Directory, Error, FileKind, FileOwner, HANDLE, Handle, IdMap, IdMapError,
+    Identity, MapReader, Procfs, Resolver, Result, RootDir,
 };
 
-/// The size limit of an id map. The kernel allows 340 lines.
+/// The size limit of an id map in bytes. The kernel allows 340 lines.
 const MAP_CAP: u64 = 32 << 10;
 
-/// The size limit of a process's `cgroup`: a line per hierarchy, each shorter than a path.
+/// The size limit of `/proc/PID/cgroup` in bytes. The file has one line per hierarchy, and
+/// each is shorter than a path may be.
 const MEMBERSHIP_CAP: u64 = 256 << 10;
 
 /// The inode number of the initial user namespace (`USER_NS_INIT_INO` of
-/// include/uapi/linux/nsfs.h).
+/// `include/uapi/linux/nsfs.h`).
 pub(crate) const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// A container's mount namespace, before it is entered.
+/// A container's mount namespace, before this process enters it.
 #[derive(Debug)]
 pub struct ContainerNamespace {
     pid: i32,
-    /// The process's directory in `/proc`.
+    /// The directory of the container's first process in `/proc`.
     process: OwnedFd,
-    /// The directory of another thread, if the first one has ended and others go on: only
-    /// a thread that lives has namespaces, a root and a working directory.
+    /// The directory of another thread, if the first thread has ended and others run. Only a
+    /// living thread has namespaces, a root and a working directory.
     thread: Option<OwnedFd>,
     mounts: OwnedFd,
-    place: Place,
+    place: RootLocation,
     root: Handle,
     facts: RootFacts,
-    /// Whether its user namespace is below the host's.
+    /// Whether the container's user namespace is below that of the host.
     has_own_users: bool,
     proc: Rc<Procfs>,
 }
 
-/// Where the container's root is in its mount namespace.
+/// The location of the container's root in its mount namespace.
 #[derive(Debug)]
-enum Place {
-    /// While it is being created: where the engine has it.
+enum RootLocation {
+    /// While the container is being created: the path at which the engine has mounted the
+    /// root.
     Path(PathBuf),
-    /// Of a container that runs: the root of its first process.
+    /// While the container runs: the root directory of its first process.
     Root(RootDir),
 }
 
 impl ContainerNamespace {
-    /// Opens the namespace of the container's first process, `pid`, which the
-    /// engine passed, and reads the ids of its root user. `rootfs` is the
-    /// engine's path of the container's root.
+    /// Opens the mount namespace of a container that is being created, and reads the ids of
+    /// its root user. `pid` is its first process, as the engine passed it, and `rootfs` is the
+    /// path of its root on the host.
     ///
-    /// Everything is read through one handle on the process: if it ends and its
-    /// number is reused, the calls fail.
+    /// All files are read through one handle on the process. If the process ends and another
+    /// gets its number, the reads fail.
     ///
     /// # Errors
-    /// [`Error::SameNamespace`] if the process has no namespace of its own;
-    /// [`Error::IdMap`] if its user namespace has no root; [`Error::RootChanged`]
-    /// if `rootfs` is another directory there than on the host; otherwise
-    /// [`Error::File`].
+    /// * [`Error::SameNamespace`] if the process has no mount namespace of its own
+    /// * [`Error::IdMap`] if its user namespace has no root user
+    /// * [`Error::RootChanged`] if `rootfs` is another directory in it than on the host
+    /// * [`Error::File`] if a file cannot be opened or read
     pub fn from_pid(pid: i32, rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let proc = Procfs::open()?;
         let process = proc.process(pid)?;
         Self::open(proc, process, None, pid, rootfs, |_, process, root| {
             check_root(process, rootfs, resolver, root)?;
-            Ok((Place::Path(rootfs.to_owned()), root))
+            Ok((RootLocation::Path(rootfs.to_owned()), root))
         })
     }
 
-    /// The same for a container that runs. Its first process may have any root by now: one
-    /// that is not the directory that the engine made it on is refused, and so is a process
-    /// that has the same number but was `started` at another time. `rootfs` may be a mount of
-    /// the engine's namespace alone: that of the process that watches over the container.
+    /// Opens the mount namespace of a container that runs. Its first process can have changed
+    /// its root; it is refused if the root is not the directory that the engine created. A
+    /// process with the same number that was not started at `started` is refused too. `rootfs`
+    /// may be a mount that exists only in the mount namespace of the engine's monitor process,
+    /// the parent of the container's first process.
     ///
     /// # Errors
-    /// As [`Self::from_pid`]; [`Error::OtherProcess`], [`Error::OtherRoot`].
+    /// The errors of [`Self::from_pid`], [`Error::OtherProcess`] and [`Error::OtherRoot`].
     pub fn of_running(
         pid: i32,
         started: Option<u64>,
@@ -99,15 +102,16 @@ impl ContainerNamespace {
         Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
-            let there = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
-            let there = Identity::from_stat(&there);
-            let seen = || seen_by_parent(proc, process, pid, rootfs, resolver);
-            match there == root || seen() == Some(there) {
-                true => Ok((Place::Root(RootDir::new(top, resolver)), there)),
-                false => Err(Error::OtherRoot {
+            let stat = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
+            let there = Identity::from_stat(&stat);
+            let seen = || root_seen_by_parent(proc, process, pid, rootfs, resolver);
+            if there == root || seen() == Some(there) {
+                Ok((RootLocation::Root(RootDir::new(top, resolver)), there))
+            } else {
+                Err(Error::OtherRoot {
                     pid,
                     path: rootfs.to_owned(),
-                }),
+                })
             }
         })
     }
@@ -118,27 +122,27 @@ impl ContainerNamespace {
         thread: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
-        place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(Place, Identity)>,
+        place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
     ) -> Result<Self> {
         let living = thread.as_ref().unwrap_or(&process);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let mounts = openat(living, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
-        let own_mounts = namespace(proc.this(), pid, "ns/mnt")?;
+        let own_mounts = namespace_identity(proc.this(), pid, "ns/mnt")?;
         if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_mounts) {
             return Err(Error::SameNamespace { pid });
         }
-        let users = namespace(living, pid, "ns/user")?;
-        let own_users = namespace(proc.this(), pid, "ns/user")?;
+        let users = namespace_identity(living, pid, "ns/user")?;
+        let own_users = namespace_identity(proc.this(), pid, "ns/user")?;
         let has_own_users = own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
         let reader = if users == own_users {
-            Reader::Inside
+            MapReader::Inside
         } else {
-            Reader::Outside
+            MapReader::Outside
         };
         let uids = read_map(living, pid, "uid_map")?;
         let gids = read_map(living, pid, "gid_map")?;
-        let owner = Owner::from_maps(&uids, &gids, reader)
+        let owner = FileOwner::from_maps(&uids, &gids, reader)
             .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
         let (place, identity) = place(&proc, living, root.identity())?;
@@ -162,24 +166,27 @@ impl ContainerNamespace {
         })
     }
 
-    /// The owner of files that are created in the container.
-    pub fn owner(&self) -> Owner {
+    /// Returns the owner of files that are created in the container.
+    pub fn owner(&self) -> FileOwner {
         self.facts.owner
     }
 
-    /// Whether the container is in a user namespace, and this process in none: the engine
-    /// keeps it from the host's users, as a rootless one does not.
+    /// Returns whether the container is in a user namespace of its own while this process is
+    /// in the host's. The engine then protects the host's users from it, which a rootless
+    /// engine does not.
     pub fn has_own_users(&self) -> bool {
         self.has_own_users
     }
 
-    /// In which cgroup of each hierarchy the process is: its `/proc/PID/cgroup`, of the
-    /// same process whose namespace this is.
+    /// Returns the content of `/proc/PID/cgroup`: the cgroup of the process in each hierarchy.
+    /// The file is read through the handle on the process, so it belongs to the process of
+    /// this namespace.
     pub fn cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
         let living = self.thread.as_ref().unwrap_or(&self.process);
         let bytes = read_proc(living, "cgroup", MEMBERSHIP_CAP + 1, path)?;
-        // A path that is cut short names another cgroup.
+        // The file is refused if it is longer, because a path that is cut short is the path of
+        // another cgroup.
         if bytes.len() as u64 > MEMBERSHIP_CAP {
             return Err(Error::system("read", path(), Errno::EFBIG));
         }
@@ -193,25 +200,28 @@ impl ContainerNamespace {
             .map_err(|errno| system(format!("/proc/{}/ns/net", self.pid).into(), errno))
     }
 
-    /// Whether a device node that is created in it can be opened.
+    /// Returns whether a device node that is created in the container can be opened there.
     pub(crate) fn can_make_devices(&self) -> bool {
         self.facts.can_make_devices
     }
 
-    /// When the process was started: field 22 of its `stat`, or that it has ended.
+    /// Returns the time at which the process was started, in clock ticks since the boot (field
+    /// 22 of `/proc/PID/stat`). Fails if the process has ended.
     pub fn started(&self) -> Result<u64> {
         start_time(&self.process, self.pid)
     }
 
-    /// What the path of a container that runs leads to, without entering its namespace.
+    /// Opens a file of a container that runs, without entering its namespace. Returns `None`
+    /// if the file does not exist, or if the container does not run yet.
     pub fn look(&self, path: &Path) -> Result<Option<Handle>> {
         match &self.place {
-            Place::Root(root) => Ok(root.lookup(path)?),
-            Place::Path(_) => Ok(None),
+            RootLocation::Root(root) => Ok(root.lookup(path)?),
+            RootLocation::Path(_) => Ok(None),
         }
     }
 
-    /// What has a name in a container that runs: a symbolic link itself.
+    /// Opens a file of a container that runs, without following a symbolic link at the end of
+    /// the path.
     pub fn entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
         match self.look(parent)? {
@@ -222,27 +232,28 @@ impl ContainerNamespace {
         }
     }
 
-    /// Moves this process into the namespace and opens the container's root
-    /// there, as it is before pivot_root. `tmpfs` are the paths at which the
-    /// runtime mounts a new tmpfs, by config.json.
+    /// Moves this process into the mount namespace, and opens the container's root there as it
+    /// is before pivot_root. `tmpfs` are the paths at which the runtime mounts a new tmpfs,
+    /// according to config.json.
     ///
-    /// A handle from the host leads to the host's mounts, so the path is
-    /// resolved again. The result is accepted only if it is the same directory as
-    /// on the host, on which a handle is kept. [`Self::from_pid`] has checked that too,
-    /// before anything was changed; what happened since is found here.
+    /// A handle that was opened on the host leads to the host's mounts, so the path of the
+    /// root is resolved again. The result must be the same directory as on the host, to which
+    /// this value holds a handle. [`Self::from_pid`] has checked that already, before anything
+    /// was changed; the second check finds a replacement that happened since.
     ///
-    /// The namespace cannot be left again. The umask is cleared, so that modes
-    /// apply exactly, and until the root is dropped, files are created as the
-    /// container's root.
+    /// A process cannot leave the namespace again. The umask is cleared, so that modes apply
+    /// exactly. Files are created as the container's root user until the returned root is
+    /// dropped.
     ///
     /// # Errors
-    /// [`Error::Enter`] if the kernel refuses; it does so to a process with
-    /// more than one thread. [`Error::RootChanged`].
+    /// [`Error::RootChanged`] if the root was replaced, and [`Error::Enter`] if the kernel
+    /// refuses, for example because the process has more than one thread.
     pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
         let proc = match self.place {
-            Place::Path(_) => Rc::clone(&self.proc),
-            // A child of the process that opened it has its own.
-            Place::Root(_) => Rc::new(Procfs::open()?),
+            RootLocation::Path(_) => Rc::clone(&self.proc),
+            // This process may be a child of the process that opened the namespace. It needs
+            // handles on its own files in `/proc`.
+            RootLocation::Root(_) => Rc::new(Procfs::open()?),
         };
         setns(&self.mounts, CloneFlags::CLONE_NEWNS).map_err(|errno| Error::Enter {
             pid: self.pid,
@@ -250,9 +261,10 @@ impl ContainerNamespace {
         })?;
         umask(Mode::empty());
         let root = match &self.place {
-            // Checked when it was opened, and the handle leads nowhere else.
-            Place::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
-            Place::Path(path) => {
+            // The root was checked when it was opened, and its handle cannot lead to another
+            // directory.
+            RootLocation::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
+            RootLocation::Path(path) => {
                 let root = RootDir::open(path, resolver)?;
                 let there = fstat(&root).map_err(|errno| system(path.clone(), errno))?;
                 if Identity::from_stat(&there) != self.root.identity() {
@@ -269,8 +281,8 @@ impl ContainerNamespace {
     }
 }
 
-/// Checks that `rootfs` is the directory `expected` in the mount namespace of
-/// `process`, without entering it.
+/// Checks that `rootfs` is the directory `expected` in the mount namespace of `process`,
+/// without entering the namespace.
 fn check_root(
     process: &OwnedFd,
     rootfs: &Path,
@@ -288,11 +300,11 @@ fn check_root(
     }
 }
 
-/// What `rootfs` is in the mount namespace of the process's parent: podman mounts the root of
-/// a container with users of its own in that of conmon alone. The answer counts only if the
-/// parent has this process's users and root directory, so that root alone can have mounted
-/// anything there.
-fn seen_by_parent(
+/// Returns the identity of `rootfs` in the mount namespace of the parent process. podman
+/// mounts the root of a container with its own user namespace only in the namespace of conmon.
+/// The result counts only if the parent has the same user namespace and root directory as this
+/// process, because then only root can have mounted anything there.
+fn root_seen_by_parent(
     proc: &Procfs,
     process: &OwnedFd,
     pid: i32,
@@ -304,12 +316,12 @@ fn seen_by_parent(
     let directory = proc.process(parent).ok()?;
     let same = |file| {
         let (there, here) = (
-            namespace(&directory, parent, file),
-            namespace(proc.this(), pid, file),
+            namespace_identity(&directory, parent, file),
+            namespace_identity(proc.this(), pid, file),
         );
         there.ok().is_some_and(|there| Some(there) == here.ok())
     };
-    // Another process may have had the number meanwhile.
+    // The parent may have ended, and another process may have got its number.
     if !same("ns/user") || !same("root") || number() != Some(parent) {
         return None;
     }
@@ -318,7 +330,7 @@ fn seen_by_parent(
     Some(found.identity())
 }
 
-fn namespace(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
+fn namespace_identity(process: impl AsFd, pid: i32, file: &str) -> Result<Identity> {
     match fstatat(process, file, AtFlags::empty()) {
         Ok(stat) => Ok(Identity::from_stat(&stat)),
         Err(errno) => Err(system(format!("/proc/{pid}/{file}").into(), errno)),
@@ -333,7 +345,7 @@ fn read_map(process: &OwnedFd, pid: i32, file: &'static str) -> Result<IdMap> {
     let bytes = read_proc(process, file, MAP_CAP, || {
         format!("/proc/{pid}/{file}").into()
     })?;
-    // Invalid UTF-8 is an invalid first line.
+    // Text that is not UTF-8 is reported as an error in the first line.
     let text = std::str::from_utf8(&bytes).map_err(|_| IdMapError::Line { line: 1 });
     text.and_then(IdMap::parse)
         .map_err(|reason| Error::IdMap { pid, file, reason })

@@ -10,36 +10,36 @@ use super::{
     device_number,
 };
 
-/// The directory of a path's last component, resolved once. If the hook may not
-/// write to it, nothing is created in it; existing files in it can still be
-/// mounted on, because a mount changes nothing below it.
+/// The directory of a path's last component, resolved once. If the hook may not write to the
+/// directory, no entry is created in it. Its existing files can still be mount points, because
+/// a mount changes nothing in the file below.
 #[derive(Debug)]
 pub enum Parent {
     Writable(WritableDirectory),
-    /// It must not be changed.
-    LeftAlone(Directory, Refusal),
+    /// The directory must not be changed.
+    Protected(Directory, Refusal),
 }
 
 impl Parent {
-    /// A handle on the entry `name` itself. None if there is no such entry.
+    /// Opens the entry `name` without following a symbolic link. Returns `None` if there is no
+    /// such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
         match self {
             Self::Writable(directory) => directory.directory().open(name),
-            Self::LeftAlone(directory, _) => directory.open(name),
+            Self::Protected(directory, _) => directory.open(name),
         }
     }
 
-    /// The mount point for a `source` of that kind: the existing file, or a
-    /// directory or empty file created for it. See
-    /// [`WritableDirectory::mount_point`].
+    /// Returns a mount point for a source of this kind: the existing file, or a new directory
+    /// or empty file. See [`WritableDirectory::mount_point`].
     ///
     /// # Errors
-    /// [`super::Error::NotWritable`] if it would have to be created
-    /// and must not be.
+    /// [`super::Error::NotWritable`] if the file does not exist and the directory must not be
+    /// changed.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
         match self {
             Self::Writable(directory) => directory.mount_point(name, source),
-            Self::LeftAlone(directory, refusal) => directory
+            Self::Protected(directory, refusal) => directory
                 .existing_mount_point(name, source)?
                 .ok_or_else(|| refusal.into_error(&directory.path_of(name))),
         }
@@ -50,22 +50,21 @@ impl Parent {
         self.writable(name)?.symlink(name, target)
     }
 
-    /// Changes the target of a symbolic link. See
-    /// [`WritableDirectory::redirect_link`].
+    /// Changes the target of a symbolic link. See [`WritableDirectory::redirect_link`].
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.redirect_link(name, target)
     }
 
-    /// Whether `found`, the entry of a name, is mounted on it.
+    /// Returns whether `found`, an entry of this directory, is a mount point.
     pub(crate) fn is_mounted(&self, found: &Handle, proc: &Procfs) -> Result<bool> {
         let directory = match self {
             Self::Writable(directory) => directory.directory(),
-            Self::LeftAlone(directory, _) => directory,
+            Self::Protected(directory, _) => directory,
         };
         Ok(proc.mount_id(found)? != proc.mount_id(directory)?)
     }
 
-    /// Removes an entry: a directory only if it is empty. See [`WritableDirectory::remove`].
+    /// Removes an entry; a directory must be empty. See [`WritableDirectory::remove`].
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         self.writable(name)?.remove(name, kind)
     }
@@ -78,7 +77,7 @@ impl Parent {
         device: DeviceNumber,
         access: DeviceAccess,
     ) -> Result<()> {
-        if let Self::LeftAlone(directory, _) = self
+        if let Self::Protected(directory, _) = self
             && let Some(found) = directory.open(name)?
             && device_number(&found) == Some(device)
         {
@@ -90,7 +89,7 @@ impl Parent {
     fn writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {
         match self {
             Self::Writable(directory) => Ok(directory),
-            Self::LeftAlone(directory, refusal) => {
+            Self::Protected(directory, refusal) => {
                 Err(refusal.into_error(&directory.path_of(name)))
             }
         }

@@ -1,17 +1,17 @@
-//! Decides where the hook may write. No other module does.
+//! Decides where the hook may write. No other module makes this decision.
 //!
-//! A volume belongs to other containers or to the host, and a link in an image
-//! can lead any path into one. So a directory handle is checked, not a path:
-//! only [`WritableDirectory`] has operations that create or change anything,
-//! and this module alone makes one, for a directory
+//! A volume belongs to other containers or to the host, and a link in an image can lead any
+//! path into a volume. The policy therefore examines a directory handle and not a path. Only
+//! [`WritableDirectory`] has operations that create or change anything, and only this module
+//! creates one, for a directory
 //!
-//! - on the mount that is the container's root file system,
-//! - on a tmpfs that config.json has the runtime create for this container
-//!   (`/dev`, and `/run` with some engines), or
+//! - on the mount of the container's root file system,
+//! - on a tmpfs that the runtime creates for this container, according to config.json (`/dev`,
+//!   and `/run` with some engines), or
 //! - on a file system that the hook itself mounted.
 //!
-//! Mounts are compared by id. The ids of two mounts that exist at the same time
-//! differ, and every mount compared here is held by a handle.
+//! Mounts are compared by id. Two mounts that exist at the same time have different ids, and
+//! each mount that is compared here is kept in existence by an open handle.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,10 +24,11 @@ use rooted_path::{LastLink, Resolved, Walk};
 
 use super::{Directory, Error, FileKind, Handle, Procfs, Result, RootDir};
 
-/// Why a directory must not be written to.
+/// The reason for which a directory must not be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is on a mount that is not the container's own.
+    /// The directory is on a mount that does not belong to the container alone, such as a
+    /// volume.
     OtherMount,
     HostRoot,
 }
@@ -51,7 +52,7 @@ pub struct WritableDirectory {
 }
 
 impl WritableDirectory {
-    /// The root directory of a file system that the hook has just mounted.
+    /// Returns the root directory of a file system that the hook has just mounted.
     pub(crate) fn on_own_mount(root: OwnedFd, path: &Path, proc: &Rc<Procfs>) -> Result<Self> {
         Ok(Self {
             mount: proc.mount_id(&root)?,
@@ -60,8 +61,9 @@ impl WritableDirectory {
         })
     }
 
-    /// `directory`, which was found in this one, if both are on the same mount.
-    pub(super) fn below(&self, directory: Directory) -> Result<Self> {
+    /// Makes `directory` writable, which was found in this one. Fails if it is on another
+    /// mount.
+    pub(super) fn make_writable(&self, directory: Directory) -> Result<Self> {
         self.check_mount(&directory, directory.path())?;
         Ok(Self {
             directory,
@@ -70,8 +72,8 @@ impl WritableDirectory {
         })
     }
 
-    /// Checks that `file`, which was found in this directory, is on the same
-    /// mount: nothing is mounted on it.
+    /// Checks that `file`, which was found in this directory, is on the same mount. A
+    /// different mount means that something is mounted on it.
     pub(super) fn check_mount(&self, file: impl AsFd, path: &Path) -> Result<()> {
         if self.proc.mount_id(file)? == self.mount {
             return Ok(());
@@ -79,12 +81,12 @@ impl WritableDirectory {
         Err(Refusal::OtherMount.into_error(path))
     }
 
-    /// The directory, for reading.
+    /// Returns the directory for reading.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// The id of the mount that the directory is on.
+    /// Returns the id of the mount that the directory is on.
     pub(super) fn mount(&self) -> u64 {
         self.mount
     }
@@ -104,26 +106,27 @@ impl Refusal {
     pub(super) fn into_error(self, path: &Path) -> Error {
         Error::NotWritable {
             path: path.to_owned(),
-            why: self,
+            reason: self,
         }
     }
 }
 
-/// The mounts of one container that the hook may write to.
+/// The mounts of one container to which the hook may write.
 #[derive(Debug)]
 pub(super) struct WritePolicy {
     proc: Rc<Procfs>,
     root_mount: u64,
     is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, by config.json.
+    /// The paths at which the runtime mounts a new tmpfs, according to config.json.
     tmpfs: Vec<PathBuf>,
-    /// Those of them that were found; the handles keep their mount ids valid.
+    /// The ids of those tmpfs mounts that were found. The handles keep the ids from being
+    /// reused.
     found: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
-    /// The policy for the container whose root directory is `root`, which must
-    /// be kept open while the policy is used.
+    /// Creates the policy for the container whose root directory is `root`. The caller must
+    /// keep `root` open as long as the policy is used.
     pub(super) fn new(
         root: &RootDir,
         is_host_root: bool,
@@ -139,7 +142,8 @@ impl WritePolicy {
         })
     }
 
-    /// Decides whether `directory` may be written to; if not, returns it.
+    /// Makes `directory` writable if the policy allows it. Otherwise returns it with the
+    /// reason.
     pub(super) fn admit(
         &self,
         root: &RootDir,
@@ -174,14 +178,13 @@ impl WritePolicy {
         Ok(false)
     }
 
-    /// A handle on the tmpfs at `path`, if it is `mount` and the one that the
-    /// runtime made there.
+    /// Returns a handle on the tmpfs at `path`, if it is the mount `mount` and the one that
+    /// the runtime created there.
     ///
-    /// A link in the image can lead another volume to the same place, or this
-    /// mount to another one. Both are detected by the tree of mounts: the tmpfs
-    /// is found without following a link, and it is mounted directly on the
-    /// root file system, so nothing else is mounted there, above it or below
-    /// it.
+    /// A link in the image can lead the path of another volume to the same place, or this
+    /// mount to another path. The tree of mounts shows both: the tmpfs is found without
+    /// following a link, and its parent mount is the root file system. Therefore no other
+    /// mount is above it, and none covers it.
     fn own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<Handle>> {
         let Some((parent, top)) = walk_without_links(root, path) else {
             return Ok(None);
@@ -195,8 +198,8 @@ impl WritePolicy {
     }
 }
 
-/// The parent directory of `path`, unless it is the root, and the file at
-/// `path`.
+/// Walks to `path` without following a symbolic link. Returns the handle of its parent
+/// directory, or `None` for the root, and the handle of the file.
 fn walk_without_links(root: &RootDir, path: &Path) -> Option<(Option<Handle>, Handle)> {
     let mut walk = Walk::new(root.as_fd(), path, LastLink::Follow).ok()?;
     while let Some(step) = walk.step().ok()? {

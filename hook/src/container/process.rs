@@ -1,4 +1,4 @@
-//! The first process of a container, as `/proc` shows it.
+//! The state and the start time of a container's first process, as `/proc` shows them.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -12,27 +12,28 @@ use nix::sys::stat::Mode;
 use super::procfs::{Procfs, read_proc};
 use super::{Error, HANDLE, Result};
 
-/// What is read of `stat` or `status` at most, in bytes.
+/// The size limit of `stat` and `status` in bytes.
 const STATUS_CAP: u64 = 64 << 10;
 
-/// The states of `stat` that a thread has after its end: zombie and dead.
+/// The states in `stat` of a thread that has ended: zombie and dead.
 const ENDED: [char; 2] = ['Z', 'X'];
 
-/// Whether a process that is known by its number and its start time runs.
+/// The state of a process that is identified by its number and its start time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessState {
-    /// At least one of its threads lives.
+    /// At least one thread of the process lives.
     Running,
-    /// All its threads have ended; another process may have its number.
+    /// All threads of the process have ended. Another process may have its number.
     Ended,
-    /// `/proc` could not be read.
+    /// The state is not known, because `/proc` could not be read.
     Unknown,
 }
 
-/// The state of the process that had the number `pid` and was started at `started`, field 22 of
-/// its `stat`.
+/// Returns the state of the process that had the number `pid` and was started at `started`,
+/// field 22 of `/proc/PID/stat`.
 pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
-    // A single call that fails does not prove that the process has ended.
+    // The read is repeated once, because a single failed call does not prove that the process
+    // has ended.
     for _ in 0..2 {
         match find_start_time(pid) {
             Ok(found) if found == started => return ProcessState::Running,
@@ -44,7 +45,7 @@ pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
     ProcessState::Ended
 }
 
-/// When the process with this number was started, if there is one of which any thread lives.
+/// Returns the start time of the process with this number, or `None` if no thread of it lives.
 pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
     find_start_time(pid).ok()
 }
@@ -53,37 +54,39 @@ fn find_start_time(pid: i32) -> Result<u64> {
     start_time(&Procfs::open()?.process(pid)?, pid)
 }
 
-/// Whether the process is the init process of a PID namespace below this process's own: when it
-/// ends, the kernel ends all other processes of the namespace (pid_namespaces(7)).
+/// Returns whether the process is the init process of a PID namespace below that of this
+/// process. When an init process ends, the kernel ends all other processes of its namespace
+/// (pid_namespaces(7)).
 pub(crate) fn is_init(pid: i32) -> bool {
-    let status = || {
+    let read_status = || {
         let process = Procfs::open()?.process(pid)?;
         let path = || PathBuf::from(format!("/proc/{pid}/status"));
         read_proc(&process, "status", STATUS_CAP, path)
     };
-    let status = status().unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let status = read_status().unwrap_or_default();
+    let text = String::from_utf8_lossy(&status);
+    let line = text.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let numbers: Vec<&str> = line.into_iter().flat_map(str::split_whitespace).collect();
     numbers.len() > 1 && numbers.last() == Some(&"1")
 }
 
-/// When a process was started, in ticks since the boot.
+/// Returns the start time of a process, in clock ticks since the boot.
 pub(super) fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
     read_stat_field(process, pid, 22)
 }
 
-/// The number of a process's parent.
+/// Returns the process number of the parent.
 pub(super) fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
     read_stat_field(process, pid, 4)
 }
 
-/// A field of `stat`, from the fourth, counted from 1 as proc_pid_stat(5) does. A process whose
-/// threads have all ended has none, also if it is still listed. One whose first thread has ended
-/// while others go on has not ended: any program can do this with pthread_exit(3).
+/// Reads a field of `stat` with a number of at least 4, counted from 1 as in proc_pid_stat(5).
+/// Fails if all threads of the process have ended, even if the process is still listed. A
+/// process whose first thread has ended while others run is alive; any program can get into
+/// this state with pthread_exit(3).
 fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
     let stat = read_stat(process, pid)?;
-    let mut fields = fields(&stat);
+    let mut fields = split_fields(&stat);
     if fields.is_some_and(has_ended) && living_thread(process, pid)?.is_none() {
         fields = None;
     }
@@ -91,19 +94,21 @@ fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Re
     field.ok_or_else(|| system(format!("/proc/{pid}/stat").into(), Errno::ESRCH))
 }
 
-/// The directory of a thread that lives, if the first thread of the process has ended.
+/// Returns the directory of a living thread if the first thread of the process has ended, and
+/// `None` if it lives.
 pub(super) fn living_thread_of_ended_leader(
     process: &OwnedFd,
     pid: i32,
 ) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process, pid)?;
-    match fields(&stat).is_none_or(has_ended) {
-        true => living_thread(process, pid),
-        false => Ok(None),
+    if split_fields(&stat).is_none_or(has_ended) {
+        living_thread(process, pid)
+    } else {
+        Ok(None)
     }
 }
 
-/// The directory of the first thread of a process that lives, if any does.
+/// Returns the directory of the first living thread of a process, or `None` if all have ended.
 fn living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let failed = |errno| system(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -123,10 +128,10 @@ fn living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
             HANDLE | OFlag::O_DIRECTORY,
             Mode::empty(),
         );
-        // A thread may end at any time.
+        // A thread may end at any time; one that cannot be read is skipped.
         if let Ok(thread) = opened
             && let Ok(stat) = read_stat(&thread, pid)
-            && fields(&stat).is_some_and(|fields| !has_ended(fields))
+            && split_fields(&stat).is_some_and(|fields| !has_ended(fields))
         {
             return Ok(Some(thread));
         }
@@ -140,9 +145,10 @@ fn read_stat(process: &OwnedFd, pid: i32) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The fields of `stat` from the third, the state. The second, a name that the program chooses,
-/// may contain blanks and parentheses.
-fn fields(stat: &str) -> Option<&str> {
+/// Returns the fields of `stat` from the third, the state. The search starts at the end,
+/// because the second field is a name that the program chooses and may contain spaces and
+/// parentheses.
+fn split_fields(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, fields)| fields)
 }
 
@@ -174,7 +180,7 @@ mod tests {
         let pid = i32::try_from(child.id()).unwrap();
         let process = Procfs::open().unwrap().process(pid).unwrap();
         let is_zombie =
-            || read_stat(&process, pid).is_ok_and(|it| fields(&it).is_some_and(has_ended));
+            || read_stat(&process, pid).is_ok_and(|it| split_fields(&it).is_some_and(has_ended));
         while !is_zombie() {
             std::thread::yield_now();
         }

@@ -1,10 +1,10 @@
-//! The host's `/proc`, held by handle.
+//! The host's `/proc`, held by handles.
 //!
-//! After `setns` the path `/proc` means what the container's mount namespace
-//! has there. Before pivot_root that is a copy of the host's, but nothing here
-//! relies on it: the handles are opened before, checked to be the kernel's
-//! proc file system, and used ever after. They show the calling process as it
-//! is at the time: `mountinfo` lists the mounts of the namespace entered.
+//! After setns(2), the path `/proc` leads to whatever the container's mount namespace has
+//! there. Before pivot_root that is a copy of the host's, but no code here relies on it. The
+//! handles are opened before setns(2), and checked to be on the kernel's proc file system.
+//! They show the calling process in its current state: `mountinfo` lists the mounts of the
+//! namespace that it has entered.
 
 use std::fs::File;
 use std::io::Read;
@@ -21,10 +21,10 @@ use super::{Error, HANDLE, Result};
 use crate::mountinfo::MountLine;
 use crate::sys::statmount;
 
-/// What is read of `mountinfo` at most: some hundred thousand mounts.
+/// The size limit of `mountinfo` in bytes: enough for some hundred thousand mounts.
 const MOUNTINFO_CAP: u64 = 64 << 20;
 
-/// What is read of other small files of `/proc` at most.
+/// The size limit of other files of `/proc` in bytes.
 const SMALL_CAP: u64 = 64 << 10;
 
 /// Handles on `/proc` and on the calling process's directory in it.
@@ -36,7 +36,7 @@ pub(crate) struct Procfs {
 }
 
 impl Procfs {
-    /// Opens `/proc` in the current mount namespace: the host's.
+    /// Opens `/proc` in the current mount namespace, which must still be that of the host.
     pub(crate) fn open() -> Result<Self> {
         let flags = HANDLE | OFlag::O_DIRECTORY;
         let failed = |path: &str, errno| Error::system("open", path, errno);
@@ -56,8 +56,8 @@ impl Procfs {
         })
     }
 
-    /// A handle on the directory of process `pid`. If the process ends, the
-    /// handle never leads to another of the same number.
+    /// Opens the directory of process `pid`. If the process ends, the handle never leads to
+    /// another process with the same number.
     pub(super) fn process(&self, pid: i32) -> Result<OwnedFd> {
         let name = pid.to_string();
         openat(
@@ -69,7 +69,7 @@ impl Procfs {
         .map_err(|errno| Error::system("open", Path::new("/proc").join(name), errno))
     }
 
-    /// Opens the file behind a handle for use.
+    /// Opens the file of an `O_PATH` handle for reading or writing.
     pub(super) fn reopen(&self, handle: impl AsFd, flags: OFlag, path: &Path) -> Result<OwnedFd> {
         let number = handle.as_fd().as_raw_fd().to_string();
         openat(
@@ -81,15 +81,14 @@ impl Procfs {
         .map_err(|errno| Error::system("open", path, errno))
     }
 
-    /// Makes the directory of descriptors the working directory, so that a
-    /// descriptor's number is the path of the file behind it. `mount` and
-    /// `umount` take no other handle.
+    /// Makes `/proc/self/fd` the working directory, so that the number of a descriptor is a
+    /// path to its file. This is the only way to give a handle to mount(2) and umount2(2).
     pub(crate) fn enter_descriptors(&self) -> Result<()> {
         fchdir(&self.descriptors)
             .map_err(|errno| Error::system("change directory to", "/proc/self/fd", errno))
     }
 
-    /// The id of the mount that `file` is in, as in `mountinfo`.
+    /// Returns the id of the mount that `file` is in, as in `mountinfo`.
     pub(crate) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
         if let Ok(Some(id)) = statmount::mount_id(&file, statmount::MOUNT_ID) {
             return Ok(id);
@@ -105,10 +104,10 @@ impl Procfs {
         })
     }
 
-    /// Whether the mount that `file` is in is mounted directly on the one that
+    /// Returns whether the mount that `file` is in is mounted directly on the mount that
     /// `below` is in.
     pub(super) fn is_mounted_on(&self, file: impl AsFd, below: impl AsFd) -> Result<bool> {
-        if let Ok(Some(is_mounted)) = ask(&file, &below) {
+        if let Ok(Some(is_mounted)) = query_is_mounted_on(&file, &below) {
             return Ok(is_mounted);
         }
         let (id, parent) = (self.mount_id(file)?, self.mount_id(below)?);
@@ -119,12 +118,12 @@ impl Procfs {
         Ok(lines.any(|line| (line.id, line.parent) == (id, parent)))
     }
 
-    /// The mounts of the current namespace, as the kernel lists them.
+    /// Reads the list of all mounts of the current mount namespace.
     pub(crate) fn mountinfo(&self) -> Result<Vec<u8>> {
         self.read("mountinfo", MOUNTINFO_CAP)
     }
 
-    /// A handle on the calling process's directory.
+    /// Returns a handle on the directory of the calling process.
     pub(crate) fn this(&self) -> &OwnedFd {
         &self.this
     }
@@ -134,16 +133,17 @@ impl Procfs {
     }
 }
 
-/// The same by `statmount`. None if the kernel does not give a mount's unique id.
-fn ask(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
+/// Does the same as [`Procfs::is_mounted_on`] by `statmount`. Returns `None` if the kernel has
+/// no unique ids of mounts.
+fn query_is_mounted_on(file: impl AsFd, below: impl AsFd) -> nix::Result<Option<bool>> {
     let unique = |file| statmount::mount_id(file, statmount::UNIQUE_MOUNT_ID);
     Ok(match (unique(file.as_fd())?, unique(below.as_fd())?) {
-        (Some(id), Some(below)) => Some(statmount::basic(id)?.parent == below),
+        (Some(id), Some(below)) => Some(statmount::query_mount(id)?.parent == below),
         _ => None,
     })
 }
 
-/// Reads the file `name` in a directory of `/proc`, of `cap` bytes at most.
+/// Reads at most `cap` bytes of the file `name` in a directory of `/proc`.
 pub(super) fn read_proc(
     directory: impl AsFd,
     name: &str,
@@ -157,7 +157,7 @@ pub(super) fn read_proc(
         Mode::empty(),
     )
     .map_err(|errno| Error::system("open", path(), errno))?;
-    // Room for most of these files in one read.
+    // Most of these files fit into this buffer and need only one read.
     let mut bytes = Vec::with_capacity(4096);
     File::from(fd)
         .take(cap)
@@ -169,7 +169,7 @@ pub(super) fn read_proc(
     Ok(bytes)
 }
 
-/// The value of `mnt_id:` (Linux 3.15, proc_pid_fdinfo(5)).
+/// Returns the value of `mnt_id:` in `/proc/PID/fdinfo/FD` (Linux 3.15, proc_pid_fdinfo(5)).
 fn mount_id_in(fdinfo: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(fdinfo).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;

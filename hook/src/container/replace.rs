@@ -12,20 +12,19 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, unlinkat};
 
 use super::{Error, FileKind, Handle, Name, Result, WritableDirectory};
 
-/// How many random names are tried before giving up on a hostile directory.
+/// The number of random names to try. A directory in which all of them exist is hostile.
 const ATTEMPTS: usize = 8;
 
-/// The bits of an old file's mode that the new one takes. The content is partly
-/// the image's, so set-user-id and similar bits are never set.
+/// The bits of the old file's mode that the new file takes. Part of the content comes from the
+/// image, so set-user-id and similar bits are never set.
 const PERMISSIONS: Mode = Mode::from_bits_truncate(0o777);
 
 impl WritableDirectory {
-    /// Replaces the file `name` atomically by a new one with the content
-    /// `bytes`. The new file has permissions and owner of `old`, the existing
-    /// file; without one it has `mode`.
+    /// Replaces the file `name` atomically by a new one with the content `bytes`. The new file
+    /// has the permissions and owner of `old`, the existing file, or `mode` if there is none.
     ///
-    /// The name itself is replaced: a link that is created there concurrently
-    /// is not followed.
+    /// The name itself is replaced. A symbolic link that is created there at the same time is
+    /// not followed.
     pub(super) fn replace(
         &self,
         name: Name<'_>,
@@ -56,7 +55,7 @@ impl WritableDirectory {
         }
     }
 
-    /// Calls `create` with random names until one is free.
+    /// Calls `create` with random names until one does not exist yet.
     pub(super) fn create_temporary<T>(
         &self,
         name: Name<'_>,
@@ -86,8 +85,8 @@ impl WritableDirectory {
     }
 
     fn discard(&self, temporary: &str) {
-        // The first error is reported; a failure to remove the temporary file
-        // is ignored.
+        // The caller reports the first error, so a failure to remove the temporary file is
+        // ignored.
         let _ = unlinkat(self, temporary, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -117,8 +116,8 @@ impl WritableDirectory {
     }
 }
 
-/// An unpredictable number: the seed of the standard library's hash maps comes
-/// from the kernel's random source.
+/// Returns an unpredictable number. The seed of the standard library's hash maps comes from
+/// the kernel's random source.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -9,47 +9,45 @@ use nix::errno::Errno;
 use nix::sys::stat::Mode;
 use rooted_path::{LastLink, Resolved, Walk, Waypoint, split_leaf};
 
-use super::creator::Creator;
+use super::creator::FileOwnerGuard;
 use super::policy::WritePolicy;
 use super::{
-    DeviceAccess, Directory, Error, FileKind, Handle, Name, Owner, Parent, Procfs, Resolver,
+    DeviceAccess, Directory, Error, FileKind, FileOwner, Handle, Name, Parent, Procfs, Resolver,
     Result, RootDir, Target, WritableDirectory, WritableFile, file,
 };
 
 const PARENT_MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// A container's root directory. Paths are resolved in it, with every symbolic
-/// link followed inside it, and never out of it.
-///
-/// Absolute and relative paths both start at the root.
+/// A container's root directory. Every symbolic link is followed inside it, so that no path
+/// leads out of it. Absolute and relative paths both start at the root.
 #[derive(Debug)]
 pub struct ContainerRoot {
     root: RootDir,
     policy: WritePolicy,
-    owner: Owner,
+    owner: FileOwner,
     can_make_devices: bool,
     proc: Rc<Procfs>,
-    _creator: Option<Creator>,
+    _creator: Option<FileOwnerGuard>,
 }
 
-/// Properties of a container's root that were determined outside its mount
-/// namespace.
+/// Properties of a container's root that were determined before its mount namespace was
+/// entered.
 #[derive(Debug)]
 pub(super) struct RootFacts {
-    pub(super) owner: Owner,
+    pub(super) owner: FileOwner,
     pub(super) can_make_devices: bool,
     pub(super) is_host_root: bool,
-    /// The paths at which the runtime mounts a new tmpfs, by config.json.
+    /// The paths at which the runtime mounts a new tmpfs, according to config.json.
     pub(super) tmpfs: Vec<PathBuf>,
 }
 
 impl ContainerRoot {
-    /// Opens the directory `rootfs` of the current mount namespace as a root:
-    /// for a namespace that was entered by other means, and for tests. Files
-    /// are created as the user of the process.
+    /// Opens the directory `rootfs` of the current mount namespace as a root. This is for
+    /// tests, and for a namespace that was entered in another way. Files are created as the
+    /// user of the process.
     pub fn open(rootfs: &Path, resolver: Resolver) -> Result<Self> {
         let facts = RootFacts {
-            owner: Owner::ROOT,
+            owner: FileOwner::ROOT,
             can_make_devices: true,
             is_host_root: false,
             tmpfs: Vec::new(),
@@ -69,13 +67,13 @@ impl ContainerRoot {
         })
     }
 
-    /// Who files are created as.
-    pub fn owner(&self) -> Owner {
+    /// Returns the owner of new files.
+    pub fn owner(&self) -> FileOwner {
         self.owner
     }
 
-    /// Whether a device node that is created here can be opened, which is not
-    /// so in a user namespace.
+    /// Returns whether a device node that is created here can be opened. In a user namespace
+    /// it cannot.
     pub fn can_make_devices(&self) -> bool {
         self.can_make_devices
     }
@@ -84,27 +82,28 @@ impl ContainerRoot {
         &self.proc
     }
 
-    /// Resolves `path`; `None` if it does not exist.
+    /// Resolves `path`. Returns `None` if the file does not exist.
     pub fn resolve(&self, path: &Path) -> Result<Option<Handle>> {
         Ok(self.root.lookup(path)?)
     }
 
-    /// The directory `path`, for reading; `None` if it does not exist or is
-    /// something else.
+    /// Opens the directory `path` for reading. Returns `None` if it does not exist or is not a
+    /// directory.
     pub fn existing_directory(&self, path: &Path) -> Result<Option<Directory>> {
         let found = self.root.lookup(path)?;
         let directory = found.filter(|found| found.kind() == FileKind::Directory);
         Ok(directory.map(|found| Directory::new(found.into_fd(), path)))
     }
 
-    /// Resolves the parent directory of `path`, creating missing directories,
-    /// and returns it with the last name.
+    /// Resolves the parent directory of `path`, creating missing directories. Returns the
+    /// parent and the last component.
     pub fn parent<'p>(&self, path: &'p Path) -> Result<(Parent, Name<'p>)> {
         let (parent, name) = split_leaf(path)?;
         Ok((self.directory(parent, PARENT_MODE)?, name))
     }
 
-    /// The same for a directory that exists; `None` if it does not.
+    /// Resolves the parent directory of `path` without creating anything. Returns `None` if it
+    /// does not exist.
     pub fn existing_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
         let (parent, name) = split_leaf(path)?;
         let Some(directory) = self.existing_directory(parent)? else {
@@ -112,7 +111,7 @@ impl ContainerRoot {
         };
         let parent = match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Parent::Writable(directory),
-            Err((directory, refusal)) => Parent::LeftAlone(directory, refusal),
+            Err((directory, refusal)) => Parent::Protected(directory, refusal),
         };
         Ok(Some((parent, name)))
     }
@@ -120,24 +119,23 @@ impl ContainerRoot {
     /// Resolves the directory `path`, creating missing directories with `mode`.
     ///
     /// # Errors
-    /// Those of [`Self::parent`]; [`Error::NotWritable`] also if the directory
-    /// exists but may not be written to.
+    /// The errors of [`Self::parent`], and [`Error::NotWritable`] also if the directory exists
+    /// but may not be written to.
     pub fn create_dir_all(&self, path: &Path, mode: Mode) -> Result<WritableDirectory> {
         match self.directory(path, mode)? {
             Parent::Writable(directory) => Ok(directory),
-            Parent::LeftAlone(_, refusal) => Err(refusal.into_error(path)),
+            Parent::Protected(_, refusal) => Err(refusal.into_error(path)),
         }
     }
 
-    /// The mount point at `path` for a `source` of that kind. See
+    /// Returns the mount point at `path` for a source of this kind. See
     /// [`Parent::mount_point`].
     pub fn mount_point(&self, path: &Path, source: FileKind) -> Result<Target> {
         let (parent, name) = self.parent(path)?;
         parent.mount_point(name, source)
     }
 
-    /// The mount point at `path` if it exists; `None` otherwise, and nothing is
-    /// created.
+    /// Returns the mount point at `path`, or `None` if it does not exist. Nothing is created.
     pub fn existing_mount_point(&self, path: &Path, source: FileKind) -> Result<Option<Target>> {
         let (parent, name) = split_leaf(path)?;
         match self.root.lookup(parent)? {
@@ -148,8 +146,7 @@ impl ContainerRoot {
         }
     }
 
-    /// Creates the symbolic link `path` with the text `target`. See
-    /// [`Parent::symlink`].
+    /// Creates the symbolic link `path` with the text `target`. See [`Parent::symlink`].
     pub fn symlink(&self, path: &Path, target: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         parent.symlink(name, target)
@@ -166,7 +163,8 @@ impl ContainerRoot {
         parent.make_device(name, device, access)
     }
 
-    /// The content of the regular file `path`; `None` if it does not exist.
+    /// Reads the regular file `path`, which must not be larger than `cap` bytes. Returns
+    /// `None` if it does not exist.
     pub fn read_file(&self, path: &Path, cap: usize) -> Result<Option<Vec<u8>>> {
         let found = self.root.lookup(path)?;
         found
@@ -174,21 +172,21 @@ impl ContainerRoot {
             .transpose()
     }
 
-    /// The file `path`, for reading and replacing; it need not exist.
+    /// Finds the file `path` for reading and replacing. The file need not exist.
     ///
-    /// If `path` is a symbolic link, this is its target inside the root, so
-    /// that the link of the image is kept.
+    /// If `path` is a symbolic link, the result is the target of the link inside the root, and
+    /// a replacement keeps the link.
     ///
     /// # Errors
-    /// [`Error::NotWritable`] if it is on a mount that may not be written to, or
-    /// is itself mounted on; [`Error::Dangling`] if a link leads to nothing;
-    /// [`Error::WrongKind`] if it is a directory.
+    /// [`Error::NotWritable`] if the file is on a mount that may not be written to, or is a
+    /// mount point itself; [`Error::Dangling`] if a link leads to a missing file;
+    /// [`Error::WrongKind`] if the path is a directory.
     pub fn file(&self, path: &Path) -> Result<WritableFile> {
         let Resolved {
             mut trail,
             mut missing,
             ..
-        } = self.to_create(path)?;
+        } = self.resolve_to_create(path)?;
         let (name, found) = match (missing.pop(), trail.pop()) {
             (Some(name), directory) => {
                 trail.extend(directory);
@@ -216,7 +214,7 @@ impl ContainerRoot {
         let (handle, missing) = match self.root.lookup(path)? {
             Some(handle) => (handle, Vec::new()),
             None => {
-                let Resolved { trail, missing, .. } = self.to_create(path)?;
+                let Resolved { trail, missing, .. } = self.resolve_to_create(path)?;
                 (self.last(trail)?, missing)
             }
         };
@@ -227,17 +225,17 @@ impl ContainerRoot {
                 wanted: FileKind::Directory,
             });
         }
-        // The last existing directory; for messages only.
+        // The last existing directory, for messages only.
         let shown = path.ancestors().nth(missing.len()).unwrap_or(path);
         let directory = Directory::new(handle.into_fd(), shown);
         match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
             Err((_, refusal)) if !missing.is_empty() => Err(refusal.into_error(path)),
-            Err((directory, refusal)) => Ok(Parent::LeftAlone(directory, refusal)),
+            Err((directory, refusal)) => Ok(Parent::Protected(directory, refusal)),
         }
     }
-    /// Resolves `path` as far as it exists. What is missing can be created.
-    fn to_create(&self, path: &Path) -> Result<Resolved> {
+    /// Resolves `path` as far as it exists. The caller may create the missing components.
+    fn resolve_to_create(&self, path: &Path) -> Result<Resolved> {
         let end = Walk::new(self.root.as_fd(), path, LastLink::Follow)?.finish()?;
         match end.missing.first() {
             Some(missing) if end.is_dangling => Err(Error::Dangling {
@@ -251,7 +249,7 @@ impl ContainerRoot {
         }
     }
 
-    /// The last file of a trail, or the root.
+    /// Returns the last file of a trail, or the root if the trail is empty.
     fn last(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
         match trail.pop() {
             Some(last) => Ok(last.handle),

@@ -1,4 +1,4 @@
-//! Mount points.
+//! Mount points in a container.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,8 +9,8 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use super::{Directory, Error, FileKind, Handle, Identity, Name, Result, WritableDirectory};
 
-/// The mode of empty files that are created as mount points. The mount hides
-/// it.
+/// The mode of empty files that are created as mount points. Nobody sees it while the mount
+/// covers the file.
 const PLACEHOLDER: Mode = Mode::S_IRUSR.union(Mode::S_IRGRP).union(Mode::S_IROTH);
 
 /// The mode of directories that are created as mount points.
@@ -25,11 +25,11 @@ pub struct Target {
     before: TargetOrigin,
 }
 
-/// What was at the path of the mount point before.
+/// The file that was at the path of the mount point before.
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
-    /// It was created, on the mount with this id.
+    /// There was no file, and one was created on the mount with this id.
     Nothing {
         mount: u64,
     },
@@ -40,8 +40,8 @@ impl Target {
         self.mount().is_some()
     }
 
-    /// The id of the target's mount; `None` if the target existed, since it may
-    /// be the root of another mount than its directory's.
+    /// Returns the id of the mount that the target is on. Returns `None` if the target
+    /// existed, because it may then be the root of a mount other than that of its directory.
     pub(crate) fn mount(&self) -> Option<u64> {
         match self.before {
             TargetOrigin::Nothing { mount } => Some(mount),
@@ -49,8 +49,8 @@ impl Target {
         }
     }
 
-    /// Whether the target already shows the file `identity`, so that mounting
-    /// it would change nothing (a hook may run twice).
+    /// Returns whether the target is already the file `identity`. Mounting the file would then
+    /// change nothing, as when a hook runs twice.
     pub fn shows(&self, identity: Identity) -> bool {
         matches!(self.before, TargetOrigin::Existing(found) if found == identity)
     }
@@ -69,10 +69,10 @@ impl Target {
         self.directory.path().join(&self.name)
     }
 
-    /// Opens the file that the target's name shows now: the mounted one, unless
-    /// the name was replaced.
+    /// Opens the file to which the target's name leads now. After a mount this is the mounted
+    /// file, unless the name was replaced.
     pub(crate) fn open_top(&self) -> Result<Handle> {
-        self.directory.existing(Name::new(&self.name)?)
+        self.directory.open_existing(Name::new(&self.name)?)
     }
 }
 
@@ -83,25 +83,26 @@ impl AsFd for Target {
 }
 
 impl WritableDirectory {
-    /// The mount point in this directory for a `source` of that kind: the
-    /// existing file, or a directory or empty file created for it.
+    /// Returns a mount point in this directory for a source of this kind: the existing file,
+    /// or a new directory or empty file.
     ///
-    /// A directory goes on a directory, anything else on a regular file, or on
-    /// its own kind: a device node may cover a device node.
+    /// A directory can cover a directory. Any other source can cover a regular file or a file
+    /// of its own kind; a device node can cover a device node.
     ///
     /// # Errors
-    /// [`Error::LinkAtLeaf`] if the name is a symbolic link, which is never
-    /// followed; [`Error::WrongKind`] if it is something that must not be
-    /// covered; [`Error::ReadOnly`] if it cannot be made.
+    /// [`Error::LinkAtLeaf`] if the name is a symbolic link, which is never followed;
+    /// [`Error::WrongKind`] if the existing file must not be covered; [`Error::ReadOnly`] if a
+    /// file must be created and the file system is read-only.
     pub fn mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Target> {
-        // Creating it first takes one call if it does not exist, and the kernel
-        // checks for an existing name before it checks the permission to write.
+        // The function first tries to create the file, which takes a single call if the file
+        // does not exist. The kernel reports an existing name even where writing is not
+        // permitted.
         let before = TargetOrigin::Nothing {
             mount: self.mount(),
         };
         if source == FileKind::Directory {
             if self.make_dir(name, DIRECTORY)? {
-                let made = self.directory().existing(name)?;
+                let made = self.directory().open_existing(name)?;
                 self.check_mount(&made, &self.directory().path_of(name))?;
                 let target = self.directory().target(name, made, source)?;
                 return Ok(Target { before, ..target });
@@ -114,13 +115,13 @@ impl WritableDirectory {
                 before,
             });
         }
-        let found = self.directory().existing(name)?;
+        let found = self.directory().open_existing(name)?;
         self.directory().target(name, found, source)
     }
 }
 
 impl Directory {
-    /// The existing file as a mount point; `None` if it does not exist.
+    /// Returns the existing file as a mount point, or `None` if it does not exist.
     pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
         let found = self.open(name)?;
         found
@@ -147,7 +148,7 @@ impl Directory {
     }
 }
 
-/// Whether a mount of a `source` may hide `found`.
+/// Returns whether a mount of a `source` may cover `found`.
 fn may_cover(source: FileKind, found: FileKind) -> bool {
     match (source, found) {
         (FileKind::Directory, _) | (_, FileKind::Directory) => source == found,

@@ -1,7 +1,7 @@
-//! Directories, empty files and links in a directory that may be written to.
+//! Creates and removes directories, empty files and links in a writable directory.
 //!
-//! Each operation is one or two calls on a single name, and none follows a
-//! symbolic link.
+//! Each operation is one or two system calls on a single name, and does not follow a symbolic
+//! link.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use super::{Directory, Error, FileKind, Handle, Name, Result, WritableDirectory};
 
 impl WritableDirectory {
-    /// Creates the directory `name` with `mode`, or opens the one that is there.
+    /// Creates the directory `name` with `mode`, or opens the existing one.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if something else has the name, a link to a directory
-    /// included; [`Error::NotWritable`] if something is mounted on it.
+    /// [`Error::Occupied`] if the name exists and is not a directory, including a link to a
+    /// directory; [`Error::NotWritable`] if something is mounted on the directory.
     pub fn create_dir(&self, name: Name<'_>, mode: Mode) -> Result<Self> {
         self.make_dir(name, mode)?;
-        let handle = self.directory().existing(name)?;
+        let handle = self.directory().open_existing(name)?;
         match handle.kind() {
             FileKind::Directory => {
                 let path = self.directory().path_of(name);
-                self.below(Directory::new(handle.into_fd(), &path))
+                self.make_writable(Directory::new(handle.into_fd(), &path))
             }
             found => Err(self.directory().occupied(name, found)),
         }
     }
 
-    /// Creates the file `name` with the content `bytes` and `mode`.
+    /// Creates the file `name` with the content `bytes` and `mode`. The name must not exist.
     pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
             Some(found) => Err(self.directory().occupied(name, found.kind())),
@@ -39,12 +39,11 @@ impl WritableDirectory {
         }
     }
 
-    /// Creates the symbolic link `name` with the text `target`. Nothing happens
-    /// if that very link is there.
+    /// Creates the symbolic link `name` with the text `target`. An existing link with the same
+    /// text is kept.
     ///
     /// # Errors
-    /// [`Error::Occupied`] if the name is taken by anything else, a link with
-    /// another text included.
+    /// [`Error::Occupied`] if the name exists, including a link with another text.
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         match symlinkat(target, self, name.as_os_str()) {
             Ok(()) => return Ok(()),
@@ -54,14 +53,14 @@ impl WritableDirectory {
                 return Err(Error::creating("create symbolic link", path, errno));
             }
         }
-        let found = self.directory().existing(name)?;
+        let found = self.directory().open_existing(name)?;
         if is_link_to(&found, target) {
             return Ok(());
         }
         Err(self.directory().occupied(name, found.kind()))
     }
 
-    /// Removes the entry `name`, which is of that kind: a directory only if it is empty.
+    /// Removes the entry `name`, which is of this kind. A directory must be empty.
     pub fn remove(&self, name: Name<'_>, kind: FileKind) -> Result<()> {
         let flag = match kind {
             FileKind::Directory => UnlinkatFlags::RemoveDir,
@@ -71,10 +70,10 @@ impl WritableDirectory {
             .map_err(|errno| self.directory().system("remove", name, errno))
     }
 
-    /// Makes the symbolic link `name` lead to `target`, if it does not yet. What
-    /// the old link led to stays as it is.
+    /// Makes the existing symbolic link `name` lead to `target`. The former target of the link
+    /// is not changed.
     pub fn redirect_link(&self, name: Name<'_>, target: &Path) -> Result<()> {
-        let found = self.directory().existing(name)?;
+        let found = self.directory().open_existing(name)?;
         if found.kind() != FileKind::Symlink {
             return Err(Error::WrongKind {
                 path: self.directory().path_of(name),
@@ -90,7 +89,7 @@ impl WritableDirectory {
         self.rename_over(&temporary, name)
     }
 
-    /// Whether the directory `name` was made; otherwise something has the name.
+    /// Creates the directory `name`. Returns false if the name exists already.
     pub(super) fn make_dir(&self, name: Name<'_>, mode: Mode) -> Result<bool> {
         match mkdirat(self, name.as_os_str(), mode) {
             Ok(()) => Ok(true),
@@ -102,8 +101,9 @@ impl WritableDirectory {
         }
     }
 
-    /// The new file `name`, open for reading, so it does not keep the file
-    /// system from becoming read-only. None if something has the name.
+    /// Creates the file `name`. Returns `None` if the name exists already. The file is opened
+    /// for reading, because a descriptor for writing would keep the file system from becoming
+    /// read-only.
     pub(super) fn make_file(&self, name: Name<'_>, mode: Mode) -> Result<Option<OwnedFd>> {
         let flags =
             OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_RDONLY;
@@ -122,7 +122,7 @@ fn is_link_to(found: &Handle, target: &Path) -> bool {
     link_text(found).as_deref() == Some(target)
 }
 
-/// The text of a symbolic link.
+/// Returns the text of a symbolic link, or `None` if `found` is not one.
 pub(crate) fn link_text(found: &Handle) -> Option<PathBuf> {
     let is_link = found.kind() == FileKind::Symlink;
     is_link.then(|| readlinkat(found, "").ok().map(PathBuf::from))?

@@ -164,7 +164,7 @@ pub(super) fn require_root() -> Result<(), LiveError> {
 /// Returns the device rules of a specification in the form of records.
 pub(super) fn spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
     let rules = bundle.spec_devices.rules.iter();
-    rules.map(|rule| oci::devices::written(*rule)).collect()
+    rules.map(|rule| oci::devices::to_oci_rule(*rule)).collect()
 }
 
 /// Runs `work` in a child process, which may enter a container, and returns its warnings. The

@@ -15,7 +15,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
 
 use super::LiveError;
-use crate::apply::{InjectedDir, OpenedAction, Ready};
+use crate::apply::{InjectedDir, OpenedAction, OpenedStep};
 use crate::container::{
     self, ContainerNamespace, ContainerRoot, FileKind, Handle, Name, Parent, link_text,
 };
@@ -150,7 +150,7 @@ impl CreatedFile {
     /// Returns the files that the opened steps of a plan will create in a container, once the
     /// files in `stale` are removed.
     pub(crate) fn predict(
-        ready: &[Ready<'_>],
+        ready: &[OpenedStep<'_>],
         namespace: &ContainerNamespace,
         stale: &[Self],
     ) -> container::Result<Vec<Self>> {
@@ -159,8 +159,8 @@ impl CreatedFile {
             stale,
             files: Vec::new(),
         };
-        for Ready { what, users, .. } in ready {
-            prediction.add_step(what, users)?;
+        for OpenedStep { action, users, .. } in ready {
+            prediction.add_step(action, users)?;
         }
         Ok(prediction.files)
     }

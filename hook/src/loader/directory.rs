@@ -1,20 +1,19 @@
-//! A directory that a loader's configuration can name.
+//! A library directory that the configuration of a loader can name.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A library directory in the container whose path can be written to the
-/// configuration of every loader. Neither glibc's nor musl's configuration
-/// supports quoting.
+/// A library directory in the container whose path can be written to the configuration of
+/// every loader. The configuration files of glibc and musl support no quoting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibraryDir(PathBuf);
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LibraryDirError {
-    /// Loaders resolve a relative path against the working directory.
+    /// The path is relative. A loader would resolve it against the working directory.
     #[error("library directory {} is not an absolute path; give one that starts with /", .0.display())]
     Relative(PathBuf),
-    /// The path contains a byte with a special meaning in a configuration.
+    /// The path contains a byte that has a special meaning in a configuration file.
     #[error(
         "library directory {} contains a blank, a control character or one of # = :, which no \
          loader's configuration can express; choose another name", .0.display()
@@ -27,8 +26,8 @@ impl LibraryDir {
     ///
     /// # Errors
     ///
-    /// If it is relative, or has a blank, a control character, `#` (a comment in `ld.so.conf`),
-    /// `=` (there, a library type) or `:` (a separator for musl).
+    /// The path is relative, or has a blank, a control character, `#` (a comment in
+    /// `ld.so.conf`), `=` (a library type in `ld.so.conf`) or `:` (a separator for musl).
     pub(crate) fn new(path: impl Into<PathBuf>) -> Result<Self, LibraryDirError> {
         let path = path.into();
         if !path.is_absolute() {

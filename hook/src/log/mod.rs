@@ -1,9 +1,9 @@
-//! Messages: a line each on stderr, and, of the hook and the wrapper, in places
-//! that survive a runtime which drops its hooks' stderr (crun): the node's log
-//! ([`node`]) and syslog.
+//! Messages for users and administrators. Each message is one line on stderr. Messages of the
+//! hook and the wrapper also go to the node's log ([`node`]) and to syslog, because some
+//! runtimes (crun) discard the stderr of their hooks.
 //!
-//! Every message passes [`printable::line`] once, so that no text of an image reaches
-//! a terminal or a log file as a line or an escape sequence of its own.
+//! Every message passes [`printable::line`] once, so that no text of an image reaches a
+//! terminal or a log file as an additional line or as an escape sequence.
 
 mod node;
 mod time;
@@ -22,10 +22,10 @@ pub(crate) use node::{directories, own_directory};
 pub(crate) use time::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// A user at a terminal: stderr is enough.
+pub(crate) enum LogReader {
+    /// A user at a terminal. Messages go to stderr alone.
     User,
-    /// An engine, which may discard stderr.
+    /// An engine, which may discard stderr. Messages also go to the node's log and to syslog.
     Engine,
 }
 
@@ -37,19 +37,19 @@ fn prefix(level: LogLevel) -> &'static str {
     }
 }
 
-/// The places beyond stderr.
+/// The destinations of messages, and the level from which on they are written.
 struct Log {
-    reader: Reader,
+    reader: LogReader,
     level: LogLevel,
-    /// The host's root, below which the node's log is.
+    /// The root directory of the host, below which the node's log is.
     host_root: PathBuf,
     node: OnceLock<NodeLog>,
 }
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Sets the places that messages go to, once for the process, and which messages.
-pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLevel>) {
+/// Sets the destinations of messages and their level, once for the whole process.
+pub(crate) fn start(reader: LogReader, config: Option<&Config>, level: Option<LogLevel>) {
     let level = level.or(config.map(|config| config.log_level));
     let host_root = config.map_or(Path::new("/"), |config| &config.host_root);
     LOG.get_or_init(|| Log {
@@ -60,11 +60,12 @@ pub(crate) fn start(reader: Reader, config: Option<&Config>, level: Option<LogLe
     });
 }
 
-/// Opens what is otherwise opened by the first message. To be called before
-/// another mount namespace is entered, where the paths are a container's.
+/// Opens the node's log and syslog, unless a message has opened them already. A process calls
+/// this before it enters the mount namespace of a container, where the same paths are files of
+/// the container.
 pub(crate) fn open() {
     if let Some(log) = LOG.get()
-        && log.reader == Reader::Engine
+        && log.reader == LogReader::Engine
     {
         log.node.get_or_init(|| NodeLog::open(&log.host_root));
     }
@@ -74,12 +75,12 @@ pub(crate) fn error(message: &str) {
     write(LogLevel::Error, message);
 }
 
-/// Reports what an administrator should know.
+/// Reports a condition that an administrator should know.
 pub(crate) fn warning(message: &str) {
     write(LogLevel::Warning, message);
 }
 
-/// Reports what was done, if that is wanted: the message is made only then.
+/// Reports an action. The message is built only if the log level includes it.
 pub(crate) fn info(message: impl FnOnce() -> String) {
     if LOG.get().is_some_and(|log| log.level == LogLevel::Info) {
         write(LogLevel::Info, &message());
@@ -91,7 +92,7 @@ fn write(level: LogLevel, message: &str) {
         return;
     }
     let line = format!("{}{}", prefix(level), printable::line(message));
-    // A closed stderr leaves the other places.
+    // A failure to write to stderr must not keep the message from the node's log and syslog.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
     open();
     if let Some(node) = LOG.get().and_then(|log| log.node.get()) {
@@ -99,7 +100,8 @@ fn write(level: LogLevel, message: &str) {
     }
 }
 
-/// An error with all its causes. No message contains that of its cause.
+/// Returns an error with all its causes, separated by `: `. This requires that no message
+/// repeats the message of its cause.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let causes = iter::successors(Some(error), |&error| error.source());
     let messages: Vec<String> = causes.map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
-//! The node's log: `/run/boathook/log`, which `boathook log` prints, and syslog.
+//! The node's log `/run/boathook/log`, which `boathook log` prints, and syslog.
 //!
-//! Neither may delay or stop a container: writing never blocks, the file is
-//! bounded, and what cannot be opened is left out.
+//! Logging must not delay or stop a container. Writes do not block, the log file has a size
+//! limit, and a destination that cannot be opened is skipped.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -18,18 +18,19 @@ use super::now;
 use crate::oci::open_regular;
 use crate::process;
 
-/// Below the host's root. Read by root only: messages name containers and their
-/// devices.
+/// The directory of the log, below the root of the host. Only root can read it, because
+/// messages name containers and their devices.
 const DIRECTORY: &str = "run/boathook";
 const NAME: &str = "log";
-/// The previous file, kept when a new one is started.
+/// The previous log file, which is kept when a new one is started.
 const PREVIOUS: &str = "log.1";
-/// A file of this size, in bytes, is not written any more: there are two at most.
+/// The size limit of a log file in bytes. A larger file is renamed to [`PREVIOUS`], so that at
+/// most two files exist.
 const MAX: u64 = 256 * 1024;
 
-/// Where syslog or journald listens, below the host's root.
+/// The socket of syslog or journald, below the root of the host.
 const SYSLOG: &str = "dev/log";
-/// `LOG_DAEMON`, with `LOG_ERR` and `LOG_WARNING` (syslog(3)).
+/// The facility `LOG_DAEMON` (syslog(3)). The severity is added to it.
 const FACILITY: u8 = 3 << 3;
 
 pub(super) struct NodeLog {
@@ -38,7 +39,8 @@ pub(super) struct NodeLog {
 }
 
 impl NodeLog {
-    /// Opens what there is on the host whose root is at `root`.
+    /// Opens the log file and the syslog socket, as far as they exist on the host whose root
+    /// is `root`.
     pub(super) fn open(root: &Path) -> Self {
         let file = directories(root)
             .iter()
@@ -57,10 +59,11 @@ impl NodeLog {
         }
     }
 
-    /// Writes a message: as it is to syslog, which adds the time itself.
+    /// Writes a message to both destinations. The log file needs the time in the line; syslog
+    /// adds it by itself.
     pub(super) fn write(&self, level: LogLevel, line: &str) {
         if let Some(mut file) = self.file.as_ref() {
-            // One write, so that lines of several hooks do not mix.
+            // The line is written by one call, so that lines of concurrent hooks do not mix.
             let _ = file.write_all(format!("{} {line}\n", now()).as_bytes());
         }
         if let Some(syslog) = &self.syslog {
@@ -74,20 +77,21 @@ impl NodeLog {
     }
 }
 
-/// The log's directory of the node, and that of a user who runs a rootless
-/// engine: root in a user namespace may not write the node's.
+/// Returns the directories that can have a log: that of the node, and that of the user who
+/// runs a rootless engine. Root in a user namespace may not write to the directory of the
+/// node.
 pub(crate) fn directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
-    if let Some(uid) = process::user().filter(|uid| *uid != 0) {
+    if let Some(uid) = process::host_user().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
     }
     directories
 }
 
-/// Makes a directory if it is missing.
+/// Creates a directory that only this user can write to, or checks the existing one.
 ///
 /// # Errors
-/// Also if others than this user may write there.
+/// The call fails if the directory belongs to another user, or if other users may write to it.
 pub(crate) fn own_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -95,13 +99,14 @@ pub(crate) fn own_directory(directory: &Path) -> io::Result<()> {
     }
     let metadata = fs::symlink_metadata(directory)?;
     let ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
-    match ours && metadata.mode() & 0o022 == 0 {
-        true => Ok(()),
-        false => Err(io::Error::other("not a directory of this user alone")),
+    if ours && metadata.mode() & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other("not a directory of this user alone"))
     }
 }
 
-/// Opens the log in a directory of our own.
+/// Opens the log in `directory` for appending, and starts a new file if the old one is full.
 fn open(directory: &Path) -> io::Result<File> {
     own_directory(directory)?;
     let path = directory.join(NAME);
@@ -110,7 +115,8 @@ fn open(directory: &Path) -> io::Result<File> {
     if opened.len() < MAX {
         return Ok(file);
     }
-    // Another hook may have started a new file just now.
+    // The file is renamed only if the name still leads to it: a concurrent hook may have
+    // started a new file.
     if fs::symlink_metadata(&path).is_ok_and(|named| named.ino() == opened.ino()) {
         fs::rename(&path, directory.join(PREVIOUS))?;
     }
@@ -122,7 +128,7 @@ fn append_to(path: &Path) -> io::Result<File> {
         | OFlag::O_APPEND
         | OFlag::O_CREAT
         | OFlag::O_NOFOLLOW
-        // Without waiting for a reader, should it be a pipe.
+        // `O_NONBLOCK` keeps the call from waiting for a reader if the file is a pipe.
         | OFlag::O_NONBLOCK
         | OFlag::O_NOCTTY
         | OFlag::O_CLOEXEC;
@@ -131,22 +137,25 @@ fn append_to(path: &Path) -> io::Result<File> {
         flags,
         Mode::S_IRUSR | Mode::S_IWUSR,
     )?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("not a regular file"))
     }
 }
 
-/// The messages that are kept on the host whose root is at `root`, the oldest first. A
-/// user without the right to read the node's log gets that of the user's own engine, and a
-/// warning.
+/// Returns the kept messages of the host whose root is `root`, oldest first. A user who may
+/// not read the log of the node gets a warning, and the messages of the user's own rootless
+/// engine.
 pub(crate) fn lines(root: &Path) -> io::Result<Vec<String>> {
     let directories = directories(root);
     let has_own = directories.len() > 1;
     let mut lines = Vec::new();
-    for (at, directory) in directories.iter().enumerate() {
+    for (index, directory) in directories.iter().enumerate() {
         match lines_in(directory) {
-            Err(error) if at == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(error)
+                if index == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 super::warning(&format!(
                     "{error}; run as root to see the messages of root's engines"
                 ));
@@ -161,7 +170,8 @@ fn lines_in(directory: &Path) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for path in [PREVIOUS, NAME].map(|name| directory.join(name)) {
         match open_regular(&path) {
-            // A message more than the file's bound may have been written.
+            // The file may be larger than the limit by one message, so twice the limit is
+            // read.
             Ok(file) => {
                 let mut bytes = Vec::new();
                 file.take(2 * MAX).read_to_end(&mut bytes)?;

@@ -1,39 +1,40 @@
-//! The time of a message. It decides nothing.
+//! The time stamp of log messages. No decision depends on it.
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Now, in UTC (RFC 3339).
+/// Returns the current time in UTC, in the format of RFC 3339.
 pub(crate) fn now() -> String {
     let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
     rfc3339(since_epoch)
 }
 
 fn rfc3339(since_epoch: i64) -> String {
-    let (day, second) = (
-        since_epoch.div_euclid(86_400),
-        since_epoch.rem_euclid(86_400),
-    );
-    let (year, month, day) = date(day);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let (year, month, day) = date(since_epoch.div_euclid(86_400));
+    let of_day = since_epoch.rem_euclid(86_400);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date of a day counted from 1970-01-01, in the Gregorian calendar. Years
-/// are counted from March, so that the leap day is a year's last.
+/// Converts a day, counted from 1970-01-01, into year, month and day of the Gregorian
+/// calendar. The calculation uses years that begin in March, so that the leap day is the last
+/// day of a year.
 fn date(day: i64) -> (i64, i64, i64) {
     const DAYS_BEFORE_1970: i64 = 719_468;
     const DAYS_OF_400_YEARS: i64 = 146_097;
-    let day = day + DAYS_BEFORE_1970;
-    let (era, day) = (
-        day.div_euclid(DAYS_OF_400_YEARS),
-        day.rem_euclid(DAYS_OF_400_YEARS),
-    );
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + i64::from(month <= 2);
+    let since_year_0 = day + DAYS_BEFORE_1970;
+    let era = since_year_0.div_euclid(DAYS_OF_400_YEARS);
+    let day_of_era = since_year_0.rem_euclid(DAYS_OF_400_YEARS);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
     (year, month, day_of_month)
 }
 

@@ -1,10 +1,10 @@
-//! What may be done with what is mounted.
+//! The restrictions of a mount: read-only, and no set-user-id programs, devices or programs.
 
 pub use injection_plan::plan::MountAttributes as Attributes;
 use nix::mount::MsFlags;
 use nix::sys::statvfs::FsFlags;
 
-/// As `MOUNT_ATTR_*` bits.
+/// Converts the restrictions to `MOUNT_ATTR_*` bits for mount_setattr(2).
 pub(super) fn mount_attr(attributes: Attributes) -> u64 {
     let bits = [
         (attributes.read_only, libc::MOUNT_ATTR_RDONLY),
@@ -17,7 +17,7 @@ pub(super) fn mount_attr(attributes: Attributes) -> u64 {
         .fold(0, |all, bit| all | bit)
 }
 
-/// As flags for mount(2).
+/// Converts the restrictions to flags for mount(2).
 pub(super) fn flags(attributes: Attributes) -> MsFlags {
     let mut flags = MsFlags::empty();
     flags.set(MsFlags::MS_RDONLY, attributes.read_only);
@@ -27,9 +27,9 @@ pub(super) fn flags(attributes: Attributes) -> MsFlags {
     flags
 }
 
-/// The flags that a remount must repeat for a mount to keep them: mount(2)
-/// replaces all of them, but for those of access times, which it keeps where none
-/// is given (Linux 3.17, and older ones with the fix of CVE-2014-5207).
+/// Returns the flags that a remount must repeat so that the mount keeps its restrictions.
+/// mount(2) replaces all flags, except that it keeps those for access times if none of them is
+/// given (Linux 3.17, and older kernels with the fix of CVE-2014-5207).
 pub(super) fn remount_flags(now: FsFlags) -> MsFlags {
     let pairs = [
         (FsFlags::ST_RDONLY, MsFlags::MS_RDONLY),

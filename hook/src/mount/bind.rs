@@ -1,16 +1,14 @@
-//! Mounting by mount(2), for kernels without the calls by descriptor.
+//! Mounts by mount(2), for kernels without the mount calls by descriptor.
 //!
-//! mount(2) takes paths only. The paths given here are the numbers of our own
-//! descriptors, with the host's `/proc/self/fd` as the working directory: such
-//! a path leads to the very file that the descriptor holds, and no name in the
-//! container is looked at.
+//! mount(2) takes only paths. The paths given to it here are numbers of this process's
+//! descriptors, with the host's `/proc/self/fd` as the working directory. Such a path leads to
+//! the file that the descriptor holds, whatever the names in the container lead to.
 //!
-//! A bind mount takes its restrictions in a second step, which needs a handle
-//! on the new mount, and there is only one way to get one: through the
-//! target's name. So what is found there is changed only if it is the file
-//! that was mounted, in a mount that did not exist before and that nobody else
-//! can have made. If anything else is found, the operation fails, and the
-//! container must not be started: what was mounted is not restricted yet.
+//! A bind mount gets its restrictions in a second step, which needs a handle on the new mount.
+//! The only way to get the handle is to open the name of the target again. The file that is
+//! opened is changed only if it is the file that was mounted, in a mount that did not exist
+//! before and that no other process can have made. Otherwise the operation fails and the
+//! container must not be started, because the new mount is not restricted yet.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -27,8 +25,8 @@ use crate::container::{Handle, Procfs, Target};
 
 const NONE: Option<&str> = None;
 
-/// Mounts the file behind `source` on `target`. The handle must belong to the
-/// current namespace.
+/// Mounts the file of `source` on `target`. The handle must have been opened in the current
+/// mount namespace.
 pub(super) fn bind(
     source: &Handle,
     target: &Target,
@@ -42,8 +40,8 @@ pub(super) fn bind(
     let mut flags = MsFlags::MS_BIND;
     flags.set(MsFlags::MS_REC, depth == Depth::Recursive);
     mount(
-        Some(&number(source)[..]),
-        &number(target)[..],
+        Some(&descriptor_path(source)[..]),
+        &descriptor_path(target)[..],
         NONE,
         flags,
         NONE,
@@ -68,14 +66,15 @@ pub(super) fn bind(
         Ok(())
     });
     if finished.is_err() {
-        // The first fault is the one to report.
-        let _ = umount2(&number(&top)[..], MntFlags::MNT_DETACH);
+        // The first error is the one to report.
+        let _ = umount2(&descriptor_path(&top)[..], MntFlags::MNT_DETACH);
     }
     propagation.add_ours(id);
     finished
 }
 
-/// Restricts a mount that has its place where no other process sees it, of the file at `path`.
+/// Restricts a mount of the file at `path` that is attached in a mount namespace of this
+/// process alone, where no other process can use it meanwhile.
 pub(super) fn restrict_unseen(
     mount: &OwnedFd,
     path: &Path,
@@ -96,13 +95,13 @@ pub(super) fn restrict_unseen(
     remount(mount, attributes).map_err(|errno| Error::system("restrict the mount of", path, errno))
 }
 
-/// Takes away what [`restrict_unseen`] has restricted; a copy stays.
+/// Unmounts the mount that [`restrict_unseen`] has restricted. A copy of it that was made
+/// before keeps the restrictions.
 pub(super) fn unmount_unseen(mount: &OwnedFd) -> nix::Result<()> {
-    umount2(&number(mount)[..], MntFlags::MNT_DETACH)
+    umount2(&descriptor_path(mount)[..], MntFlags::MNT_DETACH)
 }
 
-/// Mounts a new tmpfs with the options `data` on `target`, and gives a handle
-/// on its root.
+/// Mounts a new tmpfs with the options `data` on `target`, and returns a handle on its root.
 pub(super) fn tmpfs(
     target: &Target,
     attributes: Attributes,
@@ -115,7 +114,7 @@ pub(super) fn tmpfs(
     let tmpfs = Some("tmpfs");
     mount(
         tmpfs,
-        &number(target)[..],
+        &descriptor_path(target)[..],
         tmpfs,
         attributes::flags(attributes),
         Some(data),
@@ -133,14 +132,14 @@ pub(super) fn tmpfs(
     Ok(top.into_fd())
 }
 
-/// Takes away the mount whose root `top` is; what is open stays open.
+/// Unmounts the mount whose root is `top`. Files in it that are open stay usable.
 pub(crate) fn unmount(top: &Handle, path: &Path, proc: &Procfs) -> Result<()> {
     proc.enter_descriptors().map_err(Error::Host)?;
-    umount2(&number(top)[..], MntFlags::MNT_DETACH)
+    umount2(&descriptor_path(top)[..], MntFlags::MNT_DETACH)
         .map_err(|errno| Error::system("unmount", path, errno))
 }
 
-/// Makes the mount whose root `top` is read-only.
+/// Makes the mount whose root is `top` read-only.
 pub(super) fn set_read_only(top: &OwnedFd, path: &Path, proc: &Procfs) -> Result<()> {
     proc.enter_descriptors().map_err(Error::Host)?;
     let read_only = Attributes {
@@ -160,17 +159,17 @@ fn restrict(top: &Handle, target: &Target, attributes: Attributes) -> Result<()>
 fn remount(top: impl AsFd, attributes: Attributes) -> nix::Result<()> {
     let now = remount_flags(fstatvfs(&top)?.flags());
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | now | attributes::flags(attributes);
-    mount(NONE, &number(top)[..], NONE, flags, NONE)
+    mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
 }
 
 fn make_private(top: &Handle, target: &Target) -> Result<()> {
     let flags = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-    mount(NONE, &number(top)[..], NONE, flags, NONE)
+    mount(NONE, &descriptor_path(top)[..], NONE, flags, NONE)
         .map_err(|errno| system("make private the mount on", target, errno))
 }
 
-/// The path of a descriptor in the working directory.
-fn number(file: impl AsFd) -> String {
+/// Returns the path of a descriptor, relative to the working directory `/proc/self/fd`.
+fn descriptor_path(file: impl AsFd) -> String {
     file.as_fd().as_raw_fd().to_string()
 }
 

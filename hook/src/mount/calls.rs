@@ -1,4 +1,4 @@
-//! Which of the newer system calls can be used here.
+//! Finds out which of the newer system calls are available.
 
 use std::path::Path;
 
@@ -12,50 +12,53 @@ use super::Error;
 use crate::container::Resolver;
 use crate::sys::{mount as calls, statmount};
 
-/// The system calls that the hook has a second way for. A call is usable if
-/// the kernel has it and no seccomp filter or missing right forbids it
-/// (`ENOSYS` and `EPERM` are taken alike: older filters answer a call that
-/// they do not know with `EPERM`).
+/// The availability of system calls for which the hook has a substitute. A call is available
+/// if the kernel has it, and neither a seccomp filter nor a missing privilege forbids it.
+/// `ENOSYS` and `EPERM` mean the same, because older filters return `EPERM` for system calls
+/// that they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelCalls {
-    /// Resolution inside a root (Linux 5.6).
+    /// Path resolution inside a root directory (Linux 5.6).
     pub openat2: bool,
-    /// Copying a mount without attaching it (Linux 5.2).
+    /// Copying a mount without attaching the copy (Linux 5.2).
     pub open_tree: bool,
     /// Attaching a mount by descriptors (Linux 5.2).
     pub move_mount: bool,
     /// Changing a mount by descriptor (Linux 5.12).
     pub mount_setattr: bool,
-    /// Making a file system without attaching it: `fsopen`, `fsconfig` and
-    /// `fsmount` (Linux 5.2).
+    /// Creating a file system without attaching it: `fsopen`, `fsconfig` and `fsmount` (Linux
+    /// 5.2).
     pub fsopen: bool,
-    /// Asking about one mount (Linux 6.8), and not reading the list of all.
+    /// Querying a single mount (Linux 6.8). Without it, the list of all mounts is read.
     pub statmount: bool,
-    /// Whether this process's mounts are seen by nobody else, so that a copy can have a place
-    /// for as long as it takes to change it without `mount_setattr`.
+    /// Whether this process has a mount namespace of its own. A copy of a mount can then be
+    /// attached while it is restricted without `mount_setattr`, because no other process can
+    /// use it.
     pub unseen: bool,
 }
 
 impl KernelCalls {
-    /// Tries each call in a way that changes nothing. Once per run is enough.
+    /// Tries each call with arguments that change nothing. The result does not change while
+    /// the process runs.
     pub fn probe() -> Self {
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Self {
-            openat2: usable(openat2(AT_FDCWD, "/", how)),
-            open_tree: usable(calls::probe_open_tree()),
-            move_mount: usable(calls::probe_move_mount()),
-            mount_setattr: usable(calls::probe_mount_setattr()),
-            fsopen: calls::probe_fs_calls().into_iter().all(usable),
-            statmount: usable(statmount::probe()),
+            openat2: is_usable(openat2(AT_FDCWD, "/", how)),
+            open_tree: is_usable(calls::probe_open_tree()),
+            move_mount: is_usable(calls::probe_move_mount()),
+            mount_setattr: is_usable(calls::probe_mount_setattr()),
+            fsopen: calls::probe_fs_calls().into_iter().all(is_usable),
+            statmount: is_usable(statmount::probe()),
             unseen: false,
         }
     }
 
-    /// The calls for sources that a container gets which has no copy of the host's mounts, as
-    /// one that runs: they must be detached. If they cannot be as it is, this process goes into a
-    /// mount namespace of its own for it, for good; what is open leads to the old one.
+    /// Returns the calls to use for a container that runs. Its mount namespace has no copy of
+    /// the host's mounts, so sources must be detached mounts. If the kernel can restrict
+    /// detached mounts only in a private mount namespace, this process moves into one of its
+    /// own and stays there. Handles that are open still lead to the old namespace.
     pub(crate) fn for_running(self) -> super::Result<Self> {
         if self.detached_mounts() {
             return Ok(self);
@@ -79,15 +82,15 @@ impl KernelCalls {
         }
     }
 
-    /// Whether mounts can be made detached and attached by descriptors. It
-    /// takes all four calls, or three in a namespace of its own; with fewer,
-    /// mount(2) is used for everything.
+    /// Returns whether mounts can be created detached and attached by descriptors. This takes
+    /// `open_tree`, `move_mount`, `fsopen`, and either `mount_setattr` or a mount namespace of
+    /// this process alone. Otherwise mount(2) is used for everything.
     pub fn detached_mounts(self) -> bool {
         let can_restrict = self.mount_setattr || self.unseen;
         self.open_tree && self.move_mount && can_restrict && self.fsopen
     }
 }
 
-fn usable<T>(result: Result<T>) -> bool {
+fn is_usable<T>(result: Result<T>) -> bool {
     !matches!(result, Err(Errno::ENOSYS | Errno::EPERM))
 }

@@ -1,7 +1,7 @@
-//! Mounts that are attached nowhere yet.
+//! Mounts that are not attached yet.
 //!
-//! A detached mount can be carried from one mount namespace into another,
-//! which a plain handle cannot. It goes away by itself if it is never attached.
+//! A detached mount can be carried from one mount namespace into another, which an ordinary
+//! handle cannot. The kernel frees it if it is never attached.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,9 +10,9 @@ use super::{Attributes, Depth, Error, HostFile, KernelCalls, Result, bind};
 use crate::container::Target;
 use crate::sys::mount as calls;
 
-/// A copy of the mount that `file` is in, with `file` as its root. It is
-/// restricted, and receives and sends no mounts, before anybody sees it.
-pub(super) fn clone_of(
+/// Copies the mount that `file` is in, with `file` as the root of the copy. The copy gets its
+/// restrictions and private propagation before any other process can see it.
+pub(super) fn clone_mount(
     file: &HostFile,
     attributes: Attributes,
     depth: Depth,
@@ -23,8 +23,8 @@ pub(super) fn clone_of(
     let copy = |file: BorrowedFd<'_>| calls::open_tree_clone(file, recursive).map_err(failed);
     let mount = copy(file.as_fd())?;
     if !with.mount_setattr {
-        // Nobody else sees it, and what it is copied from is private: only a mount with a
-        // place can be changed, and a copy of that has none again.
+        // Only an attached mount can be restricted by mount(2). The copy is attached in a
+        // private mount namespace, restricted there, and copied again to get a detached mount.
         calls::move_mount(&mount, file).map_err(failed)?;
         bind::restrict_unseen(&mount, file.path(), attributes, depth, with)?;
         let copied = copy(mount.as_fd())?;
@@ -36,7 +36,7 @@ pub(super) fn clone_of(
     Ok(mount)
 }
 
-/// Gives a detached mount its place. The descriptor stays a handle on its root.
+/// Attaches a detached mount at `target`. The descriptor stays a handle on its root.
 pub(super) fn attach(mount: &OwnedFd, target: &Target) -> Result<()> {
     calls::move_mount(mount, target)
         .map_err(|errno| Error::system("mount on", &target.path(), errno))

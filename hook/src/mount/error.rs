@@ -1,4 +1,4 @@
-//! What can go wrong with a mount.
+//! Errors of mounts and their sources.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::MountInfoError;
 use crate::container::{self, FileKind};
 
-/// Why a source could not be opened, or could not be mounted.
+/// An error of opening a source, or of mounting it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]

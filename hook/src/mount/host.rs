@@ -1,4 +1,4 @@
-//! Files of the host, found and checked.
+//! Finds and checks files of the host.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use device_class::host::{DeviceKind, DeviceNumber};
 use super::{Error, Result};
 use crate::container::{FileKind, Handle, Identity, Resolver, RootDir, device_number};
 
-/// The host's root directory, or a directory with a tree like it (`/host`, a
-/// driver's root). Paths are resolved in it and never out of it.
+/// The host's root directory, or a directory with a similar tree (`/host`, a driver root).
+/// Paths are resolved inside it and cannot lead out of it.
 #[derive(Debug)]
 pub struct SourceRoot {
     root: RootDir,
@@ -25,22 +25,26 @@ impl SourceRoot {
         })
     }
 
-    /// Finds the file `path`, which may be absolute or not: both start at this
-    /// root. Symbolic links are followed inside it.
+    /// Finds the file `path`. Absolute and relative paths both start at this root, and
+    /// symbolic links are followed inside it.
     pub fn find(&self, path: &Path) -> Result<HostFile> {
-        self.found(self.root.lookup(path), path)
+        self.to_host_file(self.root.lookup(path), path)
     }
 
-    /// The file `path`, which has no symbolic link in it: what others than root may
-    /// have linked to is not followed.
+    /// Finds the file `path` without following symbolic links, because users other than root
+    /// may have created a link on the way.
     ///
     /// # Errors
-    /// As [`Self::find`], and if there is a link.
+    /// The errors of [`Self::find`], and one for a component that is a symbolic link.
     pub fn file(&self, path: &Path) -> Result<HostFile> {
-        self.found(self.root.lookup_plain(path), path)
+        self.to_host_file(self.root.lookup_plain(path), path)
     }
 
-    fn found(&self, found: rooted_path::Result<Option<Handle>>, path: &Path) -> Result<HostFile> {
+    fn to_host_file(
+        &self,
+        found: rooted_path::Result<Option<Handle>>,
+        path: &Path,
+    ) -> Result<HostFile> {
         match found.map_err(|error| Error::Host(error.into()))? {
             Some(handle) => Ok(HostFile {
                 handle,
@@ -54,7 +58,7 @@ impl SourceRoot {
     }
 }
 
-/// A file of the host: a handle, and how it was requested.
+/// A file of the host: a handle, and the path by which it was requested.
 #[derive(Debug)]
 pub struct HostFile {
     handle: Handle,
@@ -75,7 +79,7 @@ impl HostFile {
         self.handle.identity()
     }
 
-    /// The path that was requested, in its root.
+    /// Returns the requested path, relative to the root.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -84,12 +88,12 @@ impl HostFile {
         &self.handle
     }
 
-    /// The path of the root that the file was found in.
+    /// Returns the path of the root in which the file was found.
     pub(super) fn root(&self) -> &Rc<Path> {
         &self.root
     }
 
-    /// Checks that the file is of the kind that is expected.
+    /// Checks that the file has the kind `wanted`.
     pub fn expect_kind(&self, wanted: FileKind) -> Result<()> {
         if self.kind() == wanted {
             return Ok(());
@@ -101,8 +105,8 @@ impl HostFile {
         })
     }
 
-    /// Checks that the file is the device node that is expected: a driver that
-    /// was loaded again may have left another device under the same name.
+    /// Checks that the file is a node of the device `wanted`. A driver that was loaded again
+    /// may have created another device under the same name.
     pub fn expect_device(&self, wanted: DeviceNumber) -> Result<()> {
         match device_number(&self.handle) {
             Some(found) if found == wanted => Ok(()),

@@ -1,16 +1,16 @@
-//! Mounts from the host into a container, without races.
+//! Mounts files of the host into a container, without races.
 //!
-//! On the host, a source is opened through [`SourceRoot`], checked, and turned
-//! into a [`Source`]. After [`crate::container::ContainerNamespace::enter`], a
-//! [`Mounter`] puts sources on targets. All of it uses descriptors.
+//! On the host, a source file is opened through [`SourceRoot`], checked, and turned into a
+//! [`Source`]. After [`crate::container::ContainerNamespace::enter`], a [`Mounter`] attaches
+//! sources at targets. All steps use descriptors.
 //!
-//! Where the kernel has the calls for it ([`KernelCalls::detached_mounts`]), a
-//! source is a copy of the mount, attached nowhere, with its attributes set
-//! before anybody in the container can see it. Otherwise `mount` is used on
-//! the numbers of descriptors in `/proc/self/fd`. Callers see no difference.
+//! If the kernel has the necessary calls ([`KernelCalls::detached_mounts`]), a source is a
+//! detached copy of a mount, with its restrictions set before any process in the container can
+//! see it. Otherwise mount(2) is used with paths in `/proc/self/fd`. The interface is the same
+//! for both.
 //!
-//! Nothing is mounted where it would spread to other namespaces, the host's
-//! among them.
+//! A mount that would propagate to another mount namespace, such as that of the host, is
+//! refused.
 
 mod attributes;
 mod bind;

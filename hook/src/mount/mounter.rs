@@ -1,4 +1,4 @@
-//! Putting sources on targets.
+//! Attaches sources at targets.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -6,25 +6,25 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use super::propagation::Propagation;
-use super::source::Form;
+use super::source::SourceForm;
 use super::{Error, KernelCalls, Result, Source, SourceRoot, bind, detached};
-use crate::container::{ContainerRoot, Owner, Procfs, Target};
+use crate::container::{ContainerRoot, FileOwner, Procfs, Target};
 
-/// Makes mounts in a container's mount namespace that was entered.
+/// Makes mounts in the mount namespace of a container that was entered.
 #[derive(Debug)]
 pub struct Mounter {
     pub(super) calls: KernelCalls,
     pub(super) proc: Rc<Procfs>,
     pub(super) propagation: Propagation,
-    pub(super) owner: Owner,
-    /// The host's trees as the container's namespace has them, opened when
-    /// first needed. Only for kernels without detached mounts.
+    pub(super) owner: FileOwner,
+    /// The host's trees as seen in the container's mount namespace, opened when they are first
+    /// needed. Only kernels without detached mounts need them.
     hosts: Vec<(Rc<Path>, SourceRoot)>,
 }
 
 impl Mounter {
-    /// A mounter for the namespace of `root`. `calls` must be the ones that
-    /// the sources were made with.
+    /// Creates a mounter for the mount namespace of `root`. `calls` must be the value with
+    /// which the sources were created.
     pub fn new(root: &ContainerRoot, calls: KernelCalls) -> Self {
         Self {
             calls,
@@ -38,14 +38,15 @@ impl Mounter {
     /// Mounts `source` on `target`.
     ///
     /// # Errors
-    /// [`Error::Shared`] if the mount would appear on the host too. On kernels
-    /// without detached mounts also [`Error::Changed`], [`Error::Exchanged`]
-    /// and [`Error::Submounts`], on others [`Error::Removed`]. Otherwise [`Error::System`].
+    /// [`Error::Shared`] if the mount would appear on the host too. Kernels without detached
+    /// mounts can also cause [`Error::Changed`], [`Error::Exchanged`] and
+    /// [`Error::Submounts`], the others [`Error::Removed`]. All other failures are
+    /// [`Error::System`].
     pub fn attach(&mut self, source: Source, target: &Target) -> Result<()> {
         self.propagation.check(target)?;
         let identity = source.identity();
         let (root, attributes, depth) = match source.form {
-            Form::Detached(mount) => {
+            SourceForm::Detached(mount) => {
                 return match detached::attach(&mount, target) {
                     Err(Error::System {
                         errno: Errno::ENOENT,
@@ -57,7 +58,7 @@ impl Mounter {
                     attached => attached,
                 };
             }
-            Form::Again {
+            SourceForm::Reopened {
                 root,
                 attributes,
                 depth,

@@ -1,7 +1,7 @@
-//! Keeping mounts from spreading to other namespaces.
+//! Prevents that mounts spread to other mount namespaces.
 //!
-//! What is attached in a mount with shared propagation appears in all its
-//! peers at once, and one of them may be the host's (mount_namespaces(7)).
+//! A mount that is made in a mount with shared propagation appears in all its peers at once,
+//! and one of the peers may be in the host's mount namespace (mount_namespaces(7)).
 
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -13,20 +13,21 @@ use crate::container::{Procfs, Target};
 use crate::mountinfo::MountTable;
 use crate::sys::statmount;
 
-/// What is known of the mounts of the container's namespace.
+/// Knowledge about the propagation of mounts in the container's mount namespace.
 ///
-/// With `statmount` each mount is queried. On older kernels the list of
-/// all mounts is read when it is first needed (2 ms for 1000 mounts), and
-/// again only for mounts that are newer.
+/// With `statmount`, each mount is queried. On older kernels, the list of all mounts is read
+/// when it is first needed, which takes 2 ms for 1000 mounts. It is read again only for newer
+/// mounts.
 #[derive(Debug)]
 pub(super) struct Propagation {
     proc: Rc<Procfs>,
     statmount: bool,
     table: Option<MountTable>,
-    /// Mounts made by us since the list was read: all private.
+    /// The ids of mounts that this process made since the list was read. All of them are
+    /// private.
     ours: Vec<u64>,
-    /// Older mounts that were found to have no peers. Those that targets are
-    /// made on are held by the container's root.
+    /// The ids of older mounts that were found to have no peers. The container's root keeps
+    /// the mounts on which targets are created, so that their ids are not reused.
     unshared: Vec<u64>,
 }
 
@@ -41,7 +42,7 @@ impl Propagation {
         }
     }
 
-    /// Checks that what is mounted on `target` stays in this namespace.
+    /// Checks that a mount on `target` stays in this mount namespace.
     pub(super) fn check(&mut self, target: &Target) -> Result<()> {
         if let Some(id) = target.mount()
             && (self.ours.contains(&id) || self.unshared.contains(&id))
@@ -65,40 +66,41 @@ impl Propagation {
         Ok(())
     }
 
-    /// Reads the list of mounts, if it was not read yet, so that mounts made
-    /// from now on can be distinguished from older ones.
+    /// Reads the list of mounts unless it was read already. Mounts made from now on can then
+    /// be distinguished from older ones.
     pub(super) fn remember(&mut self) -> Result<()> {
         self.table().map(drop)
     }
 
-    /// Whether the mount `id` is older than [`Self::remember`], or ours.
+    /// Returns whether the mount `id` was made by this process, or existed at
+    /// [`Self::remember`].
     pub(super) fn knows(&mut self, id: u64) -> Result<bool> {
         Ok(self.ours.contains(&id) || self.table()?.get(id).is_some())
     }
 
-    /// Notes that the private mount `id` was made.
+    /// Records that this process made the private mount `id`.
     pub(super) fn add_ours(&mut self, id: u64) {
         self.ours.push(id);
     }
 
-    /// Whether something is mounted in the mount `id` now.
+    /// Returns whether something is mounted in the mount `id` now.
     pub(super) fn has_children(&self, id: u64) -> Result<bool> {
         Ok(self.read()?.has_children(id))
     }
 
-    /// The id of the mount that `file` is in, as in the list.
+    /// Returns the id of the mount that `file` is in, as in the list of mounts.
     pub(super) fn mount_id(&self, file: impl AsFd) -> Result<u64> {
         self.proc.mount_id(file).map_err(Error::Container)
     }
 
-    /// Whether the mount that `target` is in has peers. None if it is not
-    /// in this namespace.
+    /// Returns whether the mount that `target` is in has peers, or `None` if it is not in this
+    /// mount namespace.
     fn is_shared(&mut self, target: &Target) -> Result<Option<bool>> {
         if self.statmount {
-            match ask(target) {
+            match query_is_shared(target) {
                 Ok(Some(shared)) => return Ok(Some(shared)),
                 Err(Errno::ENOENT) => return Ok(None),
-                // The list is there for any other trouble.
+                // On any other error the list of mounts is used from now on.
                 Ok(None) | Err(_) => self.statmount = false,
             }
         }
@@ -128,11 +130,11 @@ impl Propagation {
     }
 }
 
-fn ask(target: &Target) -> nix::Result<Option<bool>> {
+fn query_is_shared(target: &Target) -> nix::Result<Option<bool>> {
     let Some(id) = statmount::mount_id(target, statmount::UNIQUE_MOUNT_ID)? else {
         return Ok(None);
     };
     Ok(Some(
-        statmount::basic(id)?.propagation & libc::MS_SHARED != 0,
+        statmount::query_mount(id)?.propagation & libc::MS_SHARED != 0,
     ))
 }

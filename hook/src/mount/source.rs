@@ -1,4 +1,4 @@
-//! Something of the host, ready to be mounted.
+//! A file or directory of the host that is ready to be mounted.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,28 @@ use crate::container::{FileKind, Identity};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// The one mount that the source is in (`bind`).
+    /// The mount that the source is in, without the mounts below it (`bind`).
     Single,
-    /// All mounts below it too (`rbind`), with the same restrictions.
+    /// The source and all mounts below it (`rbind`), with the same restrictions.
     Recursive,
 }
 
-/// A file or directory of the host that was found and checked, on its way
-/// into a container.
+/// A file or directory of the host that was found and checked, and is carried into the mount
+/// namespace of a container.
 #[derive(Debug)]
 pub struct Source {
-    pub(super) form: Form,
+    pub(super) form: SourceForm,
     pub(super) path: PathBuf,
     kind: FileKind,
     identity: Identity,
 }
 
-/// What is carried into the container's namespace.
+/// The form in which the source is carried into the mount namespace.
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum SourceForm {
     Detached(OwnedFd),
-    /// Where to find the file again, for kernels that cannot do the above.
-    Again {
+    /// The place where the file can be found again, for kernels without detached mounts.
+    Reopened {
         root: Rc<Path>,
         attributes: Attributes,
         depth: Depth,
@@ -38,8 +38,8 @@ pub(super) enum Form {
 }
 
 impl Source {
-    /// Prepares `file` for mounting, in the host's mount namespace: it cannot
-    /// be done after the container's is entered.
+    /// Prepares `file` for mounting. This must be done in the host's mount namespace, before
+    /// the container's is entered.
     pub fn new(
         file: &HostFile,
         attributes: Attributes,
@@ -47,12 +47,12 @@ impl Source {
         calls: KernelCalls,
     ) -> Result<Self> {
         let form = if calls.detached_mounts() {
-            Form::Detached(detached::clone_of(file, attributes, depth, calls)?)
+            SourceForm::Detached(detached::clone_mount(file, attributes, depth, calls)?)
         } else if calls.unseen {
             let path = file.path().to_owned();
             return Err(Error::TooOld { path });
         } else {
-            Form::Again {
+            SourceForm::Reopened {
                 root: Rc::clone(file.root()),
                 attributes,
                 depth,
@@ -66,7 +66,7 @@ impl Source {
         })
     }
 
-    /// What kind of file it is, and so what kind of target it needs.
+    /// Returns the kind of the file, which determines the kind of the target.
     pub fn kind(&self) -> FileKind {
         self.kind
     }

@@ -1,5 +1,5 @@
-//! A tmpfs of our own in the container, so that names can be given to mounts
-//! without a trace in the image's writable layer.
+//! A tmpfs that the hook creates in a container. Mount points in it leave no trace in the
+//! writable layer of the image.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -16,26 +16,26 @@ use crate::sys::mount as calls;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmpfsOptions<'a> {
-    /// The most that it holds, in bytes.
+    /// The size limit of the content in bytes.
     pub size: u64,
     pub mode: Mode,
-    /// The SELinux label of everything in it (`linux.mountLabel` of the OCI
-    /// configuration). Without it, a confined container may not read it.
+    /// The SELinux label of all files in it (`linux.mountLabel` in config.json). Without the
+    /// label, a confined container may not be able to read them.
     pub label: Option<&'a str>,
 }
 
-/// A tmpfs that can be filled but is not in its place yet.
+/// A new tmpfs that can be filled, but is not attached to its target yet.
 ///
-/// On kernels that cannot make one detached, it is.
+/// A kernel that cannot create it detached has it attached from the start.
 #[derive(Debug)]
 pub struct StagedTmpfs {
-    form: Form,
+    form: StagedForm,
     target: Target,
     directory: WritableDirectory,
 }
 
 #[derive(Debug)]
-enum Form {
+enum StagedForm {
     Detached(OwnedFd),
     Attached(OwnedFd),
 }
@@ -47,8 +47,8 @@ pub struct Tmpfs {
     directory: WritableDirectory,
 }
 
-/// No set-user-id programs and no device nodes of its own: what is mounted on
-/// its files brings its own restrictions.
+/// Device nodes and set-user-id programs in the tmpfs itself have no effect. A file that is
+/// mounted in it has the restrictions of its own mount.
 const ATTRIBUTES: Attributes = Attributes {
     read_only: false,
     nosuid: true,
@@ -57,23 +57,23 @@ const ATTRIBUTES: Attributes = Attributes {
 };
 
 impl Mounter {
-    /// Makes a tmpfs that will cover the directory `target`. Its root belongs
-    /// to the container's root.
+    /// Creates a tmpfs that will cover the directory `target`. The container's root user owns
+    /// its root directory.
     pub fn tmpfs(&mut self, target: Target, options: &TmpfsOptions<'_>) -> Result<StagedTmpfs> {
         self.propagation.check(&target)?;
         let settings = self.settings(options)?;
         let path = target.path();
         let (form, root) = if self.calls.detached_mounts() {
             let failed = |errno| Error::system("make a tmpfs for", &path, errno);
-            let mount = create(&settings).map_err(failed)?;
+            let mount = create_detached(&settings).map_err(failed)?;
             let root = open_root(&mount).map_err(failed)?;
-            (Form::Detached(mount), root)
+            (StagedForm::Detached(mount), root)
         } else {
-            let data = joined(&settings);
+            let data = join_settings(&settings);
             let (propagation, proc) = (&mut self.propagation, &*self.proc);
             let top = bind::tmpfs(&target, ATTRIBUTES, &data, propagation, proc)?;
             let root = open_root(&top).map_err(|errno| Error::system("open", &path, errno))?;
-            (Form::Attached(top), root)
+            (StagedForm::Attached(top), root)
         };
         Ok(StagedTmpfs {
             form,
@@ -104,18 +104,18 @@ impl Mounter {
 }
 
 impl StagedTmpfs {
-    /// Its root directory, to make entries in.
+    /// Returns the root directory, in which entries can be created.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Puts the tmpfs in its place. Only now can something be mounted on what
-    /// is in it; handles and targets made before stay good.
+    /// Attaches the tmpfs to its target. Only after that can files be mounted in it. Handles
+    /// and targets that were opened in it before stay valid.
     pub fn attach(self, mounter: &mut Mounter) -> Result<Tmpfs> {
         let path = self.target.path();
         let mount = match self.form {
-            Form::Attached(mount) => mount,
-            Form::Detached(mount) => {
+            StagedForm::Attached(mount) => mount,
+            StagedForm::Detached(mount) => {
                 detached::attach(&mount, &self.target)?;
                 let id = mounter.propagation.mount_id(&mount)?;
                 mounter.propagation.add_ours(id);
@@ -131,17 +131,17 @@ impl StagedTmpfs {
 }
 
 impl Tmpfs {
-    /// Its root directory.
+    /// Returns the root directory.
     pub fn directory(&self) -> &WritableDirectory {
         &self.directory
     }
 
-    /// Makes it read-only for good. What is mounted on its files keeps its own
-    /// restrictions.
+    /// Makes the tmpfs read-only. A file that is mounted in it keeps the restrictions of its
+    /// own mount.
     ///
     /// # Errors
-    /// [`Error::System`] if the kernel refuses, as it does with `EBUSY` while
-    /// a file in it is open for writing.
+    /// [`Error::System`] if the kernel refuses, for example with `EBUSY` while a file in it is
+    /// open for writing.
     pub fn set_read_only(&self, mounter: &Mounter) -> Result<()> {
         if !mounter.calls.mount_setattr {
             return bind::set_read_only(&self.mount, &self.path, &mounter.proc);
@@ -151,7 +151,7 @@ impl Tmpfs {
     }
 }
 
-fn create(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
+fn create_detached(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
     let text = |value: &str| CString::new(value).map_err(|_| Errno::EINVAL);
     let context = calls::fsopen(c"tmpfs")?;
     for (key, value) in settings {
@@ -162,8 +162,8 @@ fn create(settings: &[(&str, String)]) -> nix::Result<OwnedFd> {
     calls::fsmount(&context, mount_attr(ATTRIBUTES))
 }
 
-/// As one string, for mount(2).
-fn joined(settings: &[(&str, String)]) -> String {
+/// Joins the options to one string, for mount(2).
+fn join_settings(settings: &[(&str, String)]) -> String {
     let text = |(key, value): &(&str, String)| match *key {
         "context" => format!("context=\"{value}\""),
         key => format!("{key}={value}"),

@@ -1,5 +1,5 @@
-//! The bundle: the parts of config.json (OCI runtime spec 1.2, "Configuration")
-//! that a hook needs.
+//! The bundle: the parts of config.json (OCI runtime specification 1.2, "Configuration") that
+//! a hook needs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,16 +16,16 @@ use serde_json::Value;
 use super::hooks::{CdiGrant, Hooks};
 use super::{State, capped, devices, open_regular};
 
-/// What a hook needs of a container's config.json.
+/// The parts of a container's config.json that a hook needs.
 #[derive(Debug, Clone)]
 pub struct Bundle {
-    /// Where its config.json is.
+    /// The directory of config.json.
     pub directory: PathBuf,
     pub env: Environment,
     pub annotations: BTreeMap<String, String>,
-    /// The container's root, as a path on the host.
+    /// The root file system of the container, as a path on the host.
     pub rootfs: PathBuf,
-    /// Where the runtime mounts a new tmpfs, which is the container's own.
+    /// The paths at which the runtime mounts a new tmpfs for this container.
     pub tmpfs: Vec<PathBuf>,
     pub spec_devices: SpecDevices,
     /// The container's cgroup, as the engine requested it.
@@ -33,20 +33,20 @@ pub struct Bundle {
     /// Whether a process of the container may have CAP_SYS_ADMIN.
     pub is_sys_admin: bool,
     pub mount_label: Option<String>,
-    /// What CDI specifications grant, in the order of the hooks.
+    /// The devices that CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
     pub hooks: Hooks,
-    /// Whether the runtime made a user namespace for it, or had it join one.
+    /// Whether the runtime creates a user namespace for the container, or makes it join one.
     pub has_user_namespace: bool,
-    /// What `boathook attach` grants beyond config.json.
+    /// The devices that `boathook attach` grants in addition to config.json.
     pub attached: Vec<Attached>,
 }
 
-/// A device that a user attached to the container, or wants to.
+/// A device that a user has attached to the container, or wants to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     pub grant: CdiGrant,
-    /// Whether the user takes the responsibility in the kubelet's place.
+    /// Whether the user takes the decision that the kubelet would make otherwise (`--force`).
     pub forced: bool,
 }
 
@@ -75,12 +75,12 @@ pub enum BundleError {
     NoRoot(PathBuf),
 }
 
-/// The configuration's name in a bundle.
+/// The name of the configuration file in a bundle.
 const NAME: &str = "config.json";
 
-/// Whether others than the owner's group may write to a directory, such as /tmp: a runtime that
-/// gives its working directory or its root's parent as the bundle may mean it.
-fn is_everyones(directory: &Path) -> bool {
+/// Returns whether every user may write to a directory, as to /tmp. A runtime that passes its
+/// working directory or the parent of the root as the bundle may pass such a directory.
+fn is_world_writable(directory: &Path) -> bool {
     directory
         .metadata()
         .is_ok_and(|directory| directory.mode() & 0o002 != 0)
@@ -90,10 +90,10 @@ fn is_everyones(directory: &Path) -> bool {
 struct Config {
     process: Option<Process>,
     root: Option<Root>,
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     mounts: Vec<Mount>,
     annotations: Option<BTreeMap<String, String>>,
-    #[serde(default, deserialize_with = "that_fits")]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     hooks: Hooks,
     linux: Option<Linux>,
 }
@@ -116,13 +116,13 @@ impl Mount {
 #[derive(Deserialize)]
 struct Process {
     env: Option<Environment>,
-    #[serde(default, deserialize_with = "that_fits")]
+    #[serde(default, deserialize_with = "deserialize_or_default")]
     capabilities: Capabilities,
 }
 
 #[derive(Default, Deserialize)]
 struct Capabilities {
-    /// What no program in the container can have more of.
+    /// The bounding set, which limits the capabilities of every program in the container.
     #[serde(default)]
     bounding: Vec<String>,
 }
@@ -135,12 +135,12 @@ struct Root {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Linux {
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     devices: Vec<oci_spec::runtime::LinuxDevice>,
     resources: Option<Resources>,
     cgroups_path: Option<String>,
     mount_label: Option<String>,
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     namespaces: Vec<Namespace>,
 }
 
@@ -152,12 +152,12 @@ struct Namespace {
 
 #[derive(Default, Deserialize)]
 struct Resources {
-    #[serde(default, deserialize_with = "those_that_fit")]
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
     devices: Vec<oci_spec::runtime::LinuxDeviceCgroup>,
 }
 
-/// What can be parsed as the type, or its default.
-pub(super) fn that_fits<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+/// Deserializes a value as the type `T`, and uses the default if that is not possible.
+pub(super) fn deserialize_or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,
@@ -166,9 +166,9 @@ where
     Ok(serde_json::from_value(value).unwrap_or_default())
 }
 
-/// The items of a list that can be parsed. If one is skipped, the hook at most
-/// repeats what the runtime did already.
-pub(super) fn those_that_fit<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+/// Deserializes the items of a list, and skips those that cannot be parsed. If an item is
+/// skipped, the hook at most repeats an action of the runtime.
+pub(super) fn deserialize_valid_items<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -181,17 +181,16 @@ where
 }
 
 impl Bundle {
-    /// The largest config.json that is read, in bytes.
+    /// The size limit of config.json in bytes.
     pub const MAX: usize = 10 << 20;
 
-    /// The bundle of a container that is being created. crun 1.20 to 1.29 may
-    /// pass its working directory as the bundle; then the root's parent is
-    /// tried. Older versions pass the root as in config.json, relative to the
-    /// bundle.
+    /// Reads the bundle of a container that is being created. crun 1.20 to 1.29 may pass its
+    /// working directory as the bundle; the parent of the root is tried then. Older versions
+    /// of crun pass the root as it is in config.json, relative to the bundle.
     pub fn from_state(state: &State) -> Result<Self, BundleError> {
         let root = state.root.as_deref().filter(|root| root.is_absolute());
         let mut directories = iter::once(&*state.bundle).chain(root.and_then(Path::parent));
-        let directory = directories.find(|it| it.join(NAME).exists());
+        let directory = directories.find(|directory| directory.join(NAME).exists());
         let mut bundle = Bundle::read(directory.unwrap_or(&state.bundle))?;
         if let Some(root) = root {
             bundle.rootfs = root.to_owned();
@@ -200,9 +199,9 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// The bundle in a directory that not everyone may write to.
+    /// Reads the bundle in a directory. Fails if every user may write to the directory.
     pub fn read(directory: &Path) -> Result<Self, BundleError> {
-        if is_everyones(directory) {
+        if is_world_writable(directory) {
             return Err(BundleError::Everyones(directory.to_owned()));
         }
         let path = directory.join(NAME);
@@ -214,11 +213,10 @@ impl Bundle {
         }
     }
 
-    /// The bundle in a directory whose configuration, read from `path`, is
-    /// `bytes`.
+    /// Parses a bundle. `bytes` is the content of the configuration file at `path`, and
+    /// `directory` is the directory of the bundle.
     pub fn parse(directory: &Path, path: &Path, bytes: &[u8]) -> Result<Self, BundleError> {
-        let config = json_text::parse(bytes);
-        let config: Config = config.map_err(|error| BundleError::Json {
+        let config: Config = json_text::parse(bytes).map_err(|error| BundleError::Json {
             path: path.into(),
             error,
         })?;
@@ -275,7 +273,8 @@ mod tests {
         }
     }
 
-    /// crun mounts some containers' roots in /var/tmp, where a local user may have left a file.
+    /// crun mounts the roots of some containers in /var/tmp, where a local user may have
+    /// created a config.json.
     #[test]
     fn a_file_in_everyones_directory_is_no_configuration() {
         let everyones = tempfile::tempdir().unwrap();
@@ -300,8 +299,7 @@ mod tests {
         }
     }
 
-    /// The State of a container with the bundle B and the root `rootfs` in
-    /// config.json, as runtimes write it.
+    /// The state that runtimes write for a container whose config.json has the root `rootfs`.
     #[test]
     fn the_root_is_found_in_every_form() {
         let bundle = tempfile::tempdir().unwrap();

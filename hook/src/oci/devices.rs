@@ -1,23 +1,23 @@
-//! The device rules and nodes of a spec (OCI runtime spec, config-linux), read
-//! into the plan's own types and written from them.
+//! Converts the device rules and nodes of config.json (OCI runtime specification,
+//! config-linux) to the types of the injection plan, and back.
 //!
-//! Runtimes differ in rare forms of a rule. The stricter interpretation is
-//! used: the hook must not allow what the runtime would not.
+//! Runtimes differ in rare forms of a rule. The stricter interpretation is used, because the
+//! hook must not allow an access that the runtime would deny.
 
 use device_class::device::{Access, DeviceKind, DeviceNumber};
 use injection_plan::plan::{SpecNode, SpecRule};
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceCgroup, LinuxDeviceType};
 
-/// The rules of `linux.resources.devices`, as a runtime applies them.
+/// Returns the rules of `linux.resources.devices` as a runtime applies them.
 ///
-/// Never fails: the runtime has accepted the list already. An invalid entry
-/// that denies counts for everything that it could mean; one that allows is
-/// ignored.
+/// The conversion never fails, because the runtime has accepted the list already. An invalid
+/// entry that denies counts for every device that it could mean. An invalid entry that allows
+/// is ignored.
 pub(crate) fn rules(spec: &[LinuxDeviceCgroup]) -> Vec<SpecRule> {
     spec.iter().filter_map(rule).collect()
 }
 
-/// The nodes that a runtime creates for `linux.devices`.
+/// Returns the nodes that a runtime creates for `linux.devices`.
 pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
     let node = |device: &LinuxDevice| {
         Some(SpecNode {
@@ -32,8 +32,8 @@ pub(crate) fn nodes(spec: &[LinuxDevice]) -> Vec<SpecNode> {
     spec.iter().filter_map(node).collect()
 }
 
-/// A rule as the spec has it.
-pub(crate) fn written(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
+/// Returns a rule in the form of config.json.
+pub(crate) fn to_oci_rule(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
     let rule = rule.into();
     let kind = match rule.kind {
         None => LinuxDeviceType::A,
@@ -52,13 +52,14 @@ pub(crate) fn written(rule: impl Into<SpecRule>) -> LinuxDeviceCgroup {
 
 fn rule(rule: &LinuxDeviceCgroup) -> Option<SpecRule> {
     let letters = rule.access().as_deref().unwrap_or_default();
-    match rule.allow() {
-        true => permission(rule, letters),
-        false => denial(rule, letters),
+    if rule.allow() {
+        parse_permission(rule, letters)
+    } else {
+        parse_denial(rule, letters)
     }
 }
 
-fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+fn parse_permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     let kind = match rule.typ().unwrap_or_default() {
         LinuxDeviceType::A => None,
         one => Some(kind(one)?),
@@ -66,8 +67,8 @@ fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     Some(SpecRule {
         allow: true,
         kind,
-        major: number(rule.major()).ok()?,
-        minor: number(rule.minor()).ok()?,
+        major: parse_number(rule.major()).ok()?,
+        minor: parse_number(rule.minor()).ok()?,
         access: letters
             .chars()
             .filter_map(Access::of_letter)
@@ -75,7 +76,7 @@ fn permission(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     })
 }
 
-fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
+fn parse_denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
     let all = SpecRule {
         allow: false,
         kind: None,
@@ -83,35 +84,35 @@ fn denial(rule: &LinuxDeviceCgroup, letters: &str) -> Option<SpecRule> {
         minor: None,
         access: Access::ALL,
     };
-    // runc and cgroup v1 treat `a` as everything, regardless of what follows.
+    // runc and cgroup v1 interpret `a` as every device, regardless of the numbers.
     let Some(kind) = kind(rule.typ().unwrap_or_default()) else {
         return Some(all);
     };
     Some(SpecRule {
         kind: Some(kind),
         // A number that no device can have denies no device.
-        major: number(rule.major()).ok()?,
-        minor: number(rule.minor()).ok()?,
+        major: parse_number(rule.major()).ok()?,
+        minor: parse_number(rule.minor()).ok()?,
         access: Access::parse(letters).unwrap_or(Access::ALL),
         ..all
     })
 }
 
-/// `None` if it is not a single kind of device.
+/// Returns the kind of a device, or `None` if the type does not mean a single kind.
 fn kind(kind: LinuxDeviceType) -> Option<DeviceKind> {
     match kind {
-        // `u`, unbuffered, is mknod(1)'s other word for a character device.
+        // `u` (unbuffered) is another word of mknod(1) for a character device.
         LinuxDeviceType::C | LinuxDeviceType::U => Some(DeviceKind::Character),
         LinuxDeviceType::B => Some(DeviceKind::Block),
         LinuxDeviceType::A | LinuxDeviceType::P => None,
     }
 }
 
-/// A number of the spec; absent or negative is a wildcard.
-fn number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
+/// Parses a device number. An absent or negative number is a wildcard.
+fn parse_number(number: Option<i64>) -> Result<Option<u32>, std::num::TryFromIntError> {
     match number {
         None | Some(..0) => Ok(None),
-        // Programs compare with signed 32-bit constants.
+        // Device programs compare with signed 32-bit constants.
         Some(number) => i32::try_from(number).map(|number| Some(number.cast_unsigned())),
     }
 }
@@ -208,9 +209,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_as_the_same_rule() {
         let rule = DeviceRule::new(DeviceKind::Block, 8, 1, Access::default());
-        assert_eq!(rules(&[written(&rule)]), [SpecRule::from(&rule)]);
+        assert_eq!(rules(&[to_oci_rule(&rule)]), [SpecRule::from(&rule)]);
         for rule in [DENY_ALL, allow(10, None, "rw"), allow(10, Some(1), "m")] {
-            assert_eq!(rules(&[written(rule)]), [rule]);
+            assert_eq!(rules(&[to_oci_rule(rule)]), [rule]);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The hooks of config.json. The arguments of ours name what the container is granted:
-//! each device of a thin CDI specification adds a hook of its own. Only root's software
-//! writes specifications and hooks.
+//! The hooks in config.json. The arguments of a Boathook hook name the devices that the
+//! container is granted: each device of a thin CDI specification adds a hook of its own. Only
+//! software that runs as root writes CDI specifications and hooks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,27 +13,28 @@ use serde::Deserialize;
 /// The option that names a granted device.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The hook's file name, by which Boathook's hooks, of any version, are recognized.
+/// The file name of the hook, by which the hooks of every Boathook version are recognized.
 pub(crate) const FILE_NAME: &str = "boathook";
 
-/// A device that a CDI specification grants: `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` of a
+/// A device that a CDI specification grants: `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` for a
 /// resource claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
-    /// The device's id, index or alias, or `all`.
+    /// The id, index or alias of the device, or `all`.
     pub device: String,
-    /// The uid of the resource claim that it is granted by.
+    /// The uid of the resource claim that grants the device.
     pub claim: Option<String>,
 }
 
 impl CdiGrant {
-    /// Parses the argument of a hook. What follows a claim's mark is the claim, unless the mark
-    /// is in quotes.
+    /// Parses the argument of a hook. The text after the last mark is the claim, unless the
+    /// mark is in quotes.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
-        let marked = device.rsplit_once(CLAIM_MARK);
-        let marked = marked.filter(|(_, claim)| !claim.contains('"'));
+        let marked = device
+            .rsplit_once(CLAIM_MARK)
+            .filter(|(_, claim)| !claim.contains('"'));
         let (device, claim) = match marked {
             None => (device, None),
             Some((device, claim)) => (device, Some(claim.to_owned())),
@@ -41,7 +42,7 @@ impl CdiGrant {
         Self::new(class, device, claim)
     }
 
-    /// Parses a device that a user names, which no claim has.
+    /// Parses a device that a user names. It has no claim.
     pub fn parse_named(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
         Self::new(class, device, None)
@@ -53,7 +54,7 @@ impl CdiGrant {
             return Err("not CLASS=DEVICE".to_owned());
         }
         let is_none = |item: &&Item| {
-            // Also with a kind before it, as CDI has it.
+            // CDI may have a device kind before the name.
             let name = item.text.rsplit('=').next().unwrap_or_default();
             let is_all = name.eq_ignore_ascii_case("all");
             !item.is_quoted && !is_all && is_reserved_name(name)
@@ -75,17 +76,17 @@ fn split_class(text: &str) -> Result<(ClassName, &str), String> {
     Ok((class, device))
 }
 
-/// `hooks` of config.json (OCI runtime spec, "POSIX-platform Hooks").
+/// The member `hooks` of config.json (OCI runtime specification, "POSIX-platform Hooks").
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hooks {
-    #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
+    #[serde(default, deserialize_with = "super::bundle::deserialize_valid_items")]
     prestart: Vec<Hook>,
-    #[serde(default, deserialize_with = "super::bundle::those_that_fit")]
+    #[serde(default, deserialize_with = "super::bundle::deserialize_valid_items")]
     create_runtime: Vec<Hook>,
 }
 
-/// A hook, with its name as the first argument.
+/// A hook. The first argument is its name.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Hook {
     pub(crate) path: PathBuf,
@@ -94,10 +95,11 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
-    /// Where a CDI specification added the hook: the arguments with the device.
+    /// Returns the arguments that begin with the device, if a CDI specification added the
+    /// hook.
     fn cdi(&self) -> Option<&[String]> {
-        let at = self.args.iter().position(|arg| arg == CDI_OPTION)?;
-        Some(&self.args[at + 1..])
+        let index = self.args.iter().position(|arg| arg == CDI_OPTION)?;
+        Some(&self.args[index + 1..])
     }
 }
 
@@ -105,7 +107,7 @@ impl Hooks {
     pub(crate) fn in_config(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
-            #[serde(default, deserialize_with = "super::bundle::that_fits")]
+            #[serde(default, deserialize_with = "super::bundle::deserialize_or_default")]
             hooks: Hooks,
         }
         serde_json::from_str(text).map_or_else(|_| Self::default(), |config: Config| config.hooks)
@@ -117,14 +119,15 @@ impl Hooks {
         prestart.chain(created.map(|hook| ("createRuntime", hook)))
     }
 
-    /// Our hooks, each with its stage, in the order in which the runtime calls them.
+    /// Returns the Boathook hooks with their stages, in the order in which the runtime calls
+    /// them.
     pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
         self.iter_hooks()
             .filter(|(_, hook)| hook.path.ends_with(FILE_NAME))
     }
 
-    /// Whether a hook of ours, or the one at `path`, is called for what the container
-    /// itself requests. A hook of a CDI specification is not.
+    /// Returns whether a Boathook hook, or the hook at `path`, is called for the requests of
+    /// the container itself. A hook of a CDI specification is not.
     pub(crate) fn read_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
             let is_ours = Some(&*hook.path) == path || hook.path.ends_with(FILE_NAME);
@@ -132,7 +135,7 @@ impl Hooks {
         })
     }
 
-    /// What our hooks grant, in the order in which the runtime calls them.
+    /// Returns the grants of the Boathook hooks, in the order in which the runtime calls them.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
         let grants = self.ours().filter_map(|(_, hook)| hook.cdi()?.first());
         grants
@@ -141,7 +144,7 @@ impl Hooks {
     }
 }
 
-/// The devices of each class, with commas between them.
+/// Returns the granted devices of each class, separated by commas.
 pub(crate) fn by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, String> {
     let mut devices: BTreeMap<ClassName, String> = BTreeMap::new();
     for grant in grants {

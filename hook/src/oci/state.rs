@@ -1,4 +1,4 @@
-//! The State of a container (OCI runtime spec 1.2, "State").
+//! The state of a container (OCI runtime specification 1.2, "State").
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -9,18 +9,18 @@ use serde::Deserialize;
 
 use super::capped;
 
-/// The State of a container, as far as a hook needs it.
+/// The members of a container's state that a hook needs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
-    /// The version of the runtime spec that the runtime follows.
+    /// The version of the runtime specification that the runtime follows.
     pub oci_version: String,
     pub id: String,
     pub status: String,
-    /// The pid of the container's first process on the host.
+    /// The process number of the container's first process on the host.
     pub pid: i32,
     pub bundle: PathBuf,
-    /// The container's root; an extension of crun.
+    /// The root file system of the container; an extension of crun.
     pub root: Option<PathBuf>,
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
@@ -48,7 +48,7 @@ pub enum StateError {
 }
 
 impl State {
-    /// The largest State that is read, in bytes.
+    /// The size limit of a state in bytes.
     pub const MAX: usize = 1 << 20;
 
     pub fn read(from: impl Read) -> Result<Self, StateError> {
@@ -59,13 +59,13 @@ impl State {
         Ok(json_text::parse(&bytes)?)
     }
 
-    /// Whether a hook of this version can serve the container, as it is now.
+    /// Checks that a hook of this version can serve the container in its current state.
     pub fn check(&self) -> Result<(), StateError> {
         let major = self.oci_version.split('.').next().unwrap_or_default();
         if !matches!(major, "0" | "1") {
             return Err(StateError::Version(self.oci_version.clone()));
         }
-        // crun sets `created` already at createRuntime.
+        // crun sets `created` already when it calls createRuntime hooks.
         if !matches!(&*self.status, "creating" | "created") {
             return Err(StateError::Status(self.status.clone()));
         }

@@ -1,9 +1,9 @@
-//! bpf(2), as far as device programs of cgroups need it.
+//! The commands of bpf(2) that cgroup device programs need.
 //!
-//! Layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`.
-//! Every attribute ends in zeros well past what any kernel has defined for its
-//! command: kernels take a longer attribute if its tail is zero, and those from
-//! 6.17 on write results past the end of a shorter one.
+//! Layouts and numbers are those of the kernel's `include/uapi/linux/bpf.h`. Every attribute
+//! structure ends in zeros, well past the fields that any kernel has defined for its command.
+//! A kernel accepts an attribute that is longer than its own if the rest is zero, and kernels
+//! from 6.17 on write results past the end of a shorter one.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
@@ -12,13 +12,14 @@ use nix::errno::Errno;
 /// One instruction, as the kernel lays it out (`struct bpf_insn`).
 pub(crate) type Insn = [u8; 8];
 
-/// `BPF_F_ALLOW_MULTI`: several programs at one cgroup, all of which must agree.
+/// `BPF_F_ALLOW_MULTI`: one cgroup can have several programs, and all of them must allow an
+/// access.
 pub(crate) const ALLOW_MULTI: u32 = 1 << 1;
-/// `BPF_F_REPLACE`: swap one named program for another. Since Linux 5.6.
+/// `BPF_F_REPLACE`: an attached program is exchanged for another in one step. Linux 5.6.
 pub(crate) const REPLACE: u32 = 1 << 2;
-/// The most programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
+/// The maximum number of programs that one cgroup can have (`BPF_CGROUP_MAX_PROGS`).
 pub(crate) const MAX_PROGRAMS: usize = 64;
-/// The longest program that the kernel loads (`BPF_COMPLEXITY_LIMIT_INSNS`).
+/// The maximum number of instructions in a program (`BPF_COMPLEXITY_LIMIT_INSNS`).
 pub(crate) const MAX_INSNS: usize = 1_000_000;
 
 const PROG_LOAD: libc::c_int = 5;
@@ -32,20 +33,21 @@ const PROG_TYPE_CGROUP_DEVICE: u32 = 15;
 const ATTACH_TYPE_CGROUP_DEVICE: u32 = 6;
 const QUERY_EFFECTIVE: u32 = 1;
 
-/// Zeros that lengthen an attribute past any kernel's `union bpf_attr`.
+/// Zeros at the end of an attribute. They make it longer than any kernel's `union bpf_attr`.
 type Tail = [u64; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// Those attached at the cgroup itself.
+pub(crate) enum ProgramScope {
+    /// The programs that are attached to the cgroup itself.
     Attached,
-    /// Those that decide for its members: its own and its ancestors'.
+    /// The programs that run for members of the cgroup: those of the cgroup and of its
+    /// ancestors.
     Effective,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attachments {
-    /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0; 0 too for [`Scope::Effective`].
+pub(crate) struct AttachedPrograms {
+    /// `BPF_F_ALLOW_OVERRIDE`, [`ALLOW_MULTI`] or 0. Always 0 for [`ProgramScope::Effective`].
     pub(crate) flags: u32,
     /// Ids of the programs, in the order in which they run.
     pub(crate) ids: Vec<u32>,
@@ -68,18 +70,22 @@ struct QueryAttr {
     tail: Tail,
 }
 
-/// Lists the device programs of the cgroup whose directory `cgroup` is.
-/// Needs CAP_NET_ADMIN.
-pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments, Errno> {
-    // Effective programs add up over the levels; each level has 64 at most.
+/// Lists the device programs of a cgroup, given a descriptor of its directory. The call needs
+/// CAP_NET_ADMIN.
+pub(crate) fn query(
+    cgroup: BorrowedFd<'_>,
+    scope: ProgramScope,
+) -> Result<AttachedPrograms, Errno> {
+    // Each level of the hierarchy has at most 64 programs, and the effective programs are
+    // those of all levels.
     let mut ids = vec![0u32; MAX_PROGRAMS];
     loop {
         let mut attr = QueryAttr {
-            target_fd: raw(cgroup),
+            target_fd: raw_fd(cgroup),
             attach_type: ATTACH_TYPE_CGROUP_DEVICE,
             query_flags: match scope {
-                Scope::Attached => 0,
-                Scope::Effective => QUERY_EFFECTIVE,
+                ProgramScope::Attached => 0,
+                ProgramScope::Effective => QUERY_EFFECTIVE,
             },
             prog_ids: ids.as_mut_ptr() as u64,
             prog_cnt: ids.len() as u32,
@@ -90,9 +96,10 @@ pub(crate) fn query(cgroup: BorrowedFd<'_>, scope: Scope) -> Result<Attachments,
             Ok(_) => {
                 ids.truncate(attr.prog_cnt as usize);
                 let flags = attr.attach_flags;
-                return Ok(Attachments { flags, ids });
+                return Ok(AttachedPrograms { flags, ids });
             }
-            // The kernel has more programs; a path of 64 full levels is absurd.
+            // The buffer is too small. It grows to the programs of 64 full levels, which no
+            // real hierarchy has.
             Err(Errno::ENOSPC) if ids.len() < MAX_PROGRAMS * 64 => ids.resize(ids.len() * 2, 0),
             Err(errno) => return Err(errno),
         }
@@ -109,7 +116,8 @@ struct IdAttr {
     tail: Tail,
 }
 
-/// Opens a program by id. Needs CAP_SYS_ADMIN. ENOENT if it is gone.
+/// Opens a program by id. The call needs CAP_SYS_ADMIN, and fails with ENOENT if the program
+/// was freed.
 pub(crate) fn open(id: u32) -> Result<OwnedFd, Errno> {
     let mut attr = IdAttr {
         id,
@@ -129,7 +137,7 @@ struct InfoAttr {
     tail: Tail,
 }
 
-/// `struct bpf_prog_info` of Linux 4.15, which later ones only lengthened.
+/// `struct bpf_prog_info` of Linux 4.15. Later kernels only added fields at its end.
 #[repr(C)]
 #[derive(Default)]
 struct ProgInfo {
@@ -147,25 +155,26 @@ struct ProgInfo {
     name: [u8; 16],
 }
 
-/// Instructions of an open program, as the kernel is willing to show them: it
-/// may give none, or zeros (`net.core.bpf_jit_harden`).
+/// Returns the instructions of an open program as the kernel shows them. The result may be
+/// empty or all zeros, depending on `net.core.bpf_jit_harden`.
 pub(crate) fn dump(program: BorrowedFd<'_>) -> Result<Vec<Insn>, Errno> {
-    let len = info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
+    let len = read_info(program, &mut [])?.xlated_prog_len as usize / size_of::<Insn>();
     let mut insns: Vec<Insn> = vec![[0; 8]; len.min(MAX_INSNS)];
-    info(program, &mut insns)?;
+    read_info(program, &mut insns)?;
     Ok(insns)
 }
 
-/// The facts that the kernel shows of each program, also of one whose instructions it hides.
+/// The facts that the kernel shows of each program, even of a program whose instructions it
+/// hides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramDescription {
-    /// As its loader named it; may be empty.
+    /// The name that the loader gave to the program; may be empty.
     pub(crate) name: String,
     pub(crate) maps: u32,
 }
 
 pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescription, Errno> {
-    let info = info(program, &mut [])?;
+    let info = read_info(program, &mut [])?;
     let name = info.name.split(|byte| *byte == 0).next();
     Ok(ProgramDescription {
         name: String::from_utf8_lossy(name.unwrap_or_default()).into_owned(),
@@ -173,15 +182,15 @@ pub(crate) fn describe_program(program: BorrowedFd<'_>) -> Result<ProgramDescrip
     })
 }
 
-/// Facts of a program; its instructions, as many as there is room for, go to `insns`.
-fn info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
+/// Reads the facts of a program, and as many of its instructions as `insns` has room for.
+fn read_info(program: BorrowedFd<'_>, insns: &mut [Insn]) -> Result<ProgInfo, Errno> {
     let mut info = ProgInfo {
         xlated_prog_len: size_of_val(insns) as u32,
         xlated_prog_insns: insns.as_mut_ptr() as u64,
         ..ProgInfo::default()
     };
     let mut attr = InfoAttr {
-        bpf_fd: raw(program),
+        bpf_fd: raw_fd(program),
         info_len: size_of::<ProgInfo>() as u32,
         info: std::ptr::from_mut(&mut info) as u64,
         ..InfoAttr::default()
@@ -210,21 +219,23 @@ struct LoadAttr {
     tail: Tail,
 }
 
-/// Loads a device program named `name` (shown by bpftool; 15 bytes are kept).
-/// Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN. The verifier's words go
-/// to `log` if there is room in it.
+/// Loads a device program with a name that bpftool shows; the kernel keeps 15 bytes of the
+/// name. The call needs CAP_SYS_ADMIN, or CAP_BPF with CAP_NET_ADMIN. The verifier writes its
+/// messages to `log` unless it is empty.
 pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut prog_name = [0; 16];
     for (to, from) in prog_name.iter_mut().zip(name.bytes().take(15)) {
         *to = from;
     }
-    // The verifier gives up with EAGAIN when a signal waits for the process.
+    // The verifier fails with EAGAIN when a signal is pending for the process, so the call is
+    // repeated up to five times.
     for _ in 0..5 {
         let mut attr = LoadAttr {
             prog_type: PROG_TYPE_CGROUP_DEVICE,
             insn_cnt: insns.len() as u32,
             insns: insns.as_ptr() as u64,
-            // Only helper functions request a licence; the programs call none.
+            // The kernel checks the licence only if a program calls GPL-only helper functions;
+            // these call none.
             license: c"Apache-2.0".as_ptr() as u64,
             prog_name,
             ..LoadAttr::default()
@@ -234,8 +245,8 @@ pub(crate) fn load(insns: &[Insn], name: &str, log: &mut [u8]) -> Result<OwnedFd
             attr.log_size = log.len() as u32;
             attr.log_buf = log.as_mut_ptr() as u64;
         }
-        // SAFETY: `insns` and `log_buf` are as long as the lengths given,
-        // `license` to a C string, and all of them outlive the call.
+        // SAFETY: `insns` and `log_buf` point to as many bytes as their length fields say,
+        // `license` points to a C string, and all of them outlive the call.
         match unsafe { bpf(PROG_LOAD, &mut attr) } {
             Ok(fd) => return Ok(into_owned_fd(fd)),
             Err(Errno::EAGAIN) => {}
@@ -257,8 +268,8 @@ struct AttachAttr {
     tail: Tail,
 }
 
-/// Attaches a program to a cgroup, with [`REPLACE`] in `flags` in the place of
-/// `replace`. Needs CAP_NET_ADMIN.
+/// Attaches a program to a cgroup. With [`REPLACE`] in `flags`, it takes the place of
+/// `replace`. The call needs CAP_NET_ADMIN.
 pub(crate) fn attach(
     cgroup: BorrowedFd<'_>,
     program: BorrowedFd<'_>,
@@ -266,11 +277,11 @@ pub(crate) fn attach(
     replace: Option<BorrowedFd<'_>>,
 ) -> Result<(), Errno> {
     let mut attr = AttachAttr {
-        target_fd: raw(cgroup),
-        attach_bpf_fd: raw(program),
+        target_fd: raw_fd(cgroup),
+        attach_bpf_fd: raw_fd(program),
         attach_type: ATTACH_TYPE_CGROUP_DEVICE,
         attach_flags: flags,
-        replace_bpf_fd: replace.map(raw).unwrap_or_default(),
+        replace_bpf_fd: replace.map(raw_fd).unwrap_or_default(),
         ..AttachAttr::default()
     };
     // SAFETY: the attribute holds no pointer.
@@ -278,11 +289,12 @@ pub(crate) fn attach(
     Ok(())
 }
 
-/// Detaches a program from a cgroup. ENOENT if it is not attached there.
+/// Detaches a program from a cgroup. The call fails with ENOENT if the program is not attached
+/// there.
 pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut attr = AttachAttr {
-        target_fd: raw(cgroup),
-        attach_bpf_fd: raw(program),
+        target_fd: raw_fd(cgroup),
+        attach_bpf_fd: raw_fd(program),
         attach_type: ATTACH_TYPE_CGROUP_DEVICE,
         ..AttachAttr::default()
     };
@@ -291,12 +303,14 @@ pub(crate) fn detach(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<
     Ok(())
 }
 
+/// Calls bpf(2).
+///
 /// # Safety
 ///
-/// `A` is the attribute of `command`, without padding; each address in it is
-/// null or good for as many bytes as the length that goes with it.
+/// `A` must be the attribute structure of `command`, without padding. Each address in it must
+/// be null, or valid for as many bytes as the length field that belongs to it says.
 unsafe fn bpf<A>(command: libc::c_int, attr: &mut A) -> Result<RawFd, Errno> {
-    // SAFETY: `attr` is as long as we say and writable; the rest is the caller's word.
+    // SAFETY: `attr` is writable for `size_of::<A>()` bytes; the caller guarantees the rest.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -313,7 +327,7 @@ fn into_owned_fd(fd: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-fn raw(fd: BorrowedFd<'_>) -> u32 {
-    // A borrowed descriptor is never negative.
+fn raw_fd(fd: BorrowedFd<'_>) -> u32 {
+    // The cast keeps the value, because a borrowed descriptor is never negative.
     fd.as_raw_fd() as u32
 }

@@ -1,9 +1,8 @@
-//! The end of a process that takes too long.
+//! Ends the process when its work takes too long.
 //!
-//! SIGALRM has a handler that reports what took so long, and exits. A process
-//! that sleeps in the kernel where a handled signal does not reach it, as behind
-//! a driver or a FUSE server that does not answer, is killed a second later by a
-//! timer of its own.
+//! SIGALRM has a handler that reports the stage of the work, and exits. Some system calls
+//! cannot be interrupted by a handled signal, for example behind a driver or a FUSE server
+//! that does not answer. A second timer therefore sends SIGKILL one second later.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,18 +21,18 @@ use nix::unistd::alarm;
 
 use crate::exit::ExitCode;
 
-/// How long the hook, and the wrapper before it becomes the runtime, may take
-/// for everything but the programs of `[prepare]`, in seconds.
+/// The time limit of the hook, in seconds, and of the wrapper until it becomes the runtime.
+/// The programs of `[prepare]` do not count.
 ///
-/// The work takes milliseconds. What can take longer has limits of its own that
-/// fit in here, such as two seconds for systemd; the kubelet gives a container
-/// two minutes to start.
+/// The work normally takes milliseconds. Steps that can take longer have shorter limits of
+/// their own, such as two seconds for systemd. The kubelet gives a container two minutes to
+/// start.
 pub(crate) const SECONDS: u32 = 10;
 
-/// By when a process with this deadline has ended, if it can be killed.
+/// The time after which a process with this deadline has ended, unless it cannot be killed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(SECONDS as u64 + 2);
 
-/// What the process is doing, for the report.
+/// The current stage of the work, named in the report of an exceeded deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Reading,
@@ -52,9 +51,10 @@ const STAGES: [&str; 5] = [
 ];
 
 static STAGE: AtomicU8 = AtomicU8::new(Stage::Reading as u8);
-/// Whom the report concerns, ended by `: `; leaked when it is set.
+/// The container that the report names, followed by `: `. The string is leaked when it is set,
+/// so that the signal handler can read it at any time.
 static SUBJECT: AtomicPtr<String> = AtomicPtr::new(null_mut());
-/// A second descriptor to report to; stderr alone if it is negative.
+/// A second descriptor for the report. If it is negative, the report goes to stderr alone.
 static LOG: AtomicI32 = AtomicI32::new(-1);
 
 impl Stage {
@@ -63,14 +63,13 @@ impl Stage {
     }
 }
 
-/// Names the container in the report, by its id without control characters.
-pub(crate) fn concerns(id: &str) {
+/// Sets the container id that the report names. The id must not have control characters.
+pub(crate) fn set_container(id: &str) {
     let subject = format!("container {id}: ");
     SUBJECT.store(Box::into_raw(Box::new(subject)), Ordering::Release);
 }
 
-/// Has the report written to an open file as well, which stays open as long as
-/// the process.
+/// Also writes the report to `file`, which must stay open until the process ends.
 pub(crate) fn also_report_to(file: &File) {
     LOG.store(file.as_raw_fd(), Ordering::Relaxed);
 }
@@ -81,18 +80,18 @@ pub(crate) struct Deadline {
     kill: Timer,
 }
 
-/// The time from the deadline to SIGKILL.
+/// The time between SIGALRM and SIGKILL.
 const LAST: Duration = Duration::from_secs(1);
 
 impl Deadline {
-    /// Ends the process in so many seconds.
+    /// Starts a deadline that ends the process after `seconds`.
     pub(crate) fn start(seconds: u32) -> Result<Self, Errno> {
         let handler = SigHandler::Handler(expired);
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-        // SAFETY: `expired` calls only functions that a handler of a signal may
-        // call (signal-safety(7)), and changes nothing.
+        // SAFETY: `expired` calls only functions that are async-signal-safe
+        // (signal-safety(7)), and changes no state.
         let action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
-        // The parent process may have blocked it.
+        // The parent process may have blocked SIGALRM; a blocked signal is inherited.
         let mut mask = SigSet::empty();
         let mut unblocked = SigSet::empty();
         unblocked.add(Signal::SIGALRM);
@@ -113,8 +112,8 @@ impl Deadline {
     fn end_in(&mut self, seconds: u32) -> Result<(), Errno> {
         alarm::set(seconds);
         let end = Duration::from_secs(seconds.into()) + LAST;
-        let end = Expiration::OneShot(end.into());
-        self.kill.set(end, TimerSetTimeFlags::empty())
+        self.kill
+            .set(Expiration::OneShot(end.into()), TimerSetTimeFlags::empty())
     }
 
     pub(crate) fn pause<T>(&mut self, work: impl FnOnce() -> T) -> Result<T, Errno> {
@@ -126,20 +125,21 @@ impl Deadline {
         Ok(done)
     }
 
-    /// Takes the deadline away, and leaves signals as they were: another program
-    /// is to run in this process.
+    /// Cancels the deadline and restores the signal handling, because another program is
+    /// executed in this process next.
     pub(crate) fn cancel(self) {
         alarm::cancel();
-        // SAFETY: what is set is what the process had before.
+        // SAFETY: the action that is restored is the one that the process had before.
         let _ = unsafe { sigaction(Signal::SIGALRM, &self.action) };
         let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.mask), None);
     }
 }
 
-/// Reports and exits, by write(2) and _exit(2) alone.
+/// Writes the report and exits. A signal handler may call only async-signal-safe functions, so
+/// this uses write(2) and _exit(2) alone.
 extern "C" fn expired(_signal: libc::c_int) {
     let subject = SUBJECT.load(Ordering::Acquire);
-    // SAFETY: null, or a string that was leaked and is never changed.
+    // SAFETY: the pointer is null, or points to a string that was leaked and is never changed.
     let subject = unsafe { subject.as_ref() }.map_or("", String::as_str);
     let stage = STAGES.get(usize::from(STAGE.load(Ordering::Relaxed)));
     let parts = [
@@ -163,6 +163,6 @@ extern "C" fn expired(_signal: libc::c_int) {
             libc::write(descriptor, line.as_ptr().cast(), length);
         }
     }
-    // SAFETY: it does not return, and runs nothing of this process.
+    // SAFETY: `_exit` does not return, and runs no code of this process.
     unsafe { libc::_exit(ExitCode::Deadline as libc::c_int) }
 }

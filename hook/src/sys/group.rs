@@ -1,10 +1,9 @@
-//! A process group that ends with this process.
+//! A process group that is killed when this process ends.
 //!
-//! An engine kills a hook that takes too long, and no program that the hook has
-//! started may go on changing a device after that. The signal that the kernel can
-//! send at a parent's death (PR_SET_PDEATHSIG) does not reach a program's own
-//! children. So the group has a leader that waits for this process, and kills the
-//! group when it is gone.
+//! An engine kills a hook that takes too long, and no program that the hook has started may go
+//! on changing a device after that. `PR_SET_PDEATHSIG` sends a signal at the death of the
+//! parent, but it does not reach the children of the program. The group therefore has a leader
+//! process, which waits for the end of this process and then kills the group.
 
 use std::os::fd::OwnedFd;
 
@@ -14,31 +13,32 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, getpgrp, pipe2, read, setpgid};
 
-/// A group of processes. When this value is dropped, its processes continue
-/// without the group's leader.
-pub(crate) struct Group {
+/// A process group with a leader that kills it when this process ends. Dropping the value ends
+/// only the leader; the other processes of the group continue.
+pub(crate) struct ProcessGroup {
     leader: Pid,
-    /// The leader reads from the other end of the pipe until this end is closed,
-    /// at the latest by the end of this process.
+    /// The write end of a pipe whose read end the leader has. The kernel closes it at the
+    /// latest when this process ends, and the leader then kills the group.
     _alive: OwnedFd,
 }
 
-impl Group {
+impl ProcessGroup {
     pub(crate) fn start() -> Result<Self, Errno> {
         let (ended, alive) = pipe2(OFlag::O_CLOEXEC)?;
-        // SAFETY: the child calls only functions that are async-signal-safe, and
-        // does not return.
+        // SAFETY: the child calls only functions that are async-signal-safe, and does not
+        // return.
         match unsafe { fork() }? {
             ForkResult::Child => {
                 drop(alive);
-                lead(&ended)
+                run_leader(&ended)
             }
             ForkResult::Parent { child } => {
-                let group = Group {
+                let group = ProcessGroup {
                     leader: child,
                     _alive: alive,
                 };
-                // Also done by the child. Here, so that processes can join.
+                // The child makes the same call. The parent makes it too, so that processes
+                // can join the group as soon as this function returns.
                 setpgid(child, child)?;
                 Ok(group)
             }
@@ -50,21 +50,21 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // It may have been killed with its group.
+        // The call fails harmlessly if the leader was killed together with its group.
         let _ = kill(self.leader, Signal::SIGKILL);
         let _ = waitpid(self.leader, None);
     }
 }
 
-/// Waits for the end of the pipe's other end, and kills the group.
-fn lead(ended: &OwnedFd) -> ! {
+/// Runs the leader: waits until the other end of the pipe is closed, and kills the group.
+fn run_leader(ended: &OwnedFd) -> ! {
     let own = Pid::from_raw(0);
     if setpgid(own, own).is_ok() {
         while read(ended, &mut [0]) == Err(Errno::EINTR) {}
         let _ = killpg(getpgrp(), Signal::SIGKILL);
     }
-    // SAFETY: it does not return, and runs nothing of this process.
+    // SAFETY: `_exit` does not return, and runs no code of this process.
     unsafe { libc::_exit(1) }
 }

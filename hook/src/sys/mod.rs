@@ -1,8 +1,8 @@
 //! System calls that neither the standard library nor `nix` offers.
 //!
-//! All of the crate's `unsafe` code is in here. A function takes and gives
-//! borrowed or owned descriptors, reports the kernel's error number and does
-//! nothing else.
+//! All `unsafe` code of the crate is in this module. Each function takes and returns borrowed
+//! or owned descriptors, and reports the error number of the kernel. The functions decide
+//! nothing.
 
 pub(crate) mod bpf;
 pub(crate) mod deadline;

@@ -1,5 +1,5 @@
-//! The mount calls by descriptor: `open_tree`, `move_mount`, `fsopen`,
-//! `fsconfig`, `fsmount` (Linux 5.2) and `mount_setattr` (Linux 5.12).
+//! The mount calls that take descriptors instead of paths: `open_tree`, `move_mount`,
+//! `fsopen`, `fsconfig`, `fsmount` (Linux 5.2) and `mount_setattr` (Linux 5.12).
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,8 +9,8 @@ use libc::{c_int, c_long, c_uint};
 use nix::Result;
 use nix::errno::Errno;
 
-/// Copies the mount that `file` is in, with `file` as its root, into a
-/// mount attached nowhere. `recursive` copies the mounts below it too.
+/// Copies the mount that contains `file` into a detached mount with `file` as its root. With
+/// `recursive`, the mounts below `file` are copied too.
 pub(crate) fn open_tree_clone(file: impl AsFd, recursive: bool) -> Result<OwnedFd> {
     let mut flags =
         libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
@@ -34,8 +34,8 @@ pub(crate) fn move_mount(mount: impl AsFd, target: impl AsFd) -> Result<()> {
     move_mount_raw(mount.as_fd().as_raw_fd(), target.as_fd().as_raw_fd())
 }
 
-/// Adds `MOUNT_ATTR_*` bits to the mount whose root `mount` is, and sets its propagation,
-/// unless that is 0.
+/// Sets `MOUNT_ATTR_*` bits of a mount, given a handle on its root, and its propagation unless
+/// `propagation` is 0.
 pub(crate) fn set_attributes(
     mount: impl AsFd,
     recursive: bool,
@@ -50,7 +50,7 @@ pub(crate) fn set_attributes(
     )
 }
 
-/// Opens a context in which a file system of type `fs_type` can be made.
+/// Opens a context in which a file system of type `fs_type` can be created.
 pub(crate) fn fsopen(fs_type: &CStr) -> Result<OwnedFd> {
     new_descriptor(fsopen_raw(fs_type, libc::FSOPEN_CLOEXEC))
 }
@@ -69,56 +69,56 @@ pub(crate) fn fsconfig_string(context: impl AsFd, key: &CStr, value: &CStr) -> R
             0,
         )
     };
-    done(result)
+    check_result(result)
 }
 
-/// Makes the file system that `context` describes.
+/// Creates the file system that the options in `context` describe.
 pub(crate) fn fsconfig_create(context: impl AsFd) -> Result<()> {
     fsconfig_create_raw(context.as_fd().as_raw_fd())
 }
 
-/// Gives a detached mount of the file system made in `context`, with the
-/// `MOUNT_ATTR_*` bits `attributes`. The descriptor is an `O_PATH` handle on
-/// the file system's root.
+/// Creates a detached mount of the file system in `context`, with the `MOUNT_ATTR_*` bits in
+/// `attributes`. The returned descriptor is an `O_PATH` handle on the root of the file system.
 pub(crate) fn fsmount(context: impl AsFd, attributes: u64) -> Result<OwnedFd> {
     let attributes = c_uint::try_from(attributes).map_err(|_| Errno::EINVAL)?;
     new_descriptor(fsmount_raw(context.as_fd().as_raw_fd(), attributes))
 }
 
-/// Asks `open_tree` for something it must refuse, and gives the refusal.
+/// Calls `open_tree` with arguments that it must refuse, and returns the error. ENOSYS or
+/// EPERM means that the call is not available.
 pub(crate) fn probe_open_tree() -> Result<()> {
     let flags = libc::OPEN_TREE_CLOEXEC | libc::AT_EMPTY_PATH.cast_unsigned();
     // SAFETY: the path is a NUL-terminated constant, and no descriptor is -1.
-    done(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
+    check_result(unsafe { libc::syscall(libc::SYS_open_tree, -1, c"".as_ptr(), flags) })
 }
 
-/// Asks `move_mount` for something it must refuse, and gives the refusal.
+/// Calls `move_mount` with arguments that it must refuse, and returns the error.
 pub(crate) fn probe_move_mount() -> Result<()> {
     move_mount_raw(-1, -1)
 }
 
-/// Asks `mount_setattr` for no change, which needs the right to mount but no
-/// descriptor.
+/// Calls `mount_setattr` with an empty change. The kernel checks the right to mount, but needs
+/// no valid descriptor.
 pub(crate) fn probe_mount_setattr() -> Result<()> {
     mount_setattr_raw(-1, false, 0, 0)
 }
 
-/// Asks each of `fsopen`, `fsconfig` and `fsmount` for something it must
-/// refuse, and gives the refusals.
+/// Calls `fsopen`, `fsconfig` and `fsmount` with arguments that they must refuse, and returns
+/// the errors in this order.
 pub(crate) fn probe_fs_calls() -> [Result<()>; 3] {
     [
-        done(fsopen_raw(c"", c_uint::MAX)),
+        check_result(fsopen_raw(c"", c_uint::MAX)),
         fsconfig_create_raw(-1),
-        done(fsmount_raw(-1, 0)),
+        check_result(fsmount_raw(-1, 0)),
     ]
 }
 
 fn move_mount_raw(mount: RawFd, target: RawFd) -> Result<()> {
     let flags = libc::MOVE_MOUNT_F_EMPTY_PATH | libc::MOVE_MOUNT_T_EMPTY_PATH;
     let empty = c"".as_ptr();
-    // SAFETY: both paths are a NUL-terminated constant; a descriptor that is
-    // not open is refused by the kernel.
-    done(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
+    // SAFETY: both paths are a NUL-terminated constant; the kernel refuses a descriptor that
+    // is not open.
+    check_result(unsafe { libc::syscall(libc::SYS_move_mount, mount, empty, target, empty, flags) })
 }
 
 fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: u64) -> Result<()> {
@@ -132,8 +132,8 @@ fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: 
     if recursive {
         flags |= libc::AT_RECURSIVE;
     }
-    // SAFETY: the path is a NUL-terminated constant, and `attr` is readable
-    // for the size given.
+    // SAFETY: the path is a NUL-terminated constant, and `attr` is readable for the size
+    // given.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -144,7 +144,7 @@ fn mount_setattr_raw(mount: RawFd, recursive: bool, attr_set: u64, propagation: 
             size_of_val(&attr),
         )
     };
-    done(result)
+    check_result(result)
 }
 
 fn fsopen_raw(fs_type: &CStr, flags: c_uint) -> c_long {
@@ -154,7 +154,7 @@ fn fsopen_raw(fs_type: &CStr, flags: c_uint) -> c_long {
 
 fn fsconfig_create_raw(context: RawFd) -> Result<()> {
     let none = ptr::null::<libc::c_char>();
-    // SAFETY: this command takes neither key nor value: both must be null.
+    // SAFETY: this command takes neither key nor value; both must be null.
     let result = unsafe {
         libc::syscall(
             libc::SYS_fsconfig,
@@ -165,11 +165,12 @@ fn fsconfig_create_raw(context: RawFd) -> Result<()> {
             0,
         )
     };
-    done(result)
+    check_result(result)
 }
 
 fn fsmount_raw(context: RawFd, attributes: c_uint) -> c_long {
-    // SAFETY: plain numbers; a descriptor that is not open is refused.
+    // SAFETY: the arguments are plain numbers; the kernel refuses a descriptor that is not
+    // open.
     unsafe {
         libc::syscall(
             libc::SYS_fsmount,
@@ -180,12 +181,12 @@ fn fsmount_raw(context: RawFd, attributes: c_uint) -> c_long {
     }
 }
 
-fn done(result: c_long) -> Result<()> {
+fn check_result(result: c_long) -> Result<()> {
     Errno::result(result).map(drop)
 }
 
 fn new_descriptor(result: c_long) -> Result<OwnedFd> {
     let fd = c_int::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just opened this descriptor for us alone.
+    // SAFETY: the kernel has just opened this descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,4 +1,4 @@
-//! The process itself.
+//! The environment, the descriptors and the children of this process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,28 +22,29 @@ pub(crate) fn clear_environment() {
     }
 }
 
-/// Has a write beyond the limit on file sizes fail with an error instead of
-/// ending the process, and gives what SIGXFSZ did before.
+/// Ignores SIGXFSZ, so that a write beyond the limit on file sizes fails with EFBIG and does
+/// not end the process. Returns the previous action for [`restore_file_size_signal`].
 pub(crate) fn ignore_file_size_signal() -> Result<SigAction, Errno> {
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
-    // SAFETY: no handler of this program's is involved.
+    // SAFETY: no signal handler of this program is installed.
     unsafe { sigaction(Signal::SIGXFSZ, &ignore) }
 }
 
 pub(crate) fn restore_file_size_signal(action: &SigAction) {
-    // SAFETY: it is what the process was started with, so no handler.
+    // SAFETY: the action is the one that the process was started with, so it has no handler.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, action) };
 }
 
 pub(crate) fn close_inherited_descriptors() {
     const FIRST: libc::c_uint = 3;
-    // SAFETY: called before anything is opened, so no owner of a descriptor
-    // in this process is left with a closed one.
+    // SAFETY: the function is called before anything is opened, so that no owner in this
+    // process is left with a closed descriptor.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, 0) };
     if closed == 0 {
         return;
     }
-    // Before Linux 5.9.
+    // Kernels before Linux 5.9 have no close_range(2). The open descriptors are listed and
+    // closed one by one.
     let open = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
@@ -52,37 +53,38 @@ pub(crate) fn close_inherited_descriptors() {
         .filter_map(|e| e.file_name().to_str()?.parse().ok())
         .collect();
     for number in numbers.into_iter().filter(|number| *number >= 3) {
-        // SAFETY: as above. The listing's own descriptor is closed by now, and
-        // closing a number that is not open changes nothing.
+        // SAFETY: no descriptor of this process has an owner, as above. The descriptor of the
+        // listing is closed by now, and closing a number that is not open changes nothing.
         unsafe {
             libc::close(number);
         }
     }
 }
 
-/// The most that a child's answer may have, in bytes.
+/// The size limit of a child's answer, in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// How long a child that was killed is waited for. One that sleeps where no signal reaches it,
-/// as behind a file system that does not answer, is left behind.
+/// The time to wait for a child after SIGKILL. A child that sleeps where no signal reaches it,
+/// for example behind a file system that does not answer, is left behind then.
 const LAST: Duration = Duration::from_secs(1);
 
-/// How often a child is looked at, in milliseconds, whose answer is not there.
+/// The time to wait for more of a child's answer in one poll, in milliseconds.
 const LOOK: u16 = 20;
 
-/// A child process that works for this one.
+/// A child process that does some work and returns its answer through a pipe.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
-    /// Also open in what the child has started: its end is no sign of the child's.
+    /// The read end of the pipe. Programs that the child starts can have the write end open
+    /// too, so the pipe may stay open after the end of the child.
     answer: File,
     text: Vec<u8>,
     end: Instant,
 }
 
-/// Runs `work` in a child process, which may enter namespaces that this process must not,
-/// and returns its answer. `None`: it was ended, such as by its deadline, or is left behind
-/// after `limit`.
+/// Runs `work` in a child process and returns its answer. The child may enter namespaces that
+/// this process must not enter. Returns `None` if the child was killed, for example after
+/// `limit`, or was left behind because SIGKILL did not end it.
 pub(crate) fn in_child(
     limit: Duration,
     work: impl FnOnce() -> String,
@@ -90,7 +92,7 @@ pub(crate) fn in_child(
     start_child(limit, work)?.wait()
 }
 
-/// Starts a child process that does `work`, for as long as `limit`.
+/// Starts a child process that runs `work`, and is killed after `limit`.
 pub(crate) fn start_child(limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let mut work = Some(work);
     start(limit, &mut || {
@@ -98,18 +100,19 @@ pub(crate) fn start_child(limit: Duration, work: impl FnOnce() -> String) -> Res
     })
 }
 
-/// Once for all kinds of work: the program is smaller.
+/// Does the work of [`start_child`] without a type parameter, so that the compiled function
+/// exists only once and the program is smaller.
 fn start(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
     let (answer, mut written) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         (File::from(read), File::from(write))
     };
-    // SAFETY: the process has one thread, so the child may do whatever its parent may. It
-    // ends in this function, also if `work` panics.
+    // SAFETY: the process has one thread, so the child may call whatever its parent may call.
+    // The child ends in this function, even if `work` panics.
     match unsafe { fork() }? {
         ForkResult::Child => {
             drop(answer);
-            let _end = End;
+            let _end = ExitOnDrop;
             let done = written.write_all(work().as_bytes()).is_ok();
             exit(i32::from(!done))
         }
@@ -131,7 +134,8 @@ impl Child {
         }
     }
 
-    /// Looks for a moment whether it has ended, and then gives its answer.
+    /// Polls the child once. Returns `None` while the child runs. When the child has ended,
+    /// the inner value is its answer, or `None` if there is none.
     pub(crate) fn look(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_more, length) = self.read(LOOK);
         let has_too_much = self.text.len() > MAX_ANSWER;
@@ -139,21 +143,22 @@ impl Child {
         if now >= self.end || has_too_much {
             kill(self.pid, Signal::SIGKILL)?;
         }
-        // All that it wrote is read first.
+        // Everything that the child wrote is read before its exit status is examined.
         if length > 0 && !has_too_much {
             return Ok(None);
         }
         match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) if now >= self.end + LAST => Ok(Some(None)),
             Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
-                // The end of the answer is not waited for again.
+                // At the end of the pipe poll(2) returns at once, so a short sleep avoids a
+                // busy loop.
                 if has_more {
                     sleep(Duration::from_micros(200));
                 }
                 Ok(None)
             }
             Ok(WaitStatus::Exited(_, 0)) => {
-                // It may have written since it was looked at, and ended.
+                // The child may have written more between the last read and its end.
                 while self.text.len() <= MAX_ANSWER && self.read(0).1 > 0 {}
                 let text = mem::take(&mut self.text);
                 Ok(Some(String::from_utf8(text).ok()))
@@ -163,36 +168,37 @@ impl Child {
         }
     }
 
-    /// Reads a part of the answer that comes within so many milliseconds: whether it or its end
-    /// has come, and its length.
+    /// Reads the part of the answer that arrives within `wait` milliseconds. Returns whether
+    /// data or the end of the pipe arrived, and the number of bytes read.
     fn read(&mut self, wait: u16) -> (bool, usize) {
         let mut waiting = [PollFd::new(self.answer.as_fd(), PollFlags::POLLIN)];
         let has_more = poll(&mut waiting, wait).unwrap_or_default() > 0;
         let mut bytes = [0; 4096];
-        let length = match has_more {
-            true => self.answer.read(&mut bytes).unwrap_or_default(),
-            false => 0,
+        let length = if has_more {
+            self.answer.read(&mut bytes).unwrap_or_default()
+        } else {
+            0
         };
         self.text.extend(&bytes[..length]);
         (has_more, length)
     }
 
-    /// Whether it is still there after it was left behind.
+    /// Returns whether a child that was left behind still exists.
     pub(crate) fn is_there(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }
 
-/// Ends a child that unwinds.
-struct End;
+/// Ends a child process whose work panics. The child must not unwind into code of its parent.
+struct ExitOnDrop;
 
-impl Drop for End {
+impl Drop for ExitOnDrop {
     fn drop(&mut self) {
         exit(1)
     }
 }
 
 fn exit(code: libc::c_int) -> ! {
-    // SAFETY: it does not return, and runs nothing of this process.
+    // SAFETY: `_exit` does not return, and runs no code of this process.
     unsafe { libc::_exit(code) }
 }

@@ -1,5 +1,5 @@
-//! What the kernel reports of a mount: `statx` gives its id, `statmount`
-//! (Linux 6.8) the rest, without a list of all mounts being read.
+//! Queries about a single mount, which avoid reading the list of all mounts: `statx` returns
+//! the mount's id, `statmount` (Linux 6.8) the rest.
 
 use std::ffi::CStr;
 use std::mem::{MaybeUninit, offset_of};
@@ -11,21 +11,21 @@ use nix::Result;
 use nix::errno::Errno;
 use nix::sys::stat::{SFlag, makedev};
 
-/// The id by which `/proc/self/mountinfo` calls a mount. It may be given to
-/// another when the mount is gone.
+/// Selects the id that a mount has in `/proc/self/mountinfo`. The kernel may reuse the id when
+/// the mount is gone.
 pub(crate) const MOUNT_ID: c_uint = libc::STATX_MNT_ID;
 
-/// The id by which `statmount` calls a mount (Linux 6.8).
+/// Selects the unique id, by which `statmount` finds a mount (Linux 6.8). It is never reused.
 pub(crate) const UNIQUE_MOUNT_ID: c_uint = libc::STATX_MNT_ID_UNIQUE;
 
-/// The number of `statmount` on every architecture that Linux gives common
-/// numbers to (include/uapi/asm-generic/unistd.h).
+/// The number of `statmount`. It is the same on all architectures that use the common numbers
+/// of `include/uapi/asm-generic/unistd.h`.
 const SYS_STATMOUNT: c_long = 457;
 
-/// `STATMOUNT_MNT_BASIC`: ids, attributes and propagation.
+/// `STATMOUNT_MNT_BASIC`: requests ids, attributes and propagation.
 const MOUNT_BASIC: u64 = 2;
 
-/// `struct mnt_id_req` of include/uapi/linux/mount.h.
+/// `struct mnt_id_req` of `include/uapi/linux/mount.h`.
 #[repr(C)]
 struct MountIdRequest {
     size: u32,
@@ -34,9 +34,9 @@ struct MountIdRequest {
     mask: u64,
 }
 
-/// The beginning of `struct statmount` of include/uapi/linux/mount.h.
+/// The beginning of `struct statmount` of `include/uapi/linux/mount.h`.
 #[repr(C)]
-struct Answer {
+struct StatmountAnswer {
     size: u32,
     options: u32,
     mask: u64,
@@ -50,21 +50,23 @@ struct Answer {
     old_parent: u32,
     attributes: u64,
     propagation: u64,
-    /// The kernel fills as much as it is given: all fields of today.
+    /// Space for the remaining fields. The kernel fills as many bytes as the caller passes.
     rest: [u64; 54],
 }
 
-const _: () = assert!(size_of::<Answer>() == 512 && offset_of!(Answer, propagation) == 72);
+const _: () =
+    assert!(size_of::<StatmountAnswer>() == 512 && offset_of!(StatmountAnswer, propagation) == 72);
 
-/// The id of the mount that `file` is in: `which` is [`MOUNT_ID`] or
-/// [`UNIQUE_MOUNT_ID`]. None if the kernel does not give it.
+/// Returns the id of the mount that contains `file`. `which` is [`MOUNT_ID`] or
+/// [`UNIQUE_MOUNT_ID`]. Returns `None` if the kernel does not support that id.
 pub(crate) fn mount_id(file: impl AsFd, which: c_uint) -> Result<Option<u64>> {
     let stat = statx(file.as_fd().as_raw_fd(), c"", libc::AT_EMPTY_PATH, which)?;
     Ok((stat.stx_mask & which != 0).then_some(stat.stx_mnt_id))
 }
 
-/// Type and device number of the file at `path`, which is followed. No server is asked: that
-/// of a file system of a container's own might never answer.
+/// Returns the type and device number of the file at `path`, and follows symbolic links.
+/// `AT_STATX_DONT_SYNC` keeps the kernel from asking the server of a network or FUSE file
+/// system, which might never answer.
 pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     let flags = libc::AT_STATX_DONT_SYNC;
     let stat = statx(libc::AT_FDCWD, path, flags, libc::STATX_TYPE)?;
@@ -78,54 +80,54 @@ fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<
     // SAFETY: the path is NUL-terminated, and `stat` is writable for a whole `struct statx`.
     let result = unsafe { libc::statx(directory, path.as_ptr(), flags, wanted, stat.as_mut_ptr()) };
     Errno::result(result)?;
-    // SAFETY: made of integers, zeroed at first, and then filled in.
+    // SAFETY: the structure consists of integers, was zeroed, and then filled in.
     Ok(unsafe { stat.assume_init() })
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Basic {
-    /// The unique id of the mount that it is mounted on.
+pub(crate) struct MountRelations {
+    /// The unique id of the parent: the mount on which this one is mounted.
     pub(crate) parent: u64,
-    /// How it spreads: `MS_SHARED`, `MS_SLAVE` and their like.
+    /// The propagation: `MS_SHARED`, `MS_SLAVE`, `MS_PRIVATE` or `MS_UNBINDABLE`.
     pub(crate) propagation: u64,
 }
 
-/// Asks about the mount with the unique id `mount`. `ENOENT` if it is not in
-/// this mount namespace.
-pub(crate) fn basic(mount: u64) -> Result<Basic> {
+/// Queries the mount with the unique id `mount`. The call fails with `ENOENT` if the mount is
+/// not in this mount namespace.
+pub(crate) fn query_mount(mount: u64) -> Result<MountRelations> {
     let request = MountIdRequest {
         size: size_of::<MountIdRequest>() as u32,
         spare: 0,
         mount,
         mask: MOUNT_BASIC,
     };
-    let mut answer = MaybeUninit::<Answer>::zeroed();
-    // SAFETY: the request is readable for the size that it states, and the
-    // answer is writable for the size given.
+    let mut answer = MaybeUninit::<StatmountAnswer>::zeroed();
+    // SAFETY: the request is readable for the size that it states, and the answer is writable
+    // for the size given.
     let result = unsafe {
         libc::syscall(
             SYS_STATMOUNT,
             ptr::from_ref(&request),
             answer.as_mut_ptr(),
-            size_of::<Answer>(),
+            size_of::<StatmountAnswer>(),
             0,
         )
     };
     Errno::result(result)?;
-    // SAFETY: made of integers, zeroed at first, and then filled in.
+    // SAFETY: the structure consists of integers, was zeroed, and then filled in.
     let answer = unsafe { answer.assume_init() };
     if answer.mask & MOUNT_BASIC == 0 {
         return Err(Errno::ENOSYS);
     }
-    Ok(Basic {
+    Ok(MountRelations {
         parent: answer.parent,
         propagation: answer.propagation,
     })
 }
 
-/// Asks `statmount` for something it must refuse, and gives the refusal.
+/// Calls `statmount` with flags that it must refuse, and returns the error.
 pub(crate) fn probe() -> Result<()> {
-    // SAFETY: the flags are refused before anything is read or written.
+    // SAFETY: the kernel refuses the flags before it reads or writes anything.
     let result = unsafe { libc::syscall(SYS_STATMOUNT, 0, 0, 0, c_uint::MAX) };
     Errno::result(result).map(drop)
 }

@@ -1,4 +1,5 @@
-//! The kernel's and udev's messages of devices (lib/kobject_uevent.c, netlink(7)).
+//! Uevents: netlink messages of the kernel and of udev about devices (lib/kobject_uevent.c,
+//! netlink(7)).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -10,14 +11,17 @@ use nix::sys::socket::{
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
-/// The groups of the kernel's messages, and of those that udev sends when its links are made.
+/// The multicast groups of the kernel's messages, and of those that udev sends when it has
+/// made its links.
 const GROUPS: u32 = 1 | UDEV;
 const UDEV: u32 = 2;
 
-/// No message is longer (`UEVENT_BUFFER_SIZE`, 2048, and udev's header).
+/// The longest message in bytes: the kernel's `UEVENT_BUFFER_SIZE` is 2048, and udev adds a
+/// header.
 const LONGEST: usize = 8192;
 
-/// Subsystems without nodes that have messages whenever any container starts.
+/// Subsystems without device nodes whose messages arrive whenever any container starts. They
+/// are ignored.
 const NOISE: [&[u8]; 3] = [
     b"\0SUBSYSTEM=net\0",
     b"\0SUBSYSTEM=queues\0",
@@ -35,15 +39,17 @@ impl Uevents {
         Ok(Uevents(socket))
     }
 
-    /// Takes the messages that are there, and tells whether one may be about a device. Anyone
-    /// may send messages, which say nothing but that it is time to look.
+    /// Receives all waiting messages, and returns whether one of them may concern a device.
+    /// Any process can send messages, so their content only triggers a new scan and is not
+    /// trusted.
     pub(crate) fn take(&self) -> Result<bool> {
         let mut buffer = [0; LONGEST];
         let mut relevant = false;
         loop {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => relevant |= is_relevant(&buffer[..length]),
-                // Messages were lost.
+                // The kernel dropped messages, and a dropped message may have concerned a
+                // device.
                 Err(Errno::ENOBUFS) => relevant = true,
                 Err(Errno::EAGAIN) => return Ok(relevant),
                 Err(Errno::EINTR) => {}
@@ -62,14 +68,15 @@ impl AsFd for Uevents {
 /// A socket that sends messages in the network namespace of this process.
 pub(crate) struct UeventSender(OwnedFd);
 
-/// The type of a request to the kernel: the first that is not a control message
+/// The type of a request to the kernel: the first number that is not a control message
 /// (`NLMSG_MIN_TYPE`).
 const REQUEST: u16 = 0x10;
 
-/// `NLM_F_REQUEST` and `NLM_F_ACK`: it answers.
+/// `NLM_F_REQUEST` and `NLM_F_ACK`: the kernel acknowledges the request.
 const FLAGS: u16 = 0x1 | 0x4;
 
-/// The header of a netlink message (netlink(7)), and of an answer with the error's number.
+/// The size in bytes of a netlink message header (netlink(7)). In an acknowledgement, the
+/// error number follows it.
 const HEADER: usize = 16;
 
 impl UeventSender {
@@ -77,13 +84,14 @@ impl UeventSender {
         let protocol = SockProtocol::NetlinkKObjectUEvent;
         let (family, flags) = (AddressFamily::Netlink, SockFlag::SOCK_CLOEXEC);
         let socket = socket(family, SockType::Datagram, flags, protocol)?;
-        // The kernel answers at once.
+        // The kernel answers at once. The timeout only protects against waiting for ever.
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(1))?;
         Ok(UeventSender(socket))
     }
 
-    /// Has the kernel send a message as one of its own, with its sequence number (Linux 4.18;
-    /// `uevent_net_rcv_skb`). It needs CAP_SYS_ADMIN over the namespace.
+    /// Makes the kernel send `message` as one of its own, with its sequence number
+    /// (`uevent_net_rcv_skb`, Linux 4.18). The call needs CAP_SYS_ADMIN over the network
+    /// namespace.
     ///
     /// # Errors
     /// ECONNREFUSED from an older kernel.
@@ -92,7 +100,7 @@ impl UeventSender {
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(REQUEST.to_ne_bytes());
         bytes.extend(FLAGS.to_ne_bytes());
-        // A sequence number and the sender's address, which the kernel knows.
+        // The sequence number and the sender's address are 0; the kernel knows the sender.
         bytes.extend([0; 8]);
         bytes.extend(message);
         let (number, kernel) = (self.0.as_raw_fd(), NetlinkAddr::new(0, 0));
@@ -110,11 +118,12 @@ impl UeventSender {
         }
     }
 
-    /// Sends a message as udev does. It needs CAP_NET_ADMIN over the namespace.
+    /// Sends `message` as udev does. The call needs CAP_NET_ADMIN over the network namespace.
     pub(crate) fn udev(&self, message: &[u8]) -> Result<()> {
         let group = NetlinkAddr::new(0, UDEV);
         match sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()) {
-            // The kernel, before Linux 4.18; the group has it all the same.
+            // A kernel before Linux 4.18 returns ECONNREFUSED, although the members of the
+            // group have received the message.
             Ok(_) | Err(Errno::ECONNREFUSED) => Ok(()),
             Err(errno) => Err(errno),
         }

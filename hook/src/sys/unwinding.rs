@@ -1,10 +1,11 @@
-//! No unwinding, and no backtrace at a panic: a release has neither the tables nor the symbols
-//! for it (`build.rs`). With the C library's unwinder, which the standard library names
-//! nevertheless, the code that gives frames their names is linked as well, 240 kB together.
+//! Replaces the C library's stack unwinder by stubs. A release has neither the tables nor the
+//! symbols that unwinding and backtraces need (`build.rs`), but the standard library still
+//! refers to the unwinder. Without the stubs, the unwinder and the code that names stack
+//! frames would be linked, 240 kB together.
 
-/// The C++ ABI's `_Unwind_Backtrace(callback, argument)`, which may call the callback for no
-/// frame. 5 is its `_URC_END_OF_STACK`.
-// SAFETY: nothing else defines it: the unwinder is not linked.
+/// `_Unwind_Backtrace(callback, argument)` of the C++ ABI, which may call the callback for no
+/// frame. The result 5 is `_URC_END_OF_STACK`.
+// SAFETY: no other definition of this symbol exists, because the unwinder is not linked.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Backtrace(_: *const libc::c_void, _: *const libc::c_void) -> libc::c_int {
     5
@@ -12,7 +13,8 @@ extern "C" fn _Unwind_Backtrace(_: *const libc::c_void, _: *const libc::c_void) 
 
 macro_rules! never_called {
     ($($name:ident)*) => {$(
-        // SAFETY: as above.
+        // SAFETY: no other definition of these symbols exists, because the unwinder is not
+        // linked.
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> ! {
             std::process::abort()

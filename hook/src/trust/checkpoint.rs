@@ -1,4 +1,4 @@
-//! What the kubelet recorded for one container.
+//! Reads the allocations of one container from the kubelet checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use injection_plan::record::Record;
 
 use super::PodUid;
 
-/// The devices of one container. Entries of other plugins may have any form
-/// and are skipped.
+/// Returns the allocated devices of one container. Entries of other device plugins may have
+/// any form and are skipped.
 pub(super) fn devices_of(
     record: &Record,
     pod: &PodUid,
@@ -33,7 +33,7 @@ pub(super) fn devices_of(
 pub(super) mod fuzzing {
     use super::*;
 
-    /// Reads a record, and the devices of each of its containers.
+    /// Parses a checkpoint, and reads the devices of each of its containers.
     pub fn checkpoint(bytes: &[u8]) {
         let Ok(record) = Record::parse(bytes) else {
             return;

@@ -1,4 +1,5 @@
-//! Fuzz target: annotations that an image's or a pod's author writes beside the engine's.
+//! A fuzz target: annotations that the author of an image or of a pod adds to those of the
+//! engine.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use super::origin::Origin;
 use crate::oci::Bundle;
 
 const UID: &str = "0c7b7a4e-17b7-4f3b-8d4d-8a5d3f6b1a01";
-/// The uid, namespace, name and container of the pod.
+/// The uid, namespace, name and container of the pod: the two keys and the value of each.
 const POD: [(&str, &str, &str); 4] = [
     (
         "io.kubernetes.pod.uid",
@@ -34,21 +35,24 @@ const POD: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// The input is `cri-o`, `containerd` or `containerd-1.6`, then lines of `KEY=VALUE`. Each
-/// engine lets others write some annotations, and writes some later (`origin.rs`). Whatever
-/// they are, the container is that of its own pod, or refused, and has what the kubelet
-/// recorded for it.
+/// Tests one input: `cri-o`, `containerd` or `containerd-1.6`, followed by lines of
+/// `KEY=VALUE`. Each engine accepts some annotations of others, and writes some of its own
+/// later (`origin.rs`). Whatever the lines are, the container must count as one of its own pod
+/// or be refused, and must get only the devices that the kubelet recorded for it.
 pub fn forged_annotations(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else {
         return;
     };
     let (engine, lines) = text.split_once('\n').unwrap_or((text, ""));
-    let forged = lines.lines().filter_map(|line| line.split_once('='));
-    let forged = forged.map(|(key, value)| (key.to_owned(), Value::from(value)));
+    let forged = lines
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key.to_owned(), Value::from(value)));
     let is_crio = engine == "cri-o";
-    let (mut annotations, cgroup) = match is_crio {
-        true => crio_before(),
-        false => (Default::default(), format!("/kubepods/pod{UID}/c")),
+    let (mut annotations, cgroup) = if is_crio {
+        crio_before()
+    } else {
+        (Default::default(), format!("/kubepods/pod{UID}/c"))
     };
     annotations.extend(forged);
     let mut set = |key: &str, value: &str| annotations.insert(key.to_owned(), value.into());
@@ -56,10 +60,12 @@ pub fn forged_annotations(bytes: &[u8]) {
         set("io.kubernetes.cri.container-type", "container");
     }
     for (of_crio, of_containerd, value) in POD {
-        match is_crio {
-            true => set(of_crio, value),
-            false if value == UID && engine == "containerd-1.6" => None,
-            false => set(of_containerd, value),
+        if is_crio {
+            set(of_crio, value)
+        } else if value == UID && engine == "containerd-1.6" {
+            None
+        } else {
+            set(of_containerd, value)
         };
     }
     let config = json!({
@@ -81,7 +87,7 @@ pub fn forged_annotations(bytes: &[u8]) {
     }
 }
 
-/// What CRI-O writes before the annotations of others.
+/// Returns the annotations that CRI-O writes before those of others.
 fn crio_before() -> (serde_json::Map<String, Value>, String) {
     let labels: serde_json::Map<String, Value> = POD
         .into_iter()
@@ -91,13 +97,13 @@ fn crio_before() -> (serde_json::Map<String, Value>, String) {
         ("io.kubernetes.cri-o.ContainerType", "container".to_owned()),
         ("io.kubernetes.cri-o.Labels", json!(labels).to_string()),
         ("io.kubernetes.cri-o.Annotations", "{}".to_owned()),
-    ];
-    let before = before.map(|(key, value)| (key.to_owned(), value.into()));
+    ]
+    .map(|(key, value)| (key.to_owned(), value.into()));
     let slice = format!("kubepods-pod{}.slice", UID.replace('-', "_"));
     (before.into_iter().collect(), format!("{slice}:crio:c"))
 }
 
-/// What the kubelet recorded, for the pod and for others.
+/// Returns a kubelet checkpoint with allocations for the pod and for others.
 fn record() -> Record {
     let entry = |pod: &str, container: &str, id: &str| json!({"PodUID": pod, "ContainerName": container, "ResourceName": "vendor.com/npu", "DeviceIDs": {"0": [id]}});
     let other = UID.replace('a', "b");

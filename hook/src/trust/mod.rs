@@ -1,5 +1,5 @@
-//! What the decision about a request needs ([`crate::authorization`]) and what it says: a
-//! container's origin, and what the kubelet recorded for it.
+//! Collects the facts for the decision about a request ([`crate::authorization`]), and applies
+//! the decision. The facts are the origin of a container and the kubelet's records about it.
 
 mod checkpoint;
 #[cfg(feature = "fuzzing")]
@@ -29,7 +29,7 @@ use crate::oci::Bundle;
 use checkpoint::devices_of;
 use pod_uid::PodUid;
 
-/// The kubelet's record cannot be used.
+/// The error of a kubelet record that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the container requests devices, but the kubelet's record of allocated devices, {}, cannot \
@@ -42,7 +42,7 @@ pub struct TrustError {
     error: RecordError,
 }
 
-/// What the decision about a container's requests of a class depends on.
+/// Returns the facts on which the decision about a container's requests of a class depends.
 pub(crate) fn facts(
     bundle: &Bundle,
     origin: Option<&Origin>,
@@ -69,8 +69,8 @@ pub(crate) fn facts(
     }
 }
 
-/// What a decision is for the plan: the kubelet's records are read, if they apply. `None`: the
-/// request does not count.
+/// Returns the authority that follows from a decision. The kubelet's records are read if the
+/// decision depends on them. Returns `None` if the request does not count.
 pub(crate) fn authority(
     decision: Decision,
     origin: &Origin,
@@ -85,7 +85,7 @@ pub(crate) fn authority(
     match decision {
         Decision::NotCounted => Ok(None),
         Decision::Request {
-            why: reason,
+            reason,
             trusted_capabilities,
         } => Ok(Some(Authority::Asker {
             why: describe_reason(reason, origin),
@@ -93,7 +93,7 @@ pub(crate) fn authority(
         })),
         Decision::Records(record_use, claims) => match origin {
             Origin::Pod(pod) => {
-                let recorded = recorded(pod, record_use, claims, class, bundle, trust);
+                let recorded = recorded_authority(pod, record_use, claims, class, bundle, trust);
                 Ok(Some(Authority::Kubelet(recorded?)))
             }
             Origin::NoPod | Origin::Sandbox => nobody(Reason::Uncertain, true),
@@ -122,9 +122,9 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
     .to_owned()
 }
 
-/// What the kubelet recorded for a container: one device has several names in a
-/// specification, so the records count, whatever named it.
-fn recorded(
+/// Returns the devices that the kubelet recorded for a container. A specification can have
+/// several names for one device, so the records count, regardless of the names in the request.
+fn recorded_authority(
     pod: &origin::Pod,
     record_use: RecordUse,
     claim_use: ClaimUse,
@@ -153,30 +153,32 @@ fn recorded(
         ClaimUse::Recorded => false,
         ClaimUse::WithoutRecord => true,
     };
-    let (claims, claimed) = claimed(class, bundle, pod, trust, without_record)?;
+    let (claims, claimed) = recorded_claims(class, bundle, pod, trust, without_record)?;
     recorded.claimed = BTreeMap::from([(class.clone(), claimed)]);
     recorded.claims = claims;
     Ok(recorded)
 }
 
-/// The claims that the kubelet recorded for the pod, and their devices. The record is read
-/// only if a claim is named.
-fn claimed(
+/// Returns the claims that the kubelet recorded for the pod, and their devices. The record is
+/// read only if the request names a claim.
+fn recorded_claims(
     class: &ClassName,
     bundle: &Bundle,
     pod: &origin::Pod,
     trust: &Trust,
     without_record: bool,
 ) -> Result<(BTreeSet<String>, BTreeSet<DeviceId>), TrustError> {
-    let grants = bundle.cdi.iter().filter(|grant| grant.class == *class);
-    let mut grants = grants
+    let mut grants = bundle
+        .cdi
+        .iter()
+        .filter(|grant| grant.class == *class)
         .filter_map(|grant| Some((grant, grant.claim.as_ref()?)))
         .peekable();
     let (mut claims, mut claimed) = Default::default();
     if grants.peek().is_none() {
         return Ok((claims, claimed));
     }
-    // In the directory above that of device plugins.
+    // The record is in the directory above that of device plugins.
     let kubelet = trust.kubelet_checkpoint.ancestors().nth(2);
     let path = kubelet.unwrap_or(Path::new("/")).join(FILE_NAME);
     let record = match ClaimRecord::read(&path) {

@@ -1,10 +1,10 @@
-//! The origin of a container, by data that neither its image nor a pod's author
-//! can write.
+//! Determines the origin of a container from data that neither the author of its image nor the
+//! author of a pod can write.
 //!
-//! The kubelet writes the pod's uid into the path of the container's cgroup. An
-//! annotation alone proves nothing: podman copies those of an image's manifest
-//! into config.json, and CRI-O those of the pod. The engine's annotations of
-//! the container are trusted if the cgroup confirms them.
+//! The kubelet writes the uid of the pod into the path of the container's cgroup. An
+//! annotation alone proves nothing: podman copies annotations from the manifest of an image
+//! into config.json, and CRI-O copies them from the pod. The engine's annotations about the
+//! container are trusted if the cgroup confirms them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::oci::Bundle;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A user with the right to start containers on the host.
+    /// A container outside Kubernetes, of a user who may start containers on the host.
     NoPod,
     Sandbox,
     Pod(Pod),
@@ -30,17 +30,17 @@ pub(crate) struct Pod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) container: String,
-    /// The device plugin's annotations, if the engine passes them on.
+    /// The annotations of the device plugin, if the engine passes them on.
     annotations: BTreeMap<String, String>,
 }
 
 impl Pod {
-    /// Whether `text` is its namespace and name, as in `NAMESPACE/NAME`.
+    /// Returns whether `text` is `NAMESPACE/NAME` of this pod.
     pub(crate) fn is_named(&self, text: &str) -> bool {
         text.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// `NAMESPACE/NAME`, and the container's name.
+    /// Returns `NAMESPACE/NAME`, and the name of the container.
     pub(crate) fn names(&self) -> (String, String) {
         let [namespace, name, container] =
             [&self.namespace, &self.name, &self.container].map(|text| excerpt(text));
@@ -57,7 +57,7 @@ impl fmt::Display for Pod {
     }
 }
 
-/// Why a container's origin is not certain.
+/// The reason for which the origin of a container is uncertain.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OriginError {
     #[error(
@@ -73,12 +73,13 @@ pub enum OriginError {
     NoName(PodUid),
     #[error("the engine names the pod {annotated}, but the cgroup is that of the pod {of_cgroup}")]
     TwoUids {
-        /// By the annotations.
+        /// The uid in the annotations.
         annotated: PodUid,
-        /// By the cgroup.
+        /// The uid in the path of the cgroup.
         of_cgroup: PodUid,
     },
-    /// CRI-O writes each label twice, and a restored image can overwrite one of them.
+    /// The label and the annotation differ. CRI-O writes each label twice, and a restored
+    /// image can overwrite one of them.
     #[error(
         "the annotation {key} is `{}` and in {CRIO_LABELS} `{}`, and CRI-O writes the same: one \
          of the two is forged",
@@ -102,11 +103,12 @@ pub enum OriginError {
     Malformed { key: &'static str, value: String },
 }
 
-/// The labels that CRI-O keeps as JSON; the kubelet sets them. After this annotation
-/// CRI-O writes those of a restored image, which can replace it, and last each label as
-/// an annotation of its own, which they cannot.
+/// The labels of the container as JSON, which the kubelet sets and CRI-O keeps. CRI-O writes
+/// the annotations in this order: first this one, then those of a restored image, which can
+/// replace it, and finally each label as an annotation of its own, which an image cannot
+/// replace.
 const CRIO_LABELS: &str = "io.kubernetes.cri-o.Labels";
-/// The container's own annotations as JSON, without the pod's.
+/// The annotations of the container itself as JSON, without those of the pod.
 const CRIO_ANNOTATIONS: &str = "io.kubernetes.cri-o.Annotations";
 const CRIO_TYPE: &str = "io.kubernetes.cri-o.ContainerType";
 const CRI_TYPE: &str = "io.kubernetes.cri.container-type";
@@ -120,24 +122,24 @@ const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 impl Origin {
     pub(crate) fn from_bundle(bundle: &Bundle) -> Result<Self, OriginError> {
         let path = bundle.cgroups_path.as_deref().unwrap_or_default();
-        if is_podmans(path) {
+        if is_podman_cgroup(path) {
             return Ok(Origin::NoPod);
         }
         let Some(uid) = PodUid::in_cgroups_path(path) else {
-            return outside_pods(path, bundle);
+            return origin_outside_pods(path, bundle);
         };
         let kind = |key| bundle.annotations.get(key).map(String::as_str);
         match (kind(CRIO_TYPE), kind(CRI_TYPE)) {
             (Some(_), Some(_)) => Err(OriginError::TwoEngines),
             (Some("sandbox"), None) | (None, Some("sandbox")) => Ok(Origin::Sandbox),
-            (Some(_), None) => of_crio(bundle, uid).map(Origin::Pod),
-            (None, Some(_)) => of_containerd(bundle, uid).map(Origin::Pod),
+            (Some(_), None) => pod_from_crio(bundle, uid).map(Origin::Pod),
+            (None, Some(_)) => pod_from_containerd(bundle, uid).map(Origin::Pod),
             (None, None) => Err(OriginError::NoName(uid)),
         }
     }
 
-    /// The annotations by which the container may request devices: those that
-    /// the plugin's allocation gave it.
+    /// Returns the annotations by which the container may request devices: those that it got
+    /// from the device plugin's allocation.
     pub(crate) fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         match self {
             Origin::Pod(pod) => Some(&pod.annotations),
@@ -146,8 +148,9 @@ impl Origin {
     }
 }
 
-/// Whether a container of uncertain origin may have annotations of the plugin.
-/// CRI-O lists the annotations that the pod's author did not write separately.
+/// Returns whether a container of uncertain origin may have annotations of the device plugin.
+/// CRI-O also lists the annotations of the container itself, without those of the pod's
+/// author.
 pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     match bundle.annotations.get(CRIO_ANNOTATIONS) {
         Some(json) => json.contains(ANNOTATION_PREFIX),
@@ -158,27 +161,28 @@ pub(crate) fn may_be_annotated(bundle: &Bundle) -> bool {
     }
 }
 
-/// A container whose cgroup is not a pod's. With a kubelet that does not write
-/// uids into the paths, pods must not count as containers outside pods, which
-/// get all that they request; so annotations of a pod are an error.
-fn outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
+/// Returns the origin of a container whose cgroup is not that of a pod. A kubelet can be
+/// configured not to write uids into the paths. Its pods must not count as containers outside
+/// pods, which get all devices that they request. Annotations of a pod are therefore an error.
+fn origin_outside_pods(path: &str, bundle: &Bundle) -> Result<Origin, OriginError> {
     let mut of_pods = [CRI_TYPE, CRI_UID, CRIO_LABELS].iter();
-    match of_pods.any(|key| bundle.annotations.contains_key(*key)) {
-        true => Err(OriginError::Unconfirmed(path.to_owned())),
-        false => Ok(Origin::NoPod),
+    if of_pods.any(|key| bundle.annotations.contains_key(*key)) {
+        Err(OriginError::Unconfirmed(path.to_owned()))
+    } else {
+        Ok(Origin::NoPod)
     }
 }
 
-/// Whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
-/// for systemd `SLICE:libpod:ID`. podman does not start pods of Kubernetes, and
-/// its users can choose only the part before this one.
-fn is_podmans(path: &str) -> bool {
+/// Returns whether podman chose the cgroup: `…/libpod-ID`, `…/libpod-payload-ID`, or
+/// `SLICE:libpod:ID` with systemd. podman does not start pods of Kubernetes, and its users can
+/// choose only the part of the path before that.
+fn is_podman_cgroup(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     last.starts_with("libpod-") || path.split(':').nth(1) == Some("libpod")
 }
 
-fn of_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
-    let labels: BTreeMap<String, String> = json(bundle, CRIO_LABELS)?.unwrap_or_default();
+fn pod_from_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+    let labels: BTreeMap<String, String> = parse_json(bundle, CRIO_LABELS)?.unwrap_or_default();
     let label = |key: &'static str| {
         let written = |value: Option<&String>| value.cloned().unwrap_or_default();
         let (flat, label) = (
@@ -191,21 +195,21 @@ fn of_crio(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
             (false, _) => Err(OriginError::TwoLabels { key, flat, label }),
         }
     };
-    let annotations = json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
+    let annotations = parse_json(bundle, CRIO_ANNOTATIONS)?.unwrap_or_default();
     Ok(Pod {
-        uid: confirmed(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
+        uid: confirm_uid(CRIO_LABELS, &label(POD_UID)?, of_cgroup)?,
         namespace: label(POD_NAMESPACE)?,
         name: label(POD_NAME)?,
         container: label(CONTAINER_NAME)?,
-        annotations: of_plugin(annotations),
+        annotations: plugin_annotations(annotations),
     })
 }
 
-fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
+fn pod_from_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError> {
     // containerd 1.6 does not write the uid.
     let uid = match bundle.annotations.get(CRI_UID) {
         None => of_cgroup,
-        Some(annotated) => confirmed(CRI_UID, annotated, of_cgroup)?,
+        Some(annotated) => confirm_uid(CRI_UID, annotated, of_cgroup)?,
     };
     let named = |key| bundle.annotations.get(key).cloned().unwrap_or_default();
     Ok(Pod {
@@ -213,12 +217,12 @@ fn of_containerd(bundle: &Bundle, of_cgroup: PodUid) -> Result<Pod, OriginError>
         namespace: named("io.kubernetes.cri.sandbox-namespace"),
         name: named("io.kubernetes.cri.sandbox-name"),
         container: named("io.kubernetes.cri.container-name"),
-        annotations: of_plugin(bundle.annotations.clone()),
+        annotations: plugin_annotations(bundle.annotations.clone()),
     })
 }
 
-/// An annotation that contains JSON; `null` counts as absent.
-fn json<T: for<'a> Deserialize<'a>>(
+/// Parses an annotation that contains JSON. `null` counts as absent.
+fn parse_json<T: for<'a> Deserialize<'a>>(
     bundle: &Bundle,
     key: &'static str,
 ) -> Result<Option<T>, OriginError> {
@@ -231,21 +235,26 @@ fn json<T: for<'a> Deserialize<'a>>(
     })
 }
 
-fn confirmed(key: &'static str, annotated: &str, of_cgroup: PodUid) -> Result<PodUid, OriginError> {
+fn confirm_uid(
+    key: &'static str,
+    annotated: &str,
+    of_cgroup: PodUid,
+) -> Result<PodUid, OriginError> {
     let annotated = PodUid::parse(annotated).ok_or_else(|| OriginError::Malformed {
         key,
         value: annotated.to_owned(),
     })?;
-    match annotated == of_cgroup {
-        true => Ok(of_cgroup),
-        false => Err(OriginError::TwoUids {
+    if annotated == of_cgroup {
+        Ok(of_cgroup)
+    } else {
+        Err(OriginError::TwoUids {
             annotated,
             of_cgroup,
-        }),
+        })
     }
 }
 
-fn of_plugin(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
+fn plugin_annotations(mut annotations: BTreeMap<String, String>) -> BTreeMap<String, String> {
     annotations.retain(|key, _| key.starts_with(ANNOTATION_PREFIX));
     annotations
 }

@@ -3,23 +3,23 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-/// A pod's uid: 32 hexadecimal digits. The API writes it with dashes, a static
-/// pod's without, and systemd's slices with underscores.
+/// The uid of a pod: 32 hexadecimal digits. The API server writes the uid with dashes. The uid
+/// of a static pod has no dashes, and the slices of systemd have underscores instead.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(String);
 
 impl PodUid {
-    /// Reads a uid in any of its forms.
+    /// Parses a uid in any of its forms.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let digits: String = text.chars().filter(|c| !matches!(c, '-' | '_')).collect();
         let is_uid = digits.len() == 32 && digits.chars().all(|c| c.is_ascii_hexdigit());
         is_uid.then(|| PodUid(digits.to_ascii_lowercase()))
     }
 
-    /// The uid in a container's `linux.cgroupsPath`, which the kubelet writes:
-    /// a component `podUID`, or with the systemd driver `…-podUID.slice` in the
-    /// part before the first colon. Of several the last is used: the kubelet
-    /// may itself run in a pod.
+    /// Returns the uid in a container's `linux.cgroupsPath`, which the kubelet writes: a
+    /// component `podUID`, or with the systemd driver `…-podUID.slice` before the first colon.
+    /// If there are several uids, the last one counts, because the kubelet may run in a pod
+    /// itself.
     pub(super) fn in_cgroups_path(path: &str) -> Option<Self> {
         let path = path.split(':').next().unwrap_or_default();
         let mut uids = Path::new(path).components().filter_map(|component| {

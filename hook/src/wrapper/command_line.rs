@@ -1,12 +1,11 @@
-//! The command line of an OCI runtime: the bundle of a new container, the
-//! resources of an update, and where errors go.
+//! Parses the command line of an OCI runtime: the bundle of a new container, the resources of
+//! an update, and the log for errors.
 //!
-//! runc parses options as Go's package flag does: `-keep` is `--keep`, and a word
-//! after one dash is never several letters. crun (argp) and youki (clap) accept
-//! `-bPATH` and several letters after one dash. A word after one dash that is the
-//! name of an option of runc is that option; any other is letters. Nothing is
-//! checked: the real runtime gets every argument as it is, and rejects what it
-//! does not know.
+//! runc parses options as Go's package flag does: `-keep` means `--keep`, and a word after one
+//! dash is never several letters. crun (argp) and youki (clap) accept `-bPATH` and several
+//! letters after one dash. A word after one dash is taken for an option of runc if it is the
+//! name of one, and for letters otherwise. Nothing is validated, because the real runtime gets
+//! every argument unchanged and rejects those that it does not know.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -35,40 +34,40 @@ pub(super) enum Action {
 /// An update of a container's resources from a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Update {
-    /// How many arguments come before the subcommand.
+    /// The number of arguments before the subcommand.
     pub(super) globals: usize,
     pub(super) id: OsString,
     /// The file with the resources; `-` is stdin.
     pub(super) resources: PathBuf,
-    /// The argument that ends with the file's name.
+    /// The index of the argument that ends with the file's name.
     pub(super) argument: usize,
 }
 
-/// A container that `create` or `run` is to create.
+/// The container that a `create` or `run` command creates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NewContainer {
     pub(super) bundle: PathBuf,
-    /// The file name of its configuration, which is an option of crun.
+    /// The file name of the configuration, which is an option of crun.
     pub(super) config: PathBuf,
     pub(super) id: String,
 }
 
-/// Options by their names, separated by spaces: those with a value, letters for
-/// these, and flags.
+/// The options of a command, with their names separated by spaces: options with a value,
+/// letters for these, and flags.
 struct KnownOptions {
     long: &'static str,
     short: &'static [(u8, &'static str)],
     flags: &'static str,
 }
 
-/// Options before the subcommand, of runc 1.5, crun 1.29 and youki 0.7.
+/// The options before the subcommand, of runc 1.5, crun 1.29 and youki 0.7.
 const GLOBAL: KnownOptions = KnownOptions {
     long: "cgroup-manager criu log log-format log-level root rootless",
     short: &[(b'l', "log"), (b'r', "root")],
     flags: "debug help systemd-cgroup version",
 };
 
-/// After `create` and `run`.
+/// The options after `create` and `run`.
 const CONTAINER: KnownOptions = KnownOptions {
     long: "bundle config console-socket pid-file pidfd-socket preserve-fds",
     short: &[
@@ -80,7 +79,7 @@ const CONTAINER: KnownOptions = KnownOptions {
     flags: "detach help keep no-new-keyring no-pivot no-subreaper",
 };
 
-/// After `update`.
+/// The options after `update`.
 const UPDATE: KnownOptions = KnownOptions {
     long: "\
         blkio-weight cpu-burst cpu-idle cpu-period cpu-quota cpu-rt-period \
@@ -92,7 +91,7 @@ const UPDATE: KnownOptions = KnownOptions {
 };
 
 impl CommandLine {
-    /// Reads the arguments after the program's name.
+    /// Parses the arguments after the name of the program.
     pub(super) fn parse(arguments: &[OsString]) -> Self {
         let mut words = Words::new(arguments, &GLOBAL);
         let mut path = None;
@@ -112,8 +111,10 @@ impl CommandLine {
         }
         let at = arguments.len() - words.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
-            Some("create" | "run") => container(words.with(&CONTAINER)).map(Action::Create),
-            Some("update") => update(arguments, at - 1, words.with(&UPDATE)).map(Action::Update),
+            Some("create" | "run") => parse_container(words.with(&CONTAINER)).map(Action::Create),
+            Some("update") => {
+                parse_update(arguments, at - 1, words.with(&UPDATE)).map(Action::Update)
+            }
             _ => None,
         };
         CommandLine {
@@ -126,8 +127,8 @@ impl CommandLine {
     }
 }
 
-/// The requested update; `None` without a file of resources.
-fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
+/// Returns the requested update, or `None` if it has no file of resources.
+fn parse_update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
     let mut id = None;
     let mut resources = None;
     for word in words {
@@ -139,7 +140,7 @@ fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Up
         }
     }
     let resources = resources?;
-    // The value is the end of one of the arguments.
+    // The value is a slice of one of the arguments, so the two end at the same address.
     let end = resources.as_bytes().as_ptr_range().end;
     let argument = arguments
         .iter()
@@ -152,8 +153,8 @@ fn update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Up
     })
 }
 
-/// The requested container; `None` if only help is requested.
-fn container(words: Words<'_>) -> Option<NewContainer> {
+/// Returns the requested container, or `None` if only help is requested.
+fn parse_container(words: Words<'_>) -> Option<NewContainer> {
     let mut container = NewContainer {
         bundle: ".".into(),
         config: "config.json".into(),
@@ -173,17 +174,17 @@ fn container(words: Words<'_>) -> Option<NewContainer> {
     Some(container)
 }
 
-/// An option by its long name, with its value; or another argument.
+/// An option by its long name with its value, or another argument.
 enum Word<'a> {
     Option(&'a str, Option<&'a OsStr>),
     Operand(&'a OsStr),
 }
 
-/// Iterates over options and operands.
+/// An iterator over the options and operands of a command line.
 struct Words<'a> {
     arguments: slice::Iter<'a, OsString>,
     options: &'static KnownOptions,
-    /// After `--` there are only operands.
+    /// Whether `--` was read; after it there are only operands.
     ended: bool,
 }
 
@@ -196,7 +197,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The remaining arguments, with other options.
+    /// Returns the remaining arguments, to be parsed with other options.
     fn with(self, options: &'static KnownOptions) -> Self {
         Words {
             options,
@@ -205,35 +206,37 @@ impl<'a> Words<'a> {
         }
     }
 
-    fn long(&mut self, body: &'a [u8]) -> Word<'a> {
+    fn parse_long(&mut self, body: &'a [u8]) -> Word<'a> {
         let (name, value) = split_at_equals(body);
         let name = str::from_utf8(name).unwrap_or_default();
         match value {
-            None if contains_name(self.options.long, name) => Word::Option(name, self.following()),
+            None if contains_name(self.options.long, name) => {
+                Word::Option(name, self.next_argument())
+            }
             value => Word::Option(name, value),
         }
     }
 
-    /// Letters after one dash: flags, and at most one with a value, which is
-    /// the rest of the word or the next one.
-    fn letters(&mut self, letters: &'a [u8]) -> Word<'a> {
+    /// Parses letters after one dash: flags, and at most one option with a value. The value is
+    /// the rest of the word, or the next word.
+    fn parse_letters(&mut self, letters: &'a [u8]) -> Word<'a> {
         let short = self.options.short;
-        for (at, letter) in letters.iter().enumerate() {
+        for (index, letter) in letters.iter().enumerate() {
             if matches!(letter, b'h' | b'?') {
                 return Word::Option("help", None);
             }
             let Some((_, name)) = short.iter().find(|(short, _)| short == letter) else {
                 continue;
             };
-            return match &letters[at + 1..] {
-                [] => Word::Option(name, self.following()),
+            return match &letters[index + 1..] {
+                [] => Word::Option(name, self.next_argument()),
                 [b'=', value @ ..] | value => Word::Option(name, Some(OsStr::from_bytes(value))),
             };
         }
         Word::Option("", None)
     }
 
-    fn following(&mut self) -> Option<&'a OsStr> {
+    fn next_argument(&mut self) -> Option<&'a OsStr> {
         self.arguments.next().map(OsString::as_os_str)
     }
 }
@@ -242,23 +245,23 @@ impl<'a> Iterator for Words<'a> {
     type Item = Word<'a>;
 
     fn next(&mut self) -> Option<Word<'a>> {
-        let mut argument = self.following()?;
+        let mut argument = self.next_argument()?;
         if !self.ended && argument == "--" {
             self.ended = true;
-            argument = self.following()?;
+            argument = self.next_argument()?;
         }
         if self.ended {
             return Some(Word::Operand(argument));
         }
         Some(match argument.as_bytes() {
-            [b'-', b'-', body @ ..] => self.long(body),
+            [b'-', b'-', body @ ..] => self.parse_long(body),
             [b'-', body @ ..] if !body.is_empty() => {
                 let name = str::from_utf8(split_at_equals(body).0).unwrap_or_default();
                 if contains_name(self.options.long, name) || contains_name(self.options.flags, name)
                 {
-                    self.long(body)
+                    self.parse_long(body)
                 } else {
-                    self.letters(body)
+                    self.parse_letters(body)
                 }
             }
             _ => Word::Operand(argument),

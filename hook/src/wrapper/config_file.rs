@@ -1,4 +1,4 @@
-//! The file config.json: read once, and replaced as a whole.
+//! The file config.json, which is read once and replaced as a whole.
 
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ pub(super) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads it. Links are resolved now, so that the file that was read is the
-    /// one that is replaced.
+    /// Reads the file. Symbolic links are resolved only once, so that the file that was read
+    /// is the one that is replaced.
     pub(super) fn read(path: &Path) -> Result<Self, BundleError> {
         let unreadable = |error| BundleError::Read {
             path: path.into(),
@@ -27,8 +27,9 @@ impl ConfigFile {
         let path = fs::canonicalize(path).map_err(unreadable)?;
         let file = open_regular(&path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
-        let bytes = capped(file, Bundle::MAX).map_err(unreadable)?;
-        let bytes = bytes.ok_or_else(|| BundleError::TooLarge(path.clone()))?;
+        let bytes = capped(file, Bundle::MAX)
+            .map_err(unreadable)?
+            .ok_or_else(|| BundleError::TooLarge(path.clone()))?;
         let text = String::from_utf8(bytes)
             .map_err(|error| unreadable(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         Ok(ConfigFile {
@@ -38,7 +39,7 @@ impl ConfigFile {
         })
     }
 
-    /// The file's path without links.
+    /// Returns the path of the file, with symbolic links resolved.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -47,11 +48,11 @@ impl ConfigFile {
         &self.text
     }
 
-    /// Replaces the file atomically, with the same mode and owner. The text is
-    /// not synced to disk, since no container persists over a reboot.
+    /// Replaces the file atomically, and keeps its mode and owner. The content is not flushed
+    /// to disk, because no container persists over a reboot.
     ///
     /// # Errors
-    /// The new file cannot be created. The old one is unchanged.
+    /// The new file cannot be created. The old file is unchanged then.
     pub(super) fn replace(&self, text: &str) -> io::Result<()> {
         let mut replacement = FileReplacement::create(&self.path)?;
         let file = replacement.file();

@@ -16,16 +16,16 @@ use crate::oci::hooks::FILE_NAME;
 const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
 const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
 
-/// The entry with which a runtime calls the hook.
+/// The entry in config.json with which a runtime calls the hook.
 pub(super) struct HookEntry {
-    /// An absolute path.
+    /// The absolute path of the hook.
     path: String,
     config: Option<String>,
 }
 
 impl HookEntry {
-    /// The hook at `path`, by default in the directory of this program; with
-    /// the path of the configuration, if it is not the default.
+    /// Creates the entry. `path` is the hook, by default the one in the directory of this
+    /// program. `config` is the path of the configuration, if it is not the default.
     pub(super) fn new(path: Option<&Path>, config: Option<&Path>) -> Result<Self, WrapperError> {
         let path = match path {
             Some(path) => path.to_owned(),
@@ -53,11 +53,11 @@ impl HookEntry {
         })
     }
 
-    /// `text`, a config.json with `hooks`, with this hook, the plan's variables and those
-    /// of its device rules that it lacks.
+    /// Adds this hook to `text`, a config.json with the hooks `hooks`, together with the
+    /// variables of the plan and its missing device rules.
     ///
-    /// The stage is prestart: every runtime has it, the oldest included. The
-    /// rules are appended, because later rules override earlier ones.
+    /// The stage is prestart, because every runtime has it, even the oldest. The rules are
+    /// appended, because later rules override earlier ones.
     pub(super) fn add_to(
         &self,
         text: &str,
@@ -79,7 +79,7 @@ impl HookEntry {
                 ..
             } = &step.action
             {
-                let rule = json!(devices::written(rule)).to_string();
+                let rule = json!(devices::to_oci_rule(rule)).to_string();
                 text = json_text::append(&text, &["linux", "resources", "devices"], &rule)?;
             }
         }

@@ -1,4 +1,4 @@
-//! Why the real runtime was not started.
+//! Errors of the wrapper.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::exit::ExitCode;
 use crate::oci::BundleError;
 use crate::planner::PlannerError;
 
-/// Why the real runtime was not started. Nothing was changed then.
+/// The reason for which the real runtime was not started. In this case nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrapperError {
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub(crate) enum WrapperError {
 }
 
 impl WrapperError {
-    /// The same error, with the container that it concerns.
+    /// Adds the id of the container that the error concerns.
     pub(super) fn with_container(self, id: &str) -> Self {
         WrapperError::Container {
             id: id.to_owned(),

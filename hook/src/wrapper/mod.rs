@@ -1,17 +1,16 @@
-//! `boathook-runtime`: replaces an OCI runtime, for engines without hook
-//! support.
+//! `boathook-runtime`: takes the place of an OCI runtime, for engines without support of
+//! hooks.
 //!
-//! For `create` and `run` it reads the bundle's config.json. For a container
-//! that requests devices two things are written there: the hook, and the device
-//! rules, so that they persist when an engine or systemd sets the rules of the
-//! spec again. For `update` it keeps those rules in the resources ([`update`]).
-//! Then this process *becomes* the real runtime: exit code, stdio and signals
-//! are that one's.
+//! For `create` and `run`, the wrapper reads config.json of the bundle. If the container
+//! requests devices, it adds the hook and the device rules to the file. The rules persist
+//! there when an engine or systemd sets the rules of config.json again. For `update`, it keeps
+//! these rules in the resources ([`update`]). Then this process executes the real runtime,
+//! which therefore has its process number, stdio and signals, and determines the exit code.
 //!
-//! A container that requests nothing is left alone: the hook would read the same
-//! file with the same result. Every other subcommand is passed through
-//! unchanged. That includes `restore`: a restored container has the mounts that
-//! it had, and its config.json is the one that was written at `create`.
+//! The config.json of a container that requests nothing is not changed, because the hook
+//! would read the same file with the same result. Every other subcommand is passed on
+//! unchanged. `restore` is one of them: a restored container has its old mounts, and its
+//! config.json was written at `create`.
 
 mod command_line;
 mod config_file;
@@ -34,7 +33,7 @@ use device_class::strict_toml::FileError;
 use nix::unistd::getppid;
 
 use crate::installation;
-use crate::log::{self, Reader};
+use crate::log::{self, LogReader};
 use crate::oci::{Bundle, capped};
 use crate::planner;
 use crate::sys;
@@ -46,20 +45,19 @@ use entry::HookEntry;
 pub(crate) use error::WrapperError;
 pub(crate) use real_runtime::find as real_runtime;
 
-/// The variable with the path of the configuration, if it is not the default.
-/// Trusted, because the process that sets a runtime's environment could also
-/// start another runtime.
+/// The variable with the path of the configuration, if it is not the default. It can be
+/// trusted, because a process that sets the environment of a runtime could also start another
+/// runtime.
 const CONFIG_VARIABLE: &str = "BOATHOOK_CONFIG";
 
-/// `boathook-runtime`: runs the command line of an OCI runtime. It returns only if
-/// the real runtime could not be started; the error is then reported on stderr and
-/// in the log that the engine gave the runtime.
+/// Runs `boathook-runtime` with the command line of an OCI runtime. The function returns only
+/// if the real runtime could not be started. The error is then reported on stderr and in the
+/// log that the engine gave to the runtime.
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let arguments = arguments.as_slice();
-    let line = CommandLine::parse(arguments);
+    let line = CommandLine::parse(&arguments);
     let config = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
-    let Err(error) = become_runtime(&line, arguments, config.as_deref());
+    let Err(error) = become_runtime(&line, &arguments, config.as_deref());
     let message = log::chain(&error);
     log::error(&message);
     if let Some(log) = &line.log {
@@ -68,15 +66,16 @@ pub fn main() -> process::ExitCode {
     error.exit_code().into()
 }
 
-/// The bundle that the runtime which calls this hook was given for a container, by its command
-/// line.
+/// Returns the bundle of a container from the command line of the calling runtime, which is
+/// the parent process of this hook.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
     const MAX_LENGTH: usize = 2 << 20;
     let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;
     let bytes = capped(file, MAX_LENGTH).ok()??;
-    let words = bytes.split(|byte| *byte == 0).skip(1);
-    let words: Vec<OsString> = words
+    let words: Vec<OsString> = bytes
+        .split(|byte| *byte == 0)
+        .skip(1)
         .map(|word| OsStr::from_bytes(word).to_owned())
         .collect();
     let arguments = words
@@ -101,21 +100,21 @@ fn become_runtime(
     let runtime = match &line.action {
         Action::Create(container) => {
             let config = installation::configuration(config_path);
-            log::start(Reader::Engine, config.as_ref().ok(), None);
-            // Before config.json is changed.
+            log::start(LogReader::Engine, config.as_ref().ok(), None);
+            // The runtime is found before config.json is changed.
             let runtime = match &config {
                 Ok(config) => real_runtime(&config.runtime),
                 Err(_) => real_runtime(&runtime_config(config_path)),
             }?;
-            let equipped = match config {
-                Ok(config) => equip(container, &config, config_path),
-                Err(error) => pass_over(container, error),
+            let added = match config {
+                Ok(config) => add_hook(container, &config, config_path),
+                Err(error) => ignore_config_error(container, error),
             };
-            equipped.map_err(|error| error.with_container(&container.id))?;
+            added.map_err(|error| error.with_container(&container.id))?;
             runtime
         }
         Action::Update(_) | Action::Other => {
-            log::start(Reader::Engine, None, None);
+            log::start(LogReader::Engine, None, None);
             real_runtime(&runtime_config(config_path))?
         }
     };
@@ -125,12 +124,12 @@ fn become_runtime(
             Some(with_devices.map_err(|error| error.with_container(&action.id.to_string_lossy()))?);
     }
     let mut command = Command::new(&runtime);
-    command.args(update.as_ref().map_or(arguments, |it| &it.words));
+    command.args(update.as_ref().map_or(arguments, |update| &update.words));
     count_level(&mut command, &runtime)?;
     deadline.cancel();
     sys::process::restore_file_size_signal(&file_size);
-    // The program's name is that of the real runtime: crun behaves differently
-    // if it is called krun.
+    // The name of the program is that of the real runtime, because crun behaves differently if
+    // it is called krun.
     let error = command.exec();
     Err(WrapperError::Exec {
         path: runtime,
@@ -138,8 +137,8 @@ fn become_runtime(
     })
 }
 
-/// Which runtime it is, whatever else is wrong in the file: a container that runs can be
-/// entered and stopped.
+/// Reads the settings of the real runtime, even if the configuration has errors elsewhere.
+/// Commands that enter or stop a container must still work.
 fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
     RuntimeConfig::load(path).unwrap_or_else(|error| {
         log::warning(&format!("{error}; the host's own runtime is called"));
@@ -147,12 +146,13 @@ fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
     })
 }
 
-/// A mistake in config.toml does not stop a container that requests nothing.
-fn pass_over(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
+/// Ignores an error in config.toml for a container that requests nothing, and returns it for
+/// any other container.
+fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
     let nothing = |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
-    if !installation::despite(&error).is_some_and(nothing) {
+    if !installation::config_despite_error(&error).is_some_and(nothing) {
         return Err(error.into());
     }
     log::warning(&format!(
@@ -162,18 +162,20 @@ fn pass_over(container: &NewContainer, error: FileError) -> Result<(), WrapperEr
     Ok(())
 }
 
-/// The variable that counts nested wrappers: a loop that cannot be detected by
-/// the file, such as a script or a copy of this program as the real runtime,
-/// ends at [`MAX_LEVELS`].
+/// The variable that counts nested wrappers. It ends a loop that comparing the files cannot
+/// detect, for example if the real runtime is a script or a copy of this program, after
+/// [`MAX_LEVELS`].
 const LEVEL_VARIABLE: &str = "BOATHOOK_RUNTIME_LEVEL";
 
-/// Nested wrappers are unusual, but not a loop.
+/// The maximum number of nested wrappers. A few are unusual, but no loop.
 const MAX_LEVELS: u32 = 8;
 
 /// Increments the count of nested wrappers.
 fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
-    let above = std::env::var(LEVEL_VARIABLE).ok();
-    let above: u32 = above.and_then(|level| level.parse().ok()).unwrap_or(0);
+    let above: u32 = std::env::var(LEVEL_VARIABLE)
+        .ok()
+        .and_then(|level| level.parse().ok())
+        .unwrap_or(0);
     if above >= MAX_LEVELS {
         return Err(WrapperError::Recursion(runtime.into()));
     }
@@ -181,27 +183,29 @@ fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError
     Ok(())
 }
 
-/// Adds what the container needs to its config.json.
-fn equip(
+/// Adds the hook and the device rules to a container's config.json, if the container needs
+/// them.
+fn add_hook(
     container: &NewContainer,
     config: &Config,
     config_path: Option<&Path>,
 ) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
-    deadline::concerns(&printable::line(&container.id));
+    deadline::set_container(&printable::line(&container.id));
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
-    // The hook logs the warnings, as it does without this wrapper.
+    // A plan with only warnings needs the hook too, because the hook logs the warnings.
     if plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty() {
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
-    let text = hook.add_to(file.text(), &bundle.hooks, &plan);
-    let text = text.map_err(|error| WrapperError::Edit {
-        path: file.path().into(),
-        error,
-    })?;
+    let text = hook
+        .add_to(file.text(), &bundle.hooks, &plan)
+        .map_err(|error| WrapperError::Edit {
+            path: file.path().into(),
+            error,
+        })?;
     file.replace(&text).map_err(|error| WrapperError::Write {
         path: file.path().into(),
         error,

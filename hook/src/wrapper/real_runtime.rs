@@ -11,13 +11,13 @@ use runtime_config::{RUNTIMES, program_directories};
 use super::WrapperError;
 use crate::container::Identity;
 
-/// The configured runtime; otherwise the first of [`RUNTIMES`] that is found. The
-/// engine's PATH is searched before the usual directories, because k3s and
-/// others provide their runtime there.
+/// Returns the configured runtime, or else the first of [`RUNTIMES`] that exists. The PATH of
+/// the engine is searched before the usual directories, because k3s and similar systems
+/// provide their runtime there.
 pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
-    let own = program(Path::new("/proc/self/exe")).ok();
+    let own = program_identity(Path::new("/proc/self/exe")).ok();
     if let Some(path) = &config.path {
-        return match program(path) {
+        return match program_identity(path) {
             Ok(id) if Some(id) == own => Err(WrapperError::Recursion(path.clone())),
             Ok(_) => Ok(path.clone()),
             Err(error) => Err(WrapperError::Runtime {
@@ -30,17 +30,17 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
     let directories = env::split_paths(&path)
         .filter(|directory| directory.is_absolute())
         .chain(program_directories().map(PathBuf::from));
-    first(&directories.collect::<Vec<_>>(), own)
+    find_first(&directories.collect::<Vec<_>>(), own)
 }
 
-/// The first runtime in the directories that is not this program, which may be
-/// installed under a runtime's name.
-fn first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, WrapperError> {
+/// Returns the first runtime in the directories that is not this program, which may be
+/// installed under the name of a runtime.
+fn find_first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, WrapperError> {
     let mut itself = None;
     for name in RUNTIMES {
         for directory in directories {
             let path = directory.join(name);
-            match program(&path) {
+            match program_identity(&path) {
                 Ok(id) if Some(id) == own => itself = Some(path),
                 Ok(_) => return Ok(path),
                 Err(_) => {}
@@ -50,13 +50,14 @@ fn first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, Wrap
     Err(itself.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
-/// The file that a path leads to, if it is a program.
-fn program(path: &Path) -> io::Result<Identity> {
+/// Returns the identity of the file to which a path leads, if the file is a program.
+fn program_identity(path: &Path) -> io::Result<Identity> {
     let file = stat(path)?;
     let is_file = file.st_mode & libc::S_IFMT == libc::S_IFREG;
-    match is_file && file.st_mode & 0o111 != 0 {
-        true => Ok(Identity::from_stat(&file)),
-        false => Err(io::Error::other("not a program")),
+    if is_file && file.st_mode & 0o111 != 0 {
+        Ok(Identity::from_stat(&file))
+    } else {
+        Err(io::Error::other("not a program"))
     }
 }
 
@@ -80,7 +81,7 @@ mod tests {
         make_program(&own);
         let [first_dir, second_dir] = ["a", "b"].map(|name| top.path().join(name));
         let directories = [first_dir.clone(), second_dir.clone()];
-        let look = || first(&directories, program(&own).ok());
+        let look = || find_first(&directories, program_identity(&own).ok());
 
         assert!(matches!(look(), Err(WrapperError::NoRuntime)));
         fs::create_dir_all(first_dir.join("crun")).unwrap();
@@ -99,7 +100,7 @@ mod tests {
         let own = top.path().join("boathook-runtime");
         make_program(&own);
         symlink(&own, top.path().join("runc")).unwrap();
-        let look = || first(&[top.path().to_owned()], program(&own).ok());
+        let look = || find_first(&[top.path().to_owned()], program_identity(&own).ok());
 
         let error = look().unwrap_err();
         assert!(matches!(&error, WrapperError::Recursion(path) if path.ends_with("runc")));

@@ -1,5 +1,5 @@
-//! The log that an engine gives its runtime (`--log` and `--log-format`):
-//! docker, containerd and podman show its last error to their users.
+//! The log that an engine gives to its runtime (`--log` and `--log-format`). docker,
+//! containerd and podman show the last error in it to their users.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,13 +12,12 @@ use crate::log;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RuntimeLog {
     pub(super) path: PathBuf,
-    /// Whether each line is a JSON object, as logrus writes it; otherwise text.
+    /// Whether each line is a JSON object, as logrus writes it. Otherwise lines are text.
     pub(super) json: bool,
 }
 
 impl RuntimeLog {
-    /// Appends an error. A failure is ignored, since the error is also on
-    /// stderr.
+    /// Appends an error. A failure to write is ignored, because the error is also on stderr.
     #[expect(clippy::disallowed_methods, reason = "the engine names its own file")]
     pub(super) fn write(&self, message: &str) {
         let (level, time) = ("error", log::now());

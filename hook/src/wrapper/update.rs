@@ -1,9 +1,9 @@
-//! `update`: an engine's list of device rules must not remove devices.
+//! Keeps the device rules of a container in an `update`.
 //!
-//! crun replaces a container's device rules by the list in an update's
-//! resources. Engines send the list of their own spec, which lacks what the
-//! wrapper has added to config.json at `create`. So the rules of config.json
-//! that the list lacks are added to it; they are not recorded elsewhere.
+//! crun replaces the device rules of a container by the list in the resources of an update.
+//! Engines send the list of their own specification, which lacks the rules that the wrapper
+//! added to config.json at `create`. Therefore the missing rules are read from config.json and
+//! added to the list. They are not recorded elsewhere.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,10 +22,10 @@ use super::command_line::Update;
 use super::config_file::ConfigFile;
 use crate::oci::{Bundle, Hooks, capped};
 
-/// Arguments for the runtime, and the file that they refer to.
+/// Arguments for the runtime, and the file to which they refer.
 pub(super) struct Arguments {
     pub(super) words: Vec<OsString>,
-    /// Read by the runtime through `/proc/self/fd`.
+    /// A file in memory, which the runtime reads through `/proc/self/fd`.
     _resources: Option<File>,
 }
 
@@ -38,13 +38,13 @@ impl Arguments {
     }
 }
 
-/// The parts of the runtime's output of `state` that are used.
+/// The members of the runtime's `state` output that are used.
 #[derive(Deserialize)]
 struct State {
     bundle: PathBuf,
 }
 
-/// The same arguments, with the container's device rules in the resources.
+/// Returns the arguments with the container's device rules added to the resources.
 pub(super) fn with_devices(
     update: &Update,
     arguments: &[OsString],
@@ -56,7 +56,7 @@ pub(super) fn with_devices(
     };
     let text = read(&update.resources).map_err(fail)?;
     let listed = json_text::items(&text, &["devices"]);
-    let edited = match bundle_of(update, arguments, runtime, !listed.is_empty()) {
+    let edited = match find_bundle(update, arguments, runtime, !listed.is_empty()) {
         Some(bundle) => add_missing(&text, &listed, &bundle)?,
         None => None,
     };
@@ -65,7 +65,7 @@ pub(super) fn with_devices(
         None if !by_stdin => return Ok(Arguments::unchanged(arguments)),
         edited => edited.unwrap_or(text),
     };
-    let (resources, path) = in_memory(&text).map_err(fail)?;
+    let (resources, path) = create_memory_file(&text).map_err(fail)?;
     let mut words = arguments.to_vec();
     if let Some(argument) = words.get_mut(update.argument) {
         let end = argument.len() - update.resources.as_os_str().len();
@@ -93,9 +93,9 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The container's bundle, which the runtime knows; `None` if it does not know
-/// the container; it then reports that itself.
-fn bundle_of(
+/// Returns the bundle of the container, as reported by the runtime. Returns `None` if the
+/// runtime does not know the container; the runtime reports that error itself.
+fn find_bundle(
     update: &Update,
     arguments: &[OsString],
     runtime: &Path,
@@ -116,9 +116,9 @@ fn bundle_of(
     Some(state.bundle)
 }
 
-/// Adds the rules of the bundle's config.json that `listed`, the list of device
-/// rules in `text`, lacks; `None` if it lacks none. A config.json without the
-/// hook has no rules of ours.
+/// Adds the rules of the bundle's config.json that are missing in `listed`, the list of device
+/// rules in `text`. Returns `None` if no rule is missing. A config.json without the hook has
+/// no rules of the wrapper.
 fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<Option<String>, WrapperError> {
     let config = ConfigFile::read(&bundle.join("config.json"))?;
     if !Hooks::in_config(config.text()).read_requests(None) {
@@ -144,14 +144,15 @@ fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<Option<Stri
     Ok(edited)
 }
 
-/// Whether a rule allows one device: only such rules are ever added.
+/// Returns whether a rule allows exactly one device. The wrapper adds only rules of this form.
 fn names_a_device(rule: &LinuxDeviceCgroup) -> bool {
     let number = |number: Option<i64>| number.is_some_and(|number| number >= 0);
     rule.allow() && number(rule.major()) && number(rule.minor())
 }
 
-/// A file with this text that the runtime inherits, and its path there.
-fn in_memory(text: &str) -> io::Result<(File, OsString)> {
+/// Creates a file in memory with this text, which the runtime inherits. Returns the file, and
+/// the path by which the runtime can open it.
+fn create_memory_file(text: &str) -> io::Result<(File, OsString)> {
     let mut file = File::from(memfd_create("boathook-resources", MFdFlags::empty())?);
     file.write_all(text.as_bytes())?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -1,9 +1,9 @@
-//! A conversation with systemd over a Unix socket.
+//! A D-Bus conversation with systemd over a Unix socket.
 //!
-//! Blocking, with a deadline for all of it. The hook makes only a few calls; a
-//! D-Bus library would add an asynchronous runtime with its threads to a
-//! process that must stay single-threaded. Calls that do not need each other's
-//! results are sent together, so that systemd wakes up only once.
+//! All calls together have one deadline. They are blocking: the hook makes only a few calls,
+//! and a D-Bus library would add an asynchronous runtime with threads to a process that must
+//! stay single-threaded. Calls that do not depend on each other are sent together, so that
+//! systemd wakes up only once.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::error::BusError;
 use super::message::{Call, Writer};
-use super::reply::{self, Content, Message};
+use super::reply::{self, Message, MessageContent};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_LINE: usize = 512;
-/// How many other messages are skipped while waiting for a reply.
+/// The maximum number of other messages that are skipped while waiting for a reply.
 const MAX_STRAYS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sockets {
-    /// systemd's own, for root.
+    /// systemd's private socket, which only root can use.
     pub private: PathBuf,
     pub system_bus: PathBuf,
 }
@@ -42,7 +42,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects to systemd itself, or else through the system bus. `None` if
+    /// Connects to systemd itself, or to the system bus if that fails. Returns `None` if
     /// neither exists.
     pub(super) fn open(sockets: &Sockets) -> Result<Option<Self>, BusError> {
         let deadline = Instant::now() + PATIENCE;
@@ -52,7 +52,8 @@ impl Connection {
         let Some(mut bus) = Self::connect(&sockets.system_bus, deadline)? else {
             return Ok(None);
         };
-        // A bus assigns a name at Hello, and ignores clients without one.
+        // A bus assigns a name to the client in reply to Hello, and ignores clients without a
+        // name.
         bus.call([Call {
             destination: "org.freedesktop.DBus",
             path: "/org/freedesktop/DBus",
@@ -79,8 +80,8 @@ impl Connection {
         Ok(Some(connection))
     }
 
-    /// The server knows the uid from the socket, but D-Bus requires the
-    /// authentication. BEGIN is sent at once, as sd-bus does.
+    /// Authenticates this process. The server knows the uid from the socket, but D-Bus
+    /// requires the exchange. BEGIN is sent without waiting for the answer, as sd-bus does.
     fn authenticate(&mut self) -> Result<(), BusError> {
         let uid = nix::unistd::geteuid().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -91,11 +92,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Calls methods and waits for the results of all, or for the first error.
+    /// Calls methods and waits for all results, or for the first error.
     pub(super) fn call<const N: usize>(
         &mut self,
         calls: [Call<'_>; N],
-    ) -> Result<[Results; N], BusError> {
+    ) -> Result<[CallResults; N], BusError> {
         let first = self.serial + 1;
         let mut messages = Vec::new();
         for call in calls {
@@ -107,14 +108,18 @@ impl Connection {
         let mut results = [const { None }; N];
         for _ in 0..MAX_STRAYS {
             let Message { reply_to, content } = self.receive()?;
-            let at = reply_to.checked_sub(first).map(|at| at as usize);
-            let Some(result) = at.and_then(|at| results.get_mut(at)) else {
+            let index = reply_to.checked_sub(first).map(|index| index as usize);
+            let Some(result) = index.and_then(|index| results.get_mut(index)) else {
                 continue;
             };
             match content {
-                Content::Return { signature, body } => *result = Some(Results { signature, body }),
-                Content::Error { name, message } => return Err(BusError::Call { name, message }),
-                Content::Other => {}
+                MessageContent::Return { signature, body } => {
+                    *result = Some(CallResults { signature, body })
+                }
+                MessageContent::Error { name, message } => {
+                    return Err(BusError::Call { name, message });
+                }
+                MessageContent::Other => {}
             }
             if results.iter().all(Option::is_some) {
                 return Ok(results.map(Option::unwrap_or_default));
@@ -133,8 +138,8 @@ impl Connection {
         Message::parse(&message)
     }
 
-    /// One line of the authentication, which ends with CR LF. Nothing follows
-    /// it before the next call.
+    /// Reads one line of the authentication, which ends with CR LF. The server sends nothing
+    /// after the line before the next call.
     fn line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         let mut buffer = [0; MAX_LINE];
@@ -170,7 +175,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads at least a byte.
+    /// Reads at least one byte.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, BusError> {
         loop {
             self.stream.set_read_timeout(Some(self.time_left()?))?;
@@ -192,7 +197,7 @@ impl Connection {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Results {
+pub(super) struct CallResults {
     pub(super) signature: String,
     pub(super) body: Vec<u8>,
 }

@@ -1,8 +1,9 @@
-//! `/dev/char/MAJ:MIN` and `/dev/block/MAJ:MIN`, by which units name devices.
+//! The links `/dev/char/MAJOR:MINOR` and `/dev/block/MAJOR:MINOR`, by which units name
+//! devices.
 //!
-//! systemd takes the numbers from the name since version 240. Older versions
-//! read the node at the path. udev creates these links, but not for drivers
-//! that do not announce their nodes in sysfs.
+//! systemd takes the device number from the name of the link since version 240. Older versions
+//! read the node to which the link leads. udev creates these links, except for drivers that do
+//! not announce their nodes in sysfs.
 
 use std::fs;
 use std::io;
@@ -11,14 +12,15 @@ use std::path::{Path, PathBuf};
 
 use crate::cgroup::rule::{DeviceKind, DeviceRule};
 
-/// The first systemd that needs no links.
+/// The first version of systemd that needs no links.
 pub(super) const NOT_NEEDED_SINCE: u32 = 240;
 
-/// How deep nodes are searched for under `/dev`, and how many entries at most.
+/// The maximum depth below `/dev`, and the maximum number of entries, in which a node is
+/// searched.
 const SEARCH_DEPTH: usize = 3;
 const SEARCH_LIMIT: usize = 20_000;
 
-/// The link's path, as passed to systemd.
+/// Returns the path of the link, as it is passed to systemd.
 pub(super) fn path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
@@ -27,12 +29,13 @@ pub(super) fn path(rule: &DeviceRule) -> String {
     format!("/dev/{kind}/{}:{}", rule.major(), rule.minor())
 }
 
-/// Whether the link exists; `dev` is the host's `/dev`.
+/// Returns whether the link exists. `dev` is the host's `/dev`.
 pub(super) fn exists(dev: &Path, rule: &DeviceRule) -> bool {
     fs::metadata(link_in(dev, rule)).is_ok_and(|node| is_device(&node, rule))
 }
 
-/// Creates the link to a node with that number in `dev`, and returns its path.
+/// Creates a link to a node in `dev` with the device number of the rule, and returns the path
+/// of the link.
 pub(super) fn make(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     let link = link_in(dev, rule);
     let node = find_node(dev, rule).ok_or_else(|| {
@@ -42,7 +45,7 @@ pub(super) fn make(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     if let Some(parent) = link.parent() {
         fs::create_dir_all(parent)?;
     }
-    // Relative, as udev does it: from /dev/char back to /dev.
+    // The link is relative, as udev creates it: it leads from `/dev/char` back to `/dev`.
     let target = Path::new("..").join(node.strip_prefix(dev).unwrap_or(&node));
     match symlink(target, &link) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && exists(dev, rule) => Ok(link),
@@ -109,7 +112,7 @@ mod tests {
         assert_eq!(path(&rule(DeviceKind::Block, 8, 0)), "/dev/block/8:0");
     }
 
-    /// Uses the nodes of the real `/dev`, since only root can create nodes.
+    /// The test uses nodes of the real `/dev`, because only root can create nodes.
     #[test]
     fn finds_nodes_by_number() {
         let null = rule(DeviceKind::Character, 1, 3);

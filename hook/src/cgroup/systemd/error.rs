@@ -1,11 +1,11 @@
-//! Errors of systemd.
+//! Errors of the conversation with systemd.
 
 use std::io;
 
 use super::unit::Unit;
 
-/// A unit's rules could not be set, so they will be lost when systemd
-/// regenerates the unit's device rules.
+/// The rules of a unit could not be set. The device works, but the rules are lost when systemd
+/// regenerates the device rules of the unit.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot allow devices in systemd unit {unit}, they are lost when systemd reloads")]
 pub(crate) struct SystemdError {
@@ -32,7 +32,7 @@ pub(crate) enum BusError {
 impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // A timeout on a socket is either, by platform.
+            // The kind of a socket timeout depends on the platform.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TooSlow,
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
             _ => Self::Io(error),

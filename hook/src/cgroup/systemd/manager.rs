@@ -1,6 +1,6 @@
 //! The calls to systemd (org.freedesktop.systemd1(5)).
 
-use super::connection::{Connection, Results};
+use super::connection::{CallResults, Connection};
 use super::error::BusError;
 use super::message::{Call, Writer};
 use super::reply::Reader;
@@ -10,7 +10,7 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
-/// One entry of `DeviceAllow=`: a node's path and letters of `rwm`.
+/// One entry of `DeviceAllow=`: the path of a node, and letters of `rwm`.
 pub(super) type DeviceAllow = (String, String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,33 +21,32 @@ pub(super) struct DevicePolicy {
 }
 
 impl DevicePolicy {
-    /// With `auto`, everything is allowed as long as nothing is listed. The
-    /// first entry of a list would forbid all the rest.
+    /// Returns whether the unit restricts devices. With `auto`, everything is allowed as long
+    /// as the list is empty, and the first entry forbids all other devices.
     pub(super) fn restricts(&self) -> bool {
         self.policy != "auto" || !self.allowed.is_empty()
     }
 }
 
-/// Reads a unit's device rules, and the major version of systemd.
+/// Reads the device rules of a unit, and the major version of systemd.
 pub(super) fn device_policy(
     bus: &mut Connection,
     unit: &Unit,
 ) -> Result<(DevicePolicy, Option<u32>), BusError> {
     let path = unit.object_path();
     let [policy, allowed, version] = bus.call([
-        get(&path, unit.interface(), "DevicePolicy"),
-        get(&path, unit.interface(), "DeviceAllow"),
-        get(MANAGER_PATH, MANAGER, "Version"),
+        get_property(&path, unit.interface(), "DevicePolicy"),
+        get_property(&path, unit.interface(), "DeviceAllow"),
+        get_property(MANAGER_PATH, MANAGER, "Version"),
     ])?;
-    let policy = variant(&policy, "s")?.string()?.to_owned();
-    let allowed = variant(&allowed, "a(ss)")?.pairs()?;
-    let version = version_number(variant(&version, "s")?.string()?);
+    let policy = read_variant(&policy, "s")?.string()?.to_owned();
+    let allowed = read_variant(&allowed, "a(ss)")?.pairs()?;
+    let version = version_number(read_variant(&version, "s")?.string()?);
     Ok((DevicePolicy { policy, allowed }, version))
 }
 
-/// Adds entries to a unit's `DeviceAllow=`, until the next boot, and waits
-/// until systemd has applied them. An entry replaces an earlier one for the
-/// same path.
+/// Adds entries to `DeviceAllow=` of a unit until the next boot, and waits until systemd has
+/// applied them. An entry replaces an earlier one for the same path.
 pub(super) fn add_device_allow(
     bus: &mut Connection,
     unit: &Unit,
@@ -57,8 +56,8 @@ pub(super) fn add_device_allow(
     bus.call([set, ping()]).map(drop)
 }
 
-/// Replaces a unit's `DeviceAllow=` in one step, as [`add_device_allow`] adds to it: an empty
-/// list clears it.
+/// Replaces `DeviceAllow=` of a unit in one step. systemd clears the list when it is assigned
+/// an empty one, and adds to it otherwise.
 pub(super) fn set_device_allow(
     bus: &mut Connection,
     unit: &Unit,
@@ -68,8 +67,9 @@ pub(super) fn set_device_allow(
     bus.call([set, ping()]).map(drop)
 }
 
-/// systemd replies before it applies the rules, but applies them before it reads the next
-/// message: this one.
+/// Returns a call that does nothing. systemd replies to a change before it applies the change,
+/// but applies it before it reads the next message. The reply to this call therefore shows
+/// that the change was applied.
 fn ping() -> Call<'static> {
     Call {
         destination: SYSTEMD,
@@ -81,7 +81,7 @@ fn ping() -> Call<'static> {
     }
 }
 
-fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
+fn get_property<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
     let mut body = Writer::default();
     body.string(interface);
     body.string(property);
@@ -95,7 +95,7 @@ fn get<'a>(path: &'a str, interface: &'a str, property: &'a str) -> Call<'a> {
     }
 }
 
-/// Assigns `DeviceAllow=` each of the lists, one after the other.
+/// Returns a call that assigns the lists to `DeviceAllow=`, one after the other.
 fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
     let mut body = Writer::default();
     body.string(unit.name());
@@ -125,8 +125,9 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
     }
 }
 
-/// A property is given as a variant: its type, then its value.
-fn variant<'a>(results: &'a Results, signature: &str) -> Result<Reader<'a>, BusError> {
+/// Reads the variant in which a property is returned: a type, followed by a value of this
+/// type.
+fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
     let mut reader = Reader::new(&results.body);
     if results.signature != "v" || reader.signature()? != signature {
         return Err(BusError::Garbage);
@@ -134,7 +135,8 @@ fn variant<'a>(results: &'a Results, signature: &str) -> Result<Reader<'a>, BusE
     Ok(reader)
 }
 
-/// `252.38-1~deb12u1`, `v239` and `systemd 219` have all been seen.
+/// Returns the major version. systemd reports it in forms such as `252.38-1~deb12u1`, `v239`
+/// and `systemd 219`.
 fn version_number(text: &str) -> Option<u32> {
     let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = text.find(|c: char| !c.is_ascii_digit());

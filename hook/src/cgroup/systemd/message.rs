@@ -1,7 +1,7 @@
-//! Writes D-Bus messages: method calls, in the machine's byte order.
+//! Writes D-Bus messages for method calls, in the byte order of the machine.
 //!
-//! Format: D-Bus Specification, "Message Protocol". Header fields are in the
-//! order in which sd-bus writes them.
+//! The format is that of the D-Bus Specification, section "Message Protocol". Header fields
+//! are in the order in which sd-bus writes them.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writer(Vec<u8>);
@@ -11,7 +11,7 @@ impl Writer {
         self.0
     }
 
-    /// Every value begins at a multiple of its alignment.
+    /// Adds padding up to a multiple of `alignment`, at which the next value begins.
     fn align(&mut self, alignment: usize) {
         self.0.resize(self.0.len().next_multiple_of(alignment), 0);
     }
@@ -41,12 +41,12 @@ impl Writer {
         self.byte(0);
     }
 
-    /// A struct; its parts follow.
+    /// Begins a struct. The caller writes its fields next.
     pub(super) fn begin_struct(&mut self) {
         self.align(8);
     }
 
-    /// An array of structs, which `write` writes.
+    /// Writes an array of structs; `write` adds the elements.
     pub(super) fn array_of_structs(&mut self, write: impl FnOnce(&mut Self)) {
         self.u32(0);
         let length_at = self.0.len() - 4;
@@ -69,7 +69,7 @@ pub(super) struct Call<'a> {
     pub(super) body: Writer,
 }
 
-/// First byte of a message: the byte order of all others.
+/// The first byte of a message, which tells the byte order of the rest.
 pub(super) const BYTE_ORDER: u8 = if cfg!(target_endian = "little") {
     b'l'
 } else {
@@ -79,7 +79,7 @@ pub(super) const VERSION: u8 = 1;
 const METHOD_CALL: u8 = 1;
 const NO_FLAGS: u8 = 0;
 
-/// Codes of header fields.
+/// The codes of header fields.
 pub(super) mod field {
     pub(in super::super) const PATH: u8 = 1;
     pub(in super::super) const INTERFACE: u8 = 2;
@@ -91,7 +91,7 @@ pub(super) mod field {
 }
 
 impl Call<'_> {
-    /// The message; `serial` is not 0, and the reply will have it.
+    /// Returns the bytes of the message. `serial` must not be 0; the reply refers to it.
     pub(super) fn message(&self, serial: u32) -> Vec<u8> {
         let mut message = Writer::default();
         for byte in [BYTE_ORDER, METHOD_CALL, NO_FLAGS, VERSION] {

@@ -1,10 +1,9 @@
 //! Adds devices to the units of systemd.
 //!
-//! systemd regenerates a unit's device rules from its own record on various
-//! occasions, such as `daemon-reload`. Rules that are only in the cgroup are
-//! then lost, or overruled by a second program. So they go into the unit's
-//! `DeviceAllow=` first, at run time, without a file that would persist over a
-//! boot.
+//! systemd regenerates the device rules of a unit from its own record on various occasions,
+//! such as `daemon-reload`. Rules that are only in the cgroup are then lost, or overruled by a
+//! second program. Therefore the rules are first added to `DeviceAllow=` of the unit at run
+//! time, without a file that would persist over a boot.
 
 mod connection;
 mod dev_links;
@@ -28,7 +27,7 @@ use super::rule::{self, Access, DeviceRule};
 use connection::Connection;
 use manager::{DeviceAllow, DevicePolicy};
 
-/// The host's systemd and `/dev`.
+/// The sockets of the host's systemd, and its `/dev`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HostSystemd {
     pub sockets: Sockets,
@@ -55,12 +54,12 @@ impl Systemd {
         Self { host, bus: None }
     }
 
-    /// Adds `rules` to what `unit` allows, if it restricts devices at all.
+    /// Adds `rules` to the devices that `unit` allows, if the unit restricts devices at all.
     ///
     /// # Errors
     ///
-    /// systemd does not answer within two seconds, or refuses. Once the cgroup's
-    /// rules are set, the device can be used nevertheless, until systemd
+    /// The call fails if systemd refuses, or does not answer within two seconds. The device
+    /// can be used nevertheless once the rules of the cgroup are set, until systemd
     /// regenerates them.
     pub(super) fn allow(
         &mut self,
@@ -75,7 +74,7 @@ impl Systemd {
         let done = self.try_allow(unit, &rule::merge(rules), &mut report.links);
         report.outcome = match done {
             Ok(outcome) => outcome,
-            Err(error) => match refusal(&error) {
+            Err(error) => match refusal_outcome(&error) {
                 Some(outcome) => outcome,
                 None => {
                     self.bus = None;
@@ -89,18 +88,18 @@ impl Systemd {
         Ok(report)
     }
 
-    /// Takes `rules` out of what the container's own `unit` allows. False: there was nothing
-    /// to take, or no systemd that knows the unit.
+    /// Removes `rules` from the devices that the container's own `unit` allows. Returns false
+    /// if the unit does not list them, or if no systemd knows the unit.
     ///
     /// # Errors
-    /// As [`Self::allow`].
+    /// The call fails for the same reasons as [`Self::allow`].
     pub(super) fn revoke(
         &mut self,
         unit: &Unit,
         rules: &[DeviceRule],
     ) -> Result<bool, SystemdError> {
         match self.try_revoke(unit, rules) {
-            Err(error) if refusal(&error).is_none() => Err(SystemdError {
+            Err(error) if refusal_outcome(&error).is_none() => Err(SystemdError {
                 unit: unit.clone(),
                 source: error,
             }),
@@ -116,7 +115,7 @@ impl Systemd {
         let paths: Vec<String> = rules.iter().map(dev_links::path).collect();
         let mut left = policy.allowed.clone();
         left.retain(|(path, _)| !paths.contains(path));
-        // Without any entry, `auto` would allow everything.
+        // An empty list with the policy `auto` would allow every device.
         let is_open = left.is_empty() && policy.policy == "auto";
         if left.len() == policy.allowed.len() || is_open {
             return Ok(false);
@@ -146,7 +145,7 @@ impl Systemd {
         if !policy.restricts() {
             return Ok(UnitOutcome::Unrestricted);
         }
-        let entries = missing(&policy, rules);
+        let entries = missing_entries(&policy, rules);
         if entries.is_empty() {
             return Ok(UnitOutcome::AlreadyAllowed);
         }
@@ -158,13 +157,16 @@ impl Systemd {
     }
 }
 
-/// The entries that a unit lacks. Since an entry replaces an earlier one for
-/// the same path, it includes the earlier one's letters.
-fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
+/// Returns the entries that the unit lacks. An entry replaces an earlier one for the same
+/// path, so it includes the letters of the earlier one.
+fn missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     let entry = |rule: &DeviceRule| {
         let path = dev_links::path(rule);
-        let old = policy.allowed.iter().find(|(known, _)| *known == path);
-        let old = old.and_then(|(_, letters)| Access::parse(letters).ok());
+        let old = policy
+            .allowed
+            .iter()
+            .find(|(known, _)| *known == path)
+            .and_then(|(_, letters)| Access::parse(letters).ok());
         match old {
             Some(old) if old.contains(rule.access()) => None,
             Some(old) => Some((path, old.union(rule.access()).to_string())),
@@ -174,10 +176,10 @@ fn missing(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     rules.iter().filter_map(entry).collect()
 }
 
-/// Creates the missing links, if this systemd needs them.
+/// Creates the missing links if this version of systemd needs them.
 fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
-    // An unknown version counts as new: links do no harm, but are not created
-    // without need.
+    // An unknown version counts as new. Links do no harm, but files on the host are not
+    // created without need.
     if version.is_none_or(|version| version >= dev_links::NOT_NEEDED_SINCE) {
         return Vec::new();
     }
@@ -193,8 +195,8 @@ fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<
         .collect()
 }
 
-/// The outcome of errors that are not failures.
-fn refusal(error: &BusError) -> Option<UnitOutcome> {
+/// Returns the outcome for an error that is not a failure, and `None` for other errors.
+fn refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;
     };

@@ -1,18 +1,18 @@
-//! Reads D-Bus messages: replies to calls.
+//! Reads D-Bus messages: the replies to calls.
 //!
-//! Nothing that is read is trusted: every length is checked against the
-//! message, and an invalid message is [`BusError::Garbage`].
+//! The input is not trusted. Every length is checked against the message, and an invalid
+//! message is [`BusError::Garbage`].
 
 use super::error::BusError::{self, Garbage};
 use super::message::{BYTE_ORDER, VERSION, field};
 
 pub(super) const FIXED_LEN: usize = 16;
-/// The longest message that is read. The rules of a unit with a thousand
-/// devices take 50 KiB.
+/// The maximum length of a message in bytes. The rules of a unit with a thousand devices take
+/// 50 KiB.
 pub(super) const MAX_LEN: usize = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Content {
+pub(super) enum MessageContent {
     Return {
         signature: String,
         body: Vec<u8>,
@@ -21,18 +21,18 @@ pub(super) enum Content {
         name: String,
         message: String,
     },
-    /// Anything else, such as a signal.
+    /// Any other message, such as a signal.
     Other,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// Serial of the call that this is a reply to, or 0.
+    /// The serial of the call to which this message replies, or 0.
     pub(super) reply_to: u32,
-    pub(super) content: Content,
+    pub(super) content: MessageContent,
 }
 
-/// The total length of the message that begins with these bytes.
+/// Returns the total length of the message that begins with these bytes.
 pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let mut reader = Reader::new(fixed);
     if reader.byte()? != BYTE_ORDER {
@@ -45,7 +45,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let body = reader.u32()? as usize;
     reader.u32()?;
     let fields = reader.u32()? as usize;
-    // Checked separately to prevent an overflow.
+    // The lengths are checked one by one, so that the sum cannot overflow.
     if body > MAX_LEN || fields > MAX_LEN {
         return Err(Garbage);
     }
@@ -57,7 +57,7 @@ pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
 }
 
 impl Message {
-    /// Reads a whole message, of the length that [`length`] returned.
+    /// Parses a whole message, whose length was returned by [`length`].
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = Reader::new(bytes);
         reader.skip(1)?;
@@ -68,7 +68,7 @@ impl Message {
         let mut error_name = None;
         let mut signature = String::new();
         let end = reader.array_end(8)?;
-        while reader.at < end {
+        while reader.offset < end {
             reader.align(8)?;
             let code = reader.byte()?;
             match (code, reader.signature()?) {
@@ -81,55 +81,56 @@ impl Message {
                 _ => return Err(Garbage),
             }
         }
-        if reader.at != end {
+        if reader.offset != end {
             return Err(Garbage);
         }
         reader.align(8)?;
         let body = reader.rest();
 
         let content = match (kind, error_name) {
-            (2, _) => Content::Return {
+            (2, _) => MessageContent::Return {
                 signature,
                 body: body.to_vec(),
             },
-            (3, Some(name)) => Content::Error {
+            (3, Some(name)) => MessageContent::Error {
                 name,
-                message: match signature.starts_with('s') {
-                    true => Reader::new(body).string()?.to_owned(),
-                    false => String::new(),
+                message: if signature.starts_with('s') {
+                    Reader::new(body).string()?.to_owned()
+                } else {
+                    String::new()
                 },
             },
             (3, None) => return Err(Garbage),
-            _ => Content::Other,
+            _ => MessageContent::Other,
         };
         Ok(Self { reply_to, content })
     }
 }
 
-/// Takes values from D-Bus's wire format.
+/// Reads values in the wire format of D-Bus.
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, offset: 0 }
     }
 
     fn skip(&mut self, count: usize) -> Result<&'a [u8], BusError> {
-        let end = self.at.checked_add(count).ok_or(Garbage)?;
-        let skipped = self.bytes.get(self.at..end).ok_or(Garbage)?;
-        self.at = end;
+        let end = self.offset.checked_add(count).ok_or(Garbage)?;
+        let skipped = self.bytes.get(self.offset..end).ok_or(Garbage)?;
+        self.offset = end;
         Ok(skipped)
     }
 
     fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or_default()
+        self.bytes.get(self.offset..).unwrap_or_default()
     }
 
     fn align(&mut self, alignment: usize) -> Result<(), BusError> {
-        let padding = self.at.next_multiple_of(alignment) - self.at;
+        let padding = self.offset.next_multiple_of(alignment) - self.offset;
         self.skip(padding).map(drop)
     }
 
@@ -161,22 +162,24 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The end of an array whose elements have the given alignment.
+    /// Reads the length of an array, and returns the offset of its end. `alignment` is that of
+    /// the elements.
     fn array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
-        let end = self.at.checked_add(length).ok_or(Garbage)?;
-        match end <= self.bytes.len() {
-            true => Ok(end),
-            false => Err(Garbage),
+        let end = self.offset.checked_add(length).ok_or(Garbage)?;
+        if end <= self.bytes.len() {
+            Ok(end)
+        } else {
+            Err(Garbage)
         }
     }
 
-    /// An array of pairs of strings, `a(ss)`.
+    /// Reads an array of pairs of strings, `a(ss)`.
     pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
         let end = self.array_end(8)?;
         let mut pairs = Vec::new();
-        while self.at < end {
+        while self.offset < end {
             self.align(8)?;
             let pair = (self.string()?.to_owned(), self.string()?.to_owned());
             pairs.push(pair);

@@ -1,9 +1,9 @@
-//! Which unit of systemd a cgroup belongs to.
+//! Finds the systemd unit to which a cgroup belongs.
 
 use std::fmt;
 use std::path::{Component, Path};
 
-/// Kinds of units that have cgroups, with their D-Bus interfaces.
+/// The types of units that have cgroups, with their D-Bus interfaces.
 const KINDS: &[(&str, &str)] = &[
     ("slice", "org.freedesktop.systemd1.Slice"),
     ("scope", "org.freedesktop.systemd1.Scope"),
@@ -13,7 +13,7 @@ const KINDS: &[(&str, &str)] = &[
     ("swap", "org.freedesktop.systemd1.Swap"),
 ];
 
-/// A unit of the system's systemd, by name: `docker-0123.scope`.
+/// A unit of the system's systemd, by name, such as `docker-0123.scope`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Unit {
     name: String,
@@ -21,9 +21,10 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// The unit of a cgroup's path in its hierarchy: the first component that
-    /// is a unit and not a slice. Cgroups below it are delegated; systemd does
-    /// not manage them. `None` if the path does not begin with a unit.
+    /// Returns the unit of a cgroup, given the path of the cgroup in its hierarchy. The unit
+    /// is the first component that is a unit but not a slice; cgroups below it are delegated,
+    /// and systemd does not manage them. Returns the last slice if there is no such component,
+    /// and `None` if the path does not begin with a unit.
     pub(crate) fn from_path(cgroup_path: &Path) -> Option<Self> {
         let mut found = None;
         for component in cgroup_path.components() {
@@ -32,7 +33,7 @@ impl Unit {
                 Component::Normal(name) => name.to_str()?,
                 _ => return None,
             };
-            // systemd escapes names that could be control files of a cgroup.
+            // systemd puts `_` before names that could be control files of a cgroup.
             let Some(unit) = Self::named(name.strip_prefix('_').unwrap_or(name)) else {
                 break;
             };
@@ -45,8 +46,8 @@ impl Unit {
         found
     }
 
-    /// The unit whose own cgroup has this path; not a unit to which it was
-    /// delegated.
+    /// Returns the unit whose own cgroup has this path. Returns `None` for a delegated cgroup
+    /// below that of a unit.
     pub(crate) fn from_own_path(cgroup_path: &Path) -> Option<Self> {
         let name = cgroup_path.file_name()?.to_str()?;
         let unit = Self::from_path(cgroup_path)?;
@@ -54,7 +55,7 @@ impl Unit {
         own.then_some(unit)
     }
 
-    /// Checks a name as systemd.unit(5) has it.
+    /// Checks the name of a unit according to systemd.unit(5).
     fn named(name: &str) -> Option<Self> {
         let (stem, suffix) = name.rsplit_once('.')?;
         let (_, interface) = KINDS.iter().find(|(kind, _)| *kind == suffix)?;
@@ -76,8 +77,8 @@ impl Unit {
 
     pub(super) fn object_path(&self) -> String {
         let mut path = String::from("/org/freedesktop/systemd1/unit/");
-        for (at, byte) in self.name.bytes().enumerate() {
-            if byte.is_ascii_alphabetic() || byte.is_ascii_digit() && at > 0 {
+        for (index, byte) in self.name.bytes().enumerate() {
+            if byte.is_ascii_alphabetic() || byte.is_ascii_digit() && index > 0 {
                 path.push(byte.into());
             } else {
                 path.push_str(&format!("_{byte:02x}"));
@@ -97,7 +98,7 @@ impl fmt::Display for Unit {
 mod tests {
     use super::*;
 
-    /// Cgroups and their units.
+    /// Paths of cgroups, and the unit of each.
     const UNITS: &str = r"
 /system.slice/docker-0123.scope -> docker-0123.scope
 /kubepods.slice/kubepods-pod1.slice/cri-containerd-0123.scope -> cri-containerd-0123.scope

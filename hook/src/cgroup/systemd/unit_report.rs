@@ -1,4 +1,4 @@
-//! What was done with a unit.
+//! The result of a change of a unit.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use super::unit::Unit;
 pub(crate) struct SystemdReport {
     pub unit: Unit,
     pub outcome: UnitOutcome,
-    /// Links by which an old systemd identifies devices.
+    /// The links that an old systemd needs to identify devices.
     pub links: Vec<LinkReport>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnitOutcome {
     NoSystemd,
-    /// systemd does not know the unit: something else created the cgroup.
+    /// systemd does not know the unit, because something else created the cgroup.
     UnknownUnit,
-    /// The unit restricts no devices. It is left unchanged: the first entry
-    /// would deny all other devices.
+    /// The unit restricts no devices. It was not changed, because the first entry would deny
+    /// all other devices.
     Unrestricted,
     AlreadyAllowed,
     Added {
@@ -28,11 +28,12 @@ pub(crate) enum UnitOutcome {
     NoPermission,
 }
 
-/// A `/dev/char` or `/dev/block` link that was missing.
+/// A link in `/dev/char` or `/dev/block` that was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkReport {
     Made(PathBuf),
-    /// It could not be created, so this systemd will ignore the device's rule.
+    /// The link could not be created, so that this version of systemd ignores the rule of the
+    /// device.
     Missing {
         path: PathBuf,
         reason: String,
@@ -40,8 +41,8 @@ pub(crate) enum LinkReport {
 }
 
 impl SystemdReport {
-    /// Whether an administrator should know: a link was created on the host, or
-    /// the rules may be lost.
+    /// Returns whether an administrator should know of the result: a link was created on the
+    /// host, or the rules may be lost.
     pub(crate) fn is_remarkable(&self) -> bool {
         !self.links.is_empty() || self.outcome == UnitOutcome::NoPermission
     }

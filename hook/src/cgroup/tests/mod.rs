@@ -1,4 +1,4 @@
-//! Whose the levels are, and what tests on a real kernel share.
+//! Tests of the owners of cgroups, and helpers for tests on a real kernel.
 
 pub(in crate::cgroup) mod prober;
 
@@ -6,7 +6,8 @@ use super::*;
 
 #[test]
 fn levels_have_their_paths_in_the_hierarchy() {
-    // As seen in a cgroup namespace, or through a mount of a part.
+    // The directory is shorter than the path, as in a cgroup namespace or a mount of a part of
+    // the hierarchy.
     let cgroup = CgroupDir {
         mount: "/m".into(),
         dir: "/m/b.slice/c.scope".into(),
@@ -22,7 +23,7 @@ fn levels_have_their_paths_in_the_hierarchy() {
     assert_eq!(levels, expected);
 }
 
-/// Cgroups, and the owners of their levels.
+/// Paths of cgroups, and the owners of their levels.
 const OWNERS: &str = "
 /crun-1.scope/container: Container Container Enclosing
 /a.slice/docker-1.scope: Container Unit Enclosing

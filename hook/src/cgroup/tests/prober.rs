@@ -1,5 +1,5 @@
-//! For tests on a real kernel: cgroups, and a process in one of them that tries
-//! to open devices. Everything made here is gone when it is dropped.
+//! Cgroups for tests on a real kernel, and a process in one of them that tries to open
+//! devices. Dropping the values removes everything.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-/// Reports that the running test, which gives the thread its name, is skipped.
+/// Reports that the running test is skipped. The name of the thread is the name of the test.
 pub(in crate::cgroup) fn skip(reason: &str) {
     skip::report(thread::current().name().unwrap_or("cgroup"), reason);
 }
 
-/// A character device that can be read here and no container has by default.
+/// A readable character device that no container has by default.
 pub(in crate::cgroup) const HWRNG: (u32, u32) = (10, 183);
 pub(in crate::cgroup) const FUSE: (u32, u32) = (10, 229);
 
-/// A cgroup of our own in a mounted hierarchy.
+/// A cgroup of the test in a mounted hierarchy.
 pub(in crate::cgroup) struct TestCgroup {
     pub(in crate::cgroup) dir: PathBuf,
 }
@@ -91,8 +91,8 @@ impl Prober {
         self.child.id() as i32
     }
 
-    /// Opens a character device in the given way, and tells whether the cgroup
-    /// let it: other errors than EPERM are the driver's.
+    /// Opens a character device in the given way. Returns whether the cgroup allowed it;
+    /// errors other than EPERM come from the driver.
     pub(in crate::cgroup) fn may_open(&mut self, how: &str, (major, minor): (u32, u32)) -> bool {
         let node = self.nodes.path().join(format!("{major}-{minor}"));
         if !node.exists() {

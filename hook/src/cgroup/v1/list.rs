@@ -1,4 +1,4 @@
-//! `devices.list`: what a cgroup allows.
+//! Parses `devices.list`, the devices that a cgroup of v1 allows.
 
 use std::fmt;
 use std::path::Path;
@@ -7,18 +7,19 @@ use crate::cgroup::error::CgroupError;
 use crate::cgroup::locate;
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
-/// Most bytes of `devices.list`: some ten thousand rules.
+/// The size limit of `devices.list` in bytes: some ten thousand rules.
 const LIST_LIMIT: u64 = 1024 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) enum DeviceList {
-    /// `a *:* rwm`: everything, except for exceptions that are not shown.
+    /// `a *:* rwm`: everything is allowed, except for exceptions that the kernel does not
+    /// show.
     AllowsAll,
-    /// Nothing but these.
+    /// Only the devices of these entries are allowed.
     Allows(Vec<ListEntry>),
 }
 
-/// A line of the list; `None` is `*`.
+/// A line of the list. `None` stands for `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cgroup) struct ListEntry {
     kind: DeviceKind,
@@ -37,7 +38,7 @@ impl DeviceList {
         })
     }
 
-    /// On failure, returns the first invalid line.
+    /// Parses the content of `devices.list`. The error is the first invalid line.
     pub(super) fn parse(content: &str) -> Result<Self, &str> {
         let mut entries = Vec::new();
         for line in content.lines().filter(|line| !line.is_empty()) {
@@ -49,8 +50,8 @@ impl DeviceList {
         Ok(Self::Allows(entries))
     }
 
-    /// The lines of this list that the other list does not fully allow.
-    pub(super) fn without(&self, other: &Self) -> Vec<ListEntry> {
+    /// Returns the lines of this list that the other list does not fully allow.
+    pub(super) fn lines_missing_in(&self, other: &Self) -> Vec<ListEntry> {
         let (Self::Allows(lines), Self::Allows(others)) = (self, other) else {
             return Vec::new();
         };
@@ -59,8 +60,8 @@ impl DeviceList {
         lost
     }
 
-    /// Whether a single line allows all of the rule: the kernel does not
-    /// combine lines.
+    /// Returns whether a single line allows all of the rule. The kernel does not combine
+    /// lines.
     pub(in crate::cgroup) fn covers(&self, rule: &DeviceRule) -> bool {
         match self {
             Self::AllowsAll => true,
@@ -81,7 +82,7 @@ impl fmt::Display for ListEntry {
 }
 
 impl ListEntry {
-    /// Reads `c 10:183 rw` or `b *:* m`.
+    /// Parses a line such as `c 10:183 rw` or `b *:* m`.
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.split(' ');
         let kind = DeviceKind::parse(fields.next()?)?;
@@ -92,8 +93,8 @@ impl ListEntry {
         }
         Some(Self {
             kind,
-            major: number(major)?,
-            minor: number(minor)?,
+            major: parse_number(major)?,
+            minor: parse_number(minor)?,
             access,
         })
     }
@@ -113,7 +114,7 @@ impl ListEntry {
     }
 }
 
-fn number(text: &str) -> Option<Option<u32>> {
+fn parse_number(text: &str) -> Option<Option<u32>> {
     match text {
         "*" => Some(None),
         digits => digits.parse().ok().map(Some),
@@ -124,7 +125,7 @@ fn number(text: &str) -> Option<Option<u32>> {
 mod tests {
     use super::*;
 
-    /// The list of a container of runc.
+    /// The list of a container that runc has started.
     const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
     #[test]
@@ -134,7 +135,7 @@ mod tests {
             (USUAL, 183, "r", true),
             (USUAL, 183, "rw", false),
             (USUAL, 183, "m", true),
-            // Two lines are not combined.
+            // The kernel does not combine two lines.
             (USUAL, 183, "rm", false),
             (USUAL, 184, "r", false),
             ("", 183, "r", false),
@@ -176,7 +177,7 @@ mod tests {
             ("a *:* rwm\n", "", vec![]),
         ] {
             let parse = |list| DeviceList::parse(list).unwrap();
-            let found = parse(before).without(&parse(now));
+            let found = parse(before).lines_missing_in(&parse(now));
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found, lost, "{before:?} and {now:?}");
         }

@@ -1,5 +1,5 @@
-//! cgroup v1: a list of rules per cgroup, in the control files `devices.list`
-//! and `devices.allow` (the kernel's admin-guide/cgroup-v1/devices).
+//! cgroup v1: a list of rules for each cgroup, in the control files `devices.list`,
+//! `devices.allow` and `devices.deny` (admin-guide/cgroup-v1/devices of the kernel).
 
 mod list;
 #[cfg(test)]
@@ -18,14 +18,14 @@ use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 pub(super) use list::DeviceList;
 
-/// Adds the rules that the cgroup's list lacks.
+/// Adds the rules that are missing in the list of the cgroup.
 pub(super) fn allow(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let outcome = match DeviceList::read(&cgroup.dir)? {
-        // The list then consists of exceptions, which the kernel does not show.
-        // A write removes an exception, and has no effect if there is none.
+        // A list that allows everything has exceptions, which the kernel does not show.
+        // Writing a rule removes its exception, and has no effect if there is none.
         DeviceList::AllowsAll => match write_all(cgroup, rules)? {
             Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
             outcome => outcome,
@@ -46,16 +46,16 @@ pub(super) fn allow(
     }])
 }
 
-/// Whether a cgroup denies anything that its list shows.
+/// Returns whether the list of the cgroup denies anything.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     Ok(DeviceList::read(dir)? != DeviceList::AllowsAll)
 }
 
-/// Restores the lines of `before` that are no longer in the list, and returns
-/// their number.
+/// Writes the lines of `before` again that are no longer in the list, and returns their
+/// number.
 pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
     let now = DeviceList::read(&cgroup.dir)?;
-    let lost = before.without(&now);
+    let lost = before.lines_missing_in(&now);
     for line in &lost {
         write(&cgroup.dir, line).map_err(|source| CgroupError::Write {
             path: cgroup.dir.join("devices.allow"),
@@ -66,7 +66,7 @@ pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, 
     Ok(lost.len())
 }
 
-/// Takes the rules out of the cgroup's list.
+/// Removes the rules from the list of the cgroup.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
     let path = cgroup.dir.join("devices.deny");
@@ -93,15 +93,15 @@ fn write_all<'a>(
         match write(&cgroup.dir, rule) {
             Ok(()) => written += 1,
             Err(source) => match explain(cgroup, rule, source)? {
-                Refusal::Privilege => return Ok(NO_PERMISSION),
-                Refusal::Error(error) => return Err(error),
+                WriteRefusal::Privilege => return Ok(NO_PERMISSION),
+                WriteRefusal::Error(error) => return Err(error),
             },
         }
     }
     Ok(Outcome::Written { rules: written })
 }
 
-/// The kernel accepts one rule per write.
+/// Writes one rule, because the kernel accepts one rule per write.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
@@ -110,19 +110,20 @@ fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     file.write_all(rule.to_string().as_bytes())
 }
 
-/// Why a rule was refused.
-enum Refusal {
+/// The cause of a refused rule.
+enum WriteRefusal {
     Privilege,
     Error(CgroupError),
 }
 
-/// EPERM and EACCES have two causes: an ancestor denies the device, or the process lacks
-/// privileges. If it has them, something else refuses, such as a security module.
+/// Finds the cause of EPERM or EACCES: an ancestor denies the device, or the process lacks
+/// privileges. If neither is the case, something else refuses the rule, such as a security
+/// module.
 fn explain(
     cgroup: &CgroupDir,
     rule: &DeviceRule,
     source: io::Error,
-) -> Result<Refusal, CgroupError> {
+) -> Result<WriteRefusal, CgroupError> {
     let refused = matches!(
         source.kind(),
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
@@ -130,7 +131,7 @@ fn explain(
     if refused {
         for ancestor in cgroup.levels().skip(1) {
             if !DeviceList::read(ancestor.dir)?.covers(rule) {
-                return Ok(Refusal::Error(CgroupError::AncestorDenies {
+                return Ok(WriteRefusal::Error(CgroupError::AncestorDenies {
                     cgroup: cgroup.dir.clone(),
                     ancestor: ancestor.dir.to_owned(),
                     rule: *rule,
@@ -140,10 +141,10 @@ fn explain(
         if source.kind() != io::ErrorKind::PermissionDenied
             || !privilege::has_capabilities(&[Capability::CAP_SYS_ADMIN])
         {
-            return Ok(Refusal::Privilege);
+            return Ok(WriteRefusal::Privilege);
         }
     }
-    Ok(Refusal::Error(CgroupError::Write {
+    Ok(WriteRefusal::Error(CgroupError::Write {
         path: cgroup.dir.join("devices.allow"),
         rule: rule.to_string(),
         source,

@@ -1,9 +1,9 @@
-//! Generates programs from rules.
+//! Generates device programs from rules.
 //!
-//! A program loads the request into registers and evaluates its rules, each of
-//! which is a block of tests with a verdict at the end. A rule that allows
-//! access clears its letters from the remaining access; if none remains, the
-//! request is admitted. So `r` never admits `rw`.
+//! A program loads the request into registers and evaluates its rules. Each rule is a block of
+//! tests with a verdict at the end. A rule that allows access clears its bits from the
+//! remaining access. The request is admitted if no bit remains, so that `r` alone never admits
+//! `rw`.
 
 use device_class::device::DeviceNumber;
 
@@ -16,14 +16,14 @@ use crate::sys::bpf::Insn;
 const RESULT: Reg = Reg::R0;
 const CONTEXT: Reg = Reg::R1;
 const KIND: Reg = Reg::R2;
-/// Requested access that is not allowed yet.
+/// The requested access that no rule has allowed yet.
 const WANTED: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
 
 pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
     let mut assembler = Assembler::start();
-    // The last matching rule applies, so it is evaluated first.
+    // The last matching rule applies, so the rules are evaluated in reverse order.
     for rule in rules.rules().iter().rev() {
         assembler.rule(rule);
     }
@@ -31,8 +31,8 @@ pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
     assembler.0
 }
 
-/// The first part of a program: it admits what `rules` allow, and otherwise
-/// continues after its end, with the context in R1 as at the start.
+/// Generates the first part of a program. It admits the requests that `rules` allow. All other
+/// requests continue after its end, with the context in R1 as at the start.
 pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     for rule in rules {
@@ -41,8 +41,8 @@ pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// The first part of a program: it refuses what `rules` name, and otherwise continues as
-/// [`admit`] does.
+/// Generates the first part of a program. It refuses requests for the devices of `rules`. All
+/// other requests continue after its end, as in [`admit`].
 pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     for rule in rules {
@@ -54,17 +54,18 @@ pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that was decoded from a program, in which [`admit`] or [`refuse`] has put it.
+/// A rule that was decoded from a program, and that [`admit`] or [`refuse`] has put there.
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) allow: bool,
-    /// How many instructions it has.
+    /// The number of its instructions.
     pub(super) len: usize,
 }
 
-/// The rule that a program goes on with, if it is one of [`admit`] or [`refuse`].
-pub(super) fn next(code: &[Insn]) -> Option<DecodedRule> {
-    let constant = |at: usize| match Instruction::decode(*code.get(at)?)? {
+/// Decodes the rule at the start of `code`. Returns `None` if the instructions are not those
+/// that [`admit`] or [`refuse`] generate.
+pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
+    let constant = |index: usize| match Instruction::decode(*code.get(index)?)? {
         Instruction::Jump {
             operand: Operand::Const(constant),
             ..
@@ -84,7 +85,7 @@ pub(super) fn next(code: &[Insn]) -> Option<DecodedRule> {
         major: constant(1)?.cast_unsigned(),
         minor: constant(2)?.cast_unsigned(),
     };
-    // A refusal copies a register there.
+    // At this place a refusal has a register copy, and an admission has a constant.
     let allow = constant(3).is_some();
     let access = constant(3).map(|access| !access).or_else(|| constant(4))?;
     let mut accesses = Access::ALL.subsets();
@@ -182,7 +183,7 @@ fn mov(dst: Reg, constant: i32) -> Instruction {
 
 fn jump(condition: Condition, dst: Reg, constant: i32, offset: i16) -> Instruction {
     Instruction::Jump {
-        // The kernels of 4.15 to 5.0 have no 32-bit jumps.
+        // Kernels from 4.15 to 5.0 have no 32-bit jumps.
         width: Width::W64,
         condition,
         dst,

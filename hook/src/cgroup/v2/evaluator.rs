@@ -1,22 +1,22 @@
-//! Evaluates a program without the kernel.
+//! Evaluates a device program without the kernel.
 //!
-//! Exact for the supported instructions. At any other instruction it returns an
-//! error, so a result is never a guess.
+//! The result is exact for the supported instructions. Any other instruction is an error, so
+//! that a result is never a guess.
 
 use super::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use super::request::{AccessRequest, CONTEXT_LEN};
 use crate::sys::bpf::Insn;
 
-/// Steps after which a program counts as a loop. Real ones have no loops, and
-/// some hundred instructions.
+/// The number of steps after which a program counts as an endless loop. Real programs have no
+/// loops and some hundred instructions.
 const MAX_STEPS: usize = 100_000;
 
-/// What an instruction of 32 bits uses of a value.
+/// The bits of a value that a 32-bit instruction uses.
 const LOWER: u64 = u32::MAX as u64;
 
 /// The program has an instruction that the evaluator does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NotUnderstood;
+pub(super) struct UnsupportedInstruction;
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -25,21 +25,27 @@ enum Value {
     Context,
 }
 
-pub(super) fn admits(program: &[Insn], request: &AccessRequest) -> Result<bool, NotUnderstood> {
+pub(super) fn admits(
+    program: &[Insn],
+    request: &AccessRequest,
+) -> Result<bool, UnsupportedInstruction> {
     Ok(result(program, request)? == 1)
 }
 
-/// What `program` leaves in R0.
-pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, NotUnderstood> {
+/// Runs `program` and returns the value of R0.
+pub(super) fn result(
+    program: &[Insn],
+    request: &AccessRequest,
+) -> Result<u64, UnsupportedInstruction> {
     let context = request.context();
     let mut registers = [Value::Unset; Reg::COUNT];
     registers[Reg::R1.index()] = Value::Context;
 
-    let mut at = 0usize;
+    let mut index = 0usize;
     for _ in 0..MAX_STEPS {
-        let insn = program.get(at).ok_or(NotUnderstood)?;
+        let insn = program.get(index).ok_or(UnsupportedInstruction)?;
         let mut skip = 0;
-        match Instruction::decode(*insn).ok_or(NotUnderstood)? {
+        match Instruction::decode(*insn).ok_or(UnsupportedInstruction)? {
             Instruction::Load {
                 size,
                 dst,
@@ -47,7 +53,7 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, N
                 offset,
             } => {
                 let Value::Context = registers[src.index()] else {
-                    return Err(NotUnderstood);
+                    return Err(UnsupportedInstruction);
                 };
                 registers[dst.index()] = Value::Number(load(&context, size, offset)?);
             }
@@ -63,10 +69,10 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, N
                 dst,
                 operand,
             } => {
-                let right = number(&registers, operand)?;
+                let right = operand_value(&registers, operand)?;
                 let left = match op {
                     AluOp::Mov => 0,
-                    _ => number(&registers, Operand::Reg(dst))?,
+                    _ => operand_value(&registers, Operand::Reg(dst))?,
                 };
                 registers[dst.index()] = Value::Number(calculate(width, op, left, right));
             }
@@ -77,52 +83,60 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> Result<u64, N
                 operand,
                 offset,
             } => {
-                let left = number(&registers, Operand::Reg(dst))?;
-                let right = number(&registers, operand)?;
-                if holds(width, condition, left, right) {
+                let left = operand_value(&registers, Operand::Reg(dst))?;
+                let right = operand_value(&registers, operand)?;
+                if condition_holds(width, condition, left, right) {
                     skip = offset;
                 }
             }
             Instruction::Goto { offset } => skip = offset,
-            Instruction::Exit => return number(&registers, Operand::Reg(Reg::R0)),
+            Instruction::Exit => return operand_value(&registers, Operand::Reg(Reg::R0)),
         }
-        at = (at + 1)
+        index = (index + 1)
             .checked_add_signed(skip.into())
-            .ok_or(NotUnderstood)?;
+            .ok_or(UnsupportedInstruction)?;
     }
-    Err(NotUnderstood)
+    Err(UnsupportedInstruction)
 }
 
-fn load(context: &[u8; CONTEXT_LEN], size: Size, offset: i16) -> Result<u64, NotUnderstood> {
-    let start = usize::try_from(offset).map_err(|_| NotUnderstood)?;
-    let bytes = context.get(start..).ok_or(NotUnderstood)?;
+fn load(
+    context: &[u8; CONTEXT_LEN],
+    size: Size,
+    offset: i16,
+) -> Result<u64, UnsupportedInstruction> {
+    let start = usize::try_from(offset).map_err(|_| UnsupportedInstruction)?;
+    let bytes = context.get(start..).ok_or(UnsupportedInstruction)?;
     match size {
         Size::Byte => bytes.first_chunk().map(|b| u8::from_ne_bytes(*b).into()),
         Size::Half => bytes.first_chunk().map(|b| u16::from_ne_bytes(*b).into()),
         Size::Word => bytes.first_chunk().map(|b| u32::from_ne_bytes(*b).into()),
     }
-    .ok_or(NotUnderstood)
+    .ok_or(UnsupportedInstruction)
 }
 
-fn number(registers: &[Value; Reg::COUNT], operand: Operand) -> Result<u64, NotUnderstood> {
+fn operand_value(
+    registers: &[Value; Reg::COUNT],
+    operand: Operand,
+) -> Result<u64, UnsupportedInstruction> {
     match operand {
         Operand::Const(constant) => Ok(i64::from(constant).cast_unsigned()),
         Operand::Reg(reg) => match registers[reg.index()] {
             Value::Number(number) => Ok(number),
-            // The verifier rejects programs that use either.
-            Value::Unset | Value::Context => Err(NotUnderstood),
+            // The verifier rejects programs that calculate with an unset register or with the
+            // address of the context.
+            Value::Unset | Value::Context => Err(UnsupportedInstruction),
         },
     }
 }
 
 fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
-    // What is above the lower half of an operand changes that of a result only in a shift to the
+    // The upper half of an operand affects the lower half of the result only in a shift to the
     // right.
     let (left, signed, bits) = match width {
         Width::W64 => (left, left.cast_signed(), u64::BITS),
         Width::W32 => (left & LOWER, sign_extend(left).cast_signed(), u32::BITS),
     };
-    // Shifts use the lower bits of the amount only.
+    // A shift uses only the lower bits of the amount.
     let amount = right as u32 % bits;
     let result = match op {
         AluOp::Add => left.wrapping_add(right),
@@ -141,8 +155,9 @@ fn calculate(width: Width, op: AluOp, left: u64, right: u64) -> u64 {
     }
 }
 
-fn holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
-    // Sign-extended halves compare as the halves do, signed or not.
+fn condition_holds(width: Width, condition: Condition, left: u64, right: u64) -> bool {
+    // Comparing the sign-extended halves gives the same result as comparing the halves, signed
+    // or unsigned.
     let (left, right) = match width {
         Width::W64 => (left, right),
         Width::W32 => (sign_extend(left), sign_extend(right)),

@@ -1,14 +1,14 @@
-//! Fuzz target: programs, changed to admit rules, in the evaluator and in an
+//! A fuzz target: changes programs to admit rules, and compares the evaluator with an
 //! independent virtual machine.
 
 use super::evaluator;
 use super::insn::{AluOp, Condition, Instruction, Operand};
 use super::request::AccessRequest;
-use super::rewrite::{Admission, judge};
+use super::rewrite::{Admission, evaluate_admission};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::sys::bpf::Insn;
 
-/// The input is two rules of four bytes, then a program.
+/// Tests one input: two rules of four bytes each, followed by a program.
 pub fn device_program(bytes: &[u8]) {
     let Some((rules, program)) = bytes.split_first_chunk::<8>() else {
         return;
@@ -17,7 +17,7 @@ pub fn device_program(bytes: &[u8]) {
     let rules: Vec<DeviceRule> = rules.iter().filter_map(device_rule).collect();
     let rules = rule::merge(&rules);
     let program: Vec<Insn> = program.as_chunks().0.to_vec();
-    // A request for no access is admitted with any other for the device.
+    // A request for no access is admitted together with any other access to the device.
     let covers = |request: &AccessRequest| {
         rules.iter().any(|rule| {
             (rule.kind(), rule.major(), rule.minor())
@@ -32,7 +32,7 @@ pub fn device_program(bytes: &[u8]) {
         }
         result.map(|result| result == 1)
     };
-    match judge(&program, &rules) {
+    match evaluate_admission(&program, &rules) {
         Admission::Hidden | Admission::Unreadable => {}
         Admission::Admits => {
             let covered = rules
@@ -43,7 +43,7 @@ pub fn device_program(bytes: &[u8]) {
             }
         }
         Admission::Replace(new) => {
-            assert_eq!(judge(&new, &rules), Admission::Admits);
+            assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
             for request in requests(&rules) {
                 let before = admits(&program, &request);
                 let expected = if covers(&request) { Some(true) } else { before };
@@ -76,7 +76,7 @@ fn device_rule([kind, access, major, minor]: &[u8; 4]) -> Option<DeviceRule> {
     ))
 }
 
-/// Every kind and access, with the numbers of the rules and others.
+/// Returns requests of every kind and access, with the numbers of the rules and with others.
 fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     let devices = rules.iter().flat_map(|rule| {
         let (major, minor) = (rule.major(), rule.minor());
@@ -96,14 +96,15 @@ fn requests(rules: &[DeviceRule]) -> impl Iterator<Item = AccessRequest> {
     })
 }
 
-/// Both machines must have the same result.
+/// Checks that both machines have the same result.
 fn compare(program: &[Insn], request: &AccessRequest, result: u64) {
     let comparable = |insn: &Insn| Instruction::decode(*insn).is_some_and(is_same_elsewhere);
     if !program.iter().all(comparable) {
         return;
     }
     let bytes = program.concat();
-    // It loads fewer programs: none that jumps out of itself where it never comes.
+    // The other machine loads fewer programs. For example, it refuses a jump out of the
+    // program even where it is never executed.
     let Ok(machine) = rbpf::EbpfVmRaw::new(Some(&bytes)) else {
         return;
     };
@@ -111,8 +112,9 @@ fn compare(program: &[Insn], request: &AccessRequest, result: u64) {
     assert_eq!(other, Some(result), "{request:?}");
 }
 
-/// Whether the other machine follows RFC 9669: it does not sign-extend constants in
-/// unsigned comparisons, and shifts by less than the width alone.
+/// Returns whether the other machine executes an instruction according to RFC 9669. It does
+/// not sign-extend constants in unsigned comparisons, and supports only shifts by less than
+/// the width.
 fn is_same_elsewhere(instruction: Instruction) -> bool {
     match instruction {
         Instruction::Jump {

@@ -1,19 +1,19 @@
-//! The instructions that device programs are made of.
+//! The instructions of device programs.
 //!
-//! A subset of eBPF (RFC 9669): arithmetic on registers, jumps, loads from the
-//! context and exit. Calls, maps, the stack and 64-bit constants are not
-//! supported; runtimes and systemd do not use them.
+//! They are a subset of eBPF (RFC 9669): arithmetic on registers, jumps, loads from the
+//! context and exit. Calls, maps, the stack and 64-bit constants are not supported, because
+//! runtimes and systemd do not use them.
 
 use crate::sys::bpf::Insn;
 
-/// A register that a program may name.
+/// A register that a program may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reg(u8);
 
 impl Reg {
-    /// The program's result.
+    /// The register of the program's result.
     pub(super) const R0: Self = Self(0);
-    /// At the start, the address of the context.
+    /// The register that holds the address of the context at the start.
     pub(super) const R1: Self = Self(1);
     pub(super) const R2: Self = Self(2);
     pub(super) const R3: Self = Self(3);
@@ -31,7 +31,8 @@ impl Reg {
     }
 }
 
-/// Whether an operation uses all of a register, or its lower half and clears the rest.
+/// The width of an operation. A 32-bit operation uses the lower half of a register, and clears
+/// the upper half of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     W32,
@@ -40,12 +41,12 @@ pub(super) enum Width {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// A constant, sign-extended to the operation's width.
+    /// A constant, which is sign-extended to the width of the operation.
     Const(i32),
     Reg(Reg),
 }
 
-/// Arithmetic. The numbers are the opcode's upper four bits.
+/// An arithmetic operation. The numbers are the upper four bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum AluOp {
@@ -60,7 +61,7 @@ pub(super) enum AluOp {
     Arsh = 0xc,
 }
 
-/// When to jump. The numbers are the opcode's upper four bits.
+/// The condition of a jump. The numbers are the upper four bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Condition {
@@ -77,7 +78,7 @@ pub(super) enum Condition {
     SignedLessOrEqual = 0xd,
 }
 
-/// How many bytes to load. The numbers are the opcode's size bits.
+/// The number of bytes to load. The numbers are the size bits of the opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Size {
@@ -88,21 +89,21 @@ pub(super) enum Size {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Instruction {
-    /// `dst = *(src + offset)`, zero-extended.
+    /// Loads from memory, and extends the value with zeros: `dst = *(src + offset)`.
     Load {
         size: Size,
         dst: Reg,
         src: Reg,
         offset: i16,
     },
-    /// `dst = dst op operand`
+    /// Calculates `dst = dst op operand`.
     Alu {
         width: Width,
         op: AluOp,
         dst: Reg,
         operand: Operand,
     },
-    /// `if dst condition operand: skip offset instructions`
+    /// Skips `offset` instructions if `dst condition operand` is true.
     Jump {
         width: Width,
         condition: Condition,
@@ -110,22 +111,22 @@ pub(super) enum Instruction {
         operand: Operand,
         offset: i16,
     },
-    /// `skip offset instructions`
+    /// Skips `offset` instructions.
     Goto {
         offset: i16,
     },
     Exit,
 }
 
-/// Classes, the opcode's lower three bits.
+/// Instruction classes: the lower three bits of an opcode.
 const LDX: u8 = 0x1;
 const ALU: u8 = 0x4;
 const JMP: u8 = 0x5;
 const JMP32: u8 = 0x6;
 const ALU64: u8 = 0x7;
-/// In opcodes of arithmetic and jumps: the operand is a register.
+/// The bit in opcodes of arithmetic and jumps that says that the operand is a register.
 const SOURCE_REG: u8 = 0x8;
-/// In opcodes of loads: from memory.
+/// The mode bits in opcodes of loads that mean a load from memory.
 const MEM: u8 = 0x60;
 const GOTO: u8 = 0x05;
 const EXIT: u8 = 0x95;
@@ -170,13 +171,14 @@ impl Instruction {
         }
     }
 
-    /// Reads the kernel's format; `None` for an unsupported instruction, or if
-    /// a field that must be zero is not.
+    /// Decodes an instruction of the kernel. Returns `None` if it is not supported, or if a
+    /// field that must be zero is not.
     pub(super) fn decode(insn: Insn) -> Option<Self> {
         let [code, regs, o0, o1, c0, c1, c2, c3] = insn;
         let offset = i16::from_ne_bytes([o0, o1]);
         let constant = i32::from_ne_bytes([c0, c1, c2, c3]);
-        // Two bit-fields of four, in the order of the machine's bytes.
+        // The byte consists of two bit-fields of four bits, whose order follows the byte order
+        // of the machine.
         let (dst, src) = if cfg!(target_endian = "little") {
             (regs & 0xf, regs >> 4)
         } else {
@@ -212,7 +214,8 @@ impl Instruction {
             },
             _ => return None,
         };
-        // Unused fields change the meaning in newer kernels.
+        // Newer kernels give a meaning to fields that older ones do not use, so these must be
+        // zero.
         (decoded.encode() == insn).then_some(decoded)
     }
 }
@@ -279,7 +282,7 @@ fn condition(code: u8) -> Option<Condition> {
 mod tests {
     use super::*;
 
-    /// Bytes as other programs have them, on a little-endian machine.
+    /// The expected bytes are those of other programs on a little-endian machine.
     #[test]
     #[cfg(target_endian = "little")]
     fn encodes_as_the_kernel_does() {

@@ -1,4 +1,4 @@
-//! The kernel's operations on device programs, independent of system calls.
+//! The operations on device programs, as a trait that tests can implement without a kernel.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +10,13 @@ use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
 use crate::cgroup::privilege;
-use crate::sys::bpf::{self, Attachments, Insn, ProgramDescription, Scope};
+use crate::sys::bpf::{self, AttachedPrograms, Insn, ProgramDescription, ProgramScope};
 
-/// Name of our programs, as bpftool shows it.
+/// The name of Boathook's programs, as bpftool shows it.
 const PROGRAM_NAME: &str = "boathook_device";
 
-/// Whether the kernel will not show programs that are loaded now: it blinds them for every user.
+/// Returns whether the kernel hides the instructions of programs that are loaded from now on.
+/// With `net.core.bpf_jit_harden=2` it blinds the programs of every user.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(crate) fn hides_new_programs() -> bool {
     let harden = fs::read("/proc/sys/net/core/bpf_jit_harden");
@@ -27,7 +28,7 @@ pub(super) trait Kernel {
     type Program;
 
     fn cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;
-    fn query(&self, cgroup: &Self::Cgroup, scope: Scope) -> Result<Attachments, Errno>;
+    fn query(&self, cgroup: &Self::Cgroup, scope: ProgramScope) -> Result<AttachedPrograms, Errno>;
     fn open(&self, id: u32) -> Result<Self::Program, Errno>;
     fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
     fn describe_program(&self, program: &Self::Program) -> Result<ProgramDescription, Errno>;
@@ -41,18 +42,18 @@ pub(super) trait Kernel {
     ) -> Result<(), Errno>;
     fn detach(&self, cgroup: &Self::Cgroup, program: &Self::Program) -> Result<(), Errno>;
 
-    /// Whether the process has the privileges that all of these require.
+    /// Returns whether the process has the privileges that all of these operations need.
     fn is_privileged(&self) -> bool;
 
-    /// Whether an operation failed only because privileges are missing.
+    /// Returns whether an operation failed only because privileges are missing.
     fn lacks_privileges(&self, errno: Errno) -> bool {
         matches!(errno, Errno::EPERM | Errno::EACCES) && !self.is_privileged()
     }
 }
 
-pub(super) struct Running;
+pub(super) struct RunningKernel;
 
-impl Kernel for Running {
+impl Kernel for RunningKernel {
     type Cgroup = File;
     type Program = OwnedFd;
 
@@ -61,7 +62,7 @@ impl Kernel for Running {
         Ok(open(dir, flags, Mode::empty())?.into())
     }
 
-    fn query(&self, cgroup: &File, scope: Scope) -> Result<Attachments, Errno> {
+    fn query(&self, cgroup: &File, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
         bpf::query(cgroup.as_fd(), scope)
     }
 
@@ -101,6 +102,6 @@ impl Kernel for Running {
     }
 
     fn is_privileged(&self) -> bool {
-        privilege::for_programs()
+        privilege::can_change_programs()
     }
 }

@@ -1,38 +1,38 @@
-//! One cgroup on the way from the container's to the root, and its programs.
+//! One cgroup between the container's and the root, and its programs.
 
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
 use super::load::{LoadError, load};
 use super::replace::replace;
-use super::rewrite::{self, Admission, is_hidden, judge};
-use super::{Required, assembler};
+use super::rewrite::{self, Admission, evaluate_admission, is_hidden};
+use super::{RequiredChange, assembler};
 use crate::cgroup::error::CgroupError;
 use crate::cgroup::report::Outcome;
-use crate::cgroup::{Ancestor, Owner};
-use crate::sys::bpf::{Insn, Scope};
+use crate::cgroup::{Ancestor, CgroupOwner};
+use crate::sys::bpf::{Insn, ProgramScope};
 
-/// How often to retry if programs change concurrently.
+/// The maximum number of attempts if programs are changed concurrently.
 const ATTEMPTS: usize = 10;
 
 /// A cgroup whose programs apply to the container.
 pub(super) struct Level<'a, K: Kernel> {
-    pub(super) at: Ancestor<'a>,
+    pub(super) ancestor: Ancestor<'a>,
     pub(super) cgroup: K::Cgroup,
 }
 
-/// Why an attempt ended early.
-enum Stop {
-    /// A program was removed concurrently.
+/// The reason for which an attempt ended early.
+enum AttemptError {
+    /// A program was removed concurrently. The attempt can be repeated.
     Raced,
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> Level<'_, K> {
-    /// Whether the kernel hides one of its programs.
+    /// Returns whether the kernel hides a program of this cgroup.
     pub(super) fn hides(&self, kernel: &K) -> Result<bool, Errno> {
-        for id in kernel.query(&self.cgroup, Scope::Attached)?.ids {
+        for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
                 return Ok(true);
             }
@@ -40,33 +40,34 @@ impl<K: Kernel> Level<'_, K> {
         Ok(false)
     }
 
-    /// Whether the cgroup belongs to the container alone.
+    /// Returns whether the cgroup belongs to the container alone.
     pub(super) fn is_own(&self) -> bool {
-        self.at.owner == Owner::Container
+        self.ancestor.owner == CgroupOwner::Container
     }
 
-    /// Makes this level's programs admit what is required, and those of the container itself
-    /// no more what is withdrawn.
+    /// Changes the programs of this cgroup so that they admit the required devices. If the
+    /// cgroup belongs to the container, its programs also stop admitting the withdrawn
+    /// devices.
     pub(super) fn change(
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
-        required: &Required<'_>,
+        required: &RequiredChange<'_>,
     ) -> Result<Vec<Outcome>, CgroupError> {
         let mut outcomes = Vec::new();
         for _ in 0..ATTEMPTS {
             match self.attempt(kernel, leaf, required, &mut outcomes) {
                 Ok(()) => return Ok(outcomes),
-                Err(Stop::Raced) => {}
-                Err(Stop::NoPermission(operation)) => {
+                Err(AttemptError::Raced) => {}
+                Err(AttemptError::NoPermission(operation)) => {
                     outcomes.push(Outcome::NoPermission { operation });
                     return Ok(outcomes);
                 }
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(AttemptError::Failed(error)) => return Err(error),
             }
         }
         Err(CgroupError::Unsettled {
-            cgroup: self.at.dir.to_owned(),
+            cgroup: self.ancestor.dir.to_owned(),
         })
     }
 
@@ -74,15 +75,17 @@ impl<K: Kernel> Level<'_, K> {
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
-        required: &Required<'_>,
+        required: &RequiredChange<'_>,
         outcomes: &mut Vec<Outcome>,
-    ) -> Result<(), Stop> {
-        let list = |error| self.stopped(kernel, error, "list device programs");
-        let read = |error| self.stopped(kernel, error, "read device programs");
+    ) -> Result<(), AttemptError> {
+        let list = |error| self.to_attempt_error(kernel, error, "list device programs");
+        let read = |error| self.to_attempt_error(kernel, error, "read device programs");
 
-        let attached = kernel.query(&self.cgroup, Scope::Attached).map_err(list)?;
-        // Overridden programs have no effect.
-        let effective = kernel.query(leaf, Scope::Effective).map_err(list)?;
+        let attached = kernel
+            .query(&self.cgroup, ProgramScope::Attached)
+            .map_err(list)?;
+        // A program that is overridden by one further down has no effect and is not changed.
+        let effective = kernel.query(leaf, ProgramScope::Effective).map_err(list)?;
         let is_single = attached.ids.len() == 1;
         let mut ids = attached.ids;
         ids.retain(|id| effective.ids.contains(id));
@@ -93,12 +96,17 @@ impl<K: Kernel> Level<'_, K> {
         for id in ids {
             let old = kernel.open(id).map_err(read)?;
             let code = kernel.dump(&old).map_err(read)?;
-            let Required { withdrawn, .. } = *required;
-            let without = match self.is_own() {
-                true => rewrite::withdraw(&code, withdrawn, &required.spec.named(withdrawn)),
-                false => None,
+            let RequiredChange { withdrawn, .. } = *required;
+            let without = if self.is_own() {
+                rewrite::withdraw(
+                    &code,
+                    withdrawn,
+                    &required.spec.rules_for_same_devices(withdrawn),
+                )
+            } else {
+                None
             };
-            let admission = judge(without.as_ref().unwrap_or(&code), required.rules);
+            let admission = evaluate_admission(without.as_ref().unwrap_or(&code), required.rules);
             let admission = match (admission, without) {
                 (Admission::Admits, Some(code)) => Admission::Replace(code),
                 (Admission::Admits, None)
@@ -116,16 +124,18 @@ impl<K: Kernel> Level<'_, K> {
                 },
                 unknown if self.is_own() => {
                     let about = kernel.describe_program(&old).map_err(read)?;
-                    // The runtime's program decides by the container's spec alone, so
-                    // another one can be made from that.
+                    // A hidden program can be generated again if it is the runtime's. The
+                    // runtime's program is the only one of the cgroup, uses no map, and
+                    // depends on config.json alone.
                     let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;
-                    // It admits nothing that was added.
+                    // A program that is not the runtime's cannot admit a device that Boathook
+                    // added, so nothing must be withdrawn from it.
                     if !is_runtimes && required.rules.is_empty() {
                         continue;
                     }
                     if !is_runtimes {
-                        return Err(Stop::Failed(CgroupError::Foreign {
-                            cgroup: self.at.dir.to_owned(),
+                        return Err(AttemptError::Failed(CgroupError::Foreign {
+                            cgroup: self.ancestor.dir.to_owned(),
                             program: id,
                             name: about.name,
                         }));
@@ -142,10 +152,10 @@ impl<K: Kernel> Level<'_, K> {
             };
             match replace(kernel, &self.cgroup, attached.flags, &old, &new) {
                 Ok(()) => outcomes.push(outcome),
-                Err(Errno::ENOENT) => return Err(Stop::Raced),
+                Err(Errno::ENOENT) => return Err(AttemptError::Raced),
                 Err(source) => {
-                    return Err(Stop::Failed(CgroupError::Attach {
-                        cgroup: self.at.dir.to_owned(),
+                    return Err(AttemptError::Failed(CgroupError::Attach {
+                        cgroup: self.ancestor.dir.to_owned(),
                         program: id,
                         source,
                     }));
@@ -162,8 +172,8 @@ impl<K: Kernel> Level<'_, K> {
         &self,
         kernel: &K,
         old: u32,
-        required: &Required<'_>,
-    ) -> Result<(K::Program, Outcome), Stop> {
+        required: &RequiredChange<'_>,
+    ) -> Result<(K::Program, Outcome), AttemptError> {
         let spec = required.spec.and_deny(required.withdrawn);
         let code = assembler::enforce(&spec.and_allow(required.rules));
         match load(kernel, &code) {
@@ -172,12 +182,14 @@ impl<K: Kernel> Level<'_, K> {
         }
     }
 
-    fn not_loaded(&self, kernel: &K, code: &[Insn], error: LoadError) -> Stop {
+    fn not_loaded(&self, kernel: &K, code: &[Insn], error: LoadError) -> AttemptError {
         let LoadError { errno, log } = error;
         match errno {
-            errno if kernel.lacks_privileges(errno) => Stop::NoPermission("load a device program"),
-            source => Stop::Failed(CgroupError::Load {
-                cgroup: self.at.dir.to_owned(),
+            errno if kernel.lacks_privileges(errno) => {
+                AttemptError::NoPermission("load a device program")
+            }
+            source => AttemptError::Failed(CgroupError::Load {
+                cgroup: self.ancestor.dir.to_owned(),
                 instructions: code.len(),
                 log,
                 source,
@@ -185,12 +197,12 @@ impl<K: Kernel> Level<'_, K> {
         }
     }
 
-    fn stopped(&self, kernel: &K, errno: Errno, operation: &'static str) -> Stop {
+    fn to_attempt_error(&self, kernel: &K, errno: Errno, operation: &'static str) -> AttemptError {
         match errno {
-            Errno::ENOENT => Stop::Raced,
-            errno if kernel.lacks_privileges(errno) => Stop::NoPermission(operation),
-            source => Stop::Failed(CgroupError::ReadPrograms {
-                cgroup: self.at.dir.to_owned(),
+            Errno::ENOENT => AttemptError::Raced,
+            errno if kernel.lacks_privileges(errno) => AttemptError::NoPermission(operation),
+            source => AttemptError::Failed(CgroupError::ReadPrograms {
+                cgroup: self.ancestor.dir.to_owned(),
                 source,
             }),
         }

@@ -6,9 +6,9 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use super::kernel::Kernel;
 use crate::sys::bpf::Insn;
 
-/// The size of the buffer for the verifier's log.
+/// The size of the buffer for the verifier's log in bytes.
 const LOG_ROOM: usize = 64 * 1024;
-/// How much of the end of the log is included in a message.
+/// The number of bytes from the end of the log that a message includes.
 const LOG_KEPT: usize = 400;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,14 @@ pub(super) struct LoadError {
     pub(super) log: String,
 }
 
-/// Loads `program`, if necessary with a higher limit of locked memory.
+/// Loads `program`, with a higher limit of locked memory if that is necessary.
 pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program, LoadError> {
     let errno = match kernel.load(program, &mut []) {
         Ok(loaded) => return Ok(loaded),
         Err(errno) => errno,
     };
-    // Before Linux 5.11 programs count as locked memory; too much of it is EPERM.
+    // Before Linux 5.11 programs count as locked memory, and exceeding the limit is reported
+    // as EPERM.
     if errno == Errno::EPERM {
         raise_locked_memory();
     }
@@ -35,8 +36,8 @@ pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program
     })
 }
 
-/// As high as possible. A failure is ignored, since the load that follows
-/// reports it.
+/// Raises the limit of locked memory as far as possible. A failure is ignored, because the
+/// next attempt to load the program reports it.
 fn raise_locked_memory() {
     let resource = Resource::RLIMIT_MEMLOCK;
     if setrlimit(resource, RLIM_INFINITY, RLIM_INFINITY).is_err()
@@ -46,7 +47,7 @@ fn raise_locked_memory() {
     }
 }
 
-/// The end of the log, which has the reason.
+/// Returns the end of the log, which has the reason of the refusal.
 fn last_words(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
     let kept = &log[end.saturating_sub(LOG_KEPT)..end];

@@ -1,13 +1,12 @@
-//! cgroup v2: programs at the container's cgroup and its ancestors, which all
-//! must admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, since Linux 4.15).
+//! cgroup v2: programs that are attached to the container's cgroup and its ancestors, and must
+//! all admit a device (`BPF_PROG_TYPE_CGROUP_DEVICE`, Linux 4.15).
 //!
-//! An additional program can only deny more. So each program that denies a
-//! requested device is replaced by one that admits it and otherwise decides as
-//! the old one did. This is done at the container's own cgroup, and at slices
-//! and services of systemd, where it applies to all their processes until
-//! systemd sets the unit's rules again. A program of any other ancestor, such
-//! as another container's, is left alone: the change would persist after the
-//! container's end, when nothing of Boathook runs.
+//! An additional program can only deny more. Therefore each program that denies a requested
+//! device is replaced by a program that admits the device and otherwise decides as before.
+//! This is done at the container's own cgroup, and at slices and services of systemd; there it
+//! applies to all their processes until systemd sets the rules of the unit again. A program of
+//! any other ancestor, such as another container, is not changed, because the change would
+//! persist after the end of the container, when no process of Boathook runs.
 
 mod assembler;
 mod evaluator;
@@ -31,80 +30,84 @@ use super::error::CgroupError;
 use super::report::{LevelReport, Outcome};
 use super::rule::DeviceRule;
 use super::spec_rules::SpecRules;
-use super::{Ancestor, CgroupDir, Owner};
-use crate::sys::bpf::Scope;
-use evaluator::NotUnderstood;
+use super::{Ancestor, CgroupDir, CgroupOwner};
+use crate::sys::bpf::ProgramScope;
+use evaluator::UnsupportedInstruction;
 pub(crate) use kernel::hides_new_programs;
-use kernel::{Kernel, Running};
+use kernel::{Kernel, RunningKernel};
 use level::Level;
 use rewrite::denied;
 
-/// What programs must admit.
+/// A change that the programs of a cgroup need.
 #[derive(Clone, Copy)]
-struct Required<'a> {
-    /// The devices; at most one rule for each.
+struct RequiredChange<'a> {
+    /// The devices to admit, with at most one rule for each device.
     rules: &'a [DeviceRule],
-    /// Devices that the container's own programs shall admit no more.
+    /// The devices that the container's own programs must not admit any longer.
     withdrawn: &'a [DeviceRule],
-    /// The runtime's rules, for programs that must be regenerated.
+    /// The runtime's rules, for programs that must be generated again.
     spec: &'a SpecRules,
 }
 
-/// Makes every program of the container's cgroup, and of systemd's slices and services above
-/// it, admit the devices of `rules`, and those of the container's own cgroups no more those of
-/// `withdrawn`: each is replaced once.
+/// Changes the programs of the container's cgroup, and of systemd's slices and services above
+/// it, so that they admit the devices of `rules`. The programs of the container's own cgroups
+/// also stop admitting the devices of `withdrawn`. Each program is replaced only once.
 pub(super) fn change(
     cgroup: &CgroupDir,
     withdrawn: &[DeviceRule],
     rules: &[DeviceRule],
     spec: &SpecRules,
 ) -> Result<Vec<LevelReport>, CgroupError> {
-    let required = Required {
+    let required = RequiredChange {
         rules,
         withdrawn,
         spec,
     };
-    change_on(&Running, cgroup, required)
+    change_on(&RunningKernel, cgroup, required)
 }
 
-/// Fails if a program that is not changed for a container denies a device.
+/// Fails if a program that must not be changed for a container denies a device.
 pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), CgroupError> {
-    let levels = open_levels(&Running, cgroup)?;
-    enclosing(&Running, cgroup, &levels, rules).map(drop)
+    let levels = open_levels(&RunningKernel, cgroup)?;
+    check_enclosing_programs(&RunningKernel, cgroup, &levels, rules).map(drop)
 }
 
-/// Whether a cgroup has programs of its own. Without the privileges to read that, it
-/// counts as having none, because then nothing can be changed either.
+/// Returns whether a cgroup has programs of its own. Without the privileges to query that, the
+/// result is false, because nothing can be changed then either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
-    let cgroup = Running.cgroup(dir).map_err(|source| CgroupError::Read {
-        path: dir.to_owned(),
-        source,
-    })?;
-    let attached = Running.query(&cgroup, Scope::Attached);
-    let ids = attached.map(|attached| attached.ids);
-    let ids = ids.or_else(|errno| unless_unprivileged(&Running, dir, errno))?;
+    let cgroup = RunningKernel
+        .cgroup(dir)
+        .map_err(|source| CgroupError::Read {
+            path: dir.to_owned(),
+            source,
+        })?;
+    let ids = RunningKernel
+        .query(&cgroup, ProgramScope::Attached)
+        .map(|attached| attached.ids)
+        .or_else(|errno| unless_unprivileged(&RunningKernel, dir, errno))?;
     Ok(!ids.is_empty())
 }
 
-/// An error, unless programs cannot be read because privileges are missing: nothing
-/// can be changed then either.
+/// Returns an error, unless programs could not be read because privileges are missing. In that
+/// case nothing can be changed either, and the result is empty.
 fn unless_unprivileged<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
     errno: Errno,
 ) -> Result<Vec<T>, CgroupError> {
-    match kernel.lacks_privileges(errno) {
-        true => Ok(Vec::new()),
-        false => Err(CgroupError::ReadPrograms {
+    if kernel.lacks_privileges(errno) {
+        Ok(Vec::new())
+    } else {
+        Err(CgroupError::ReadPrograms {
             cgroup: dir.to_owned(),
             source: errno,
-        }),
+        })
     }
 }
 
-/// Whether the kernel hides a program of the container's own cgroups.
+/// Returns whether the kernel hides a program of the container's own cgroups.
 pub(super) fn hides(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
-    hides_on(&Running, cgroup)
+    hides_on(&RunningKernel, cgroup)
 }
 
 fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
@@ -114,19 +117,23 @@ fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupErr
         match level.hides(kernel) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
-            Err(errno) => drop(unless_unprivileged::<K, u32>(kernel, level.at.dir, errno)?),
+            Err(errno) => drop(unless_unprivileged::<K, u32>(
+                kernel,
+                level.ancestor.dir,
+                errno,
+            )?),
         }
     }
     Ok(false)
 }
 
-/// What the programs that decide for a cgroup deny of some rules, and how many of
-/// them cannot be read.
+/// Returns the rules that the programs of a cgroup and its ancestors deny, and the number of
+/// programs that cannot be read.
 pub(super) fn denied_now(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    denied_on(&Running, cgroup, rules)
+    denied_on(&RunningKernel, cgroup, rules)
 }
 
 fn denied_on<K: Kernel>(
@@ -134,23 +141,26 @@ fn denied_on<K: Kernel>(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    let opened = kernel.cgroup(&cgroup.dir);
-    let opened = opened.map_err(|source| CgroupError::Read {
-        path: cgroup.dir.clone(),
-        source,
-    })?;
+    let opened = kernel
+        .cgroup(&cgroup.dir)
+        .map_err(|source| CgroupError::Read {
+            path: cgroup.dir.clone(),
+            source,
+        })?;
     let unread = |source| CgroupError::ReadPrograms {
         cgroup: cgroup.dir.clone(),
         source,
     };
-    let effective = kernel.query(&opened, Scope::Effective).map_err(unread)?;
+    let effective = kernel
+        .query(&opened, ProgramScope::Effective)
+        .map_err(unread)?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     for id in effective.ids {
         let program = kernel.open(id).map_err(unread)?;
         let code = kernel.dump(&program).map_err(unread)?;
         match denied(&code, rules) {
             Ok(denied) => all.extend(denied),
-            Err(NotUnderstood) => unreadable += 1,
+            Err(UnsupportedInstruction) => unreadable += 1,
         }
     }
     all.dedup();
@@ -160,7 +170,7 @@ fn denied_on<K: Kernel>(
 fn change_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
-    required: Required<'_>,
+    required: RequiredChange<'_>,
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let levels = open_levels(kernel, cgroup)?;
     let Some(leaf) = levels.first().map(|level| &level.cgroup) else {
@@ -170,13 +180,13 @@ fn change_on<K: Kernel>(
     };
     let mut reports = match required.rules {
         [] => Vec::new(),
-        rules => enclosing(kernel, cgroup, &levels, rules)?,
+        rules => check_enclosing_programs(kernel, cgroup, &levels, rules)?,
     };
     for level in &levels {
-        let is_concerned = match level.at.owner {
-            Owner::Container => true,
-            Owner::Unit => !required.rules.is_empty(),
-            Owner::Enclosing => false,
+        let is_concerned = match level.ancestor.owner {
+            CgroupOwner::Container => true,
+            CgroupOwner::Unit => !required.rules.is_empty(),
+            CgroupOwner::Enclosing => false,
         };
         if !is_concerned {
             continue;
@@ -184,8 +194,8 @@ fn change_on<K: Kernel>(
         for outcome in level.change(kernel, leaf, &required)? {
             let denied = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
-                cgroup: level.at.dir.to_owned(),
-                shared: level.at.owner == Owner::Unit,
+                cgroup: level.ancestor.dir.to_owned(),
+                shared: level.ancestor.owner == CgroupOwner::Unit,
                 outcome,
             });
             if denied {
@@ -200,21 +210,22 @@ fn open_levels<'a, K: Kernel>(
     kernel: &K,
     cgroup: &'a CgroupDir,
 ) -> Result<Vec<Level<'a, K>>, CgroupError> {
-    let open = |at: Ancestor<'a>| {
-        let cgroup = kernel.cgroup(at.dir).map_err(|source| CgroupError::Read {
-            path: at.dir.to_owned(),
-            source,
-        })?;
-        Ok(Level { at, cgroup })
+    let open = |ancestor: Ancestor<'a>| {
+        let cgroup = kernel
+            .cgroup(ancestor.dir)
+            .map_err(|source| CgroupError::Read {
+                path: ancestor.dir.to_owned(),
+                source,
+            })?;
+        Ok(Level { ancestor, cgroup })
     };
     cgroup.levels().map(open).collect()
 }
 
-/// Checks the programs that apply to the container and are not changed: those
-/// of cgroups that enclose the container's, and those above the highest visible
-/// level. If one denies a device, that is an error; one that cannot be read is
-/// reported.
-fn enclosing<K: Kernel>(
+/// Checks the programs that apply to the container but must not be changed: those of cgroups
+/// that enclose the container's, and those above the highest visible cgroup. A program that
+/// denies a device is an error; a program that cannot be read is reported.
+fn check_enclosing_programs<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     levels: &[Level<'_, K>],
@@ -222,10 +233,10 @@ fn enclosing<K: Kernel>(
 ) -> Result<Vec<LevelReport>, CgroupError> {
     let unread = |errno| unless_unprivileged(kernel, &cgroup.dir, errno);
     let mut reports = Vec::new();
-    for (program, place) in out_of_reach(kernel, levels).or_else(unread)? {
+    for (program, place) in list_fixed_programs(kernel, levels).or_else(unread)? {
         let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
             Ok(code) => code,
-            // It was removed meanwhile.
+            // The program was removed concurrently.
             Err(Errno::ENOENT) => continue,
             Err(errno) => {
                 unread(errno)?;
@@ -250,7 +261,7 @@ fn enclosing<K: Kernel>(
                     },
                 });
             }
-            (Err(NotUnderstood), place) => reports.push(LevelReport {
+            (Err(UnsupportedInstruction), place) => reports.push(LevelReport {
                 cgroup: place.unwrap_or(&cgroup.mount).to_owned(),
                 shared: true,
                 outcome: Outcome::Unreadable { program },
@@ -260,32 +271,32 @@ fn enclosing<K: Kernel>(
     Ok(reports)
 }
 
-/// Programs that apply to the container but are attached to none of the levels
-/// that may be changed, each with its cgroup if that is visible.
-fn out_of_reach<'a, K: Kernel>(
+/// Returns the programs that apply to the container but are attached to no cgroup that may be
+/// changed, each with its cgroup if that is visible.
+fn list_fixed_programs<'a, K: Kernel>(
     kernel: &K,
     levels: &[Level<'a, K>],
 ) -> Result<Vec<(u32, Option<&'a Path>)>, Errno> {
     let Some(leaf) = levels.first() else {
         return Ok(Vec::new());
     };
-    let effective = || kernel.query(&leaf.cgroup, Scope::Effective);
+    let effective = || kernel.query(&leaf.cgroup, ProgramScope::Effective);
     let mut found: Vec<_> = effective()?.ids.into_iter().map(|id| (id, None)).collect();
     for level in levels {
         if found.is_empty() {
             return Ok(found);
         }
-        let attached = kernel.query(&level.cgroup, Scope::Attached)?.ids;
-        if level.at.owner == Owner::Enclosing {
+        let attached = kernel.query(&level.cgroup, ProgramScope::Attached)?.ids;
+        if level.ancestor.owner == CgroupOwner::Enclosing {
             for (_, place) in found.iter_mut().filter(|(id, _)| attached.contains(id)) {
-                *place = Some(level.at.dir);
+                *place = Some(level.ancestor.dir);
             }
         } else {
             found.retain(|(id, _)| !attached.contains(id));
         }
     }
     if !found.is_empty() {
-        // Some may have been replaced in the meantime.
+        // A program may have been replaced since the cgroups were queried; it is left out.
         let effective = effective()?.ids;
         found.retain(|(id, _)| effective.contains(id));
     }

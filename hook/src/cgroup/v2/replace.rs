@@ -1,13 +1,12 @@
-//! Replaces a program, so that at any time one of them is attached.
+//! Replaces a program without a moment in which no program is attached.
 
 use nix::errno::Errno;
 
 use super::kernel::Kernel;
 use crate::sys::bpf::{ALLOW_MULTI, REPLACE};
 
-/// Replaces `old`, attached to `cgroup` with `flags`, by `new`.
-///
-/// ENOENT: `old` is no longer attached there.
+/// Replaces `old`, which is attached to `cgroup` with `flags`, by `new`. Fails with ENOENT if
+/// `old` is no longer attached there.
 pub(super) fn replace<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
@@ -16,8 +15,8 @@ pub(super) fn replace<K: Kernel>(
     new: &K::Program,
 ) -> Result<(), Errno> {
     if flags & ALLOW_MULTI == 0 {
-        // Only one program can be attached: attaching replaces it. The kernel
-        // rejects other flags than the old ones.
+        // Only one program can be attached without this flag, and attaching another replaces
+        // it. The kernel accepts only the same flags again.
         return kernel.attach(cgroup, new, flags, None);
     }
     match kernel.attach(cgroup, new, ALLOW_MULTI | REPLACE, Some(old)) {
@@ -26,8 +25,8 @@ pub(super) fn replace<K: Kernel>(
     }
 }
 
-/// For kernels before 5.6. In between both apply, so that nothing more is
-/// admitted.
+/// Attaches `new` before it detaches `old`, for kernels before 5.6. Both apply in between, so
+/// that nothing more is admitted.
 fn replace_in_two_steps<K: Kernel>(
     kernel: &K,
     cgroup: &K::Cgroup,
@@ -36,11 +35,11 @@ fn replace_in_two_steps<K: Kernel>(
 ) -> Result<(), Errno> {
     kernel.attach(cgroup, new, ALLOW_MULTI, None)?;
     match kernel.detach(cgroup, old) {
-        // It was removed concurrently, and perhaps replaced.
+        // The old program was detached concurrently, and perhaps replaced.
         Err(Errno::ENOENT) | Ok(()) => Ok(()),
         Err(errno) => {
-            // Restore the previous state. If this fails, an additional program
-            // is attached, which is safe.
+            // The previous state is restored. If that fails, an additional program stays
+            // attached, which can only deny more.
             let _ = kernel.detach(cgroup, new);
             Err(errno)
         }

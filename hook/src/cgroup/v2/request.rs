@@ -1,13 +1,14 @@
-//! The context of a device program: `struct bpf_cgroup_dev_ctx`
-//! (`include/uapi/linux/bpf.h`, since Linux 4.15).
+//! The input of a device program: `struct bpf_cgroup_dev_ctx` (`include/uapi/linux/bpf.h`,
+//! Linux 4.15).
 
 use std::iter;
 
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 
-/// Bytes of the context: three 32-bit numbers.
+/// The size of the context in bytes: three 32-bit numbers.
 pub(super) const CONTEXT_LEN: usize = 12;
-/// Offset of the kind, in the lower half, and the access, in the upper half.
+/// The offset of a word with the device kind in the lower half, and the access in the upper
+/// half.
 pub(super) const ACCESS_TYPE: i16 = 0;
 pub(super) const MAJOR: i16 = 4;
 pub(super) const MINOR: i16 = 8;
@@ -15,15 +16,16 @@ pub(super) const MINOR: i16 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccessRequest {
     pub(super) kind: DeviceKind,
-    /// Bits of [`Access`]; the kernel may request none.
+    /// The bits of [`Access`]. The kernel may request no access.
     pub(super) access: u8,
     pub(super) major: u32,
     pub(super) minor: u32,
 }
 
 impl AccessRequest {
-    /// All requests that a rule allows, and the one for no access: the kernel makes it
-    /// where a file is opened only to control its device (open(2), access mode 3).
+    /// Returns all requests that a rule allows, including one for no access. The kernel makes
+    /// that request when a file is opened only to control its device (access mode 3 of
+    /// open(2)).
     pub(super) fn covered_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
         let some = rule.access().subsets().map(Access::bits);
         iter::once(0).chain(some).map(move |access| Self {
@@ -45,7 +47,7 @@ impl AccessRequest {
     }
 }
 
-/// `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
+/// Returns `BPF_DEVCG_DEV_BLOCK` or `BPF_DEVCG_DEV_CHAR`.
 pub(super) fn kind_number(kind: DeviceKind) -> u32 {
     match kind {
         DeviceKind::Block => 1,
@@ -53,7 +55,7 @@ pub(super) fn kind_number(kind: DeviceKind) -> u32 {
     }
 }
 
-/// The access bits that a program tests in a request.
+/// Returns the access bits that a program tests in a request.
 pub(super) fn access_bits(access: Access) -> i32 {
     access.bits().into()
 }

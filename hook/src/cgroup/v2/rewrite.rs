@@ -1,43 +1,43 @@
-//! Turns a program into one that also admits some rules.
+//! Rewrites a program so that it admits additional rules, or no longer admits some.
 
 use super::assembler;
-use super::evaluator::{self, NotUnderstood};
+use super::evaluator::{self, UnsupportedInstruction};
 use super::insn::Instruction;
 use super::request::AccessRequest;
 use crate::cgroup::rule::DeviceRule;
 use crate::sys::bpf::Insn;
 
-/// How a program must be changed to admit some rules.
+/// The change that a program needs in order to admit some rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// Not at all: it admits them.
+    /// The program admits the rules already.
     Admits,
-    /// It is replaced by this one.
+    /// The program must be replaced by this one.
     Replace(Vec<Insn>),
-    /// Unknown: the kernel hides it.
+    /// The change is not known, because the kernel hides the program.
     Hidden,
-    /// Unknown: it has unsupported instructions.
+    /// The change is not known, because the program has unsupported instructions.
     Unreadable,
 }
 
-/// Evaluates a program as the kernel shows it.
-pub(super) fn judge(program: &[Insn], rules: &[DeviceRule]) -> Admission {
+/// Evaluates a program and determines the change that it needs.
+pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> Admission {
     match denied(program, rules) {
-        Err(NotUnderstood) if is_hidden(program) => Admission::Hidden,
-        Err(NotUnderstood) => Admission::Unreadable,
+        Err(UnsupportedInstruction) if is_hidden(program) => Admission::Hidden,
+        Err(UnsupportedInstruction) => Admission::Unreadable,
         Ok(denied) if denied.is_empty() => Admission::Admits,
-        // Instructions that these rules do not reach must be supported too, or
-        // the program might not load or might change its meaning.
-        Ok(_) if !readable(program) => Admission::Unreadable,
+        // All instructions must be supported, even those that requests for these rules do not
+        // reach. Otherwise the new program might not load, or might decide differently.
+        Ok(_) if !is_readable(program) => Admission::Unreadable,
         Ok(denied) => Admission::Replace(admit_first(&denied, program)),
     }
 }
 
-/// The rules that a program denies, wholly or in part.
+/// Returns the rules that a program denies, wholly or in part.
 pub(super) fn denied(
     program: &[Insn],
     rules: &[DeviceRule],
-) -> Result<Vec<DeviceRule>, NotUnderstood> {
+) -> Result<Vec<DeviceRule>, UnsupportedInstruction> {
     let mut denied = Vec::new();
     for rule in rules {
         for request in AccessRequest::covered_by(*rule) {
@@ -50,19 +50,19 @@ pub(super) fn denied(
     Ok(denied)
 }
 
-/// The program without what was put before it to admit the devices of these rules. Those of
-/// `of_spec` the runtime's own program admits, and it is made to refuse them. None: that is
-/// so already.
+/// Removes the blocks that were put before a program to admit the devices of these rules. The
+/// devices in `of_spec` are admitted by the runtime's own program, and a block that refuses
+/// them is added. Returns `None` if the program needs no change.
 pub(super) fn withdraw(
     program: &[Insn],
     rules: &[DeviceRule],
     of_spec: &[DeviceRule],
 ) -> Option<Vec<Insn>> {
-    let without = without(program, rules);
+    let without = remove_blocks(program, rules);
     let here = without.as_deref().unwrap_or(program);
     let mut admitted = of_spec.to_vec();
     admitted.retain(|rule| admits_any(here, *rule));
-    if admitted.is_empty() || !readable(here) {
+    if admitted.is_empty() || !is_readable(here) {
         return without;
     }
     let mut refusing = assembler::refuse(&admitted);
@@ -71,33 +71,36 @@ pub(super) fn withdraw(
 }
 
 fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
-    let requests = AccessRequest::covered_by(rule);
-    // Of no access it does not matter.
-    let mut requests = requests.filter(|request| request.access != 0);
-    requests.any(|request| evaluator::admits(program, &request) == Ok(true))
+    // A request for no access is ignored here.
+    AccessRequest::covered_by(rule)
+        .filter(|request| request.access != 0)
+        .any(|request| evaluator::admits(program, &request) == Ok(true))
 }
 
-fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+fn remove_blocks(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     let start = assembler::admit(&[]);
     let (mut kept, mut rest) = (Vec::new(), program);
     let mut found = false;
     while let Some(mut after) = rest.strip_prefix(&start[..]) {
         let mut blocks = start.clone();
         let before = after.len();
-        // What was added before a refusal is below it.
-        while let Some(next) = assembler::next(after) {
+        // Blocks that were added before a refusal come after it in the program.
+        while let Some(next) = assembler::decode_rule(after) {
             let (block, more) = after.split_at(next.len);
-            match next.allow && rules.iter().any(|rule| rule.number == next.number) {
-                true => found = true,
-                false => blocks.extend_from_slice(block),
+            if next.allow && rules.iter().any(|rule| rule.number == next.number) {
+                found = true
+            } else {
+                blocks.extend_from_slice(block)
             }
             after = more;
         }
-        // Runtimes' programs begin alike, and go on otherwise.
+        // The programs of some runtimes begin with the same instructions, but no generated
+        // block follows.
         if after.len() == before {
             break;
         }
-        // What enforces rules has its verdict in the end, and needs the start.
+        // A program that [`assembler::enforce`] generated needs the start too, because its
+        // rules use the registers that the start loads.
         let is_start = after.starts_with(&start);
         if blocks.len() > start.len() || !is_start {
             kept.append(&mut blocks);
@@ -108,20 +111,20 @@ fn without(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
     found.then_some(kept)
 }
 
-/// A program hidden by the kernel consists of zeros, which are not an
+/// Returns whether the kernel hides a program. It then shows zeros, which are not a valid
 /// instruction.
 pub(super) fn is_hidden(program: &[Insn]) -> bool {
     program.iter().all(|insn| *insn == [0; 8])
 }
 
-fn readable(program: &[Insn]) -> bool {
+fn is_readable(program: &[Insn]) -> bool {
     program
         .iter()
         .all(|insn| Instruction::decode(*insn).is_some())
 }
 
-/// The old program is appended unchanged: its jumps are relative, and at its
-/// start R1 has the context, as before.
+/// Returns a program that first admits the rules. The old program is appended unchanged,
+/// because its jumps are relative and R1 has the context at its start, as before.
 fn admit_first(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
     let mut rewritten = assembler::admit(rules);
     rewritten.extend_from_slice(program);

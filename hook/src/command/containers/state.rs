@@ -37,7 +37,7 @@ struct RuncConfig {
 pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
     // Other users' directories are not read: they could be anything.
-    let own = crate::process::user().map(|uid| run.join(format!("user/{uid}")));
+    let own = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
     let tops: Vec<PathBuf> = [run].into_iter().chain(own).collect();
     let places = |top| PLACES.iter().flat_map(move |place| matching(top, place));
     let given = root.iter().flat_map(|root| entries(root));
@@ -84,7 +84,7 @@ runc/broken {
     #[test]
     fn the_state_of_each_runtime_is_understood() {
         let host = tempfile::tempdir().unwrap();
-        let user = crate::process::user().unwrap();
+        let user = crate::process::host_user().unwrap();
         let written = STATES.trim().replace("$OTHER", &(user + 1).to_string());
         let written = written.replace("$USER", &user.to_string());
         for (path, text) in written.lines().map(|line| line.split_once(' ').unwrap()) {

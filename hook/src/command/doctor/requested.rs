@@ -18,7 +18,7 @@ use super::unrequested::Unrequested;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
-use crate::planner::{self, Requested};
+use crate::planner::{self, ContainerRequests};
 
 const SUBJECT: &str = "request";
 
@@ -41,8 +41,8 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
     }
     let (mut classes, mut findings, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let origin = spec.origin().ok();
-    let requested = Requested::new(&spec.bundle, origin.as_ref());
-    let unknown = requested.unknown(&sources);
+    let requested = ContainerRequests::new(&spec.bundle, origin.as_ref());
+    let unknown = requested.unknown_classes(&sources);
     findings
         .extend(unknown.map(|class| Finding::fault(ExitCode::Request, SUBJECT, class.to_string())));
     for source in &sources {
@@ -50,7 +50,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         let class = source.as_ref().map_err(FileError::clone);
         let class = match class.and_then(|source| config.class(source)) {
             Ok(class) => class,
-            Err(error) if requested.is_stopped_by(file, &sources, config) => {
+            Err(error) if requested.requests_class_of_file(file, &sources, config) => {
                 findings.push(Finding::fault(ExitCode::Config, "class", chain(&error)));
                 continue;
             }
@@ -59,7 +59,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
                 continue;
             }
         };
-        for (request, _) in requested.attached(&class).unwrap_or_default() {
+        for (request, _) in requested.attached_requests(&class).unwrap_or_default() {
             let text = format!("{}, of class {}", request.source, class.name);
             findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
             classes.push(class.clone());

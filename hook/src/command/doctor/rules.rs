@@ -3,7 +3,7 @@
 use injection_plan::plan::InjectionPlan;
 
 use crate::apply::rules_of;
-use crate::cgroup::{Denied, DeviceCgroup};
+use crate::cgroup::{DeniedRules, DeviceCgroup};
 use crate::command::containers::Container;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
@@ -29,7 +29,7 @@ pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Fin
     };
     Some(match cgroup.denied(&rules) {
         Err(error) => return warning(chain(&error)),
-        Ok(Denied { rules, unreadable }) if !rules.is_empty() || unreadable > 0 => {
+        Ok(DeniedRules { rules, unreadable }) if !rules.is_empty() || unreadable > 0 => {
             let denied: Vec<String> = rules.iter().map(ToString::to_string).collect();
             match denied.is_empty() {
                 true => {

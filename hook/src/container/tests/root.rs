@@ -1,4 +1,4 @@
-//! Operations on a root in a temporary directory, with both resolvers.
+//! Operations on a root in a temporary directory, with both path resolvers.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -15,8 +15,8 @@ use crate::container::{ContainerRoot, DeviceAccess, Error, FileKind, Name, Resol
 const DIRECTORY: Mode = Mode::from_bits_truncate(0o755);
 const FILE: Mode = Mode::from_bits_truncate(0o644);
 
-/// Runs `test` on a fresh root for each resolver. Beside the root is an
-/// empty directory `outside`, which must be empty afterwards.
+/// Runs `test` on a fresh root for each resolver. The directory `outside` next to the root
+/// must be empty afterwards.
 fn in_each_root(test: impl Fn(&ContainerRoot, &Path)) {
     for resolver in [Resolver::Openat2, Resolver::Walk] {
         let base = TempDir::new().unwrap();
@@ -111,7 +111,7 @@ fn mount_points_are_made_where_nothing_is() {
         assert!(made("/opt/v/dir", FileKind::Directory).created());
         assert!(path.join("opt/v/dir").is_dir());
 
-        // The second time they are found.
+        // The second call finds the existing mount points.
         assert!(!made("/opt/v/file", FileKind::Regular).created());
         assert!(!made("/opt/v/dir", FileKind::Directory).created());
     });
@@ -213,7 +213,7 @@ fn only_regular_files_are_read_and_only_so_far() {
             read("usr/ten", 9),
             Err(Error::TooLarge { cap: 9, .. })
         ));
-        // A pipe without a writer would hold a reader for ever.
+        // Opening a pipe without a writer would block the reader for ever.
         for (path, kind) in [("fifo", FileKind::Fifo), ("usr", FileKind::Directory)] {
             match read(path, 10) {
                 Err(Error::WrongKind { found, .. }) => assert_eq!(found, kind),
@@ -236,7 +236,7 @@ fn a_file_is_replaced_whole() {
         assert_eq!(text("etc/new"), "first");
         assert_eq!(mode("etc/new"), 0o644);
 
-        // The mode stays; the file that somebody has open does not change.
+        // The mode of the old file is kept, and a hard link still leads to the old content.
         fs::set_permissions(path.join("etc/new"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::hard_link(path.join("etc/new"), path.join("etc/other-name")).unwrap();
         replace("/etc/new", "second").unwrap();
@@ -244,7 +244,7 @@ fn a_file_is_replaced_whole() {
         assert_eq!(mode("etc/new"), 0o600);
         assert_eq!(text("etc/other-name"), "first");
 
-        // Behind a link, the file is replaced and the link stays.
+        // The target of a link is replaced, and the link is kept.
         symlink("../usr/lib/cache", path.join("etc/link")).unwrap();
         fs::write(path.join("usr/lib/cache"), "old").unwrap();
         replace("/etc/link", "third").unwrap();
@@ -319,7 +319,7 @@ fn device_nodes_are_made_once() {
         assert_eq!(meta.rdev(), 0x103);
         let error = make(DeviceNumber { minor: 5, ..null }).unwrap_err();
         assert_eq!(occupied_by(error), FileKind::CharDevice);
-        // A device may cover a device, and nothing else may.
+        // Only a device node can cover a device node.
         let device = Path::new("/dev/x");
         assert!(root.mount_point(device, FileKind::BlockDevice).is_ok());
         assert!(root.mount_point(device, FileKind::Regular).is_err());

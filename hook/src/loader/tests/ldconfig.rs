@@ -1,4 +1,5 @@
-//! What a later `ldconfig` makes of `ld.so.conf`, in a root of its own.
+//! Tests which library `ldconfig` uses with the generated `ld.so.conf`, in a root directory of
+//! its own.
 
 use super::*;
 

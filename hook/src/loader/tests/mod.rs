@@ -1,4 +1,4 @@
-//! Tables of texts, and what the real loaders make of them.
+//! Tests of the generated texts, and of the real loaders with these texts.
 
 mod ldconfig;
 mod texts;
@@ -16,13 +16,13 @@ fn directory(path: impl AsRef<Path>) -> LibraryDir {
     LibraryDir::new(path.as_ref()).unwrap()
 }
 
-/// What a command prints; it must succeed.
+/// Returns the output of a command, which must succeed.
 fn text(output: Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A library of [`SONAME`] in a directory, which returns `name`.
+/// Compiles a library with the soname [`SONAME`] and a function that returns `name`.
 fn compile_library(compiler: &str, directory: &Path, name: &str) {
     fs::create_dir_all(directory).unwrap();
     let source = directory.join("library.c");
@@ -40,7 +40,8 @@ fn compile_library(compiler: &str, directory: &Path, name: &str) {
     text(compile.output().unwrap());
 }
 
-/// Whether a program can be started with these arguments; prints why not.
+/// Returns whether a program can be started with these arguments, and reports the reason if it
+/// cannot.
 fn can_run(program: &str, arguments: &[&str]) -> bool {
     let reason = match Command::new(program).args(arguments).output() {
         Ok(output) if output.status.success() => return true,

@@ -1,4 +1,4 @@
-//! Tables.
+//! Tables of inputs and expected texts.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,7 @@ fn loaders_are_known_by_their_interpreters_names() {
             "glibc, aarch64, x86_64",
         ),
         ("ld-linux-x86-64.so.2, ld-linux-x86-64.so.2", "glibc"),
-        // Not interpreters, or not names that may become part of a path.
+        // These names are not those of loaders, or must not become part of a path.
         ("ld-linux-x86-64.so, ld-linux-x86-64.so.2.bak", ""),
         ("ld-linux-x86-64.so., ld-linuxx.so.2", ""),
         ("xld-linux.so.2, ld-2.31.so", ""),
@@ -147,7 +147,7 @@ fn musls_path_has_our_directory_first_and_once() {
         let existing = existing.map(str::as_bytes);
         show(musl::path(existing, &[directory(OURS)]))
     };
-    // What is built in must be repeated.
+    // A new file must repeat the built-in list.
     let absent = "/opt/boathook/lib\n/lib\n/usr/local/lib\n/usr/lib\n";
     assert_eq!(of(None).as_deref(), Some(absent));
     for preceded in [
@@ -155,7 +155,7 @@ fn musls_path_has_our_directory_first_and_once() {
         "/lib\n/usr/lib",
         "",
         "/opt/boathook/lib64\n",
-        // Behind a NUL nothing is read.
+        // The loader reads nothing after a NUL.
         "/lib\0\n/opt/boathook/lib\n",
     ] {
         let want = format!("/opt/boathook/lib\n{preceded}");

@@ -1,10 +1,11 @@
-//! The real musl loader with our text over its own, in a mount namespace of its own.
+//! Tests the real musl loader with a generated configuration, in a mount namespace of its own.
 
 use std::env::consts::ARCH;
 
 use super::*;
 
-/// Prints the name that the library of that soname returns, or why there is none.
+/// A program that prints the name that the library with this soname returns, or the error of
+/// the loader.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -15,11 +16,11 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// What the program prints when its loader is configured with `path`.
+/// Returns the output of the program if its loader is configured with `path`.
 fn run_with(path: &[u8], scratch: &Path) -> String {
     let file = scratch.join("path");
     fs::write(&file, path).unwrap();
-    // `unshare -m` makes the new namespace's mounts private.
+    // `unshare -m` makes the mounts of the new namespace private.
     let script = r#"mount --bind "$1" "$2" && exec "$3" "$4""#;
     text(
         Command::new("unshare")

@@ -1,4 +1,4 @@
-//! Command lines as engines and users write them.
+//! Tests command lines as engines and users write them.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn a_new_containers_bundle_is_found_however_it_is_written() {
         ("create --bundle /b -- -c1", "/b config.json -c1"),
         ("create -- c1 --bundle /b", ". config.json c1"),
         ("-- create --bundle /b c1", "/b config.json c1"),
-        // As Go's package flag parses them.
+        // These options are parsed as Go's package flag does.
         ("run -keep -b /b c1", "/b config.json c1"),
         ("run -keep=true -detach -b /b c1", "/b config.json c1"),
         ("run --keep=false -b=/b c1", "/b config.json c1"),

@@ -1,4 +1,4 @@
-//! Conversations with a systemd made of a script, and messages byte by byte.
+//! Conversations with a scripted systemd, and a byte-by-byte test of the messages.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn host(dir: &Path) -> HostSystemd {
     }
 }
 
-/// Requests null, which every `/dev` has, of a systemd that answers so.
+/// Allows null, which every `/dev` has, with a systemd that gives these answers.
 fn allow_null(answers: Vec<Answer>) -> (Result<UnitOutcome, SystemdError>, Vec<Vec<u8>>) {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(&dir.path().join("private"), GUID, answers);
@@ -36,7 +36,8 @@ fn allow_null(answers: Vec<Answer>) -> (Result<UnitOutcome, SystemdError>, Vec<V
     (report.map(|report| report.outcome), server.join().unwrap())
 }
 
-/// As sd-bus writes the same call; little-endian.
+/// The expected bytes are those that sd-bus writes for the same call on a little-endian
+/// machine.
 #[test]
 #[cfg(target_endian = "little")]
 fn writes_calls_byte_for_byte() {
@@ -100,7 +101,7 @@ fn greets_a_bus() {
         assert_eq!(&hello.message(1)[8..], expected);
     }
 
-    // systemd's own socket refuses us, so the bus is next.
+    // systemd's own socket rejects the client, so the client connects to the bus next.
     let dir = tempfile::tempdir().unwrap();
     let private = serve(
         &dir.path().join("private"),
@@ -155,7 +156,7 @@ fn keeps_letters_that_a_unit_had() {
         policy: "strict".into(),
         allowed: vec![("/dev/char/1:3".into(), "rm".into())],
     };
-    let entries = missing(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
+    let entries = missing_entries(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
     assert_eq!(entries, [("/dev/char/1:3".into(), "rwm".into())]);
 }
 
@@ -177,7 +178,7 @@ fn an_old_systemd_gets_links_where_they_can_be_made() {
             done(),
         ];
         let server = serve(&dir.path().join("private"), GUID, answers);
-        // A /dev without links, and without nodes to link to.
+        // A /dev without links, and without nodes to which a link could lead.
         let mut systemd = Systemd::new(HostSystemd {
             dev: dir.path().join("dev"),
             ..host(dir.path())

@@ -1,4 +1,4 @@
-//! For tests: a systemd, or a bus, made of a script.
+//! A scripted systemd or bus for tests.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +10,7 @@ use crate::cgroup::systemd::reply::{FIXED_LEN, length};
 
 pub(super) const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
 
-/// What the other side does on being called.
+/// The reaction of the server to a call.
 pub(super) enum Answer {
     Return(&'static str, Writer),
     Error(&'static str, &'static str),
@@ -18,8 +18,8 @@ pub(super) enum Answer {
     Silence,
 }
 
-/// A systemd, or a bus, that answers calls one by one and then hangs up. Gives
-/// back the calls, as `member` and body.
+/// Starts a server that answers calls one by one and then closes the connection. The thread
+/// returns the member and the body of each call.
 pub(super) fn serve(
     path: &Path,
     auth: &'static [u8],
@@ -46,7 +46,7 @@ pub(super) fn serve(
             call.resize(length(call[..].try_into().unwrap()).unwrap(), 0);
             stream.read_exact(&mut call[FIXED_LEN..]).unwrap();
             calls.push(call);
-            // A client may have seen enough and be gone.
+            // The write fails if the client has closed the connection already.
             let _ = match answer {
                 Answer::Return(signature, body) => {
                     stream.write_all(&reply(2, serial, None, signature, body))

@@ -1,4 +1,4 @@
-//! Conversations with a systemd that answers by a script.
+//! Tests of conversations with a scripted systemd.
 
 mod conversation;
 mod fake_systemd;

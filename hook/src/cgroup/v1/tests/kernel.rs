@@ -1,5 +1,5 @@
-//! The running kernel's v1 lists, and a process that feels them. Needs root and
-//! a mounted `devices` hierarchy.
+//! Tests of the running kernel's v1 lists with a process in the cgroup. They need root and a
+//! mounted `devices` hierarchy.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
 use crate::cgroup::{CgroupDir, CgroupError, DeviceCgroup, KernelMounts, SpecRules};
 
-/// The root of the hierarchy, if there is one that we may change.
+/// Returns the root of the hierarchy, if there is one that this process may change.
 fn hierarchy() -> Option<CgroupV1> {
     let found = match DeviceCgroup::find(&KernelMounts::default(), 1) {
         Ok(Some(DeviceCgroup::V1(cgroup))) => cgroup.mount,
@@ -34,7 +34,7 @@ struct CgroupV1 {
     parent: TestCgroup,
 }
 
-/// Denies everything but null. Works only as long as there are no cgroups below.
+/// Denies everything except null. This works only as long as there is no cgroup below.
 fn restrict(dir: &Path) {
     fs::write(dir.join("devices.deny"), "a").unwrap();
     fs::write(dir.join("devices.allow"), "c 1:3 rwm").unwrap();
@@ -112,7 +112,7 @@ fn without_capabilities_nothing_is_done() {
     let mut prober = Prober::in_cgroup(&leaf.dir);
     restrict(&leaf.dir);
 
-    // Of this thread alone.
+    // The capabilities are dropped for this thread only.
     let held = caps::read(None, caps::CapSet::Effective).unwrap();
     caps::clear(None, caps::CapSet::Effective).unwrap();
     let outcome = allow(&prober, &[rule(HWRNG, "r")]);
@@ -125,7 +125,7 @@ fn without_capabilities_nothing_is_done() {
     assert!(!prober.may_open("r", HWRNG));
 }
 
-/// What is denied in the first cgroup is denied to the whole host.
+/// A rule that is denied in the root cgroup is denied to the whole host.
 #[test]
 fn nothing_is_denied_where_a_container_has_no_cgroup() {
     let Some(CgroupV1 { parent }) = hierarchy() else {

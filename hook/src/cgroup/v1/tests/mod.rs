@@ -1,14 +1,14 @@
-//! Lists in plain files, and in the running kernel.
+//! Tests of v1 lists in plain files and in the running kernel.
 
 mod kernel;
 
 use super::*;
 use crate::cgroup::rule::misc;
 
-/// The list of a container of runc.
+/// The list of a container that runc has started.
 const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
-/// A cgroup `mount/pod/container` made of plain files.
+/// Creates a cgroup `mount/pod/container` of plain files.
 fn fake(lists: [&str; 3]) -> (tempfile::TempDir, CgroupDir) {
     let temp = tempfile::tempdir().unwrap();
     let cgroup = CgroupDir {
@@ -41,7 +41,7 @@ fn writes_only_what_is_missing() {
 
 #[test]
 fn writes_nothing_if_all_is_there() {
-    // There is no devices.allow that could be opened.
+    // The directory has no `devices.allow`, so that a write would fail.
     let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
     let report = allow(&cgroup, &[misc(183, "r")]).unwrap();
     assert_eq!(outcome(report), Outcome::AlreadyAllowed);
@@ -65,7 +65,7 @@ fn names_the_ancestor_that_denies() {
     let pod = cgroup.dir.parent().unwrap().to_owned();
     let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-    let Refusal::Error(error) = explain(&cgroup, &misc(183, "rw"), refused).unwrap() else {
+    let WriteRefusal::Error(error) = explain(&cgroup, &misc(183, "rw"), refused).unwrap() else {
         panic!("not an error");
     };
 
@@ -92,7 +92,7 @@ fn tells_missing_privileges_from_other_failures() {
         let error = io::Error::from_raw_os_error(errno);
         let refusal = explain(&cgroup, &misc(183, "r"), error).unwrap();
         assert_eq!(
-            matches!(refusal, Refusal::Privilege),
+            matches!(refusal, WriteRefusal::Privilege),
             privilege,
             "errno {errno}"
         );

@@ -1,4 +1,5 @@
-//! For tests: a kernel with cgroups and programs in it, of any age and mood.
+//! A fake kernel with cgroups and programs for tests. It can behave like kernels of different
+//! versions, and fail on demand.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::kernel::Kernel;
 use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::{
-    ALLOW_MULTI, Attachments, Insn, MAX_PROGRAMS, ProgramDescription, REPLACE, Scope,
+    ALLOW_MULTI, AttachedPrograms, Insn, MAX_PROGRAMS, ProgramDescription, ProgramScope, REPLACE,
 };
 
 /// A call that changed something.
@@ -25,33 +26,34 @@ pub(super) enum Change {
 #[derive(Default)]
 pub(super) struct FakeKernel {
     pub(super) programs: RefCell<Vec<Vec<Insn>>>,
-    pub(super) cgroups: RefCell<BTreeMap<PathBuf, Attachments>>,
+    pub(super) cgroups: RefCell<BTreeMap<PathBuf, AttachedPrograms>>,
     pub(super) changes: RefCell<Vec<Change>>,
-    /// Before Linux 5.6.
+    /// Behaves like a kernel before Linux 5.6.
     pub(super) cannot_replace: bool,
-    /// `net.core.bpf_jit_harden=2`: shows zeros.
+    /// Shows zeros, as with `net.core.bpf_jit_harden=2`.
     pub(super) hides: bool,
-    /// The maps of the programs that it has now and gets.
+    /// The number of maps that every program uses.
     pub(super) maps: u32,
-    /// What each call ends with instead of success.
+    /// The errors with which calls fail.
     pub(super) query_fails: Option<Errno>,
     pub(super) open_fails: Option<Errno>,
-    /// Loads fail this often, with EINVAL or what is given.
+    /// The number of loads that fail, and their error.
     pub(super) load_fails: Cell<Option<(usize, Errno)>>,
     pub(super) detach_fails: Option<Errno>,
-    /// EPERM then does not mean that privileges are missing.
+    /// Whether the process has privileges. EPERM then has another cause.
     pub(super) is_privileged: bool,
-    /// So often somebody else swaps the program just before we replace it.
+    /// The number of times that another process exchanges the program just before it is
+    /// replaced.
     pub(super) rivals: Cell<usize>,
     /// Requests that must be denied for `leaf` at every moment.
     pub(super) always_denied: RefCell<Vec<(PathBuf, AccessRequest)>>,
 }
 
 impl FakeKernel {
-    /// Sets up a cgroup with programs, and gives their ids.
+    /// Creates a cgroup with programs, and returns their ids.
     pub(super) fn with(&self, dir: &str, flags: u32, programs: &[Vec<Insn>]) -> Vec<u32> {
         let ids: Vec<u32> = programs.iter().map(|code| self.add(code)).collect();
-        let attachments = Attachments {
+        let attachments = AttachedPrograms {
             flags,
             ids: ids.clone(),
         };
@@ -73,7 +75,7 @@ impl FakeKernel {
         self.cgroups.borrow()[Path::new(dir)].ids.clone()
     }
 
-    /// As `compute_effective_progs` of the kernel does it.
+    /// Returns the effective programs, computed as in `compute_effective_progs` of the kernel.
     fn effective(&self, leaf: &Path) -> Vec<u32> {
         let cgroups = self.cgroups.borrow();
         let mut effective = Vec::new();
@@ -85,7 +87,7 @@ impl FakeKernel {
         effective
     }
 
-    /// Whether a process in `leaf` may do this.
+    /// Returns whether a process in `leaf` may make this request.
     pub(super) fn admits(&self, leaf: &Path, request: &AccessRequest) -> bool {
         let mut effective = self.effective(leaf).into_iter();
         effective.all(|id| evaluator::admits(&self.code(id), request).unwrap())
@@ -114,14 +116,14 @@ impl Kernel for FakeKernel {
         Ok(dir.to_owned())
     }
 
-    fn query(&self, cgroup: &PathBuf, scope: Scope) -> Result<Attachments, Errno> {
+    fn query(&self, cgroup: &PathBuf, scope: ProgramScope) -> Result<AttachedPrograms, Errno> {
         fail_with(self.query_fails)?;
         Ok(match scope {
-            Scope::Attached => {
+            ProgramScope::Attached => {
                 let cgroups = self.cgroups.borrow();
                 cgroups.get(cgroup).cloned().unwrap_or_default()
             }
-            Scope::Effective => Attachments {
+            ProgramScope::Effective => AttachedPrograms {
                 flags: 0,
                 ids: self.effective(cgroup),
             },
@@ -162,7 +164,7 @@ impl Kernel for FakeKernel {
         Ok(self.add(program))
     }
 
-    /// As `__cgroup_bpf_attach` of the kernel does it.
+    /// Attaches a program, as `__cgroup_bpf_attach` of the kernel does.
     fn attach(
         &self,
         cgroup: &PathBuf,

@@ -1,5 +1,5 @@
-//! Programs in the running kernel, and a process that feels them. Needs root,
-//! cgroup2 and bpf(2); works in a mount namespace of its own.
+//! Tests of programs in the running kernel, with a process in the cgroup. They need root,
+//! cgroup2 and bpf(2), and run in a mount namespace of their own.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -15,18 +15,18 @@ use crate::cgroup::report::{LevelReport, Outcome};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::tests::prober::{FUSE, HWRNG, Prober, TestCgroup, skip};
-use crate::cgroup::v2::kernel::{Kernel, Running};
-use crate::cgroup::v2::rewrite::{Admission, judge};
+use crate::cgroup::v2::kernel::{Kernel, RunningKernel};
+use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
 use crate::cgroup::{DeviceCgroup, KernelMounts};
 use crate::sys::bpf::{self, ALLOW_MULTI, Insn};
 
-/// A cgroup2 of this thread's own mount namespace.
+/// A cgroup2 in a mount namespace of this thread.
 struct Cgroup2 {
     point: PathBuf,
 }
 
 impl Cgroup2 {
-    /// `None`, and a word about it, where tests like these cannot run.
+    /// Mounts cgroup2. Returns `None` and reports the reason if these tests cannot run here.
     fn mounted() -> Option<Self> {
         match Self::mount() {
             Ok(cgroup2) => Some(cgroup2),
@@ -39,7 +39,7 @@ impl Cgroup2 {
 
     fn mount() -> Result<Self, Errno> {
         const NONE: Option<&str> = None;
-        Running.load(&deny_everything(), &mut [])?;
+        RunningKernel.load(&deny_everything(), &mut [])?;
         unshare(CloneFlags::CLONE_NEWNS)?;
         mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)?;
         let point = tempfile::Builder::new()
@@ -77,13 +77,15 @@ impl Drop for Cgroup2 {
 }
 
 fn attach(dir: &Path, code: &[Insn], flags: u32) {
-    let cgroup = Running.cgroup(dir).unwrap();
-    let program = Running.load(code, &mut []).unwrap();
-    Running.attach(&cgroup, &program, flags, None).unwrap();
+    let cgroup = RunningKernel.cgroup(dir).unwrap();
+    let program = RunningKernel.load(code, &mut []).unwrap();
+    RunningKernel
+        .attach(&cgroup, &program, flags, None)
+        .unwrap();
 }
 
-/// What any container may use, as a program of the named shape; or one that admits anything
-/// or nothing.
+/// Returns a program of the named shape with the usual rules of a container, or one that
+/// admits everything or nothing.
 fn usual(shape: &str) -> Vec<Insn> {
     match SHAPES.iter().find(|it| it.name == shape) {
         Some(shape) => (shape.program)(SpecRules::of_container(&[]).rules()),
@@ -97,7 +99,7 @@ fn rule((major, minor): (u32, u32), access: &str) -> DeviceRule {
     DeviceRule::new(DeviceKind::Character, major, minor, access)
 }
 
-/// What was done at cgroups of ours; other levels are the machine's.
+/// Returns the outcomes at one cgroup of the test. The other levels belong to the machine.
 fn outcomes_at(dir: &Path, levels: &[LevelReport]) -> Vec<Outcome> {
     let here = levels.iter().filter(|level| level.cgroup == dir);
     here.map(|level| level.outcome.clone()).collect()
@@ -107,7 +109,7 @@ fn is_rewritten(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Rewritten { .. })
 }
 
-/// Allows hwrng where these programs deny it, and checks that this is all it does.
+/// Allows hwrng where these programs deny it, and checks that no other device is affected.
 fn check(of_slice: &[(&str, u32)], of_leaf: &[(&str, u32)], rewritten: [usize; 2]) {
     let Some(cgroup2) = Cgroup2::mounted() else {
         return;
@@ -162,10 +164,10 @@ fn what_denies_is_rewritten_at_the_leaf_and_its_slice() {
         (&[], &[("runc", MULTI), ("systemd", MULTI)], [2, 0]),
         (&[("crun", MULTI)], &[("16-bit loads", MULTI)], [1, 1]),
         (&[("bare exit", MULTI)], &[("anything", MULTI)], [0, 1]),
-        // Single programs.
+        // Cgroups without BPF_F_ALLOW_MULTI have a single program.
         (&[], &[("32-bit jumps", 0)], [1, 0]),
         (&[], &[("32-bit jumps", OVERRIDE)], [1, 0]),
-        // An overridden slice.
+        // The program of the slice is overridden.
         (&[("nothing", OVERRIDE)], &[("runc", MULTI)], [1, 0]),
     ];
     for (of_slice, of_leaf, rewritten) in cases {
@@ -174,7 +176,7 @@ fn what_denies_is_rewritten_at_the_leaf_and_its_slice() {
     }
 }
 
-/// A container in a container: the inner one is refused, and the outer one can
+/// A container in a container: the device is refused to the inner one, and the outer one can
 /// open no more than before.
 #[test]
 fn an_enclosing_container_is_never_widened() {
@@ -197,7 +199,7 @@ fn an_enclosing_container_is_never_widened() {
     assert!(!prober.may_open("r", HWRNG), "{error}");
     assert!(!outer_process.may_open("r", HWRNG), "{error}");
 
-    // Once the outer container has the device, the inner one gets it.
+    // The inner container gets the device as soon as the outer one has it.
     let of_outer = cgroup2.device_cgroup(&outer_process);
     of_outer.allow(&[rule(HWRNG, "r")], &spec).unwrap();
     cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
@@ -207,15 +209,15 @@ fn an_enclosing_container_is_never_widened() {
 
 #[test]
 fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
-    if let Err(errno) = Running.load(&deny_everything(), &mut []) {
+    if let Err(errno) = RunningKernel.load(&deny_everything(), &mut []) {
         return skip(&format!("no device programs here: {errno}"));
     }
     for name in SHAPES.iter().map(|shape| shape.name) {
         let rules = [rule(HWRNG, "r"), rule(FUSE, "rwm")];
-        let Admission::Replace(new) = judge(&usual(name), &rules) else {
+        let Admission::Replace(new) = evaluate_admission(&usual(name), &rules) else {
             panic!("{name}: nothing to do");
         };
-        let program = Running
+        let program = RunningKernel
             .load(&new, &mut [])
             .unwrap_or_else(|errno| panic!("{name}: {errno}"));
         assert_eq!(bpf::dump(program.as_fd()), Ok(new), "{name}");
@@ -225,7 +227,7 @@ fn the_verifier_takes_every_shape_and_shows_it_unchanged() {
 #[test]
 fn the_verifier_explains_its_refusal() {
     let exit = vec![crate::cgroup::v2::insn::Instruction::Exit.encode()];
-    match crate::cgroup::v2::load::load(&Running, &exit) {
+    match crate::cgroup::v2::load::load(&RunningKernel, &exit) {
         Ok(_) => panic!("a program without a result was loaded"),
         Err(error) if error.errno == Errno::EPERM => skip("may not load programs"),
         Err(error) => assert!(error.log.contains("R0"), "{error:?}"),
@@ -242,7 +244,7 @@ fn without_capabilities_nothing_is_done() {
     attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
 
-    // Of this thread alone.
+    // The capabilities are dropped for this thread only.
     let held = caps::read(None, caps::CapSet::Effective).unwrap();
     caps::clear(None, caps::CapSet::Effective).unwrap();
     let report = cgroup.allow(&[rule(HWRNG, "r")], &SpecRules::default());
@@ -253,7 +255,7 @@ fn without_capabilities_nothing_is_done() {
     assert!(!prober.may_open("r", HWRNG), "{report:?}");
 }
 
-/// Hides instructions from everybody while it lives.
+/// Sets the sysctl that makes the kernel hide instructions, until the value is dropped.
 struct Hardened {
     before: String,
 }
@@ -287,7 +289,7 @@ fn hidden_programs_are_regenerated() {
     attach(&pod.dir, &allow_everything(), ALLOW_MULTI);
     attach(&leaf.dir, &usual("runc"), ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
-    // A process that may see kernel addresses gets blinded instructions instead of none.
+    // A process that may see kernel addresses would get blinded instructions instead of none.
     caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();
     let rules = [rule(FUSE, "r")];
     let report = cgroup.allow(&rules, &SpecRules::of_container(&[])).unwrap();
@@ -296,7 +298,7 @@ fn hidden_programs_are_regenerated() {
         matches!(outcomes[..], [Outcome::Regenerated { .. }]),
         "{report:?}"
     );
-    assert!(report.in_doubt(), "{report:?}");
+    assert!(report.may_still_deny(), "{report:?}");
     assert!(prober.may_open("r", FUSE), "{report:?}");
     assert!(!prober.may_open("r", HWRNG), "{report:?}");
     assert!(prober.may_open("rw", (1, 3)), "{report:?}");

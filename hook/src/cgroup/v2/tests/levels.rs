@@ -1,4 +1,4 @@
-//! Which programs are replaced, how, and the report about it.
+//! Tests which programs are replaced, how, and what is reported.
 
 mod enclosing;
 mod hidden;
@@ -19,7 +19,7 @@ use crate::cgroup::spec_rules::SpecRules;
 use crate::cgroup::v2::assembler;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::{Required, change_on};
+use crate::cgroup::v2::{RequiredChange, change_on};
 use crate::sys::bpf::{ALLOW_MULTI, MAX_PROGRAMS};
 
 const ALLOW_OVERRIDE: u32 = 1;
@@ -51,14 +51,14 @@ fn allow_in(
     change(kernel, cgroup, &[], &[misc(183, "rw")])
 }
 
-/// With a spec that allows `c 10:182 rw`.
+/// Changes rules, with a specification that allows `c 10:182 rw`.
 fn change(
     kernel: &FakeKernel,
     cgroup: &CgroupDir,
     withdrawn: &[DeviceRule],
     rules: &[DeviceRule],
 ) -> Result<Vec<(PathBuf, Outcome)>, CgroupError> {
-    let required = Required {
+    let required = RequiredChange {
         rules,
         withdrawn,
         spec: &SpecRules::of_container(&[(&misc(182, "rw")).into()]),
@@ -70,7 +70,7 @@ fn change(
         .collect())
 }
 
-/// At no moment both are denied or both allowed, and the program becomes no longer.
+/// At no moment are both devices denied or both allowed, and the program does not grow.
 #[test]
 fn a_device_takes_the_place_of_another_in_one_replacement() {
     for hides in [false, true] {
@@ -98,7 +98,7 @@ fn levels<const N: usize>(levels: [(&str, Outcome); N]) -> Vec<(PathBuf, Outcome
     levels.map(|(dir, outcome)| (dir.into(), outcome)).collect()
 }
 
-/// A kernel that must deny `c 10:184` to the container at every moment.
+/// Returns a kernel that must deny `c 10:184` to the container at every moment.
 fn kernel() -> FakeKernel {
     let kernel = FakeKernel::default();
     let denied = (LEAF.into(), request(184));
@@ -284,7 +284,8 @@ fn the_hidden_program_of_the_container_is_regenerated() {
     assert_eq!(kernel.attached(POD), pod);
 }
 
-/// A component beside the runtime may have attached it. What it denies is not known.
+/// A component other than the runtime may have attached the program. It is not known what the
+/// program denies.
 #[test]
 fn a_program_that_may_be_another_components_is_left_alone() {
     let unknown = || vec![Instruction::Goto { offset: -1 }.encode()];

@@ -1,5 +1,5 @@
-//! Programs in virtual machines that are not ours, in a kernel that is made up,
-//! and in the running one.
+//! Tests of programs in an independent virtual machine, in a fake kernel, and in the running
+//! one.
 
 mod fake_kernel;
 mod kernel;

@@ -1,5 +1,5 @@
-//! Runs programs, old, rewritten and regenerated, in a virtual machine that is
-//! not ours, and compares the answers with a model and with our evaluator.
+//! Runs old, rewritten and regenerated programs in an independent virtual machine, and
+//! compares the results with a model and with the evaluator.
 
 use super::rbpf_oracle::{model, run};
 use super::runtime_programs::{SHAPES, allow_everything, covers, deny_everything};
@@ -9,10 +9,11 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, judge};
+use crate::cgroup::v2::rewrite::{Admission, evaluate_admission};
 use crate::sys::bpf::Insn;
 
-/// Every kind and access, against numbers that rules name and others.
+/// Returns requests of every kind and access, with numbers that the rules name and with
+/// others.
 fn requests() -> Vec<AccessRequest> {
     let mut requests = Vec::new();
     for kind in [DeviceKind::Block, DeviceKind::Character] {
@@ -51,13 +52,13 @@ fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&AccessRequest)
 }
 
 fn replacement(what: &str, old: &[Insn], rules: &[DeviceRule]) -> Vec<Insn> {
-    match judge(old, rules) {
+    match evaluate_admission(old, rules) {
         Admission::Replace(new) => new,
         verdict => panic!("{what}: {verdict:?}"),
     }
 }
 
-/// What a container has without any device of its own.
+/// Returns the rules of a container without any device of its own.
 fn usual() -> SpecRules {
     spec(r#"[{"allow":false,"access":"rwm"},{"allow":true,"type":"c","minor":184,"access":"r"}]"#)
 }
@@ -98,7 +99,12 @@ fn rewritten_programs_admit_the_rules_and_nothing_else() {
             check_answers(shape.name, &new, |request| {
                 covers(&old, request) || covers(&added, request)
             });
-            assert_eq!(judge(&new, &rules), Admission::Admits, "{}", shape.name);
+            assert_eq!(
+                evaluate_admission(&new, &rules),
+                Admission::Admits,
+                "{}",
+                shape.name
+            );
         }
         let new = replacement("nothing", &deny_everything(), &rules);
         check_answers("nothing", &new, |request| covers(&added, request));
@@ -111,8 +117,9 @@ fn one_rewrite_serves_all_rules() {
         .map(|minor| device(DeviceKind::Character, 195, minor, "rw"))
         .collect();
     let new = replacement("nothing", &deny_everything(), &rules);
-    assert_eq!(judge(&new, &rules), Admission::Admits);
-    // Six to load the request, seven per rule, and the old program.
+    assert_eq!(evaluate_admission(&new, &rules), Admission::Admits);
+    // The program has six instructions that load the request, seven per rule, and the two of
+    // the old program.
     assert_eq!(new.len(), 6 + 7 * rules.len() + 2);
 }
 
@@ -176,11 +183,11 @@ fn hidden_and_unknown_programs_are_unreadable() {
         ("a call elsewhere", calls_if_major_is_7, "rw", Unreadable),
     ] {
         let rules = [device(DeviceKind::Character, 10, 183, asked)];
-        assert_eq!(judge(&program, &rules), expected, "{what}");
+        assert_eq!(evaluate_admission(&program, &rules), expected, "{what}");
     }
 }
 
-/// Programs as they stood in a kernel (`bpftool prog dump xlated id N file F`).
+/// Returns a program as a kernel showed it (`bpftool prog dump xlated id N file F`).
 fn recorded(bytes: &[u8]) -> Vec<Insn> {
     let instructions = bytes.chunks_exact(size_of::<Insn>());
     instructions.map(|insn| insn.try_into().unwrap()).collect()
@@ -193,13 +200,14 @@ fn real_programs_are_understood() {
         |rules: &[DeviceRule]| permissions(&SpecRules::of_container(&[]).and_allow(rules));
     let tun = device(DeviceKind::Character, 10, 200, "rwm");
     let hwrng = device(DeviceKind::Character, 10, 183, "rw");
-    // A container that requests nothing; runc allows tun, which we do not count on.
+    // The program of a container without a request. runc allows tun, on which Boathook does
+    // not rely.
     let runc = recorded(include_bytes!(
         "../../../../testdata/device-programs/runc-1.1.5.xlated"
     ));
     let runc_allows = granted(&[tun]);
     check_answers("runc", &runc, |request| covers(&runc_allows, request));
-    // Its scope, after hwrng was added to DeviceAllow.
+    // The program of the container's scope after hwrng was added to DeviceAllow.
     let systemd = recorded(include_bytes!(
         "../../../../testdata/device-programs/systemd-252.xlated"
     ));

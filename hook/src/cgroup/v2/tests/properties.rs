@@ -1,4 +1,4 @@
-//! What holds for any program and any rules.
+//! Properties that hold for any program and any rules.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::cgroup::v2::assembler::enforce;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, denied, judge, withdraw};
+use crate::cgroup::v2::rewrite::{Admission, denied, evaluate_admission, withdraw};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -56,7 +56,7 @@ proptest! {
         list in prop::collection::vec(any_rule(), 0..12),
         requests in prop::collection::vec(any_request(), 32),
     ) {
-        let rules = SpecRules::of_list(list);
+        let rules = SpecRules::from_rules(list);
         let program = enforce(&rules);
         for request in requests {
             let expected = model(&rules, &request);
@@ -74,7 +74,7 @@ proptest! {
     ) {
         let program = (SHAPES[shape].program)(&old);
         let added = rule::merge(&added);
-        let new = match judge(&program, &added) {
+        let new = match evaluate_admission(&program, &added) {
             Admission::Replace(new) => new,
             Admission::Admits => program,
             Admission::Hidden | Admission::Unreadable => return Err(TestCaseError::fail("unreadable")),
@@ -87,8 +87,8 @@ proptest! {
         }
     }
 
-    /// Rules that were added in any order are taken out in any order; the rest decides as
-    /// before.
+    /// Rules that were added in any order can be withdrawn in any order, and the remaining
+    /// program decides as before.
     #[test]
     fn what_was_added_is_withdrawn_alone(
         shape in 0..SHAPES.len(),
@@ -100,9 +100,9 @@ proptest! {
         let program = (SHAPES[shape].program)(&old);
         let added = rule::merge(&added);
         let mut new = program.clone();
-        // One after the other, each only where it is denied.
+        // The rules are added one after the other, each only if the program denies it.
         for rule in &added {
-            if let Admission::Replace(with) = judge(&new, &[*rule]) {
+            if let Admission::Replace(with) = evaluate_admission(&new, &[*rule]) {
                 new = with;
             }
         }
@@ -115,19 +115,19 @@ proptest! {
             let expected = covers(&old, &request) || covers(&left, &request);
             prop_assert_eq!(run(&without, &request), expected, "{:?}", request);
         }
-        // However often that is done, at most the loading of registers stays.
+        // After any number of repetitions, at most the loading of the registers remains.
         let mut program = program;
         let most = program.len() + 6;
         for _ in 0..3 {
-            let Admission::Replace(with) = judge(&program, &added) else { break };
+            let Admission::Replace(with) = evaluate_admission(&program, &added) else { break };
             program = withdraw(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
             prop_assert_eq!(withdraw(&program, &added, &[]), None);
         }
     }
 
-    /// What the runtime's own program admits is refused, once, and nothing else; it can be
-    /// admitted again.
+    /// A device that the runtime's own program admits is refused by one block, and nothing
+    /// else is refused. The device can be admitted again.
     #[test]
     fn what_the_spec_allows_is_withdrawn_too(
         shape in 0..SHAPES.len(),
@@ -139,7 +139,7 @@ proptest! {
         let taken = rule::merge(&taken);
         let without = withdraw(&program, &taken, &taken).unwrap_or_else(|| program.clone());
         prop_assert_eq!(withdraw(&without, &taken, &taken), None);
-        let with = match judge(&without, &taken) {
+        let with = match evaluate_admission(&without, &taken) {
             Admission::Replace(with) => with,
             _ => without.clone(),
         };
@@ -159,7 +159,7 @@ proptest! {
         }
     }
 
-    /// A refusal is put before what was added until then.
+    /// The block of a refusal comes before the blocks that were added until then.
     #[test]
     fn what_was_added_before_a_refusal_is_withdrawn(
         shape in 0..SHAPES.len(),
@@ -168,7 +168,7 @@ proptest! {
     ) {
         prop_assume!(of_spec.number != added.number);
         let program = (SHAPES[shape].program)(&[SpecRule::from(&of_spec)]);
-        let Admission::Replace(with) = judge(&program, &[added]) else {
+        let Admission::Replace(with) = evaluate_admission(&program, &[added]) else {
             return Err(TestCaseError::reject("nothing was added"));
         };
         let refusing = withdraw(&with, &[of_spec], &[of_spec]).unwrap();
@@ -183,8 +183,8 @@ proptest! {
         program in prop::collection::vec(any::<Insn>(), 0..40),
         rule in any_device_rule(),
     ) {
-        // Most random programs are unreadable; none may hang or panic.
-        let _ = judge(&program, &[rule]);
+        // Most random programs are unreadable. None may cause a hang or a panic.
+        let _ = evaluate_admission(&program, &[rule]);
     }
 
     #[test]
@@ -198,7 +198,7 @@ proptest! {
             dst,
             operand: Operand::Const(-7),
         };
-        // No jump is longer than the row of exits.
+        // No jump is longer than the row of exit instructions at the end.
         let program: Vec<Insn> = [Reg::R0, Reg::R2, Reg::R3]
             .map(set)
             .into_iter()
@@ -214,7 +214,7 @@ proptest! {
 
 const LONGEST_JUMP: i16 = 3;
 
-/// An instruction that works on numbers in R0, R2 and R3 and may skip others.
+/// Returns an instruction that works on numbers in R0, R2 and R3 and may jump forward.
 fn any_instruction() -> impl Strategy<Value = Instruction> {
     let reg = || prop::sample::select(vec![Reg::R0, Reg::R2, Reg::R3]);
     let width = || prop_oneof![Just(Width::W32), Just(Width::W64)];
@@ -225,8 +225,8 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
             any::<i32>().prop_map(Operand::Const),
         ]
     };
-    // The other machine does not sign-extend constants in unsigned comparisons,
-    // against RFC 9669; the kernel does.
+    // The other machine does not sign-extend constants in unsigned comparisons, as RFC 9669
+    // requires and the kernel does.
     let compared = prop_oneof![
         reg().prop_map(Operand::Reg),
         (0i32..).prop_map(Operand::Const),
@@ -250,7 +250,7 @@ fn any_instruction() -> impl Strategy<Value = Instruction> {
             operand,
         },
     );
-    // The kernel loads no shift by more than the width.
+    // The kernel loads no program that shifts by more than the width.
     let shifts = vec![AluOp::Lsh, AluOp::Rsh, AluOp::Arsh];
     let shift = (width(), prop::sample::select(shifts), reg(), 0i32..32).prop_map(
         |(width, op, dst, amount)| Instruction::Alu {

@@ -1,10 +1,10 @@
-//! For tests: a virtual machine that is not ours, and what lists of rules mean.
+//! An independent virtual machine, and a model of the meaning of rules, for tests.
 
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
 use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::Insn;
 
-/// What a program leaves in R0.
+/// Returns the value of R0 after the program has run.
 pub(super) fn result(program: &[Insn], request: &AccessRequest) -> u64 {
     let bytes = program.concat();
     let mut context = request.context();
@@ -12,7 +12,7 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> u64 {
     machine.execute_program(&mut context).unwrap()
 }
 
-/// Whether a program admits a request.
+/// Returns whether a program admits a request.
 pub(super) fn run(program: &[Insn], request: &AccessRequest) -> bool {
     match result(program, request) {
         0 => false,
@@ -21,7 +21,7 @@ pub(super) fn run(program: &[Insn], request: &AccessRequest) -> bool {
     }
 }
 
-/// What a list of rules means, one letter at a time.
+/// Returns whether a list of rules admits a request, with one access bit evaluated at a time.
 pub(super) fn model(rules: &SpecRules, request: &AccessRequest) -> bool {
     let of_device = |rule: &&SpecRule| {
         rule.kind.is_none_or(|kind| kind == request.kind)
@@ -35,7 +35,7 @@ pub(super) fn model(rules: &SpecRules, request: &AccessRequest) -> bool {
             .is_some_and(|rule| rule.allow)
     };
     match request.access {
-        // A request for nothing is admitted if the device is permitted at all.
+        // A request for no access is admitted if any access to the device is allowed.
         0 => rules
             .rules()
             .iter()

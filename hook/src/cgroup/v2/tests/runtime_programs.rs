@@ -1,4 +1,4 @@
-//! For tests: programs of the shapes in which runtimes and systemd make theirs.
+//! Programs of the same shapes as those of runtimes and systemd, for tests.
 
 use crate::cgroup::rule::Access;
 use crate::cgroup::spec_rules::SpecRule;
@@ -9,7 +9,7 @@ use crate::sys::bpf::Insn;
 use Operand::{Const, Reg as Register};
 use Width::{W32, W64};
 
-/// A way of writing down a list of permissions as a program.
+/// A way to write a list of rules as a program.
 pub(super) struct Shape {
     pub(super) name: &'static str,
     pub(super) program: fn(&[SpecRule]) -> Vec<Insn>,
@@ -28,7 +28,8 @@ const fn shape(name: &'static str, program: fn(&[SpecRule]) -> Vec<Insn>) -> Sha
     Shape { name, program }
 }
 
-/// What all shapes make of their rules: one of them must cover all of the request.
+/// Returns whether one of the rules covers all of the request. All shapes evaluate their rules
+/// like this.
 pub(super) fn covers(rules: &[SpecRule], request: &AccessRequest) -> bool {
     rules.iter().any(|rule| {
         rule.kind.is_none_or(|kind| kind == request.kind)
@@ -46,11 +47,11 @@ pub(super) fn allow_everything() -> Vec<Insn> {
     encode(ADMIT.to_vec())
 }
 
-/// What most end with: a rule's verdict, and the one without a rule.
+/// The end of a rule and of the program in most shapes: the verdict, and exit.
 const ADMIT: [Instruction; 2] = [mov64(Reg::R0, Const(1)), Instruction::Exit];
 const DENY: [Instruction; 2] = [mov64(Reg::R0, Const(0)), Instruction::Exit];
 
-/// runc 1.1: 32-bit moves, and a block with a verdict and exit per rule.
+/// The shape of runc 1.1: 32-bit moves, and a block with a verdict and an exit for each rule.
 fn runc(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
     let admit = [mov32(Reg::R0, Const(1)), Instruction::Exit];
@@ -61,7 +62,7 @@ fn runc(rules: &[SpecRule]) -> Vec<Insn> {
     encode(program)
 }
 
-/// crun: the last rule comes first; 64-bit moves.
+/// The shape of crun: 64-bit moves, and the last rule comes first.
 fn crun(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
     for rule in rules.iter().rev() {
@@ -71,7 +72,7 @@ fn crun(rules: &[SpecRule]) -> Vec<Insn> {
     encode(program)
 }
 
-/// systemd: rules jump to a verdict behind the denial, which jumps over it.
+/// The shape of systemd: a matching rule jumps to an admission at the end, behind the denial.
 fn systemd(rules: &[SpecRule]) -> Vec<Insn> {
     const TO_PASS: Instruction = Instruction::Goto { offset: i16::MAX };
     let mut program = load_words();
@@ -82,17 +83,18 @@ fn systemd(rules: &[SpecRule]) -> Vec<Insn> {
     program.extend([mov64(Reg::R0, Const(0)), Instruction::Goto { offset: 1 }]);
     let pass = program.len();
     program.extend(ADMIT);
-    for (at, instruction) in program.iter_mut().enumerate() {
+    for (index, instruction) in program.iter_mut().enumerate() {
         if *instruction == TO_PASS {
             *instruction = Instruction::Goto {
-                offset: (pass - at - 1) as i16,
+                offset: (pass - index - 1) as i16,
             };
         }
     }
     encode(program)
 }
 
-/// As compilers do it: kind and access by half words; a copy of the context's address.
+/// A shape that compilers generate: kind and access are loaded as half words, and the address
+/// of the context is copied.
 fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
     let (kind, access) = if cfg!(target_endian = "little") {
         (0, 2)
@@ -114,7 +116,7 @@ fn narrow_loads(rules: &[SpecRule]) -> Vec<Insn> {
     encode(program)
 }
 
-/// The result is set before the rules; the last instruction only leaves.
+/// A shape that sets the result before the rules, so that the last instruction only exits.
 fn bare_exit(rules: &[SpecRule]) -> Vec<Insn> {
     let mut program = load_words();
     for rule in rules {
@@ -125,7 +127,7 @@ fn bare_exit(rules: &[SpecRule]) -> Vec<Insn> {
     encode(program)
 }
 
-/// Access is tested for bits that must not be there, all with 32-bit jumps.
+/// A shape that tests access for bits that must not be set, with 32-bit jumps only.
 fn short_jumps(rules: &[SpecRule]) -> Vec<Insn> {
     let jump32 = |condition, dst, constant| jump(W32, condition, dst, Const(constant));
     let mut program = load_words();
@@ -159,7 +161,8 @@ fn encode(program: Vec<Instruction>) -> Vec<Insn> {
     program.into_iter().map(Instruction::encode).collect()
 }
 
-/// Kind in R2, access in R3, major in R4, minor in R5.
+/// Loads the kind into R2, the access into R3, the major number into R4 and the minor number
+/// into R5.
 fn load_words() -> Vec<Instruction> {
     vec![
         load(Size::Word, Reg::R2, Reg::R1, 0),
@@ -180,19 +183,20 @@ fn load(size: Size, dst: Reg, src: Reg, offset: i16) -> Instruction {
     }
 }
 
-/// Adds tests, of which those that jump leave the block, and what follows them.
+/// Adds the tests of a block and the instructions that follow them. A jump of a test leads to
+/// the end of the block.
 fn block(program: &mut Vec<Instruction>, mut tests: Vec<Instruction>, then: &[Instruction]) {
     let end = tests.len() + then.len();
-    for (at, test) in tests.iter_mut().enumerate() {
+    for (index, test) in tests.iter_mut().enumerate() {
         if let Instruction::Jump { offset, .. } = test {
-            *offset = (end - at - 1) as i16;
+            *offset = (end - index - 1) as i16;
         }
     }
     program.extend(tests);
     program.extend_from_slice(then);
 }
 
-/// What a rule's block tests, in the order of most.
+/// Returns the tests of a rule, in the order of most shapes.
 fn tests_of(rule: &SpecRule) -> Vec<Instruction> {
     [kind_test(rule), access_test(rule), number_tests(rule)].concat()
 }
@@ -201,7 +205,7 @@ fn kind_test(rule: &SpecRule) -> Vec<Instruction> {
     Vec::from_iter(rule.kind.map(|kind| unless(Reg::R2, kind_number(kind))))
 }
 
-/// R1 is used up for this, as all of them do.
+/// Returns the test of the access, which overwrites R1 as all shapes do.
 fn access_test(rule: &SpecRule) -> Vec<Instruction> {
     if rule.access == Access::ALL {
         return Vec::new();
@@ -224,7 +228,7 @@ fn unless(register: Reg, constant: u32) -> Instruction {
     jump(W64, Condition::NotEqual, register, constant)
 }
 
-/// Out of its block, see [`block`].
+/// Returns a jump out of its block; [`block`] sets the offset.
 fn jump(width: Width, condition: Condition, dst: Reg, operand: Operand) -> Instruction {
     Instruction::Jump {
         width,

@@ -1,9 +1,9 @@
-//! Cgroups above the container's that Boathook does not change or cannot see.
+//! Tests of cgroups above the container's that Boathook does not change or cannot see.
 
 use super::*;
 
-/// A container in a container, whose runtimes use the cgroup driver cgroupfs, or
-/// whose outer one has a scope.
+/// A container runs in another one. Either both runtimes use the cgroup driver cgroupfs, or the
+/// outer container has a scope.
 #[test]
 fn a_program_of_an_enclosing_container_is_never_changed() {
     for (outer, inner) in [
@@ -25,7 +25,7 @@ fn a_program_of_an_enclosing_container_is_never_changed() {
         );
         assert_eq!(*kernel.changes.borrow(), []);
 
-        // Where the outer container has the device, the inner one gets it.
+        // If the outer container has the device, the inner one gets it.
         let kernel = FakeKernel::default();
         let program = kernel.with(inner, ALLOW_MULTI, &[deny_everything()])[0];
         let outer_programs = kernel.with(outer, ALLOW_MULTI, &[allow_everything()]);

@@ -1,4 +1,4 @@
-//! A kernel that hides programs (`net.core.bpf_jit_harden=2`).
+//! Tests with a kernel that hides programs (`net.core.bpf_jit_harden=2`).
 
 use super::*;
 use crate::cgroup::v2::hides_on;
@@ -21,7 +21,8 @@ fn only_the_containers_own_programs_are_made_again() {
     }
 }
 
-/// Nobody can see what another process may have in its cgroup, nor change it.
+/// Without privileges, a process can neither read nor change the programs of another process's
+/// cgroup.
 #[test]
 fn without_privileges_nothing_counts_as_hidden() {
     let kernel = FakeKernel {
@@ -38,8 +39,8 @@ fn without_privileges_nothing_counts_as_hidden() {
     assert!(hides_on(&kernel, &cgroup(ROOT, LEAF)).is_err());
 }
 
-/// An attachment beside 184, which the hook gave, and 182 of the specification; its way back,
-/// and a device that takes its place.
+/// Attaches a device next to 184, which the hook gave, and 182 of the specification. Then
+/// detaches it, and exchanges it for another device.
 #[test]
 fn what_is_known_stays_however_often_a_program_is_made_again() {
     let kernel = FakeKernel {
@@ -55,7 +56,7 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
         (&[misc(183, "rw")], &[], None),
         (&[misc(183, "rw")], &[misc(185, "rw")], Some(185)),
     ] {
-        let required = Required {
+        let required = RequiredChange {
             rules,
             withdrawn,
             spec: &known,

@@ -1,4 +1,4 @@
-//! A kernel that refuses a call or a program.
+//! Tests with a kernel that refuses a call or a program.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn missing_privileges_are_reported_and_nothing_is_changed() {
     }
 }
 
-/// Otherwise the container would start with devices that it cannot open.
+/// If this were not an error, the container would start with devices that it cannot open.
 #[test]
 fn with_privileges_a_refusal_is_an_error() {
     for kernel in kernels_that_refuse(true) {
@@ -41,7 +41,7 @@ fn with_privileges_a_refusal_is_an_error() {
     }
 }
 
-/// Kernels that answer a call with EPERM.
+/// Returns kernels that answer a call with EPERM.
 fn kernels_that_refuse(is_privileged: bool) -> [FakeKernel; 3] {
     let kernel = || FakeKernel {
         is_privileged,

@@ -1,21 +1,22 @@
-//! What is written in a cgroup when its device rules are set: on v1 the rules themselves, on v2
-//! the limits that runtimes set after the program, of which nobody is told.
+//! Finds the files of a cgroup that are written when its device rules are set. On v1 these are
+//! the rules. On v2 they are the limits that runtimes set after the program, because the
+//! kernel does not report the attachment of a program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{DeviceCgroup, Owner, v2};
+use super::{CgroupOwner, DeviceCgroup, v2};
 
 impl DeviceCgroup {
-    /// Its path in its hierarchy.
+    /// Returns the path of the cgroup in its hierarchy.
     pub(crate) fn path(&self) -> &Path {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         &cgroup.path
     }
 
-    /// The cgroup at `path` if this one is below it: a container's process may move deeper into
-    /// its own, whose rules stay where they are.
+    /// Returns the cgroup at `path` if this one is below it. A process of the container may
+    /// have moved into a cgroup below the container's, but the rules stay at the container's.
     #[must_use]
     pub(crate) fn up_to(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
@@ -28,14 +29,17 @@ impl DeviceCgroup {
         self
     }
 
-    /// Of the container's own cgroups the deepest with a device program (cgroup v2): its
-    /// process may be deeper by now, in one that it can leave and remove.
+    /// Returns the deepest of the container's own cgroups that has a device program (cgroup
+    /// v2). The process may be in a deeper cgroup now, which it can leave and remove.
     #[must_use]
     pub(crate) fn of_runtime(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
-            let mut own = cgroup.levels().filter(|it| it.owner == Owner::Container);
-            let above = own.position(|it| v2::restricts(it.dir).unwrap_or_default());
-            let above = above.unwrap_or_default();
+            let mut own = cgroup
+                .levels()
+                .filter(|level| level.owner == CgroupOwner::Container);
+            let above = own
+                .position(|level| v2::restricts(level.dir).unwrap_or_default())
+                .unwrap_or_default();
             drop(own);
             for _ in 0..above {
                 cgroup.path.pop();
@@ -45,18 +49,19 @@ impl DeviceCgroup {
         self
     }
 
-    /// The directories of the container's own cgroups.
+    /// Returns the directories of the container's own cgroups.
     pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
         let own = cgroup
             .levels()
-            .filter(|level| level.owner == Owner::Container);
+            .filter(|level| level.owner == CgroupOwner::Container);
         own.map(|level| level.dir.to_owned()).collect()
     }
 }
 
-/// The files in a cgroup's directory that may be written when its rules are set. Those for
-/// processes, which are written whenever one is started in the container, are none of them.
+/// Returns the files in a cgroup's directory that may be written when the rules are set. Lists
+/// of processes are left out, because they are written whenever a process is started in the
+/// container.
 pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
     let list = directory.join("devices.deny");
     if list.exists() {
@@ -69,7 +74,7 @@ pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
         entry.file_name().to_str().is_some_and(is_limit)
             && entry
                 .metadata()
-                .is_ok_and(|it| it.is_file() && can_be_written(it))
+                .is_ok_and(|entry| entry.is_file() && can_be_written(entry))
     });
     limits.map(|entry| entry.path()).collect()
 }

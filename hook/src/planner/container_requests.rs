@@ -1,4 +1,4 @@
-//! What a container requests, by its environment, its annotations and its hooks.
+//! The devices that a container requests by its environment, its annotations and its hooks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -18,17 +18,17 @@ use crate::oci::hooks::by_class;
 use crate::oci::{Attached, Bundle};
 use crate::trust::Origin;
 
-/// Where a container requests devices.
-pub(crate) struct Requested<'b> {
+/// The places in which a container requests devices.
+pub(crate) struct ContainerRequests<'b> {
     bundle: &'b Bundle,
-    /// The annotations that count.
+    /// The annotations that count. `None` if no annotation counts.
     annotations: Option<&'b BTreeMap<String, String>>,
-    /// What CDI specifications grant of each class. Variables and annotations do not
-    /// count for such a class.
+    /// The devices of each class that CDI specifications grant. For a class in this map,
+    /// variables and annotations do not count.
     granted: BTreeMap<ClassName, String>,
 }
 
-/// A class that is named, and of which there is no file.
+/// A class that is requested but has no file on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum UnknownClass {
     #[error(
@@ -43,10 +43,11 @@ pub enum UnknownClass {
     Cdi(ClassName),
 }
 
-impl<'b> Requested<'b> {
-    /// The requests of a bundle. Of a container whose origin is not certain no annotation counts.
+impl<'b> ContainerRequests<'b> {
+    /// Collects the requests of a bundle. If the origin of the container is uncertain, no
+    /// annotation counts.
     pub(crate) fn new(bundle: &'b Bundle, origin: Option<&'b Origin>) -> Self {
-        Requested {
+        ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
             granted: by_class(&bundle.cdi),
@@ -57,20 +58,21 @@ impl<'b> Requested<'b> {
         self.granted.keys().any(|name| name.as_str() == class)
     }
 
-    /// Whether the hook was called for what the container itself requests.
-    pub(super) fn is_hooks(&self) -> bool {
+    /// Returns whether the hook was called for the requests of the container itself.
+    pub(super) fn has_request_hook(&self) -> bool {
         self.bundle.hooks.read_requests(None)
     }
 
-    /// Whether there may be a request for the class of this file, so that it must be parsed.
-    pub(super) fn may_be_for(&self, source: &ClassSource) -> bool {
+    /// Returns whether there may be a request for the class of this file, so that the file
+    /// must be parsed.
+    pub(super) fn may_request(&self, source: &ClassSource) -> bool {
         self.names_class(source.name.as_str())
             || source.may_be_requested(|variable| self.bundle.env.get(variable).is_some())
     }
 
-    /// Whether the container requests the class of a file that cannot be used, so that it must
-    /// not start. `sources` are all class files.
-    pub(crate) fn is_stopped_by(
+    /// Returns whether the container requests the class of a file that cannot be used. Such a
+    /// container must not start. `sources` are all class files.
+    pub(crate) fn requests_class_of_file(
         &self,
         file: &Path,
         sources: &[Result<ClassSource, FileError>],
@@ -84,20 +86,22 @@ impl<'b> Requested<'b> {
             || load::is_requested_by_variable(file, &config.classes, sources, is_set)
     }
 
-    /// Whether an annotation, a CDI specification or a user's command names the class.
+    /// Returns whether an annotation, a CDI specification or a user's command names the class.
     fn names_class(&self, class: &str) -> bool {
-        self.is_granted(class) || self.is_attached(class) || self.names().any(|name| name == class)
+        self.is_granted(class)
+            || self.is_attached(class)
+            || self.annotated_classes().any(|name| name == class)
     }
 
-    /// Whether the container may request a class of which nothing is known, because the directory
-    /// of class files cannot be read.
-    pub(super) fn may_be_for_any(&self) -> bool {
+    /// Returns whether the container may request a class of which nothing is known, because
+    /// the directory of class files cannot be read.
+    pub(super) fn may_request_any_class(&self) -> bool {
         let env = &self.bundle.env;
         let is_set = |name: &str| env.get(name).is_some_and(|it| !Selection::is_nothing(it));
         let mut variables = env.names().filter(|name| load::has_request_form(name));
         !self.granted.is_empty()
             || !self.bundle.attached.is_empty()
-            || self.names().next().is_some()
+            || self.annotated_classes().next().is_some()
             || variables.any(is_set)
     }
 
@@ -106,8 +110,8 @@ impl<'b> Requested<'b> {
         attached.any(|attached| attached.grant.class.as_str() == class)
     }
 
-    /// What is attached of a class: a request for each device.
-    pub(crate) fn attached(
+    /// Returns a request for each attached device of a class.
+    pub(crate) fn attached_requests(
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
@@ -117,16 +121,18 @@ impl<'b> Requested<'b> {
             let devices = attached.grant.device.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
-            let kind = match attached.forced {
-                true => SourceKind::ForcedAttach,
-                false => SourceKind::Attach,
+            let kind = if attached.forced {
+                SourceKind::ForcedAttach
+            } else {
+                SourceKind::Attach
             };
             Ok(request.map(|request| (request, kind)))
         });
         requests.filter_map(Result::transpose).collect()
     }
 
-    /// What the container itself requests of a class, and where.
+    /// Returns the request of the container itself for a class, and the place where it was
+    /// found.
     pub(crate) fn request_for(
         &self,
         class: &DeviceClass,
@@ -148,37 +154,39 @@ impl<'b> Requested<'b> {
         }))
     }
 
-    /// The classes that annotations and CDI specifications name, and of which there is no file.
-    pub(crate) fn unknown(
+    /// Returns the classes without a file that annotations and CDI specifications name.
+    pub(crate) fn unknown_classes(
         &self,
         sources: &[Result<ClassSource, FileError>],
     ) -> impl Iterator<Item = UnknownClass> {
         let files = sources.iter().map(class_file);
         let is_known = move |name: &str| files.clone().any(|file| class_name(file) == name);
-        let granted = self.granted.keys();
-        let granted = granted.map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
-        let annotated = self.names();
+        let granted = self
+            .granted
+            .keys()
+            .map(|name| (name.as_str(), UnknownClass::Cdi(name.clone())));
+        let annotated = self.annotated_classes();
         annotated
             .map(|name| (name, UnknownClass::Annotation(name.to_owned())))
             .chain(granted)
             .filter_map(move |(name, unknown)| (!is_known(name)).then_some(unknown))
     }
 
-    /// The classes that annotations name.
-    fn names(&self) -> impl Iterator<Item = &str> {
+    /// Returns the classes that annotations name.
+    fn annotated_classes(&self) -> impl Iterator<Item = &str> {
         let keys = self.annotations.into_iter().flat_map(BTreeMap::keys);
         keys.filter_map(|key| key.strip_prefix(ANNOTATION_PREFIX))
     }
 }
 
-/// The file of a class, which may be one that cannot be read.
+/// Returns the path of a class file, even of one that cannot be read.
 pub(crate) fn class_file(source: &Result<ClassSource, FileError>) -> &Path {
     source
         .as_ref()
         .map_or_else(FileError::path, |source| &source.path)
 }
 
-/// The class of a file, which is its name without `.toml`.
+/// Returns the class of a file: its file name without `.toml`.
 pub(super) fn class_name(file: &Path) -> &str {
     let name = file.file_stem().and_then(OsStr::to_str);
     name.unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What a container that runs lacks of a plan.
+//! Compares a container that runs with an injection plan.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,15 +9,19 @@ use injection_plan::plan::Action;
 
 use crate::container::{Handle, device_number};
 
-/// What a path in the container leads to.
+/// A function that opens a path in the container. It returns `None` if the path does not
+/// exist.
 type Look<'a> = &'a dyn Fn(&Path) -> Result<Option<Handle>, String>;
 
-/// What the container lacks of a step, in words. Nothing can be seen of preparations, of
-/// rules, and of what only a part of the container's programs sees.
+/// Describes what the container lacks of an injection step, or returns `None` if nothing is
+/// missing. Preparations, device rules, and steps that affect only some programs of the
+/// container cannot be examined and count as done.
 pub(crate) fn lacks(action: &Action, look: Look<'_>) -> Result<Option<String>, String> {
     let path = match action {
-        Action::Node { mount, number, .. } => return lacks_node(&mount.path, *number, look),
-        Action::MakeNode { path, number, .. } => return lacks_node(path, *number, look),
+        Action::Node { mount, number, .. } => {
+            return describe_missing_node(&mount.path, *number, look);
+        }
+        Action::MakeNode { path, number, .. } => return describe_missing_node(path, *number, look),
         Action::File(mount) | Action::Directory(mount) => &mount.path,
         Action::Library { mount, .. } => &mount.path,
         Action::Link { path, .. } => path,
@@ -29,15 +33,17 @@ pub(crate) fn lacks(action: &Action, look: Look<'_>) -> Result<Option<String>, S
     Ok((!there).then(|| path.display().to_string()))
 }
 
-/// Whether the container has another file than the host has now for a step: after an update of
-/// a driver it has the files as they were. `None` if there are none to compare.
+/// Returns whether the container has another file than the host has now. After an update of a
+/// driver, a container that runs still has the old files. Returns `None` if there is no file
+/// to compare.
 pub(crate) fn is_outdated(action: &Action, host_root: &Path, look: Look<'_>) -> Option<bool> {
     match action {
         Action::File(mount) | Action::Directory(mount) => {
             is_other_file(&mount.source, &mount.path, host_root, look)
         }
         Action::Library { mount, links } => {
-            // A library of another version has another name.
+            // A library of another version has another file name, but the links keep their
+            // names.
             let links = links.iter().map(|link| mount.path.with_file_name(link));
             let mut paths = std::iter::once(mount.path.clone()).chain(links);
             paths.find_map(|path| is_other_file(&mount.source, &path, host_root, look))
@@ -46,8 +52,8 @@ pub(crate) fn is_outdated(action: &Action, host_root: &Path, look: Look<'_>) -> 
     }
 }
 
-/// Whether the container has another file at `path` than the host has at `source` now; `None`
-/// if one of them is not there.
+/// Returns whether the container has another file at `path` than the host has at `source` now.
+/// Returns `None` if one of them does not exist.
 pub(crate) fn is_other_file(
     source: &Path,
     path: &Path,
@@ -56,12 +62,16 @@ pub(crate) fn is_other_file(
 ) -> Option<bool> {
     let below = source.strip_prefix("/").unwrap_or(source);
     let now = fs::metadata(host_root.join(below)).ok()?;
-    let there = look(path).ok()??;
-    let there = there.stat();
-    Some((there.st_dev, there.st_ino) != (now.dev(), now.ino()))
+    let found = look(path).ok()??;
+    let stat = found.stat();
+    Some((stat.st_dev, stat.st_ino) != (now.dev(), now.ino()))
 }
 
-fn lacks_node(path: &Path, number: DeviceNumber, look: Look<'_>) -> Result<Option<String>, String> {
+fn describe_missing_node(
+    path: &Path,
+    number: DeviceNumber,
+    look: Look<'_>,
+) -> Result<Option<String>, String> {
     let Some(handle) = look(path)? else {
         return Ok(Some(path.display().to_string()));
     };
