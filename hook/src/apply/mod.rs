@@ -14,6 +14,7 @@ mod mask;
 mod prepare;
 mod rules;
 mod sources;
+mod stale_nodes;
 mod targets;
 mod tmpfs;
 
@@ -35,6 +36,7 @@ pub(crate) use comparison::{is_other_file, is_outdated, lacks};
 pub(crate) use injected_dir::InjectedDir;
 pub(crate) use rules::rules_of;
 pub(crate) use sources::{OpenedAction, OpenedStep};
+pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
 pub(crate) use targets::attach;
 
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +142,7 @@ pub(crate) fn apply(
     let namespace = ContainerNamespace::from_pid(state.pid, &bundle.rootfs, calls.resolver())?;
     check_masks(plan, &namespace, bundle, config)?;
     Stage::Rules.begin();
-    let mut notes = rules::allow(plan, &namespace, &bundle.spec_devices)?;
+    let mut notes = rules::allow(plan, &namespace, bundle)?;
     Stage::Container.begin();
     let root = namespace.enter(&bundle.tmpfs, calls.resolver())?;
     let label = bundle.mount_label.as_deref();

@@ -1,16 +1,19 @@
 //! Adds the device rules of a plan to the container's cgroup.
 
-use injection_plan::plan::{Action, InjectionPlan, SpecDevices};
+use injection_plan::plan::{Action, InjectionPlan};
 
 use super::ApplyError;
+use super::stale_nodes::StaleNode;
 use crate::cgroup::{DeviceCgroup, DeviceRule, SpecRules};
 use crate::container::ContainerNamespace;
+use crate::oci::Bundle;
 
-/// Allows the devices of the plan in the container's cgroup. Returns warnings for the log.
+/// Allows the devices of the plan in the container's cgroup, and denies those of nodes that the
+/// engine made for earlier numbers of the plan's devices. Returns warnings for the log.
 pub(super) fn allow(
     plan: &InjectionPlan,
     container: &ContainerNamespace,
-    spec: &SpecDevices,
+    bundle: &Bundle,
 ) -> Result<Vec<String>, ApplyError> {
     let rules = rules_of(plan);
     if rules.is_empty() {
@@ -21,8 +24,25 @@ pub(super) fn allow(
             "this host has no device cgroup, so no device rule was set".into(),
         ]);
     };
-    let report = cgroup.allow(&rules, &SpecRules::of_container(&spec.rules))?;
-    Ok(report.warnings())
+    let spec = SpecRules::of_container(&bundle.spec_devices.rules);
+    let stale = StaleNode::find_all(plan, bundle);
+    if stale.is_empty() {
+        return Ok(cgroup.allow(&rules, &spec)?.warnings());
+    }
+    let mut warnings: Vec<String> = stale
+        .iter()
+        .map(|stale| {
+            let (number, path) = (stale.node.number, stale.node.path.display());
+            format!(
+                "the engine made {path} as {number}, which is not the device's number any more: \
+                 its CDI specification is out of date"
+            )
+        })
+        .collect();
+    let stale: Vec<DeviceRule> = stale.into_iter().flat_map(|stale| stale.rules).collect();
+    let spec = spec.and_deny(&stale);
+    warnings.extend(cgroup.exchange(&stale, &[], &rules, &spec)?);
+    Ok(warnings)
 }
 
 pub(crate) fn rules_of(plan: &InjectionPlan) -> Vec<DeviceRule> {

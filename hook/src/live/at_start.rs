@@ -1,10 +1,10 @@
 //! The attachment record of a container that the hook starts, for `follow` and `detach`.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use device_class::device::{DeviceNumber, DeviceRule};
-use injection_plan::plan::{Action, GivenBy, InjectionPlan, InjectionStep, SpecDevices, SpecNode};
+use device_class::device::DeviceRule;
+use injection_plan::plan::{Action, GivenBy, InjectionPlan};
 
 use super::attachment_record::{AttachedDevice, AttachmentRecord};
 use super::container::spec_rules;
@@ -12,6 +12,7 @@ use super::created_file::CreatedFile;
 use super::lock;
 use super::record_files::{self, LockedRecord};
 use super::recorded_rule::{RecordedRule, add_host_nodes, device_rules, rules_of_steps};
+use crate::apply::{StaleNode, is_granted_by_cdi};
 use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};
@@ -37,30 +38,22 @@ pub(crate) fn write_at_start(
     };
     // A CDI specification and the wrapper runtime have the engine make nodes and rules, which are
     // recorded. What the container's user had the engine make is not: it stays.
-    let is_granted_by_cdi = |step: &InjectionStep| {
-        let mut devices = devices.iter();
-        devices.any(|device| {
-            step.users.contains(&device.key())
-                && bundle
-                    .cdi
-                    .iter()
-                    .any(|it| it.class.as_str() == device.class)
-        })
-    };
     let spec = &bundle.spec_devices;
     let (mut steps, mut files, mut rules) = (Vec::new(), Vec::new(), Vec::new());
+    // The hook denies these, and an update of the container must not allow them again.
+    let mut revoked = Vec::new();
+    for StaleNode {
+        node,
+        rules: stale,
+        step,
+    } in StaleNode::find_all(plan, bundle)
+    {
+        files.extend(CreatedFile::nodes(&node.path, node.number, step));
+        let stale = stale.into_iter();
+        revoked.extend(stale.map(|rule| RecordedRule::for_step(rule, step)));
+    }
     for step in &plan.steps {
-        let by_cdi = is_granted_by_cdi(step);
-        if by_cdi {
-            for node in nodes_with_other_number(step, spec) {
-                files.extend(CreatedFile::nodes(&node.path, node.number, step));
-                let mut same_number = spec.nodes.iter().filter(|it| it.number == node.number);
-                if same_number.all(|it| it.path == node.path) {
-                    let spec_rules = spec.rules_of(node.number);
-                    rules.extend(spec_rules.map(|rule| RecordedRule::for_step(rule, step)));
-                }
-            }
-        }
+        let by_cdi = is_granted_by_cdi(step, plan, bundle);
         if let Action::Allow {
             rule,
             in_spec: true,
@@ -110,6 +103,7 @@ pub(crate) fn write_at_start(
     let mut record = record_file.read_or_start(new)?;
     add_host_nodes(&mut rules, &plan.steps, root);
     record.add(devices, rules, files);
+    record.revoked_spec_rules.extend(revoked);
     record_file.save(&record)?;
     drop(record_file);
     record_files::prune(root);
@@ -128,24 +122,6 @@ fn followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
         })
     });
     devices.collect()
-}
-
-/// Returns the nodes of the specification that are at the path of a step's node and have another
-/// number. The engine makes such a node if its CDI specification, or its copy of one, is older
-/// than the device's number.
-fn nodes_with_other_number<'s>(
-    step: &InjectionStep,
-    spec: &'s SpecDevices,
-) -> impl Iterator<Item = &'s SpecNode> {
-    let planned: Option<(PathBuf, DeviceNumber)> = match &step.action {
-        Action::Node { mount, number, .. } => Some((mount.path.clone(), *number)),
-        Action::MakeNode { path, number, .. } => Some((path.clone(), *number)),
-        _ => None,
-    };
-    spec.nodes.iter().filter(move |node| {
-        let planned = planned.as_ref();
-        planned.is_some_and(|(path, number)| node.path == *path && node.number != *number)
-    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
+use harness::demo_host::in_container::node;
 use harness::patience::wait_until;
 use harness::probe::{Access, Kind};
 use harness::rootfs::Rootfs;
@@ -40,6 +41,8 @@ on_each_cgroup_version!(
     an_older_record_of_processes_that_go_on_is_used,
     a_device_that_is_detached_while_another_is_attached_is_gone,
     an_update_gives_back_no_revoked_rule,
+    an_earlier_number_of_a_cdi_device_is_denied,
+    a_device_with_the_requested_name_is_followed,
 );
 
 /// A class whose node of device N is the demo host's, at /dev/NAME/N in containers.
@@ -528,4 +531,111 @@ fn an_update_gives_back_no_revoked_rule(lab: &Lab) {
         "{}",
         follower.said()
     );
+}
+
+/// The engine's CDI specification is older than the device's number, which is another device's.
+fn an_earlier_number_of_a_cdi_device_is_denied(lab: &Lab) {
+    let other = DemoHost::UNLIKE;
+    for follow in ["", "[class.dummy-npu]\nfollow = true\n"] {
+        let host = DemoHost::new().unwrap();
+        host.write_config(follow).unwrap();
+        let bundle = plain(Rootfs::Busybox).hook(STAGE, granting(&host, "dummy-npu=npu-3"));
+        let bundle = bundle.char_device("/dev/dummy-npu3", host.device(other).number(), "rw");
+        let bundle = bundle.args(["/bin/sleep", "1000"]).build().unwrap();
+        let running = lab.start(&bundle);
+        let cgroup = cgroup(lab, &running);
+        assert!(!opens(&cgroup, &host, other), "{follow}");
+        assert_eq!(reads(&running, 3), Some(Access::Granted), "{follow}");
+        assert!(host.log().contains("out of date"), "{}", host.log());
+        if !follow.is_empty() {
+            let _follower = Follower::start(lab, &host);
+            sleep(A_WHILE);
+            assert!(!opens(&cgroup, &host, other));
+            assert_eq!(reads(&running, 3), Some(Access::Granted));
+        }
+    }
+}
+
+/// A stick whose id is the socket that it is plugged into, and that has a serial number.
+fn a_device_with_the_requested_name_is_followed(lab: &Lab) {
+    const STICKS: &str = "version = 1\nresource = 'example.com/stick'\nfollow = true\n\
+        request = { env = 'STICKS' }\n\
+        [[discover]]\npath = '/sys/sockets/{n:number}'\n\
+        attributes = [{ name = 'serial', file = 'serial' }, { name = 'socket', file = 'socket' }]\n\
+        nodes = [{ path = '/dev/dummy-npu{n}', links = ['/dev/by-id/{serial}'] }]\n\
+        [device]\nid = 'socket-{socket}'\nindex = '{n}'\naliases = ['{serial}', 'dummy-npu{n}']\n";
+    let other = DemoHost::UNLIKE;
+    for request in [
+        "AAAA",
+        "/dev/by-id/AAAA",
+        "socket-3",
+        "3",
+        "dummy-npu3",
+        "3-3",
+    ] {
+        for attached in [false, true] {
+            let case = format!("{request}, attached: {attached}");
+            let host = DemoHost::new().unwrap();
+            host.add_class("stick", STICKS).unwrap();
+            let links = host.root().join("dev/by-id");
+            fs::create_dir(&links).unwrap();
+            let plug = |socket: usize, serial: &str| {
+                let number = socket.to_string();
+                for (name, text) in [("serial", serial), ("socket", &number)] {
+                    let file = format!("/sys/sockets/{socket}/{name}");
+                    host.add_file(&file, &format!("{text}\n")).unwrap();
+                }
+                symlink(format!("../dummy-npu{socket}"), links.join(serial)).unwrap();
+                tell();
+            };
+            let unplug = |socket: usize, serial: &str| {
+                let directory = host.root().join(format!("sys/sockets/{socket}"));
+                fs::remove_dir_all(directory).unwrap();
+                fs::remove_file(links.join(serial)).unwrap();
+                tell();
+            };
+            plug(3, "AAAA");
+            let _follower = Follower::start(lab, &host);
+            let bundle = if attached {
+                plain(Rootfs::Busybox)
+            } else {
+                requesting(&host, Rootfs::Busybox, "STICKS", request)
+            };
+            let bundle = bundle.args(["/bin/sleep", "1000"]).build().unwrap();
+            let running = lab.start(&bundle);
+            let device = format!("stick={request}");
+            if attached {
+                done(lab, &host, &["attach", bundle.id(), &device]);
+            }
+            let cgroup = cgroup(lab, &running);
+            assert!(opens(&cgroup, &host, 3), "{case}");
+            unplug(3, "AAAA");
+            assert!(wait_until(|| !opens(&cgroup, &host, 3)), "{case}");
+            plug(3, "BBBB");
+            let by_serial = request.contains("AAAA");
+            if by_serial {
+                sleep(A_WHILE);
+                assert!(!opens(&cgroup, &host, 3), "{case}: another stick");
+            } else {
+                assert!(wait_until(|| opens(&cgroup, &host, 3)), "{case}");
+            }
+            plug(other, "AAAA");
+            let has_other = || running.look(node(other)).unwrap().read == Access::Granted;
+            if by_serial {
+                assert!(wait_until(has_other), "{case}: in another socket");
+                assert!(!opens(&cgroup, &host, 3), "{case}");
+            } else {
+                sleep(A_WHILE);
+                assert!(!opens(&cgroup, &host, other), "{case}");
+            }
+            if attached {
+                done(lab, &host, &["detach", bundle.id(), &device]);
+                assert!(
+                    !opens(&cgroup, &host, 3) && !opens(&cgroup, &host, other),
+                    "{case}"
+                );
+                assert!(records(&host).is_empty(), "{case}");
+            }
+        }
+    }
 }
