@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use device_class::name::IndexRange;
+
 use super::RequestError;
 
 /// One item of a list, without its quotes.
@@ -78,14 +80,23 @@ fn split_quoted(quoted: &str) -> Option<(String, &str)> {
     }
 }
 
-/// A name as an item of a list, in quotes if it needs them.
+/// A name as an item of a list, in quotes if it needs them. A name that looks like a range needs
+/// them: once its device is unplugged, it would mean the devices with these indices.
 pub(super) fn as_item(name: &str) -> Cow<'_, str> {
-    let needs_quotes = name.contains(',') || name.starts_with('"') || name.trim() != name;
+    let needs_quotes = name.contains(',')
+        || name.starts_with('"')
+        || name.trim() != name
+        || looks_like_range(name);
     if needs_quotes {
         Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")))
     } else {
         Cow::Borrowed(name)
     }
+}
+
+/// Whether a name could be a range of indices, also one that is not well formed.
+fn looks_like_range(name: &str) -> bool {
+    name.contains('-') && IndexRange::parse(name).is_some()
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ fn a_name_is_written_so_that_it_means_its_device() {
     };
     let own = |text: &str| Some((text.to_owned(), true));
     for (device, name, expected) in [
-        (0, "1-1", own("1-1")),
+        (0, "1-1", own("\"1-1\"")),
         (0, "2", own("2")),
         (0, "0", own("0")),
         (1, "HD Pro Webcam C920", own("HD Pro Webcam C920")),

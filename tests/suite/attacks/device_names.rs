@@ -109,10 +109,10 @@ fn each_listed_name_gives_its_device_alone(lab: &Lab) {
     let names = listed(lab, &host);
     let has = |device: usize, name: &str| names.contains(&(device, name.to_owned()));
     for (device, name) in [
-        (0, "3-4"),
+        (0, "\"3-4\""),
         (1, "HD Pro Webcam C920"),
         (3, "\"a, \"\"b\"\"\""),
-        (4, "2-1"),
+        (4, "\"2-1\""),
         (7, "6"),
         (7, "7"),
     ] {

@@ -77,7 +77,7 @@ fn other_names_of_devices_are_listed_with_their_class() {
     assert_eq!(listed["devices"][1]["aliases"], names);
 }
 
-/// A name that a request would not understand is not printed, and one with a comma is quoted.
+/// A name that a request would not understand is not printed, and one with a comma or like a range is quoted.
 #[test]
 fn a_listed_name_can_be_requested() {
     let host = host_with_thing(
@@ -93,7 +93,7 @@ fn a_listed_name_can_be_requested() {
     let ran = succeeds(&host, &["list", "thing"]);
     let said = ran.stdout.lines().filter(|it| it.contains(" is also "));
     let expected = [
-        ("thing-0", "1-2"),
+        ("thing-0", "\"1-2\""),
         ("thing-1", "HD Pro Webcam C920"),
         ("thing-3", "\"a,b\""),
     ];
