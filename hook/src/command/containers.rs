@@ -241,14 +241,12 @@ fn located(container: Container, processes: &Processes) -> Container {
         started.is_none_or(|started| start_time_of(pid) == Some(started))
     };
     let runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_its(*pid);
-    let pid = container
-        .pid
-        .filter(runs)
-        .or_else(|| match container.id.len() {
-            // A shorter name could be part of any cgroup's.
-            SHORT_ID.. => processes.first_of(&container.id),
-            _ => None,
-        });
+    let pid = match container.pid {
+        Some(pid) => Some(pid).filter(runs),
+        // A shorter name could be part of any cgroup's.
+        None if container.id.len() >= SHORT_ID => processes.first_of(&container.id),
+        None => None,
+    };
     let started = container.started.filter(|_| pid == container.pid);
     Container {
         pid,

@@ -75,6 +75,19 @@ pub(crate) fn kind_and_device(path: &CStr) -> Result<(SFlag, libc::dev_t)> {
     Ok((kind, number))
 }
 
+/// Returns the file system's device number and the inode number of the file at `path`, and follows
+/// symbolic links. Like [`kind_and_device`], it does not ask the server of a file system.
+pub(crate) fn device_and_inode(path: &CStr) -> Result<(libc::dev_t, u64)> {
+    let stat = statx(
+        libc::AT_FDCWD,
+        path,
+        libc::AT_STATX_DONT_SYNC,
+        libc::STATX_INO,
+    )?;
+    let device = makedev(stat.stx_dev_major.into(), stat.stx_dev_minor.into());
+    Ok((device, stat.stx_ino))
+}
+
 fn statx(directory: RawFd, path: &CStr, flags: c_int, wanted: c_uint) -> Result<libc::statx> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the path is NUL-terminated, and `stat` is writable for a whole `struct statx`.

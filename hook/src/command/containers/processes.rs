@@ -1,16 +1,37 @@
 //! Processes: which cgroup they are in, and those that watch over containers.
 
+use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
 use super::entries;
 use crate::container::start_time_of as start_time;
+use crate::sys::statmount::device_and_inode;
 
 /// More than any file of /proc that is read here has.
 const MAX: usize = 256 << 10;
+
+/// containerd's program that watches over a container or a pod. The kernel cuts the name of a
+/// process off after 15 characters.
+const SHIM: &str = "containerd-shim";
+/// The program of podman and CRI-O that watches over a container.
+const CONMON: &str = "conmon";
+const WATCHING: [&str; 2] = [SHIM, CONMON];
+
+/// What engines and runtimes put before a container's id in the name of a systemd scope.
+const SCOPE_PREFIXES: [&str; 8] = [
+    "docker-",
+    "cri-containerd-",
+    "nerdctl-",
+    "crio-",
+    "libpod-",
+    "runc-",
+    "crun-",
+    "youki-",
+];
 
 /// The processes of this host, of which each is looked at once.
 pub(super) struct Processes(Vec<Process>);
@@ -53,13 +74,13 @@ impl Processes {
     pub(super) fn bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
             let name = program(process.pid).unwrap_or_default();
-            if name.starts_with("containerd-shim") {
+            if name.starts_with(SHIM) {
                 // A shim of a pod serves all its containers: their bundles are beside
                 // that of the sandbox, in which the shim works.
                 let cwd = fs::read_link(directory(process.pid).join("cwd"));
                 let above = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
                 above.map(|above| entries(&above)).unwrap_or_default()
-            } else if name == "conmon" {
+            } else if name == CONMON {
                 let line = read(process.pid, "cmdline").unwrap_or_default();
                 let bundle = option(&line, &["-b", "--bundle"]);
                 bundle.map(PathBuf::from).into_iter().collect()
@@ -71,14 +92,13 @@ impl Processes {
 }
 
 /// Whether the cgroups of a process, a line for each hierarchy, are those of a container or below
-/// them. Their last name is the container's id, with what the engine puts before it and a dash, and
-/// after it `.scope` if systemd makes them.
+/// them. The name of a container's cgroup is the container's id. If systemd makes the cgroup, a
+/// prefix comes before the id, and `.scope` after it.
 pub(super) fn is_of_container(cgroups: &str, id: &str) -> bool {
     let is_its = |name: &str| {
         let name = name.strip_suffix(".scope").unwrap_or(name);
         let before = name.strip_suffix(id);
-        // podman's monitor is in a cgroup of its own with a similar name.
-        before.is_some_and(|it| it.is_empty() || it.ends_with('-') && !it.contains("conmon"))
+        before.is_some_and(|it| it.is_empty() || SCOPE_PREFIXES.contains(&it))
     };
     let mut names = cgroups.lines().flat_map(|line| line.split('/'));
     !id.is_empty() && names.any(is_its)
@@ -87,6 +107,12 @@ pub(super) fn is_of_container(cgroups: &str, id: &str) -> bool {
 /// The name of the host's file that a process of this user runs. Everyone can choose the
 /// name and the command line of a process, and a container's root has files of any name.
 fn program(pid: i32) -> Option<String> {
+    // A process whose program is on a file system that does not answer could keep this one waiting
+    // for ever. The name is compared first, so that such a process must have that name as well.
+    let name = read(pid, "comm")?;
+    if !WATCHING.iter().any(|watching| name.starts_with(watching)) {
+        return None;
+    }
     let status = read(pid, "status")?;
     let ids = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
@@ -99,8 +125,8 @@ fn program(pid: i32) -> Option<String> {
     let runs = directory(pid).join("exe");
     let path = is_ours.then(|| fs::read_link(&runs).ok())??;
     let identity = |path: &Path| {
-        let file = fs::metadata(path).ok()?;
-        Some((file.dev(), file.ino()))
+        let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+        device_and_inode(&path).ok()
     };
     let is_hosts = identity(&runs).is_some_and(|runs| identity(&path) == Some(runs));
     is_hosts.then(|| path.file_name()?.to_str().map(str::to_owned))?
@@ -152,6 +178,9 @@ mod tests {
             ("0::/abcdefghijkl/init/deeper", true),
             ("0::/machine.slice/libpod-conmon-abcdefghijkl.scope", false),
             ("0::/abcdefghijkl-evil", false),
+            ("0::/evil-abcdefghijkl", false),
+            ("0::/system.slice/evil-abcdefghijkl.scope", false),
+            ("0::/system.slice/cri-containerd-abcdefghijkl.scope", true),
             ("0::/docker-abcdefghijkl2.scope", false),
             ("0::/", false),
         ] {
