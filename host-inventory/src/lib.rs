@@ -1,12 +1,13 @@
-//! The classes of this host and their devices, judged, and notification of changes: for
-//! the programs that offer devices to the kubelet.
+//! The classes of this host, their devices with the health of each, and notifications of
+//! changes. The device plugin and the DRA driver use this crate to offer devices to the
+//! kubelet.
 //!
 //! ```text
 //! class files ─▶ Classes ─┐
 //! host ───────────────────┴▶ judge ─▶ Judged: devices with their health, control nodes
 //! ```
 //!
-//! [`HostWatcher`] reads both again when they change.
+//! [`HostWatcher`] reads the class files and the host again when they change.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
