@@ -23,8 +23,8 @@ impl KernelLog {
     /// Opens `dev/kmsg` below the host's root directory.
     ///
     /// # Errors
-    /// Returns an error if the file does not exist or cannot be read. In a container only a
-    /// privileged one can read it.
+    /// Returns an error if the file does not exist or cannot be read. A container can read
+    /// it only if it is privileged.
     pub(crate) fn open(host_root: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = open(&host_root.join("dev/kmsg"), flags, Mode::empty())?;

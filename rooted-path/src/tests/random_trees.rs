@@ -134,7 +134,7 @@ fn theirs(root: &pathrs::Root, path: &str) -> Outcome {
     }
 }
 
-/// All that is below a directory.
+/// Returns all files below a directory.
 fn listing(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
