@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(renew(one, Duration::ZERO), (true, false));
     }
 
-    /// One that fails now and then takes nothing away, and one that always fails does not
-    /// keep the others' facts from being renewed.
+    /// If a program fails once, the earlier facts stay. If a program always fails, the facts of
+    /// the other programs are still renewed.
     #[test]
     fn facts_are_kept_beside_a_program_that_fails_until_they_are_too_old() {
         let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\

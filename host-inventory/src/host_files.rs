@@ -46,7 +46,7 @@ mod tests {
             let judged = judge(&class, &host, &mut Memory::new(), Instant::now());
             judged.classes[0].inventory.devices[0].health.clone()
         };
-        // As in the plugin's container.
+        // The plugin's container has no loader cache of the host.
         assert_eq!(health(), Health::Healthy);
 
         let entry = NewEntry::new("libx.so.1", library).unwrap();

@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(log.new_lines().unwrap(), []);
     }
 
-    /// The kernel's own, where this process may read it.
+    /// Reads the kernel's own log, if this process may read it.
     #[test]
     fn the_kernels_log_is_read_without_waiting() {
         let mut log = match KernelLog::open(Path::new("/")) {

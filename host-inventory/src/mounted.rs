@@ -66,7 +66,7 @@ fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -
 mod tests {
     use super::*;
 
-    /// The filesystems of a container like the DaemonSet's.
+    /// Returns the file systems of paths in a container like that of the DaemonSet.
     fn device(path: &Path) -> Option<u64> {
         let known = [
             ("/", 1),

@@ -36,7 +36,7 @@ pub enum RecordUse {
     Whole,
     /// The container gets all recorded devices. A request for other devices is refused.
     Exact,
-    /// As `Exact`, and a container without recorded devices is refused.
+    /// The same rules as for `Exact` apply, and a container without recorded devices is refused.
     Promised,
     /// The container gets the recorded devices that it requests. A request for other
     /// devices is refused.

@@ -62,7 +62,7 @@ fn omitted(generated: &Generated) -> Vec<(bool, String)> {
     omitted.collect()
 }
 
-/// What the hook is told of each device.
+/// Checks the argument that the hook gets for each device.
 fn grants(generated: &Generated) -> BTreeMap<String, String> {
     let specifications = generated.specifications.iter();
     let grants = specifications.flat_map(|specification| {
@@ -76,8 +76,8 @@ fn grants(generated: &Generated) -> BTreeMap<String, String> {
     grants.collect()
 }
 
-/// Also if it is named alone: otherwise a file would have the names of whichever class was
-/// named last.
+/// This also applies if only one of the classes is requested. Otherwise the class that was
+/// requested last would decide which devices the file describes.
 #[test]
 fn of_two_classes_with_one_resource_the_second_is_refused() {
     let host = "char /dev/a0 10:1\nchar /dev/b0 10:2\n";
