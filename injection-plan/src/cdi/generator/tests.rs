@@ -62,7 +62,7 @@ fn omitted(generated: &Generated) -> Vec<(bool, String)> {
     omitted.collect()
 }
 
-/// Checks the argument that the hook gets for each device.
+/// Returns the argument that the hook gets for each device, by the CDI name of the device.
 fn grants(generated: &Generated) -> BTreeMap<String, String> {
     let specifications = generated.specifications.iter();
     let grants = specifications.flat_map(|specification| {
