@@ -1,4 +1,4 @@
-//! The classes of this host, and the errors in their files.
+//! Reads the class files of this host, and collects the errors in them.
 
 use device_class::DeviceClass;
 use device_class::class::Server;
@@ -10,11 +10,11 @@ use crate::mounted;
 
 #[derive(Debug, Default)]
 pub struct Classes {
-    /// Sorted by name.
+    /// The classes that can be used, sorted by name.
     pub usable: Vec<DeviceClass>,
-    /// The contents of the files.
+    /// The contents of all class files that could be read.
     pub sources: Vec<ClassSource>,
-    /// One for each file that cannot be used.
+    /// The errors of the class files that cannot be used, one for each file.
     pub errors: Vec<FileError>,
 }
 
@@ -23,7 +23,8 @@ impl Classes {
     /// that `server` is to offer. A bad file does not affect the other classes.
     ///
     /// # Errors
-    /// A directory cannot be read: it might mask files of the others.
+    /// Returns an error if a directory cannot be read. A file in it might replace a class
+    /// file of the same name in another directory, so the other directories are not used.
     pub fn load(config: &Config, server: Server) -> Result<Self, FileError> {
         let mut classes = Classes::default();
         for source in load::each_source(&config.classes)? {

@@ -1,5 +1,5 @@
-//! Notification of files that are created, renamed and deleted in directories,
-//! which may themselves appear and disappear.
+//! Watches directories with inotify for files that are created, renamed and deleted. The
+//! directories themselves may appear and disappear while they are watched.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,28 +13,29 @@ use tokio::io::unix::AsyncFd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
-    /// Names that appear or disappear.
+    /// Report names that appear or disappear.
     Names,
-    /// Files that are written, too. Not for `/dev`: writing to a device counts.
+    /// Report also files that were written. This is not useful for `/dev`, because inotify
+    /// reports every write to a device.
     Contents,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice<'a> {
-    /// This name in one of the directories.
+    /// The file with this name changed in one of the directories.
     Name(&'a OsStr),
-    /// Anything may have changed: a directory is new, or events were lost.
+    /// Any file may have changed, because a directory is new or events were lost.
     Anything,
 }
 
-/// Entries that appear or disappear.
+/// The events of entries that appear in a directory or disappear from it.
 const ENTRIES: AddWatchFlags = APPEARING
     .union(AddWatchFlags::IN_DELETE)
     .union(AddWatchFlags::IN_MOVED_FROM);
 
 const APPEARING: AddWatchFlags = AddWatchFlags::IN_CREATE.union(AddWatchFlags::IN_MOVED_TO);
 
-/// The directory itself is removed.
+/// The events of a watched directory that is deleted or renamed itself.
 const ITSELF: AddWatchFlags = AddWatchFlags::IN_DELETE_SELF.union(AddWatchFlags::IN_MOVE_SELF);
 
 /// An inotify queue over directories that need not exist yet.
@@ -42,7 +43,7 @@ pub(crate) struct DirWatch {
     directories: Vec<PathBuf>,
     entries: AddWatchFlags,
     queue: AsyncFd<Queue>,
-    /// Whether each watch is on one of `directories`, or on an ancestor of one
+    /// The active watches. Each is on one of `directories`, or on an ancestor of a directory
     /// that does not exist yet.
     watches: HashMap<WatchDescriptor, Watched>,
 }
@@ -62,10 +63,10 @@ impl AsRawFd for Queue {
 }
 
 impl DirWatch {
-    /// Starts the watch.
+    /// Starts to watch `directories`.
     ///
     /// # Errors
-    /// inotify's limits are exhausted (`/proc/sys/fs/inotify`).
+    /// Returns an error if a limit of inotify is reached (`/proc/sys/fs/inotify`).
     pub(crate) fn new(directories: Vec<PathBuf>, interest: Interest) -> io::Result<Self> {
         let queue = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         let entries = match interest {
@@ -87,8 +88,8 @@ impl DirWatch {
         Ok(watch)
     }
 
-    /// Waits for events and passes each to `on`. Begins with
-    /// [`Notice::Anything`], for what happened before.
+    /// Waits for events and calls `on` with each. The first call has [`Notice::Anything`],
+    /// because files may have changed before the watch started.
     pub(crate) async fn run(mut self, mut on: impl FnMut(Notice<'_>)) -> io::Result<()> {
         on(Notice::Anything);
         loop {
@@ -109,8 +110,9 @@ impl DirWatch {
         }
     }
 
-    /// Whether a watched directory was removed, or a missing one or an ancestor
-    /// of it was created. Other events in ancestors are ignored.
+    /// Returns whether the watches have to be set again: a watched directory was removed,
+    /// events were lost, or a missing directory or an ancestor of it may have been created.
+    /// Other events in ancestors are ignored.
     fn is_about_the_watches(&self, event: &InotifyEvent) -> bool {
         if event.mask.intersects(ITSELF | AddWatchFlags::IN_Q_OVERFLOW) {
             return true;
@@ -126,12 +128,13 @@ impl DirWatch {
                 .any(|part| part == name)
     }
 
-    /// Watches every directory, and the nearest existing ancestor of one that
-    /// is missing.
+    /// Sets a watch on every directory and on the nearest existing directory above it, where
+    /// the creation of a missing directory is reported.
     fn arm(&mut self) -> io::Result<()> {
         self.watches.clear();
-        // Ancestors first: if one directory is an ancestor of another, its own
-        // watch is the wider one and must be set last.
+        // The ancestors come first. inotify has one watch for each directory, and the last
+        // call sets its events. If a directory is also an ancestor of another one, it needs
+        // the events of a directory, which are more.
         for above in self
             .directories
             .iter()
@@ -149,7 +152,8 @@ impl DirWatch {
         Ok(())
     }
 
-    /// Absence is not an error: the ancestor's watch reports the creation.
+    /// Adds a watch. Returns `None` if the directory does not exist; the watch on its
+    /// ancestor reports its creation.
     fn add(&self, directory: &Path, mask: AddWatchFlags) -> io::Result<Option<WatchDescriptor>> {
         let mask = mask | ITSELF | AddWatchFlags::IN_ONLYDIR;
         match self.queue.get_ref().0.add_watch(directory, mask) {
@@ -160,7 +164,7 @@ impl DirWatch {
     }
 }
 
-/// The nearest directory above `path` that exists.
+/// Returns the nearest existing directory above `path`.
 fn nearest_above(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|above| above.is_dir())
 }

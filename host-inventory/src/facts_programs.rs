@@ -1,5 +1,6 @@
-//! Programs that report facts of a class. They run before the first result of a scan, and
-//! when the devices have changed; and every five minutes beside the scans.
+//! Runs the programs that report driver facts of a class. A scan waits for them the first
+//! time, and whenever the devices have changed. They also run every five minutes in a
+//! thread, without delaying the scans.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,20 +15,21 @@ use injection_plan::facts::Reported;
 
 use crate::host_program;
 
-/// The time from the programs' end to their next start.
+/// The time from the end of the programs to their next start.
 const REST: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
-    /// The nodes of the devices when the programs ran, and when they ended.
+    /// The device nodes when the programs ran last, and the time when the programs ended.
+    /// `None` means that they have not run yet.
     last: Option<(BTreeSet<String>, Instant)>,
     under_way: Option<JoinHandle<Vec<String>>>,
     faults: Vec<String>,
 }
 
 impl FactsPrograms {
-    /// Runs the programs if they are due. Returns whether the host has to be searched
-    /// again, because they ran.
+    /// Runs the programs if they are due. Returns whether the scan has to be repeated,
+    /// because the devices have changed and the programs have reported new facts.
     pub(crate) fn renew(
         &mut self,
         class: &DeviceClass,
@@ -51,7 +53,8 @@ impl FactsPrograms {
         let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
         let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= REST;
         if changed {
-            // What it writes is about the devices before.
+            // The thread reports facts of the earlier devices. It must not write its file
+            // after the run for the present devices, so this waits for the thread.
             if let Some(running) = self.under_way.take() {
                 let _ = running.join();
             }
@@ -67,14 +70,14 @@ impl FactsPrograms {
         changed
     }
 
-    /// What was wrong with the programs when they ran the last time, a line each.
+    /// Returns the faults of the last run, one line each.
     pub(crate) fn faults(&self) -> &[String] {
         &self.faults
     }
 }
 
-/// Runs the programs. If one of them fails, facts that were reported of the same devices
-/// stay, until they are too old.
+/// Runs the programs, and returns their faults. If a program fails and the devices are the
+/// same as before, the earlier facts stay until they are too old.
 fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> Vec<String> {
     let start =
         |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
@@ -87,7 +90,8 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> 
     )
 }
 
-/// Writes what the programs have reported. Returns what is wrong.
+/// Writes the facts that the programs reported. Returns the faults of the programs and of
+/// writing, one line each.
 fn write(
     reported: &Reported,
     class: &DeviceClass,
@@ -96,7 +100,8 @@ fn write(
     are_new: bool,
 ) -> Vec<String> {
     let mut faults = reported.faults.clone();
-    // Where no program is, somebody else may write the file.
+    // If the host has no such program, the file may be written by other means, so it is left
+    // alone.
     let is_absent = reported.programs.is_empty() && faults.is_empty();
     if !is_absent
         && (are_new || faults.is_empty() || !Facts::are_current(class, host))
@@ -146,8 +151,8 @@ mod tests {
         assert_eq!(renew(one, Duration::ZERO), (true, false));
     }
 
-    /// One that fails now and then takes nothing away, and one that always fails does not
-    /// keep the others' facts from being renewed.
+    /// If a program fails once, the earlier facts stay. If a program always fails, the facts of
+    /// the other programs are still renewed.
     #[test]
     fn facts_are_kept_beside_a_program_that_fails_until_they_are_too_old() {
         let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\

@@ -1,11 +1,12 @@
-//! Faults that are logged once, until they are solved.
+//! Remembers faults, so that each is logged once and again only after it was solved.
 
-/// The faults that there are of one kind.
+/// The present faults of one kind, each as the line that was logged.
 #[derive(Debug, Default)]
 pub struct Faults(Vec<String>);
 
 impl Faults {
-    /// Replaces them by those that there are now, and passes the new ones to `log`.
+    /// Replaces the remembered faults by the present ones, and calls `log` with each fault
+    /// that was not remembered before.
     pub fn now(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
         let before = std::mem::replace(&mut self.0, faults.into_iter().collect());
         let new = self.0.iter().filter(|fault| !before.contains(fault));

@@ -1,4 +1,4 @@
-//! One run of a program of the host that reports whether devices are healthy.
+//! Runs a program of the host that reports whether devices are healthy.
 
 use std::path::Path;
 use std::process::ExitStatus;
@@ -9,22 +9,23 @@ use injection_plan::program_output;
 
 use crate::host_program;
 
-/// The length of a program's output that is kept, in bytes; the rest is read and dropped.
+/// The longest output of a program that is kept, in bytes. The rest is read and dropped.
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// How a run ended. One run may judge several devices.
+/// The result of one run of a health program. One run may report on several devices.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
-    /// It exited, and printed this.
+    /// The program exited with this status and printed this text.
     Exited(ExitStatus, String),
-    /// It took too long and was killed.
+    /// The program exceeded its timeout and was killed.
     Killed,
-    /// It could not be run, which does not change a device's health.
+    /// The program could not be started, for this reason. The health of devices does not
+    /// change.
     NotRun(String),
 }
 
 impl Outcome {
-    /// What it means for the device of a command.
+    /// Returns the health that this result means for the device of `command`.
     pub(crate) fn health(&self, command: &HealthCommand) -> Health {
         let fault = match self {
             Outcome::Exited(status, text) => command.fault(*status, text),
@@ -38,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// Runs a program of the host whose root is at `root`.
+/// Runs a health program of the host whose root directory is `root`.
 pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
     let HealthCommand {
         program,

@@ -1,8 +1,8 @@
-//! Programs that report the health of a class's devices. They run one after another,
-//! while the scans use the last result of each. Before the first result a device's
-//! health is determined without it.
-//! A program that reports several devices, with the same arguments, is run once for all of
-//! them.
+//! Runs the programs that report the health of a class's devices. The programs run one
+//! after another in a thread, and each scan uses the last result of each program. Until a
+//! program has its first result, the health of its devices is determined without it.
+//! If several devices have the same program with the same arguments, the program runs once
+//! for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,7 +13,7 @@ use device_class::discover::{Device, Health, HealthCommand, OverTime};
 
 use crate::health_program::{Outcome, run};
 
-/// The time from a program's end to its next start.
+/// The time from the end of a program to its next start.
 const REST: Duration = Duration::from_secs(60);
 
 /// A program and its arguments.
@@ -26,8 +26,8 @@ pub(crate) struct HealthPrograms {
 }
 
 impl HealthPrograms {
-    /// Sets the devices' health by the last results, and starts programs that are due.
-    /// Returns which could not be run, a line each.
+    /// Sets the health of devices by the last results, and starts the programs that are due.
+    /// Returns the programs that could not be run, one line each.
     pub(crate) fn judge(
         &mut self,
         devices: &mut [Device],

@@ -1,4 +1,4 @@
-//! Libraries and other files of the host that containers with devices of a class get.
+//! Checks that the host has the libraries and files that a class gives to containers.
 
 use std::path::Path;
 
@@ -7,8 +7,10 @@ use device_class::class::DeviceClass;
 use device_class::discover;
 use device_class::host::Entry;
 
-/// Which library or file of the class is missing on the host. `None`: none is, or they
-/// are not visible, since the plugin's usual container has only what discovery reads.
+/// Returns a message about the first library or file of the class that the host lacks.
+/// Returns `None` if no file is missing, or if the host has no visible loader cache: the
+/// plugin's container usually has only the directories that discovery reads, so the absence
+/// of a file there says nothing about the host.
 pub(crate) fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
@@ -44,7 +46,7 @@ mod tests {
             let judged = judge(&class, &host, &mut Memory::new(), Instant::now());
             judged.classes[0].inventory.devices[0].health.clone()
         };
-        // As in the plugin's container.
+        // The plugin's container has no loader cache of the host.
         assert_eq!(health(), Health::Healthy);
 
         let entry = NewEntry::new("libx.so.1", library).unwrap();

@@ -1,21 +1,21 @@
-//! Running programs of the host. In a container, where the host's tree is mounted
-//! at another path, a program needs that tree as its root: for its loader, its
-//! libraries, and the paths in its arguments.
+//! Runs programs of the host. In a container the host's files are mounted below another
+//! directory. A program of the host needs this directory as its root, because its loader,
+//! its libraries and the paths in its arguments are there.
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The command of `boathook-plugin` that calls [`enter`].
+/// The subcommand of `boathook-plugin` that calls [`enter`].
 pub const IN_ROOT: &str = "in-root";
 
-/// The exit status if the program cannot be executed, as in shells.
+/// The exit status if the program cannot be executed. Shells use the same status.
 pub const NOT_RUN: u8 = 126;
 
-/// The command that runs a program of the host whose root is at `root`. Only a
-/// process itself can change its root; in a container, this program is
-/// therefore started again and then executes the program.
+/// Returns the command that runs a program of the host whose root directory is `root`. A
+/// process can change only its own root directory. In a container the command therefore
+/// starts this executable again, which changes its root and then executes the program.
 pub fn command(root: &Path, program: &Path, arguments: &[String]) -> Command {
     let mut command;
     if root == Path::new("/") {

@@ -1,4 +1,4 @@
-//! Reads the kernel's log, without waiting for further records.
+//! Reads the kernel's log (`/dev/kmsg`) without waiting for new records.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,29 +8,31 @@ use device_class::discover::KernelLine;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-/// The maximum number of records that one scan reads, so that a driver in a loop does
-/// not keep it busy.
+/// The maximum number of records that one scan reads. Without a limit, a driver that logs in
+/// a loop could keep the scan from ending.
 const MAX_RECORDS: usize = 16_384;
 
-/// The largest record (CONSOLE_EXT_LOG_MAX of the kernel).
+/// The size of the largest record, in bytes (`CONSOLE_EXT_LOG_MAX` of the kernel).
 const MAX_RECORD: usize = 8192;
 
-/// The log, from the oldest record that the kernel has.
+/// The kernel's log, opened at the oldest record that the kernel still has.
 #[derive(Debug)]
 pub(crate) struct KernelLog(File);
 
 impl KernelLog {
-    /// Opens `dev/kmsg` below the host's root.
+    /// Opens `dev/kmsg` below the host's root directory.
     ///
     /// # Errors
-    /// It does not exist, or may not be read: only a privileged container may.
+    /// Returns an error if the file does not exist or cannot be read. A container can read
+    /// it only if it is privileged.
     pub(crate) fn open(host_root: &Path) -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let file = open(&host_root.join("dev/kmsg"), flags, Mode::empty())?;
         Ok(KernelLog(file.into()))
     }
 
-    /// The records since the call before.
+    /// Returns the records since the previous call, at most 16,384. Later records are
+    /// returned by the next call.
     pub(crate) fn new_lines(&mut self) -> io::Result<Vec<KernelLine>> {
         let mut lines = Vec::new();
         let mut record = [0; MAX_RECORD];
@@ -39,7 +41,8 @@ impl KernelLog {
                 Ok(0) => break,
                 Ok(length) => lines.extend(KernelLine::parse(&record[..length])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // The kernel has overwritten records that were not read yet.
+                // EPIPE means that the kernel has overwritten records before they were read.
+                // The next read returns the oldest record that still exists.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 Err(error) => return Err(error),
             }
@@ -67,7 +70,7 @@ mod tests {
         assert_eq!(log.new_lines().unwrap(), []);
     }
 
-    /// The kernel's own, where this process may read it.
+    /// Reads the kernel's own log, if this process may read it.
     #[test]
     fn the_kernels_log_is_read_without_waiting() {
         let mut log = match KernelLog::open(Path::new("/")) {

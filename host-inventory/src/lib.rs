@@ -1,12 +1,13 @@
-//! The classes of this host and their devices, judged, and notification of changes: for
-//! the programs that offer devices to the kubelet.
+//! The classes of this host, their devices with the health of each, and notifications of
+//! changes. The device plugin and the DRA driver use this crate to offer devices to the
+//! kubelet.
 //!
 //! ```text
 //! class files ─▶ Classes ─┐
 //! host ───────────────────┴▶ judge ─▶ Judged: devices with their health, control nodes
 //! ```
 //!
-//! [`HostWatcher`] reads both again when they change.
+//! [`HostWatcher`] reads the class files and the host again when they change.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -19,10 +20,10 @@ mod facts_programs;
 mod faults;
 mod health_program;
 mod health_programs;
+mod health_scan;
 mod host_files;
 pub mod host_program;
 mod hotplug;
-mod judged;
 mod kernel_log;
 mod mounted;
 mod notify;
@@ -32,8 +33,8 @@ mod watcher;
 pub use classes::Classes;
 pub use dir_watch::{Interest, Notice};
 pub use faults::Faults;
+pub use health_scan::{Judged, JudgedClass, Memory, judge};
 pub use hotplug::watch_directories;
-pub use judged::{Judged, JudgedClass, Memory, judge};
 pub use notify::{Notified, Notifier};
 pub use slow_scan::ScanProgress;
 pub use watcher::{HostWatcher, Next, Scanned};

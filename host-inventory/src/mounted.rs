@@ -1,6 +1,6 @@
-//! Which paths of the host the plugin can read. In a container `host_root` is a
-//! directory in which only some of the host's directories are mounted; a class that
-//! reads files elsewhere would find other devices here than in the hook.
+//! Checks that the plugin can read the paths of the host that a class reads. In a container
+//! only some directories of the host are mounted below `host_root`. If a class read files in
+//! other directories, the plugin would find other devices than the hook does.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
 
-/// The path that a class reads and that is not mounted below `root`, if any.
+/// Returns the first path that a class reads and that is not mounted below `root`. Returns
+/// `None` if all paths are mounted, or if `root` is the root of the host itself.
 pub(crate) fn unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     if !is_assembled(root, &directories(root), device) {
@@ -25,8 +26,9 @@ fn directories(root: &Path) -> Vec<PathBuf> {
     entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
 }
 
-/// Whether `root` is a directory of the container with mounts in it, and not the
-/// host's root itself.
+/// Returns whether `root` is a directory of the container with mounts of the host below it,
+/// and not the mounted root of the host itself. `device` returns the number of the file
+/// system that a path is on.
 fn is_assembled(
     root: &Path,
     directories: &[PathBuf],
@@ -40,8 +42,9 @@ fn is_assembled(
     own == device(parent) && others.any(|other| other.is_some() && other != own)
 }
 
-/// Whether a path is in one of the mounts, whether or not it exists. On the
-/// container's own filesystem are only the directories above the mounts.
+/// Returns whether a path is in one of the mounts. The path itself need not exist. The
+/// container's own file system has only the directories above the mounts, so a component on
+/// another file system shows that a mount was reached.
 fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
     let own = device(root);
     let mut reached = root.to_owned();
@@ -63,7 +66,7 @@ fn is_mounted(root: &Path, path: &Path, device: impl Fn(&Path) -> Option<u64>) -
 mod tests {
     use super::*;
 
-    /// The filesystems of a container like the DaemonSet's.
+    /// Returns the file systems of paths in a container like that of the DaemonSet.
     fn device(path: &Path) -> Option<u64> {
         let known = [
             ("/", 1),

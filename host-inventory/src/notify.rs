@@ -1,5 +1,5 @@
-//! Notification that something changed, without details: several notifications
-//! before the next wait count as one.
+//! A notification without content: it only says that a change happened. Several
+//! notifications before the next wait count as one.
 
 use tokio::sync::watch;
 
@@ -21,8 +21,8 @@ impl Notifier {
 }
 
 impl Notified {
-    /// Waits for a notification since the last wait; forever if the notifier
-    /// was dropped.
+    /// Waits for a notification, and returns at once if there was one since the last wait. If
+    /// the notifier was dropped, this function never returns.
     pub async fn wait(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

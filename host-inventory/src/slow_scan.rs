@@ -1,15 +1,18 @@
-//! Slow device scans. A read of a driver's file may never end, and nothing ends the thread
-//! that waits for it: no other scan begins meanwhile, so that there is one such thread.
+//! Detects slow device scans. Reading a file of a driver may never return, and a thread that
+//! is blocked in such a read cannot be ended. No other scan starts until the read returns, so
+//! that at most one thread is blocked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::task::{JoinError, JoinHandle};
 
-/// A scan that takes longer probably hangs in a driver.
+/// The time after which a warning is logged. A scan that takes longer is probably blocked in
+/// a driver.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Whether a device scan is running. Clones share it.
+/// The state of the device scans: whether a scan is running, and since when. All clones share
+/// the same state.
 #[derive(Debug, Clone, Default)]
 pub struct ScanProgress(Arc<Mutex<Progress>>);
 
@@ -39,7 +42,7 @@ impl ScanProgress {
         took
     }
 
-    /// How long the present scan has been running; 0 if none is.
+    /// Returns how long the present scan has been running, or 0 if no scan is running.
     pub fn running(&self) -> Duration {
         self.with(|progress| {
             progress
@@ -53,7 +56,8 @@ impl ScanProgress {
     }
 }
 
-/// Waits for a scan without a limit, and logs once if it is slow.
+/// Waits until a scan has ended, without a time limit. Logs a warning if the scan is slow,
+/// and a message when a slow scan has ended.
 pub(crate) async fn wait_for_scan<T>(mut scan: JoinHandle<T>) -> Result<T, JoinError> {
     if let Ok(scanned) = tokio::time::timeout(SLOW, &mut scan).await {
         return scanned;

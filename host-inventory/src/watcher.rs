@@ -1,4 +1,4 @@
-//! Scans the host for devices repeatedly.
+//! Scans the host for devices again whenever devices or class files may have changed.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,31 +16,33 @@ use crate::hotplug::{self, Watching};
 use crate::slow_scan::wait_for_scan;
 use crate::{Classes, Faults, Judged, Memory, Notified, Notifier, ScanProgress, judge};
 
-/// How long to wait for further events after the first one.
+/// The time between the first event and the scan, in which further events are collected.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// The least time between two scans.
+/// The shortest time between two scans.
 const REST: Duration = Duration::from_millis(50);
 
-/// The reason for a scan.
+/// The next task of the program that waits for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// A device may have changed, or time has passed.
+    /// Scan the host, because a device may have changed or the period has passed.
     Scan,
-    /// A class may have changed.
+    /// Read the class files and scan the host, because a class may have changed.
     Load,
 }
 
-/// What a scan gave.
+/// The result of one scan.
 #[derive(Debug)]
 pub struct Scanned<T> {
-    /// What was made of it; `None`: nothing is known of the host now, and the reason was
-    /// logged.
+    /// The value that the caller's function made of the scan. `None` means that the scan
+    /// failed; the reason was logged.
     pub made: Option<T>,
+    /// The duration of the scan.
     pub took: Duration,
 }
 
-/// The classes of a host, and what is remembered from one scan to the next.
+/// Scans one host repeatedly. Keeps the classes and the values that health checks compare
+/// from one scan to the next.
 #[derive(Debug)]
 pub struct HostWatcher {
     config: Config,
@@ -48,7 +50,7 @@ pub struct HostWatcher {
     memory: Memory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
-    /// Whether no class file could be read the last time.
+    /// Whether the last attempt to read the class files failed as a whole.
     unread: bool,
     events: Option<Events>,
     scans: ScanProgress,
@@ -58,7 +60,7 @@ pub struct HostWatcher {
     class_names: Option<String>,
 }
 
-/// What the host notifies of.
+/// The notifications about devices and class files, with the tasks that send them.
 #[derive(Debug)]
 struct Events {
     device: Notifier,
@@ -71,7 +73,7 @@ struct Events {
 }
 
 impl HostWatcher {
-    /// Reads the classes that `server` is to serve.
+    /// Returns a watcher for the classes that `server` offers, and reads their class files.
     pub fn new(config: Config, server: Server) -> Self {
         let mut watcher = HostWatcher {
             memory: Memory::of_host(&config.host_root),
@@ -91,12 +93,13 @@ impl HostWatcher {
         watcher
     }
 
-    /// The classes as they were read last.
+    /// Returns the classes as they were read last.
     pub fn classes(&self) -> &[DeviceClass] {
         &self.classes
     }
 
-    /// How many class files cannot be used. Their devices are not known to be gone.
+    /// Returns the number of class files that cannot be used. While there are any, a device
+    /// that no class has may still exist.
     pub fn class_errors(&self) -> usize {
         self.class_errors.count()
     }
@@ -105,8 +108,9 @@ impl HostWatcher {
         self.scans.clone()
     }
 
-    /// Waits until the host has to be scanned: after `period`, when an event may concern
-    /// a device or one of `directories`, when a class file changes, or on `reload`.
+    /// Waits until the host has to be scanned: when `period` has passed, when an event may
+    /// be about a device or a file in `directories`, when a class file changes, or when
+    /// `reload` is notified.
     pub async fn wait(
         &mut self,
         period: Duration,
@@ -131,7 +135,8 @@ impl HostWatcher {
             () = events.files.wait() => Next::Load,
             () = reload.wait() => Next::Load,
         };
-        // Nodes appear in bursts, and an editor writes a file in steps.
+        // A driver creates several nodes at once, and an editor writes a file in several
+        // steps. This delay lets one scan see all of them.
         tokio::time::sleep(SETTLE).await;
         events.devices.clear();
         match next {
@@ -143,23 +148,24 @@ impl HostWatcher {
         }
     }
 
-    /// Reads the class files, logs what changed, and returns whether anything
-    /// did.
+    /// Reads the class files and logs new errors. Returns whether a class file has changed.
+    /// If no class file can be read, the previous classes are kept.
     pub fn load_classes(&mut self) -> bool {
         let loaded = Classes::load(&self.config, self.server);
         let errors = loaded
             .as_ref()
             .map_or_else(std::slice::from_ref, |c| &c.errors);
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // No file or directory could be read, for example for lack of a free
-        // descriptor.
+        // A failure to read any file or directory can be temporary, for example if the
+        // process has no free file descriptor.
         self.unread = match &loaded {
             Ok(classes) => classes.sources.is_empty() && !errors.is_empty(),
             Err(_) => true,
         };
-        let message = match self.unread {
-            true => "cannot read the classes, keeping previous ones",
-            false => "class left out",
+        let message = if self.unread {
+            "cannot read the classes, keeping previous ones"
+        } else {
+            "class left out"
         };
         self.class_errors
             .now(errors, |error| tracing::error!("{message}: {error}"));
@@ -172,7 +178,8 @@ impl HostWatcher {
         if self.unread {
             return false;
         }
-        // A file that cannot be read may be the one.
+        // If a class file cannot be read, a name that seems unknown may be the name of that
+        // class, so there is no warning.
         if self.class_errors.count() == 0 {
             let known = sources.iter().map(|source| source.name.as_str());
             let warnings = self.config.warn_of_unknown_classes(known);
@@ -202,8 +209,9 @@ impl HostWatcher {
         changed
     }
 
-    /// One device scan, and what `make` makes of it. Neither runs on the thread that
-    /// serves: a driver may block reads of its files.
+    /// Scans the devices once, and calls `make` with the result. Both run in a separate
+    /// thread, because a driver may block reads of its files, and the thread of the server
+    /// must not block.
     pub async fn scan<T: Send + 'static>(
         &mut self,
         make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
@@ -214,7 +222,8 @@ impl HostWatcher {
         Scanned { made, took }
     }
 
-    /// Scans the devices once in a thread that may block, and calls `make` there.
+    /// Does the work of [`HostWatcher::scan`] without measuring the time. Returns `None` if
+    /// the scan failed, and logs the reason.
     async fn scan_once<T: Send + 'static>(
         &mut self,
         make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,

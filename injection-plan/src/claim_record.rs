@@ -1,7 +1,8 @@
-//! The kubelet's record of which pods have which resource claims (`dra_manager_state`;
-//! Kubernetes, pkg/kubelet/cm/dra/state). It is written before a claim is prepared, and so
-//! before a container starts. Only what is needed is read; the checksum, which differs
-//! between versions of the kubelet, is not verified.
+//! Reads the file in which the kubelet records which pods have which resource claims
+//! (`dra_manager_state`; Kubernetes, pkg/kubelet/cm/dra/state). The kubelet writes the file
+//! before a claim is prepared, and therefore before a container with the claim starts.
+//! Fields that Boathook does not need are ignored. The checksum is not verified, because
+//! kubelet versions compute it differently.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,9 +12,10 @@ use serde::de::IgnoredAny;
 
 use crate::record::{self, RecordError};
 
-/// The file's name, in the kubelet's root directory.
+/// The name of the file in the kubelet's root directory.
 pub const FILE_NAME: &str = "dra_manager_state";
 
+/// The resource claims of all pods of this node, as the kubelet recorded them.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClaimRecord {
     #[serde(default, rename = "ClaimInfoStateList", alias = "Entries")]
@@ -33,7 +35,7 @@ struct Claim {
     pods: Option<BTreeMap<String, IgnoredAny>>,
 }
 
-/// The file: its data is text.
+/// The outer JSON object of the file. The value of `Data` is a JSON document in a string.
 #[derive(Deserialize)]
 struct Checkpoint {
     #[serde(rename = "Data")]
@@ -50,7 +52,8 @@ impl ClaimRecord {
         Ok(serde_json::from_str(&checkpoint.data)?)
     }
 
-    /// The claim with this uid as `namespace/name`, if one of its pods is the one meant.
+    /// Returns the claim with this uid as `namespace/name`, if `is_pod` accepts the uid of
+    /// a pod that has the claim.
     pub fn held_by(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
         let claims = self.claims.iter().flatten();
         let mut claims = claims.filter(|one| one.uid == uid);

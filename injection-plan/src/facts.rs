@@ -1,4 +1,5 @@
-//! Runs the programs of a class that report facts, and writes the file with these.
+//! Runs the programs of a class that report driver facts, and writes the facts to the
+//! class's file.
 
 use std::fs;
 use std::io;
@@ -15,23 +16,24 @@ use rooted_path::replace_file;
 
 use crate::program_output;
 
-/// The length of a program's output that is read, in bytes. That of a host with 16 GPUs
-/// takes about half of it.
+/// The longest output of a program that is read, in bytes. On a host with 16 GPUs a
+/// program prints about half of this.
 const MAX_OUTPUT: usize = 1 << 20;
 
+/// The result of running the facts programs of one class.
 #[derive(Debug, Default)]
 pub struct Reported {
     facts: Facts,
-    /// The programs that gave them, with their arguments.
+    /// The programs that reported facts, each with its arguments.
     pub programs: Vec<String>,
-    /// What is wrong with the others, a line each.
+    /// The programs that failed, each with the reason, in one line.
     pub faults: Vec<String>,
 }
 
 impl Reported {
-    /// Runs the programs of a class, one after another, on the host whose root is at
-    /// `root`. `start` makes the command of one. Programs that are not there report
-    /// nothing.
+    /// Runs the programs of a class one after another, on the host whose root directory is
+    /// `root`. `start` returns the command for a program and its arguments. A program that
+    /// does not exist on the host is skipped without a fault.
     pub fn run_programs(
         class: &DeviceClass,
         root: &Path,
@@ -47,7 +49,8 @@ impl Reported {
                 return reported;
             }
         };
-        // Parts that the host does not have yet can be made.
+        // The DRA server can create parts that the host does not have yet, so programs
+        // that are only needed for parts run there although no part exists.
         let makes_parts = class.settings.serve == Server::Dra;
         for program in &class.spec.facts {
             let only_for_parts = match &program.needs {
@@ -68,7 +71,8 @@ impl Reported {
                     Err(fault) => {
                         let command = command.join(" ");
                         reported.faults.push(format!("{command} {fault}"));
-                        // It would probably hang as often as it is run.
+                        // A program that failed or hung once would probably do so again
+                        // with the other arguments, so they are not tried.
                         break;
                     }
                 }
@@ -78,13 +82,13 @@ impl Reported {
         reported
     }
 
-    /// The version that the programs report of themselves.
+    /// Returns the fact `version`, if a program reported it.
     pub fn version(&self) -> Option<&str> {
         self.facts.first("version")
     }
 
-    /// Writes the file of the class, below `root`; removes it if there are no facts.
-    /// Returns its path, and whether there is one.
+    /// Writes the facts to the class's file below `root`. If there are no facts, the file
+    /// is removed. Returns the path of the file, and whether the file exists afterwards.
     pub fn write(
         &self,
         class: &DeviceClass,
@@ -108,7 +112,8 @@ impl Reported {
     }
 }
 
-/// The facts that a program reports; `None`: there is no such program, or it cannot tell.
+/// Runs one program and returns the facts that it reports. Returns `None` if the program
+/// does not exist, or if its output matches the class's `cannot_tell`.
 fn run(
     program: &FactsProgram,
     command: &[String],
@@ -131,7 +136,8 @@ fn run(
     match ended {
         Err(error) => Err(format!("cannot be run: {error}")),
         Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),
-        // One that is killed may have printed nothing, too.
+        // `cannot_tell` may match empty output, which a program that was killed has as well.
+        // Empty output therefore counts only if the program succeeded.
         Ok(Some((status, text)))
             if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) =>
         {
@@ -162,8 +168,9 @@ mod tests {
         DeviceClass::parse("x".to_owned().try_into().unwrap(), "x.toml".as_ref(), text).unwrap()
     }
 
-    /// A host whose program is this script, copied by another process: a descriptor of this
-    /// one on it could be inherited by what another test starts, and it could not be run.
+    /// Returns a host whose program is this script. Another process copies the script: if
+    /// this process had it open for writing, a program that another test starts could
+    /// inherit the descriptor, and the script could not be run (`ETXTBSY`).
     fn host(script: &str) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let text = root.path().join("text");
@@ -210,8 +217,8 @@ mod tests {
         assert_eq!(names, 1, "a temporary file is left");
     }
 
-    /// A program for each value that another one has reported, and one whose parts the host
-    /// does not have.
+    /// The second program runs once for each chip that the first one reported, and only if
+    /// the host has the parts that it `needs`.
     #[test]
     fn programs_are_run_for_what_others_report() {
         let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
@@ -273,7 +280,7 @@ mod tests {
         }
     }
 
-    /// As where no device has a link to another one.
+    /// A program may print nothing, for example if no device has a link to another device.
     #[test]
     fn silence_is_the_answer_of_a_program_that_succeeds_only() {
         let mut class = class();
@@ -296,7 +303,8 @@ mod tests {
     fn a_flood_and_hostile_names_do_no_harm() {
         let root = host("echo 'X 0: one'; head -c 100000000 /dev/zero | tr '\\0' y; true");
         let found = reported(root.path());
-        // As fast as this machine: all of it, or killed.
+        // A fast machine reads all output before the timeout; on a slow one the program is
+        // killed.
         let text = write(&found, root.path()).unwrap_or_default();
         assert!(text.len() < 1000 && found.faults.len() < 2, "{text:.200}");
         let root = host("printf 'X 0: \\033[2J\\nX 1: a\\tb\\nX 2: fine\\nX 3: \\303\\050\\n'");

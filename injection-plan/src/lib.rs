@@ -1,13 +1,14 @@
-//! What a container requests of device classes ([`request::Request`]), the plan to give it
-//! ([`plan::InjectionPlan`]), and the same as specifications of the Container Device
-//! Interface ([`cdi`]).
+//! Plans how a container gets devices. A container requests devices of a device class
+//! ([`request::Request`]), and the plan lists all that is done to the container
+//! ([`plan::InjectionPlan`]). A plan can also be written as a specification of the
+//! Container Device Interface ([`cdi`]).
 //!
 //! ```text
 //! environment, annotations ─▶ Request ─plan(Found, Authority)─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
-//! Planning changes nothing; only [`facts`] runs programs of the host, and it and
-//! [`cdi::directory`] write files.
+//! Planning does not change the host. Only [`facts`] runs programs of the host, and only
+//! [`facts`] and [`cdi::directory`] write files.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,

@@ -1,4 +1,4 @@
-//! What a program of the host prints, read while it runs.
+//! Runs programs of the host with a time limit, and reads a limited part of their output.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -17,16 +17,19 @@ use nix::unistd::Pid;
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long to wait for a killed program, which may be blocked in the kernel.
+/// How long [`run_program`] waits for a program to end after SIGKILL. A program that is
+/// blocked in the kernel may not end at all.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
-/// So many pieces are read at a time: a program may print without end.
+/// The number of `read` calls in a row. The limit returns control to the caller, and so to
+/// its timeout, if a program prints without end.
 const PIECES: usize = 64;
 
+/// The size of the buffer for one `read` call, in bytes.
 const PIECE: usize = 16 * 1024;
 
-/// The beginning of a program's output. The rest is read and dropped, so that the
-/// program is not blocked, and takes no memory.
+/// The beginning of a program's output. The rest of the output is read and dropped: the
+/// program must not block on a full pipe, and its output must not fill the memory.
 #[derive(Debug)]
 pub struct ProgramOutput<R> {
     pipe: R,
@@ -35,7 +38,8 @@ pub struct ProgramOutput<R> {
 }
 
 impl<R: Read + AsFd> ProgramOutput<R> {
-    /// The first `limit` bytes of what comes from a pipe.
+    /// Collects the first `limit` bytes that are read from `pipe`. The pipe is made
+    /// non-blocking.
     pub fn new(pipe: R, limit: usize) -> io::Result<Self> {
         fcntl(&pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Ok(ProgramOutput {
@@ -45,7 +49,9 @@ impl<R: Read + AsFd> ProgramOutput<R> {
         })
     }
 
-    /// Reads what there is now. An error is the end of the output.
+    /// Reads the output that is available now, without waiting. A read error is treated as
+    /// the end of the output. Bytes beyond the limit are read and dropped, so that the
+    /// program does not block on a full pipe.
     pub fn read(&mut self) {
         let mut piece = [0; PIECE];
         for _ in 0..PIECES {
@@ -57,32 +63,34 @@ impl<R: Read + AsFd> ProgramOutput<R> {
         }
     }
 
-    /// What was read, up to the limit.
+    /// Returns the output that was kept, with invalid UTF-8 replaced by U+FFFD.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
     }
 }
 
-/// A program that was killed and has not ended: it sleeps where no signal reaches it, as
-/// in a driver that hangs.
+/// A program that was sent SIGKILL and has not ended. A process that sleeps
+/// uninterruptibly, for example in a driver that hangs, does not react to signals.
 struct LeftoverProcess {
     command: Vec<OsString>,
     child: Child,
 }
 
-/// Each command is there once at most.
+/// The programs that did not end after SIGKILL. Each command is in the list at most once,
+/// because [`run_program`] does not start a command that is in the list.
 static LEFT: Mutex<Vec<LeftoverProcess>> = Mutex::new(Vec::new());
 
-/// Locks the list of these processes, and removes those that have ended.
+/// Locks the list of leftover processes, and removes the processes that have ended.
 fn lock_leftovers() -> MutexGuard<'static, Vec<LeftoverProcess>> {
     let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
     left.retain_mut(|one| matches!(one.child.try_wait(), Ok(None)));
     left
 }
 
-/// Runs a program with an empty environment. Returns how it ended, and the first `limit`
-/// bytes of its output; `None` if it was killed, or an earlier run of the same command was
-/// and is still there. The processes that it leaves in its group are killed, too.
+/// Runs a program with an empty environment. Returns its exit status and the first `limit`
+/// bytes of its output. Returns `None` if the program exceeded `timeout` and was killed, or
+/// if an earlier run of the same command was killed and has not ended yet. Processes that
+/// the program leaves in its process group are killed as well.
 pub fn run_program(
     mut command: Command,
     timeout: Duration,
@@ -109,13 +117,14 @@ pub fn run_program(
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     let mut in_time = true;
-    // Its id, which is the group's, stays its own until it is waited for.
+    // `WNOWAIT` leaves the ended program a zombie, so that the kernel does not reuse its
+    // process id, which is also the id of its process group, before `killpg`.
     while in_time && waitid(Id::Pid(group), flags)? == WaitStatus::StillAlive {
         output.read();
         in_time = Instant::now() < deadline;
         thread::sleep(INTERVAL);
     }
-    // A program that has left its group may have left nothing in it.
+    // `killpg` fails if the program has left its group and the group is empty.
     let _ = killpg(group, Signal::SIGKILL);
     child.kill()?;
     output.read();

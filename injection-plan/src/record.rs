@@ -1,7 +1,7 @@
-//! The kubelet's record of which container holds which devices
-//! (`kubelet_internal_checkpoint`; Kubernetes,
-//! pkg/kubelet/cm/devicemanager/checkpoint). Only what is needed is read; the
-//! checksum, which differs between versions of the kubelet, is not verified.
+//! Reads the kubelet checkpoint: the file in which the kubelet's device manager records
+//! which container has which devices (`kubelet_internal_checkpoint`; Kubernetes,
+//! pkg/kubelet/cm/devicemanager/checkpoint). Fields that Boathook does not need are
+//! ignored. The checksum is not verified, because kubelet versions compute it differently.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,9 +10,10 @@ use std::path::Path;
 use rooted_path::read_regular_file;
 use serde::Deserialize;
 
-/// The file's name, in the kubelet's directory for device plugins.
+/// The name of the checkpoint file in the kubelet's directory for device plugins.
 pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
+/// A kubelet checkpoint as it was read.
 #[derive(Debug, Deserialize)]
 pub struct Record {
     #[serde(rename = "Data")]
@@ -37,7 +38,8 @@ struct PodDevices {
     devices: Devices,
 }
 
-/// By NUMA node since Kubernetes 1.20, a plain list before.
+/// The device ids of one container and resource. Kubernetes 1.20 and later group them by
+/// NUMA node; earlier versions write a plain list.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Devices {
@@ -56,15 +58,15 @@ pub enum RecordError {
 }
 
 impl RecordError {
-    /// Whether there is no record: the kubelet writes its first one with its first
-    /// allocation.
+    /// Returns whether the checkpoint does not exist. The kubelet creates it when it
+    /// allocates a device for the first time.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Io(error) if error.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// The devices of one resource that a container was allocated. All texts are as the
-/// kubelet wrote them; entries of other plugins may have any form.
+/// The devices of one resource that the kubelet allocated to one container. The texts are
+/// not validated: ids of other device plugins may have any form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation<'a> {
     pub pod_uid: &'a str,
@@ -74,10 +76,11 @@ pub struct Allocation<'a> {
 }
 
 impl Record {
-    /// The largest record that is read, in bytes. 110 pods with 16 devices
-    /// each take about half a megabyte.
+    /// The largest checkpoint that is read, in bytes. A checkpoint with 110 pods of 16
+    /// devices each has about half a megabyte.
     pub const MAX: usize = 16 << 20;
 
+    /// Reads the checkpoint at `path`. A checkpoint larger than [`Record::MAX`] is an error.
     pub fn read(path: &Path) -> Result<Self, RecordError> {
         Self::parse(&content(path)?)
     }
@@ -86,7 +89,8 @@ impl Record {
         Ok(json_text::parse(bytes)?)
     }
 
-    /// All allocations, in the order of the file. [`Record::MAX`] bounds their number.
+    /// Returns all allocations in the order of the file. The size limit [`Record::MAX`]
+    /// also limits the number of allocations.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         let entries = self.data.entries.iter().flatten();
         entries.map(|entry| Allocation {
@@ -101,7 +105,7 @@ impl Record {
     }
 }
 
-/// The content of a record of the kubelet's, read once and whole.
+/// Reads a whole checkpoint file of the kubelet, of at most [`Record::MAX`] bytes.
 pub(crate) fn content(path: &Path) -> Result<Vec<u8>, RecordError> {
     read_regular_file(path, Record::MAX as u64).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => RecordError::TooLarge,

@@ -1,20 +1,23 @@
-//! What an image requires of a host: `api>=12.4 brand=x,driver>=470`.
+//! Checks the requirements of an image on the host, for example
+//! `api>=12.4 brand=x,driver>=470`.
 //!
-//! Alternatives stand with spaces between them, and what an alternative needs with
-//! commas. They are read up to the first one that is met. Versions are compared number by
-//! number, where missing ones are 0; other texts, and names, without regard to case.
+//! A requirement is a list of alternatives with spaces between them. An alternative is a
+//! list of terms with commas between them, and is met if all its terms hold. Alternatives
+//! are evaluated in order up to the first one that is met. Versions are compared number by
+//! number, and missing numbers are 0. Names and other values are compared without regard
+//! to case.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{WordName, excerpt};
 
-/// What is known of a host and a device, by name. `None`: whatever is required counts as
-/// met, since the container gets no device.
+/// The known values of a host and a device, by name. `None` means that every term with
+/// this name holds, because the container gets no device and the value is a device's.
 pub(crate) type Values = BTreeMap<WordName, Option<String>>;
 
-/// The operators, in the order in which the vendor searches them: `!` is the beginning
-/// of one.
+/// The operators, in the order in which the vendor's library searches them. The library
+/// accepts the beginning of an operator, so `!` means `!=`.
 const OPERATORS: [&str; 6] = ["=", "!=", "<", "<=", ">", ">="];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,9 +26,9 @@ pub enum RequirementError {
     Malformed(String),
     #[error("this host has {host}{}", not_known(.unknown))]
     Unmet {
-        /// What the host has, for people.
+        /// The known values of the host, as text for a message.
         host: String,
-        /// The names in it that are not known of this host.
+        /// The names in the requirement for which this host has no known value.
         unknown: BTreeSet<String>,
     },
 }
@@ -38,14 +41,16 @@ fn not_known(unknown: &BTreeSet<String>) -> String {
     format!("; not known here: {}", excerpt(&unknown.join(", ")))
 }
 
-/// Tests a requirement against what the host has, in one pass over its text.
-/// Alternatives that use names which are not known of the host count only where
-/// no other could be evaluated: then they are taken to be met as far as they can
-/// be told, and the names are given back for a note. An image that runs
-/// elsewhere must not be stopped by what cannot be determined, and one that lists
-/// what other hardware needs is not met by that.
+/// Checks a requirement against the values of the host, in one pass over its text.
+///
+/// An alternative with an unknown name cannot be evaluated in full. Alternatives of this
+/// kind count only if no other alternative could be evaluated. In that case an unknown name
+/// is assumed to hold, and the unknown names are returned for a note: an image must not be
+/// refused because the host cannot determine a value. If some alternative could be
+/// evaluated and is not met, the requirement is not met, because the alternatives with
+/// unknown names are probably about other hardware.
 pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, RequirementError> {
-    // The unknown names of the alternative that leaves the fewest.
+    // The unknown names of the alternative with the fewest unknown names so far.
     let mut best: Option<BTreeSet<String>> = None;
     let mut all_unknown = BTreeSet::new();
     let mut is_evaluated = false;
@@ -130,14 +135,14 @@ fn holds(
     })
 }
 
-/// The numbers of a version; `None`: it is none.
+/// Returns the numbers of a version, or `None` if the text is not a version.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let parts = text.split('.').filter(|part| !part.is_empty());
     let numbers: Option<Vec<u64>> = parts.map(|part| part.parse().ok()).collect();
     numbers.filter(|numbers| !numbers.is_empty())
 }
 
-/// Compares versions, of which the shorter one ends in zeros.
+/// Compares two versions. The shorter one is padded with zeros, so that 12 equals 12.0.
 fn compare(one: &[u64], other: &[u64]) -> Ordering {
     let length = one.len().max(other.len());
     let padded = |numbers: &[u64]| {
@@ -152,9 +157,9 @@ fn compare(one: &[u64], other: &[u64]) -> Ordering {
 mod tests {
     use super::*;
 
-    /// The shape of what the images of CUDA have in NVIDIA_REQUIRE_CUDA: the
-    /// version, then the older branches of the driver for cards that run it with
-    /// the libraries of forward compatibility.
+    /// A text as CUDA images have it in NVIDIA_REQUIRE_CUDA. The first alternative is the
+    /// CUDA version. The others are older driver branches, on which some cards run this
+    /// version with the libraries of forward compatibility.
     const OF_CUDA_12_4: &str = "cuda>=12.4 brand=tesla,driver>=470,driver<471 \
         brand=unknown,driver>=470,driver<471 brand=nvidia,driver>=470,driver<471 \
         brand=tesla,driver>=535,driver<536 brand=unknown,driver>=535,driver<536";
@@ -170,8 +175,9 @@ mod tests {
         values.map(of).into()
     }
 
-    /// libnvidia-container, `src/cli/dsl.c`: versions as a whole, names and brands in any
-    /// case, `!` alone, and nothing after what is met.
+    /// libnvidia-container (`src/cli/dsl.c`) compares whole versions, accepts names and
+    /// brands in any case and `!` alone, and does not read on after an alternative that is
+    /// met.
     #[test]
     fn requirements_mean_what_they_mean_to_the_vendor() {
         let host = values([

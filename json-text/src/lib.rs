@@ -1,10 +1,10 @@
-//! Edits of a JSON text that leave every other byte alone: unknown members, the
-//! texts of numbers, the order, white space.
+//! Edits a JSON text without changing any other byte of it: unknown members, the digits
+//! of numbers, the order of members and white space stay as they are.
 //!
-//! serde_json takes the text apart into slices of itself (`RawValue`), so that
-//! what is valid is decided nowhere else. [`set`] and [`remove`] are for files of
-//! which the last of two equal keys counts, as in Go's decoder, and undo each
-//! other; [`append`] is for files whose readers differ in that, and refuses them.
+//! serde_json splits the text into slices (`RawValue`), so this crate needs no parser of
+//! its own. [`set`] and [`remove`] undo each other. They are for files whose readers use
+//! the last of two equal keys, as Go's decoder does. [`append`] is for files whose readers
+//! disagree about equal keys, and returns an error if it finds any on its way.
 
 #![forbid(unsafe_code)]
 
@@ -18,33 +18,34 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Why something cannot be added.
+/// The reason why [`append`] cannot add an item.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The text is not JSON, or has something else where a list or an object
-    /// belongs.
+    /// The text is not JSON, or a value on the way is neither the list nor the object
+    /// that is expected there.
     #[error("`{place}` is not {expected}")]
     Kind {
-        /// The keys that lead there.
+        /// The keys that lead to the value, joined by dots.
         place: String,
         expected: &'static str,
         source: serde_json::Error,
     },
-    /// A key is there twice. Runtimes differ in which of them counts.
+    /// An object has this key twice. Runtimes disagree about which of the two values
+    /// they use.
     #[error("duplicate key `{0}`")]
     Duplicate(String),
 }
 
-/// Parses a JSON text. What is not UTF-8 becomes U+FFFD, as in Go's decoder.
+/// Parses a JSON text. Bytes that are not UTF-8 become U+FFFD, as in Go's decoder.
 ///
 /// # Errors
-/// The text is not JSON, or not of the type.
+/// Returns an error if the text is not JSON, or if its value does not have the type `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
-    // One check of all the text costs less than one of each string.
+    // Checking the whole text for UTF-8 once is faster than checking each string.
     serde_json::from_str(&String::from_utf8_lossy(text))
 }
 
-/// An object's members in their order.
+/// The members of a JSON object in the order of the text. Equal keys are kept.
 struct Members<'t>(Vec<(String, &'t RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
@@ -71,12 +72,13 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
+/// Returns `text` as a JSON string, with quotes and escapes.
 pub fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Where the value under a chain of keys is; `None` if it is missing or what
-/// leads there is no object.
+/// Returns the byte range of the value that a chain of keys leads to. Returns `None` if a
+/// key is missing, or if a value on the way is not an object.
 pub fn find(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     let start = text.len() - text.trim_start().len();
     let whole = start..start + text.trim().len();
@@ -89,8 +91,9 @@ pub fn find(text: &str, keys: &[&str]) -> Option<Range<usize>> {
     })
 }
 
-/// Puts a member first in the object at `object`, with the white space of the
-/// member after it, or replaces its value.
+/// Sets the member `key` of the object at the byte range `object`, and returns the new
+/// text. An existing member gets the new value. A new member becomes the first one, with
+/// the same white space before it as the next member has.
 pub fn set(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
     let all = members(text, object.clone());
     if let Some((_, old)) = all.iter().rfind(|(name, _)| name == key) {
@@ -108,8 +111,8 @@ pub fn set(text: &str, object: Range<usize>, key: &str, value: &str) -> String {
     splice(text, inside..inside, &format!("{space}{entry},"))
 }
 
-/// Takes a member out of the object at `object`, if it is there, with the comma
-/// that came with it.
+/// Removes the member `key` and its comma from the object at the byte range `object`, and
+/// returns the new text. The text is unchanged if there is no such member.
 pub fn remove(text: &str, object: Range<usize>, key: &str) -> String {
     let all = members(text, object.clone());
     let Some(index) = all.iter().rposition(|(name, _)| name == key) else {
@@ -127,12 +130,12 @@ pub fn remove(text: &str, object: Range<usize>, key: &str) -> String {
     splice(text, cut, "")
 }
 
-/// Adds `item` at the end of the list under `keys`, and creates what is missing
-/// on the way there. A `null` counts as missing.
+/// Adds `item` at the end of the list that `keys` lead to, and returns the new text.
+/// Missing objects on the way and a missing list are created; `null` counts as missing.
 ///
 /// # Errors
-/// The text is not JSON, something else is in the way, or a key on the way is
-/// there twice.
+/// Returns an error if the text is not JSON, if a value on the way has another type, or if
+/// an object on the way has a key of `keys` twice.
 pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
     let (value, missing) = descend(text, keys)?;
     if value == "null" {
@@ -156,14 +159,15 @@ pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError
             splice(text, end..end, &format!(",{added}"))
         }
         None => {
-            // An empty list or object: right after its bracket.
+            // The list or object is empty, so the item goes right after the bracket.
             let bracket = range(text, value.trim_start()).start + 1;
             splice(text, bracket..bracket, &added)
         }
     })
 }
 
-/// The items of the list under `keys`; none if there is no such list.
+/// Returns the JSON text of each item of the list that `keys` lead to. The result is empty
+/// if there is no such list.
 pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     let list = match descend(text, keys) {
         Ok((value, [])) => serde_json::from_str(value),
@@ -173,7 +177,8 @@ pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
     list.into_iter().map(RawValue::get).collect()
 }
 
-/// The innermost value that is there, and the keys that are missing in it.
+/// Follows `keys` from the whole text, and returns the innermost value that exists and the
+/// keys that are missing in it.
 fn descend<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],
@@ -206,8 +211,8 @@ fn part<'t, T: Deserialize<'t>>(
     })
 }
 
-/// The keys of the object at `object` and where their values are; none if there
-/// is no object.
+/// Returns the keys of the object at the byte range `object`, each with the byte range of
+/// its value. The result is empty if the range does not contain an object.
 pub fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> {
     let found = text.get(object).map(serde_json::from_str);
     let Some(Ok(Members(members))) = found else {
@@ -217,7 +222,7 @@ pub fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> 
     members.into_iter().map(member).collect()
 }
 
-/// Where `part`, a slice of `text`, is in it.
+/// Returns the byte range of `part` in `text`. `part` must be a slice of `text`.
 fn range(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr().addr() - text.as_ptr().addr();
     start..start + part.len()
@@ -227,7 +232,7 @@ fn splice(text: &str, range: Range<usize>, with: &str) -> String {
     format!("{}{with}{}", &text[..range.start], &text[range.end..])
 }
 
-/// The white space at the beginning of the line around an offset.
+/// Returns the white space at the beginning of the line that contains byte `offset`.
 fn indent_of(text: &str, offset: usize) -> &str {
     let line = text[..offset].rfind('\n').map_or(0, |line| line + 1);
     let rest = &text[line..];

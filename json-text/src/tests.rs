@@ -34,7 +34,8 @@ fn an_item_goes_to_the_end_of_its_list() {
             r#"{"hooks": {"prestart": [ {"path": "/x"} ]}}"#,
             r#"{"hooks": {"prestart": [ {"path": "/x"},7 ]}}"#,
         ),
-        // Look-alikes: another object's member, another case, an escape.
+        // Three keys look alike: a member of another object, a key in another case, and a
+        // key that is written with an escape.
         (
             r#"{"x": {"hooks": {"prestart": []}}}"#,
             r#"{"x": {"hooks": {"prestart": []}},"hooks":{"prestart":[7]}}"#,
@@ -56,7 +57,7 @@ fn an_item_goes_to_the_end_of_its_list() {
     }
 }
 
-/// Whatever a reader of numbers, of maps or of text could change.
+/// The texts have numbers, key orders and escapes that a decoder and encoder would change.
 #[test]
 fn nothing_else_changes() {
     let deep = format!("{}{}", "[".repeat(5000), "]".repeat(5000));

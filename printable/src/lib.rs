@@ -1,30 +1,33 @@
-//! Makes texts of others safe to print: those that come from an image, a request, a
-//! process or a file of the host. Every program prints and logs through here.
+//! Makes untrusted text safe to print: text from an image, a request, a process or a file
+//! of the host. Every program of the project prints and logs through this crate.
 //!
-//! A terminal acts on control characters, and some characters reorder or hide the text
-//! around them: an author of such a text could forge messages or type into a terminal.
-//! Such characters are printed as escapes.
+//! A terminal acts on control characters, and some Unicode characters reorder or hide the
+//! text around them. The author of an untrusted text could use these characters to forge
+//! messages or to type into a terminal. This crate prints them as escapes.
 
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
 
-/// Most characters of a message: enough for any of ours, little enough for a
-/// datagram.
+/// The longest message, in characters. All messages of the project are shorter, and a
+/// message of this length still fits into one datagram.
 const MAX: usize = 4096;
 
-/// What a text is part of.
+/// The output that a text is written to. The form decides how line feeds and other
+/// control characters are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line of its own: line feeds are escaped, but not the last one.
+    /// The text is one line: all line feeds but the last one are escaped.
     Line,
-    /// Lines: line feeds stay.
+    /// The text has several lines: line feeds are not escaped.
     Lines,
-    /// A JSON document, which stays one: line feeds stay, and escapes are JSON's.
+    /// The text is a JSON document. Line feeds are not escaped, and other characters are
+    /// escaped as `\uXXXX`, so that the output is JSON with the same meaning.
     Json,
 }
 
-/// `text` on one line, and cut at 4096 characters.
+/// Returns `text` on one line. A text of more than 4096 characters is cut there and ends
+/// with an ellipsis.
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
@@ -35,7 +38,7 @@ pub fn line(text: &str) -> String {
     printed
 }
 
-/// A JSON document.
+/// Returns a JSON document with the same meaning, in which unsafe characters are escaped.
 #[must_use]
 pub fn json(document: &str) -> String {
     escaped(document.chars(), Form::Json)
@@ -61,14 +64,15 @@ fn escaped(characters: impl Iterator<Item = char>, form: Form) -> String {
 fn is_printable(character: char) -> bool {
     !(character.is_control()
         || matches!(character,
-            // Line and paragraph separators, marks and overrides of direction,
-            // characters without width, tags.
+            // These are line and paragraph separators, marks and overrides of the
+            // direction of text, characters without width, and tag characters.
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             | '\u{061c}' | '\u{180e}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
             | '\u{e0000}'..='\u{e007f}'))
 }
 
-/// An output that escapes what is written to it. Each write has whole characters.
+/// A writer that escapes unsafe characters before it passes text on. Each write must
+/// contain whole UTF-8 characters; incomplete characters become U+FFFD.
 #[derive(Debug)]
 pub struct Printable<W> {
     to: W,
@@ -76,7 +80,8 @@ pub struct Printable<W> {
 }
 
 impl<W: Write> Printable<W> {
-    /// Everything that is written goes to `to`. Of [`Form::Line`] each write is a line.
+    /// Returns a writer that passes escaped text on to `to`. With [`Form::Line`] each
+    /// call of `write` is one line.
     pub fn new(to: W, form: Form) -> Self {
         Self { to, form }
     }

@@ -1,4 +1,4 @@
-//! Why a path does not lead to a file.
+//! The errors of path resolution.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use nix::errno::Errno;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a path could not be resolved. Paths are those that were asked for, as seen
-/// from the root.
+/// The reason why a path could not be resolved. The path in an error is the path that the
+/// caller passed, relative to the root directory.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot {action} {}: {errno}", path.display())]
     System {
-        /// The operation, as text before a path.
+        /// The operation, as text before the path.
         action: &'static str,
         path: PathBuf,
         errno: Errno,
@@ -21,11 +21,11 @@ pub enum Error {
     #[error("{} is not a usable path: {reason}", path.display())]
     Path {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the path, as text.
         reason: &'static str,
     },
-    /// A symbolic link of `/proc` that leads out of the root, or more links
-    /// than the kernel follows (40).
+    /// The path has a symbolic link of `/proc` that leads out of the root, or more symbolic
+    /// links than the kernel follows (40).
     #[error(
         "{} leads through too many symbolic links, or through one of /proc that is never followed",
         path.display()
@@ -39,7 +39,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The error of a call that the kernel refused.
+    /// Returns the error of a failed system call.
     pub fn system(action: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         Self::System {
             action,
@@ -52,7 +52,7 @@ impl Error {
         Self::Links { path: path.into() }
     }
 
-    /// What the kernel answers in such a case.
+    /// Returns the error number that the kernel returns for such a path.
     pub fn errno(&self) -> Errno {
         match self {
             Self::System { errno, .. } => *errno,

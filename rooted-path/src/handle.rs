@@ -1,4 +1,4 @@
-//! A handle on a file.
+//! Handles on files (`O_PATH` descriptors), with the kind and identity of each file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,9 +9,11 @@ use nix::sys::stat::{FileStat, SFlag, fstat};
 
 use crate::{Error, Result};
 
-/// Flags for a handle on a file of any kind, without opening it for use.
+/// The flags that open a handle on a file of any kind. The file cannot be read or written
+/// through the handle.
 pub const HANDLE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-/// The same for a single name that may be a symbolic link.
+/// The flags that open a handle on a file that may be a symbolic link. The link itself is
+/// opened.
 pub const HANDLE_NOFOLLOW: OFlag = HANDLE.union(OFlag::O_NOFOLLOW);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ pub enum FileKind {
     BlockDevice,
     Fifo,
     Socket,
-    /// Anything else, such as an event descriptor.
+    /// A file of another kind, such as an event descriptor.
     Unknown,
 }
 
@@ -41,7 +43,7 @@ impl FileKind {
         }
     }
 
-    /// Whether this is a device node of either kind.
+    /// Returns whether the file is a character or block device node.
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
     }
@@ -62,6 +64,8 @@ impl fmt::Display for FileKind {
     }
 }
 
+/// The numbers that identify a file: file system, inode and, for a device node, its device
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     dev: u64,
@@ -78,20 +82,21 @@ impl Identity {
         }
     }
 
-    /// File system, inode and, of a node, device: for records.
+    /// Returns the numbers of the file system, of the inode and of the device, for records. The
+    /// last one is 0 if the file is not a device node.
     pub fn numbers(self) -> [u64; 3] {
         [self.dev, self.ino, self.rdev]
     }
 
-    /// Whether it is the inode with this number, on whatever file system.
+    /// Returns whether the inode has this number. The file system is not compared.
     pub fn is_inode(self, number: u64) -> bool {
         self.ino == number
     }
 }
 
-/// A file that was found: an `O_PATH` descriptor and its metadata at that time.
+/// A file that was found: an `O_PATH` descriptor, and the metadata of the file at that time.
 ///
-/// The descriptor refers to the same file even if its names change.
+/// The descriptor refers to the same file even if the file is renamed or removed.
 #[derive(Debug)]
 pub struct Handle {
     fd: OwnedFd,
@@ -99,7 +104,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// A handle from a descriptor. `path` is for the error only.
+    /// Returns a handle from a descriptor, and reads the file's metadata. `path` is only used in
+    /// the error message.
     pub fn new(fd: OwnedFd, path: &Path) -> Result<Self> {
         match fstat(&fd) {
             Ok(stat) => Ok(Self { fd, stat }),
@@ -115,7 +121,7 @@ impl Handle {
         Identity::from_stat(&self.stat)
     }
 
-    /// The metadata as read when the handle was opened.
+    /// Returns the metadata that was read when the handle was opened.
     pub fn stat(&self) -> &FileStat {
         &self.stat
     }

@@ -1,12 +1,12 @@
-//! Paths below a root directory, resolved by handles that never leave it.
+//! Resolves paths below a root directory. No path leads out of the root.
 //!
-//! A root is another system's `/`: a container's, or a host's that is mounted in a
-//! container. Every symbolic link is followed inside it. The result is a handle
-//! (`O_PATH`) on what was found, so that no path is resolved a second time.
+//! A root is the `/` of another system: the root of a container, or the root of a host that is
+//! mounted in a container. Every symbolic link is followed inside the root. The result is a
+//! handle (`O_PATH`) on the file that was found, so that the path need not be resolved again.
 //!
-//! [`RootDir::lookup`] takes one call of the kernel where it has `openat2`. [`Walk`]
-//! goes name by name, for kernels without the call, and for callers that check each
-//! directory and link on the way or create what is missing at the end.
+//! [`RootDir::lookup`] needs one system call if the kernel has `openat2`. [`Walk`] opens one
+//! name at a time. It is for kernels without `openat2`, and for callers that check each
+//! directory and link on the way, or create the missing names at the end.
 //!
 //! Single files of the host are opened by [`open_own_file`] and [`open_regular_file`], and
 //! replaced by [`replace_file`].

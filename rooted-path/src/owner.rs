@@ -1,15 +1,15 @@
-//! Whether a file's owner is root or the user of this process.
+//! Checks whether the owner of a file is root or the user of this process.
 
 use std::fs;
 
 use nix::unistd::geteuid;
 
-/// The uid that a user namespace shows for a user who is not mapped, unless the kernel is
-/// configured otherwise.
+/// The default uid that a user namespace shows for users that are not mapped in it. The kernel
+/// can be configured to show another one (`/proc/sys/kernel/overflowuid`).
 const OVERFLOW_UID: u32 = 65534;
 
-/// Whether `uid` is root or the user of this process. In a user namespace root's files outside
-/// of it have the overflow uid.
+/// Returns whether `uid` is root or the user of this process. In a user namespace, files of the
+/// host's root have the overflow uid if the host's root is not mapped.
 pub fn is_root_or_this_user(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw() || (is_in_user_namespace() && uid == overflow_uid())
 }

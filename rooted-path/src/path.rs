@@ -1,4 +1,4 @@
-//! Parses paths, without access to a file system.
+//! Parses and checks paths without access to a file system.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,16 +9,16 @@ use crate::{Error, Result};
 /// The longest path that the kernel accepts, in bytes, without the final NUL.
 const MAX_LENGTH: usize = 4095;
 
-/// The maximum number of components of a path. Deeper paths do not occur in
-/// practice, and in a walk each level takes a descriptor.
+/// The maximum number of components of a path. A walk keeps a file descriptor open for each
+/// component, so the number must be limited. Longer paths do not occur in practice.
 pub(crate) const MAX_DEPTH: usize = 256;
 
-/// One name in a directory: not empty, not `.` or `..`, and without a slash.
+/// The name of one entry of a directory. It is not empty, not `.` or `..`, and has no slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a>(&'a OsStr);
 
 impl<'a> Name<'a> {
-    /// `name`, if it is a single name.
+    /// Returns `name` as a [`Name`], or an error if it is not the name of one entry.
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
         match name.as_bytes() {
@@ -36,14 +36,15 @@ impl<'a> Name<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Component<'a> {
-    /// `.`, or the end after a trailing slash: the current path must be a
+    /// A `.`, or the end of a path with a trailing slash. The file that was reached must be a
     /// directory.
     Current,
     Parent,
     Name(Name<'a>),
 }
 
-/// Refuses paths that are invalid in any root.
+/// Returns an error if `path` is invalid in every root: empty, too long, too deep, or with a
+/// NUL byte.
 pub(crate) fn check(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
@@ -61,7 +62,8 @@ pub(crate) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The steps of `path`. The caller determines where it starts.
+/// Returns the components of `path`. A leading slash is not returned, so the caller decides
+/// at which directory the path starts.
 pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Component<'_>> {
     let bytes = path.as_bytes();
     let trailing = bytes.ends_with(b"/").then_some(Component::Current);
@@ -76,10 +78,10 @@ pub(crate) fn components(path: &OsStr) -> impl DoubleEndedIterator<Item = Compon
         .chain(trailing)
 }
 
-/// Splits `path` into the directory to resolve and the name in it.
+/// Splits `path` into its directory and the name of the entry in that directory.
 ///
 /// # Errors
-/// [`Error::Path`] if the path ends in no name, as `/` and `a/..` do.
+/// Returns [`Error::Path`] if the path does not end in a name, such as `/` and `a/..`.
 pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
     check(path)?;
     let bytes = path.as_os_str().as_bytes();
@@ -96,7 +98,7 @@ pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
 }
 
 fn refused(path: &OsStr, reason: &'static str) -> Error {
-    // Of a path that is too long, only the beginning is quoted.
+    // The message quotes at most 256 bytes, because the path may be too long for it.
     let shown = path.as_bytes();
     let shown = &shown[..shown.len().min(256)];
     Error::Path {

@@ -1,10 +1,11 @@
-//! Regular files: opened without waiting, read up to a bound, and replaced as a whole.
+//! Opens regular files without blocking, and reads them up to a size limit.
 //!
-//! A program that runs as root opens files at fixed paths. Something else may be there: a
-//! named pipe would be waited for, a symbolic link would lead to another file, and a file
-//! without an end would fill the memory. A file that only Boathook writes is opened by
-//! [`open_own_file`], which refuses all of these. A file of another program may be a link, as
-//! configuration often is: [`open_regular_file`] follows it.
+//! A program that runs as root opens files at fixed paths, where another user may have put
+//! something else. Opening a named pipe would block, a symbolic link would lead to another
+//! file, and reading an endless file would fill the memory. [`open_own_file`] is for files that
+//! only Boathook writes, and refuses pipes, links and files that others can write.
+//! [`open_regular_file`] is for files of other programs, and follows links, because
+//! configuration files are often links.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,18 +19,20 @@ use nix::sys::stat::{FileStat, Mode, fstat};
 use crate::FileKind;
 use crate::owner::is_root_or_this_user;
 
-/// Permission for group or others to write.
+/// The mode bits that permit the group or others to write.
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 
-/// Opening neither waits for the other end of a pipe nor takes a terminal.
+/// Flags for `open`: it does not wait for the other end of a pipe, and a terminal does not
+/// become the controlling terminal of the process.
 const WITHOUT_WAITING: OFlag = OFlag::O_NONBLOCK
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// Opens a regular file of any program for reading. Links are followed.
+/// Opens a regular file of any program for reading. Symbolic links are followed.
 ///
 /// # Errors
-/// Also if it is no regular file. The message names no path.
+/// Returns an error if the file cannot be opened or is not a regular file. The message does not
+/// contain the path.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     let file = open_without_waiting(path, OFlag::O_RDONLY)?;
     check_kind(&stat(&file)?)?;
@@ -39,19 +42,20 @@ pub fn open_regular_file(path: &Path) -> io::Result<File> {
 /// Opens a regular file that only Boathook writes, for reading.
 ///
 /// # Errors
-/// Also if it is a link or no regular file, or if others than root and this user own it or may
-/// write to it. The message names no path.
+/// Returns an error if the file cannot be opened, if it is a symbolic link or not a regular
+/// file, if its owner is neither root nor this user, or if the group or others may write to it.
+/// The message does not contain the path.
 pub fn open_own_file(path: &Path) -> io::Result<File> {
     let file = open_without_waiting(path, OFlag::O_RDONLY.union(OFlag::O_NOFOLLOW))?;
     check_own(&file)?;
     Ok(file)
 }
 
-/// Opens a file that processes lock, and creates it with mode 0600 if it is missing. Its content
-/// is left alone.
+/// Opens a lock file for reading and writing, and creates it with mode 0600 if it does not
+/// exist. The content of an existing file is kept.
 ///
 /// # Errors
-/// Those of [`open_own_file`].
+/// Returns the same errors as [`open_own_file`].
 pub fn open_lock_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_RDWR.union(OFlag::O_CREAT).union(OFlag::O_NOFOLLOW);
     let file = open_without_waiting(path, flags)?;
@@ -59,31 +63,31 @@ pub fn open_lock_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The content of a regular file of any program, of at most `max` bytes.
+/// Reads a regular file of any program, of at most `max` bytes.
 ///
 /// # Errors
-/// Those of [`open_regular_file`]; or it is larger.
+/// Returns the same errors as [`open_regular_file`], and an error if the file is larger.
 pub fn read_regular_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     read_bounded(&open_regular_file(path)?, max)
 }
 
-/// The same as text.
+/// Reads a regular file of any program as UTF-8 text, of at most `max` bytes.
 pub fn read_regular_text(path: &Path, max: u64) -> io::Result<String> {
     into_text(read_regular_file(path, max)?)
 }
 
-/// The text of a file that only Boathook writes, of at most `max` bytes.
+/// Reads the UTF-8 text of a file that only Boathook writes, of at most `max` bytes.
 ///
 /// # Errors
-/// Those of [`open_own_file`]; or it is larger.
+/// Returns the same errors as [`open_own_file`], and an error if the file is larger.
 pub fn read_own_text(path: &Path, max: u64) -> io::Result<String> {
     into_text(read_bounded(&open_own_file(path)?, max)?)
 }
 
-/// All of an open file, of at most `max` bytes.
+/// Reads an open file to its end, at most `max` bytes.
 ///
 /// # Errors
-/// It cannot be read, or is larger.
+/// Returns an error if the file cannot be read, or if it has more than `max` bytes.
 pub fn read_bounded(file: &File, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes)?;
@@ -105,7 +109,8 @@ fn open_without_waiting(path: &Path, flags: OFlag) -> io::Result<File> {
         Err(Errno::ELOOP) if flags.contains(OFlag::O_NOFOLLOW) => {
             Err(not_regular(FileKind::Symlink))
         }
-        // The kernel opens no socket, and opens a directory for reading only.
+        // ENXIO means that the path is a socket, which `open` cannot open. EISDIR means that
+        // it is a directory, which can only be opened for reading.
         Err(Errno::ENXIO) => Err(not_regular(FileKind::Socket)),
         Err(Errno::EISDIR) => Err(not_regular(FileKind::Directory)),
         Err(errno) => Err(errno.into()),
@@ -138,7 +143,7 @@ fn check_own(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The error where a file of this kind is in the place of a regular one.
+/// Returns the error for a path that has a file of `kind` instead of a regular file.
 pub fn not_regular(kind: FileKind) -> io::Error {
     io::Error::other(format!("it is {kind}, not a regular file"))
 }
@@ -154,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// What may be in the place of a file, and the reason for which an own file and one of any
-    /// program are refused there.
+    /// A test case: its name, a function that creates a file at a path, and the expected errors
+    /// of opening the path as an own file and as a file of any program.
     type Case = (
         &'static str,
         fn(&Path),
@@ -277,7 +282,7 @@ mod tests {
         write(&path, "text");
         open_lock_file(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
-        // A link that leads nowhere would create a file at its end.
+        // Following a dangling link would create a file at the target of the link.
         let link = directory.path().join("link");
         symlink(directory.path().join("nothing"), &link).unwrap();
         open_lock_file(&link).unwrap_err();

@@ -1,4 +1,4 @@
-//! Files that are replaced as a whole: a reader finds the old content or the new one.
+//! Replaces files as a whole, so that a reader sees either the old content or the new one.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -13,15 +13,15 @@ use nix::fcntl::{OFlag, open, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// How names of files begin that are not in their place yet. One that a killed process has left
-/// is in nobody's way, because each replacement has a random name.
+/// The prefix of the names of unfinished files. A file that a killed process has left does not
+/// disturb later replacements, because each replacement uses a new random name.
 pub const UNFINISHED_PREFIX: &str = ".boathook-";
 
-/// How many random names are tried before another cause is assumed.
+/// The number of random names that are tried. If all of them exist, the last error is returned.
 const ATTEMPTS: usize = 8;
 
-/// A new file beside the one that it is going to replace. It is removed unless it is put in its
-/// place.
+/// A new file in the directory of the file that it is going to replace. If the value is dropped
+/// before the new file is put in place, the new file is removed.
 #[derive(Debug)]
 pub struct FileReplacement<'a> {
     directory: OwnedFd,
@@ -31,8 +31,8 @@ pub struct FileReplacement<'a> {
 }
 
 impl<'a> FileReplacement<'a> {
-    /// Creates an empty file in the directory of `path`, which only this user may open. Nothing
-    /// that exists is opened or followed.
+    /// Creates an empty file with mode 0600 in the directory of `path`. `O_EXCL` makes sure
+    /// that no existing file is opened and no symbolic link is followed.
     pub fn create(path: &'a Path) -> io::Result<Self> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
         let parent = path
@@ -67,22 +67,23 @@ impl<'a> FileReplacement<'a> {
         }
     }
 
-    /// The new file, to be written.
+    /// Returns the new file, so that the caller can write it.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Puts the new file in its place, without waiting for the disk.
+    /// Renames the new file to its final name, without waiting for the disk.
     pub fn put_in_place(mut self) -> io::Result<()> {
         self.rename()
     }
 
-    /// Puts the new file in its place, so that after a power cut it is there with its content.
+    /// Renames the new file to its final name, and flushes the content and the directory to
+    /// disk, so that the file survives a power cut.
     pub fn put_in_place_durably(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.rename()?;
         match nix::unistd::fsync(&self.directory) {
-            // Some file systems cannot flush a directory.
+            // Some file systems cannot flush a directory and return one of these errors.
             Err(Errno::EINVAL | Errno::EOPNOTSUPP) => Ok(()),
             flushed => Ok(flushed?),
         }
@@ -101,7 +102,8 @@ impl<'a> FileReplacement<'a> {
 impl Drop for FileReplacement<'_> {
     fn drop(&mut self) {
         if let Some(unfinished) = self.unfinished.take() {
-            // The error that led here is more useful than one of the cleanup.
+            // An error of this cleanup is ignored: the caller reports the error because of
+            // which the replacement was dropped.
             let _ = unlinkat(
                 &self.directory,
                 unfinished.as_str(),
@@ -111,11 +113,12 @@ impl Drop for FileReplacement<'_> {
     }
 }
 
-/// Replaces the file at `path`, or creates it, with this content and mode. A link at `path` is
-/// replaced, not followed.
+/// Replaces the file at `path`, or creates it, with this content and mode. A symbolic link at
+/// `path` is replaced, not followed.
 ///
 /// # Errors
-/// The old file is unchanged, unless only the directory could not be flushed to disk.
+/// After an error the old file is unchanged, with one exception: if only flushing the directory
+/// to disk failed, the new file is in place.
 pub fn replace_file(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     let mut replacement = FileReplacement::create(path)?;
     let file = replacement.file();
@@ -181,7 +184,7 @@ mod tests {
         replace_file(&directory.path().join("no/file"), 0o644, b"new").unwrap_err();
     }
 
-    /// A process that was killed, and others that write the same file.
+    /// One process was killed during a replacement, and others replace the same file at once.
     #[test]
     fn unfinished_files_are_in_nobodys_way() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Looks up paths below a root: by the kernel, or otherwise name by name.
+//! Looks up paths below a root directory, with `openat2` or, if the kernel does not have it,
+//! name by name.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,22 +12,22 @@ use crate::handle::HANDLE;
 use crate::path::check;
 use crate::{Error, FileKind, Handle, LastLink, Result, Walk};
 
-/// How often `openat2` is retried if a concurrent rename prevented the
-/// resolution of `..` (`EAGAIN`). Then the walk is used, which renames do not
-/// affect.
+/// The number of `openat2` calls before the walk is used. The call fails with `EAGAIN` if a
+/// concurrent rename disturbs the resolution of `..`. Renames do not disturb the walk.
 const ATTEMPTS: usize = 16;
 
-/// How paths are resolved below a root. Both methods have the same results.
+/// The method by which paths are resolved below a root. Both methods have the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolver {
-    /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6).
-    /// Where the kernel or a seccomp filter refuses the call, the walk.
+    /// `openat2` with `RESOLVE_IN_ROOT` and `RESOLVE_NO_MAGICLINKS` (Linux 5.6). If the kernel
+    /// or a seccomp filter refuses the call, the walk is used.
     Openat2,
-    /// One name at a time, without asking for `openat2` first.
+    /// [`Walk`], which opens one name at a time. `openat2` is not tried.
     Walk,
 }
 
-/// A root directory: paths are resolved inside it and never lead out of it.
+/// A root directory, such as the root of a container. Paths are resolved inside it: neither
+/// `..` nor a symbolic link leads out of it.
 #[derive(Debug)]
 pub struct RootDir {
     fd: OwnedFd,
@@ -38,7 +39,8 @@ impl RootDir {
         Self { fd, resolver }
     }
 
-    /// Opens the root. Its path is trusted and resolved as usual.
+    /// Opens the root directory at `path`. The path is trusted, so links in it are followed
+    /// normally.
     pub fn open(path: &Path, resolver: Resolver) -> Result<Self> {
         match open(path, HANDLE.union(OFlag::O_DIRECTORY), Mode::empty()) {
             Ok(fd) => Ok(Self { fd, resolver }),
@@ -46,7 +48,7 @@ impl RootDir {
         }
     }
 
-    /// The root itself. `path` is for the error only.
+    /// Returns a handle on the root directory itself. `path` is only used in the error message.
     pub fn into_handle(self, path: &Path) -> Result<Handle> {
         Handle::new(self.fd, path)
     }
@@ -58,8 +60,8 @@ impl RootDir {
         Handle::new(fd, root)
     }
 
-    /// Resolves `path`, following links inside the root; `None` if it does not
-    /// exist.
+    /// Resolves `path`, and follows symbolic links inside the root. Returns `None` if the path
+    /// does not exist.
     pub fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
         check(path)?;
         match self.ask_kernel(path, HANDLE, ResolveFlag::empty()) {
@@ -69,10 +71,11 @@ impl RootDir {
         }
     }
 
-    /// Resolves a path that has no links; `None` if it does not exist.
+    /// Resolves a path without following symbolic links. Returns `None` if the path does not
+    /// exist.
     ///
     /// # Errors
-    /// [`Error::Link`] if it has one.
+    /// Returns [`Error::Link`] if a component of the path is a symbolic link.
     pub fn lookup_plain(&self, path: &Path) -> Result<Option<Handle>> {
         check(path)?;
         match self.ask_kernel(path, HANDLE, ResolveFlag::RESOLVE_NO_SYMLINKS) {
@@ -90,8 +93,8 @@ impl RootDir {
         self.end(walk)
     }
 
-    /// Opens the file at `path` with these flags, following links inside the root;
-    /// `None` if it does not exist. Creates nothing.
+    /// Opens the file at `path` with these flags, and follows symbolic links inside the root.
+    /// Returns `None` if the file does not exist. No file is created.
     pub fn open_file(&self, path: &Path, flags: OFlag) -> Result<Option<OwnedFd>> {
         check(path)?;
         let flags = flags | OFlag::O_CLOEXEC;
@@ -100,15 +103,17 @@ impl RootDir {
             Some(Err(errno)) => return refused(path, errno),
             None => {}
         }
-        let last = match flags.contains(OFlag::O_NOFOLLOW) {
-            true => LastLink::Keep,
-            false => LastLink::Follow,
+        let last = if flags.contains(OFlag::O_NOFOLLOW) {
+            LastLink::Keep
+        } else {
+            LastLink::Follow
         };
         let found = self.walk(path, last)?;
         found.map(|found| reopen(found, path, flags)).transpose()
     }
 
-    /// None: the walk has to do it.
+    /// Resolves `path` with `openat2`. Returns `None` if the call is not available or kept
+    /// failing because of renames; the caller has to use the walk.
     fn ask_kernel(
         &self,
         path: &Path,
@@ -124,7 +129,7 @@ impl RootDir {
         for _ in 0..ATTEMPTS {
             match openat2(&self.fd, path, how) {
                 Err(Errno::EAGAIN) => {}
-                // Older seccomp filters answer a call that they do not know with EPERM.
+                // Older seccomp filters return EPERM for system calls that they do not know.
                 Err(Errno::ENOSYS | Errno::EPERM) => return None,
                 answer => return Some(answer),
             }
@@ -154,7 +159,8 @@ fn refused<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     }
 }
 
-/// Opens what a walk has found. The descriptor leads to the very file that was found.
+/// Opens the file that a walk has found with these flags. The file is opened through its
+/// descriptor in /proc/self/fd, so that no other file can be opened if the path has changed.
 fn reopen(found: Handle, path: &Path, flags: OFlag) -> Result<OwnedFd> {
     let must_be_directory = flags.contains(OFlag::O_DIRECTORY);
     match found.kind() {

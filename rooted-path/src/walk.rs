@@ -1,15 +1,13 @@
-//! Resolution below a root, one name at a time.
+//! Resolves paths below a root directory, one name at a time.
 //!
-//! Every step opens a single name with `O_NOFOLLOW` on the handle of the
-//! directory before it, and a link's text is resolved in the same way, starting
-//! at the root if it is absolute. `..` returns to the previous handle instead
-//! of asking the kernel, so that a directory that is moved concurrently leads
-//! nowhere else. Only handles are used, so nothing outside the root can be
-//! reached.
+//! Each step opens one name with `O_NOFOLLOW`, relative to the handle of its directory. The
+//! target of a symbolic link is resolved in the same way, and starts at the root if it is
+//! absolute. `..` returns to the previous handle, and the kernel is not asked for the parent,
+//! so that a directory that is moved concurrently cannot lead elsewhere. Only handles below
+//! the root are used, so no file outside the root can be reached.
 //!
-//! It differs from `openat2` in one point: every symbolic link of a proc file
-//! system is refused, not only magic links, because only the kernel can
-//! distinguish them.
+//! The walk differs from `openat2` in one point: it refuses every symbolic link of a proc file
+//! system, and not only magic links, because only the kernel can distinguish the two.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -25,69 +23,71 @@ use crate::handle::HANDLE_NOFOLLOW;
 use crate::path::{Component, MAX_DEPTH, check, components};
 use crate::{Error, FileKind, Handle, Result};
 
-/// How many symbolic links are followed in one resolution, as in the kernel
-/// (path_resolution(7)).
+/// The largest number of symbolic links that one resolution follows. The kernel has the same
+/// limit (path_resolution(7)).
 pub const MAX_LINKS: usize = 40;
 
-/// What is done with a symbolic link at the very end of a path.
+/// How a symbolic link at the end of a path is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
     Follow,
-    /// The path leads to the link itself.
+    /// The link is not followed, and the result is the link itself.
     Keep,
 }
 
-/// A file on the way, and its name in the directory before it.
+/// A file on the way of a walk, and its name in the previous directory.
 #[derive(Debug)]
 pub struct Waypoint {
     pub name: OsString,
     pub handle: Handle,
 }
 
-/// The path of the last of these files, where the root is at `root`; for messages, and
-/// for calls that take no handle.
+/// Returns the path of the last file of `trail`, if the root directory is at `root`. The path
+/// is for messages, and for system calls that do not accept a handle.
 pub fn path_below(root: &Path, trail: &[Waypoint]) -> PathBuf {
     let names = trail.iter().map(|waypoint| waypoint.name.as_os_str());
     [root.as_os_str()].into_iter().chain(names).collect()
 }
 
-/// A file that a walk has come to: a directory, a link that is followed next, or
-/// the file at the end.
+/// A file that a walk has reached: a directory, a link that the next step follows, or the
+/// file at the end of the path.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// The directories that it is in, from the root's child on.
+    /// The directories above the file, beginning with the child of the root.
     pub above: &'a [Waypoint],
     pub found: &'a Waypoint,
 }
 
 impl Step<'_> {
-    /// The path of the file, where the root is at `root`.
+    /// Returns the path of the file, if the root directory is at `root`.
     pub fn path(&self, root: &Path) -> PathBuf {
         path_below(root, self.above).join(&self.found.name)
     }
 }
 
+/// The result of a walk.
 #[derive(Debug)]
 pub struct Resolved {
-    /// The files from the root's child on, each in the directory before it. Only
-    /// the last one may be something else than a directory. Empty: the root.
+    /// The files from the child of the root on, each in the previous directory. Only the last
+    /// file may be something else than a directory. An empty list means the root itself.
     pub trail: Vec<Waypoint>,
-    /// What does not exist in the last of them: a name, and the steps after it,
-    /// `..` included. Empty: the path exists.
+    /// The components that do not exist, relative to the last file of `trail`: the first
+    /// missing name and all components after it, including `..`. An empty list means that the
+    /// path exists.
     pub missing: Vec<OsString>,
-    /// Whether the first missing name comes from a link's text and not from the path.
+    /// Whether the first missing name comes from the target of a link, and not from the path.
     pub is_dangling: bool,
 }
 
-/// A resolution, step by step, so that the caller can check each file on the way
-/// before anything below it is opened.
+/// The resolution of one path, step by step. The caller can check each file on the way before
+/// the walk opens a file below it.
 #[derive(Debug)]
 pub struct Walk<'a> {
     root: BorrowedFd<'a>,
     path: &'a Path,
     last: LastLink,
     trail: Vec<Waypoint>,
-    /// What the last step found and the next one enters or follows.
+    /// The file of the last step. The next step enters the directory or follows the link.
     found: Option<Waypoint>,
     pending: VecDeque<Pending>,
     links: usize,
@@ -101,13 +101,14 @@ enum Pending {
     Parent,
     Name {
         name: OsString,
-        /// The name comes from a link's text, not from the path.
+        /// Whether the name comes from the target of a link, and not from the path.
         from_link: bool,
     },
 }
 
 impl<'a> Walk<'a> {
-    /// Prepares to resolve `path`, absolute or not, below the directory `root`.
+    /// Prepares to resolve `path` below the directory `root`. A relative path starts at the
+    /// root, too.
     pub fn new(root: BorrowedFd<'a>, path: &'a Path, last: LastLink) -> Result<Self> {
         check(path)?;
         let mut walk = Self {
@@ -125,8 +126,8 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Opens the next file on the way. None: the path has ended, or the next name
-    /// is missing. A link that is kept is no step.
+    /// Opens the next file on the way. Returns `None` if the path has ended, if the next name
+    /// does not exist, or if the path ends in a link that is not followed.
     pub fn step(&mut self) -> Result<Option<Step<'_>>> {
         if let Some(found) = self.found.take() {
             self.take(found)?;
@@ -183,7 +184,8 @@ impl<'a> Walk<'a> {
         last.map_or(self.root, |waypoint| waypoint.handle.as_fd())
     }
 
-    /// Processes the steps up to the next name. The flag: it is from a link's text.
+    /// Processes the pending components up to the next name. Returns the name, and whether it
+    /// comes from the target of a link.
     fn next_name(&mut self) -> Result<Option<(OsString, bool)>> {
         while let Some(step) = self.pending.pop_front() {
             if let Some(waypoint) = self.trail.last()
@@ -194,7 +196,7 @@ impl<'a> Walk<'a> {
             match step {
                 Pending::Name { name, from_link } => return Ok(Some((name, from_link))),
                 Pending::Current => {}
-                // Above the root is the root, as in the kernel.
+                // The parent of the root is the root itself, as in the kernel.
                 Pending::Parent => drop(self.trail.pop()),
             }
         }
@@ -211,7 +213,7 @@ impl<'a> Walk<'a> {
         self.missing.extend(rest);
     }
 
-    /// Continues at `found`: in it, or at its target if it is a link.
+    /// Enters the directory `found`, or continues at its target if it is a link.
     fn take(&mut self, found: Waypoint) -> Result<()> {
         let handle = &found.handle;
         if handle.kind() != FileKind::Symlink {

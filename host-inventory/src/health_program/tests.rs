@@ -68,7 +68,7 @@ fn the_status_and_the_output_of_a_program_tell_the_health() {
         ("echo ok", "equals = 'ok'", Health::Healthy),
         ("echo bad", "one_of = ['ok', 'fine']", sick("printed `bad`")),
         ("echo bad", "not_equals = 'bad'", sick("printed `bad`")),
-        // The environment is empty but for what the shell itself adds.
+        // The environment has only the variables that the shell itself adds.
         ("test -z \"$HOME$USER\"", "", Health::Healthy),
     ] {
         assert_eq!(judged(script, keys).0, wanted, "{script}");
@@ -84,7 +84,7 @@ fn a_program_that_takes_too_long_is_killed_with_its_group() {
     let late = "/bin/sh took longer than 1 seconds and was killed";
     assert_eq!(verdict, unhealthy(late));
     assert_ends(&started);
-    // A program that ends and leaves another one behind, which holds the output.
+    // The program ends and leaves another process behind, which keeps the output open.
     let fine = format!("{behind}; echo fine");
     let (verdict, quick) = judged(&fine, "equals = 'fine', timeout = 20");
     assert_eq!(verdict, Health::Healthy);
@@ -108,7 +108,7 @@ fn assert_ends(file: &Path) {
 fn output_without_end_is_dropped() {
     let (verdict, _) = judged("echo ok; exec cat /dev/zero", "timeout = 1");
     assert!(matches!(verdict, Health::Unhealthy { reason } if reason.contains("longer than 1")));
-    // More than a pipe holds, and an end.
+    // The program prints more than a pipe can hold, and then ends.
     let script = "echo State: OK; head -c 9000000 /dev/zero";
     let (verdict, _) = judged(script, "key = 'State', equals = 'OK'");
     assert_eq!(verdict, Health::Healthy);
@@ -126,7 +126,7 @@ fn a_program_that_cannot_be_run_does_not_change_health() {
     let missing = not_run(Path::new("/nowhere/npu-smi"));
     let said = "/nowhere/npu-smi cannot be run: ";
     assert!(missing.starts_with(said), "{missing}");
-    // Others can change it.
+    // Other users can change the program.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("npu-smi");
     std::fs::write(&program, "#!/bin/sh\n").unwrap();
@@ -190,7 +190,7 @@ fn a_device_recovers_and_a_program_rests_between_its_runs() {
     };
     assert!(is_healthy(0));
     std::fs::write(&state, "").unwrap();
-    // Not asked again yet.
+    // The program is not due again yet.
     assert!(is_healthy(59));
     assert_eq!(runs(), 1);
     assert!(!is_healthy(61));

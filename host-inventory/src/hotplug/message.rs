@@ -1,10 +1,11 @@
-//! The kernel's messages of devices (lib/kobject_uevent.c): datagrams of
-//! `ACTION@DEVPATH`, a zero byte, and `KEY=VALUE`s that end with one each.
+//! Filters the uevents of the kernel (lib/kobject_uevent.c). A uevent is a datagram:
+//! `ACTION@DEVPATH` and any number of `KEY=VALUE` texts, each followed by a zero byte.
 
-/// Subsystems without accelerators that have events at every container start.
+/// The device paths of subsystems that send events at every container start and have no
+/// accelerators.
 const NOISE: [&str; 2] = ["/devices/virtual/net/", "/devices/virtual/bdi/"];
 
-/// Whether a message may be about an accelerator.
+/// Returns whether a message may be about an accelerator.
 pub(super) fn is_relevant(message: &[u8]) -> bool {
     let head = message.split(|byte| *byte == 0).next().unwrap_or_default();
     let Ok(head) = std::str::from_utf8(head) else {

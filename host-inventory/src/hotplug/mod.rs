@@ -1,6 +1,6 @@
-//! Notification of devices that appear or disappear: by the directories of their nodes,
-//! and by uevents. A notification only triggers a scan; if one is missed, the scan is
-//! delayed until the next rescan.
+//! Notifies of devices that appear or disappear. The sources are the directories with device
+//! nodes, and the kernel's uevents. A notification only triggers a scan. If a notification
+//! is missed, the periodic scan finds the change later.
 
 mod message;
 mod uevent;
@@ -19,11 +19,11 @@ use crate::dir_watch::{DirWatch, Interest, Notice};
 use crate::notify::Notifier;
 use uevent::Uevents;
 
-/// The time after which a failed watch is tried again.
+/// The time after which a failed watch is started again.
 const RETRY: Duration = Duration::from_secs(300);
 
-/// A task that notifies of changes, and ends when this is dropped. A watch that
-/// fails is logged and tried again later.
+/// A task that notifies of changes. The task ends when this value is dropped. If its watch
+/// fails, the task logs the error and starts the watch again after five minutes.
 #[derive(Debug)]
 pub(crate) struct Watching(JoinHandle<()>);
 
@@ -41,7 +41,7 @@ impl Watching {
         )))
     }
 
-    /// Listens to the kernel.
+    /// Starts a task that notifies of the kernel's uevents.
     pub(crate) fn uevents(notifier: Notifier) -> Self {
         Watching(tokio::spawn(async move {
             loop {
@@ -55,8 +55,9 @@ impl Watching {
     }
 }
 
-/// Passes what happens in directories to `on` until it is dropped. A watch that fails is
-/// logged and tried again later.
+/// Watches directories and calls `on` with each change. The future never completes; the watch
+/// ends when the future is dropped. If the watch fails, the error is logged, and the watch
+/// starts again after five minutes.
 pub async fn watch_directories(
     directories: Vec<PathBuf>,
     interest: Interest,
@@ -76,7 +77,7 @@ pub async fn watch_directories(
     }
 }
 
-/// Logs why a watch ended, and waits before the next attempt.
+/// Logs the error that ended a watch, and waits before the next attempt.
 async fn pause(what: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
         tracing::warn!("{what}, polling instead: {error}");
@@ -90,8 +91,8 @@ impl Drop for Watching {
     }
 }
 
-/// The directories in which candidates of the classes appear. /proc and /sys
-/// are not among them: inotify does not report the kernel's changes there
+/// Returns the directories in which device nodes or files of the classes can appear. /proc
+/// and /sys are left out, because inotify does not report changes by the kernel there
 /// (inotify(7)).
 pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
@@ -102,8 +103,8 @@ pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet
     useful.map(|path| host_root.join(path)).collect()
 }
 
-/// The components of a pattern before the first one that may match several
-/// names, relative to the root.
+/// Returns the directory in which the first variable component of a pattern is looked up,
+/// relative to the root.
 fn fixed_part(pattern: &PathPattern) -> Option<PathBuf> {
     let known = Attributes::new();
     let names = pattern
@@ -111,9 +112,10 @@ fn fixed_part(pattern: &PathPattern) -> Option<PathBuf> {
         .iter()
         .map(|component| component.fixed(&known));
     let fixed: PathBuf = names.clone().map_while(|name| name).collect();
-    match fixed.components().count() == pattern.components().len() {
-        true => fixed.parent().map(Path::to_owned),
-        false => Some(fixed),
+    if fixed.components().count() == pattern.components().len() {
+        fixed.parent().map(Path::to_owned)
+    } else {
+        Some(fixed)
     }
 }
 

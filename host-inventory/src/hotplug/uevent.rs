@@ -1,4 +1,4 @@
-//! The socket on which the kernel announces devices.
+//! Receives the kernel's uevents from a netlink socket.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,22 +12,23 @@ use tokio::net::UnixDatagram;
 use super::message::is_relevant;
 use crate::notify::Notifier;
 
-/// The multicast group of the kernel's own messages; udev's are in another.
+/// The multicast group of the kernel's own messages. udev sends its messages to another
+/// group.
 const KERNEL_GROUP: u32 = 1;
 
-/// The kernel's messages are no longer than this (`UEVENT_BUFFER_SIZE`, 2048,
-/// and the header).
+/// The size of the receive buffer, in bytes. The kernel's messages are shorter: at most
+/// `UEVENT_BUFFER_SIZE` (2048) and the header.
 const LONGEST: usize = 8192;
 
-/// A socket that receives uevents. Its type is that of another family, whose
-/// `recv` is the same system call: there is no asynchronous one for netlink.
+/// A socket that receives uevents. tokio has no type for netlink sockets, so the socket is
+/// held as a Unix datagram socket. `recv` is the same system call for both.
 pub(super) struct Uevents(UnixDatagram);
 
 impl Uevents {
-    /// Subscribes.
+    /// Opens the socket and subscribes to the kernel's messages.
     ///
     /// # Errors
-    /// The socket cannot be opened, for example in a sandbox.
+    /// Returns an error if the socket cannot be opened, for example in a sandbox.
     pub(super) fn new() -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkKObjectUEvent;
@@ -36,14 +37,16 @@ impl Uevents {
         Ok(Uevents(UnixDatagram::from_std(socket.into())?))
     }
 
-    /// Notifies of every message that may concern an accelerator.
+    /// Notifies of every message that may be about an accelerator. Returns only if reading
+    /// the socket fails.
     pub(super) async fn run(self, notifier: &Notifier) -> io::Result<()> {
         let mut buffer = [0; LONGEST];
         loop {
             match self.0.recv(&mut buffer).await {
                 Ok(length) if is_relevant(&buffer[..length]) => notifier.notify(),
                 Ok(_) => {}
-                // Messages were lost.
+                // The receive buffer overflowed and messages were lost, and one of them may
+                // have been about an accelerator.
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     notifier.notify()
                 }

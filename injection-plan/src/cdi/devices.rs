@@ -1,4 +1,4 @@
-//! The devices of one class in specifications, from those that were found and judged.
+//! Describes the devices of one class for CDI specifications.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,27 +14,29 @@ use crate::request::{
     Environment, MAX_REQUEST, RefusedRequest, Request, RequestNames, RequestSource,
 };
 
-/// The name of a kind's device that represents all.
+/// The name of the CDI device that stands for all healthy devices of a kind.
 const ALL: &str = "all";
 
-/// What separates the devices of a grant from the uid of the claim that has them. No id
-/// has it.
+/// The character between the devices of a grant and the uid of the resource claim that has
+/// them. Device ids cannot contain it.
 pub const CLAIM_MARK: char = '@';
 
+/// The form in which devices are described.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
-    /// The hook of the thin form. Without one the form is plain: mounts and variables
-    /// beside the nodes.
+    /// The hook of the thin form, which adds everything but the nodes. `None` means the
+    /// plain form, in which the specification has mounts and variables as well.
     pub hook: Option<ThinHook<'a>>,
-    /// The host's root as engines see it.
+    /// The directory at which engines see the root of the host.
     pub host_root: &'a Path,
 }
 
+/// The descriptions of devices of one or more classes.
 #[derive(Debug, Default)]
 pub struct Described {
-    /// Each with its kind.
+    /// The described devices, each with its kind.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
-    /// What is missing there, and why.
+    /// The devices and parts that are not described, each with the reason.
     pub omissions: Vec<Omission>,
 }
 
@@ -56,9 +58,10 @@ pub enum DescriptionError {
 }
 
 impl Description<'_> {
-    /// Describes the devices of a class: each under its id and its index, and all healthy
-    /// ones of a kind together. An unhealthy device has its name as well: a container that
-    /// has it must be able to start again, and the hook warns.
+    /// Describes the devices of a class: each device under its id and its index, and all
+    /// healthy devices of a kind together as `all`. An unhealthy device is described too,
+    /// because a container that has the device must be able to start again. The hook warns
+    /// about it.
     pub fn devices(&self, class: &DeviceClass, found: &FoundClass) -> Described {
         let mut described = Described::default();
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
@@ -88,8 +91,8 @@ impl Description<'_> {
                     reason: device.health.to_string(),
                 });
             }
-            // It may be a name of another device, that of several, or one that CDI does not
-            // allow; the device still has its id.
+            // The index is left out if it also means another device, or if CDI does not
+            // allow it as a name. The device can still be requested by its id.
             let index = device.index.as_deref();
             let is_own = |index: &&str| {
                 names.means_device_alone(device, index) && name_in(kind, index).is_ok()
@@ -113,9 +116,10 @@ impl Description<'_> {
         described
     }
 
-    /// Describes some devices of a class together, for the resource claim with this uid: the
-    /// hook is told of it, because only the kubelet knows which pods have it. The variables
-    /// say what else the container asks for.
+    /// Describes devices of a class together, for the resource claim with the uid `claim`.
+    /// The hook gets the uid, because only the kubelet knows which pods have the claim.
+    /// `variables` are added to the container's environment, and select capabilities and
+    /// other parts of the request.
     pub fn claimed(
         &self,
         class: &DeviceClass,
@@ -135,18 +139,19 @@ impl Description<'_> {
         let environment = Environment::from(set.collect::<Vec<_>>());
         let mut plan = plan_of(class, found, devices, &text, &environment)?;
         plan.env.extend(variables.iter().cloned());
-        // As the plugin does: the vendor's programs read it.
+        // The vendor's programs read this variable. The device plugin sets it as well.
         let variable = class.spec.request.env.to_string();
         plan.env.insert(variable, text.clone());
         let (edits, _) = self.of_plan(class, &plan, &format!("{text}{CLAIM_MARK}{claim}"));
-        match edits.is_empty() {
-            true => Err(DescriptionError::Nothing),
-            false => Ok(edits),
+        if edits.is_empty() {
+            return Err(DescriptionError::Nothing);
         }
+        Ok(edits)
     }
 
-    /// Describes the healthy devices of a kind together. They are named one by one: the
-    /// class may have devices of other kinds.
+    /// Describes the healthy devices of a kind together, as the device `all`. The request
+    /// lists the ids instead of the word `all`, because the class may have devices of other
+    /// kinds.
     fn describe_together(
         &self,
         class: &DeviceClass,
@@ -157,9 +162,10 @@ impl Description<'_> {
     ) {
         let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
         let ids = ids.join(",");
-        let edits = match ids.len() > MAX_REQUEST {
-            true => Err(DescriptionError::TooMany(devices.len())),
-            false => self.edits(class, found, devices, &ids),
+        let edits = if ids.len() > MAX_REQUEST {
+            Err(DescriptionError::TooMany(devices.len()))
+        } else {
+            self.edits(class, found, devices, &ids)
         };
         match edits {
             Ok((container_edits, lacking)) => {
@@ -182,8 +188,9 @@ impl Description<'_> {
         }
     }
 
-    /// What a container gets with these devices, of which a hook is told by the text. The
-    /// second value describes what the form lacks.
+    /// Returns the edits by which a container gets these devices. `text` is the list of
+    /// devices that the hook gets as its argument. The second value names the parts that the
+    /// plain form cannot express.
     fn edits(
         &self,
         class: &DeviceClass,
@@ -196,10 +203,10 @@ impl Description<'_> {
         }
         let plan = plan_of(class, found, devices, text, &Environment::default())?;
         let (edits, lacking) = self.of_plan(class, &plan, text);
-        match edits.is_empty() {
-            true => Err(DescriptionError::Nothing),
-            false => Ok((edits, lacking)),
+        if edits.is_empty() {
+            return Err(DescriptionError::Nothing);
         }
+        Ok((edits, lacking))
     }
 
     fn of_plan(
@@ -223,8 +230,9 @@ fn name_in(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
     CdiName::try_from(format!("{kind}={name}"))
 }
 
-/// The plan for a container that gets these devices. Others are of no interest, and to
-/// search among them for each device would take long on a host with thousands.
+/// Makes the plan for a container that gets these devices. The inventory of the plan has
+/// only these devices, because searching all devices again for each device would take long
+/// on a host with thousands of devices.
 fn plan_of(
     class: &DeviceClass,
     found: &FoundClass,

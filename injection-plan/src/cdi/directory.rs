@@ -1,4 +1,4 @@
-//! The directory from which engines read specifications.
+//! Updates the directory from which engines read CDI specifications.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,8 @@ use rooted_path::{read_own_text, read_regular_text, replace_file};
 use super::kind::json_kind;
 use super::{FILE_PREFIX, Generated, Omission, Specification};
 
-/// The largest specification file that is read, in bytes: that of another vendor may
-/// have thousands of devices.
+/// The largest specification file that is read, in bytes. A file of another vendor may
+/// describe thousands of devices.
 const MAX_FILE: u64 = 16 << 20;
 
 pub use super::kind::{ForeignKind, kind_without_parser};
@@ -24,7 +24,7 @@ pub use super::kind::{ForeignKind, kind_without_parser};
 pub enum DirectoryError {
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// Words before a path.
+        /// The operation, as text before the path.
         action: &'static str,
         path: PathBuf,
         #[source]
@@ -42,17 +42,19 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryE
     }
 }
 
+/// A change of one specification file, or a conflict that prevented the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     Wrote {
         path: PathBuf,
         kind: String,
-        /// How many names they have.
+        /// The number of CDI device names in the file. One device may have several names.
         devices: usize,
     },
-    /// It was removed: its devices are gone.
+    /// The file was removed, because the host has no devices of its kind any more.
     Removed(PathBuf),
-    /// A kind was not written, because the other file describes devices of it, or may do so.
+    /// The kind was not written, because another file describes devices of this kind, or may
+    /// do so. `is_certain` is false if the kind of the other file is unclear.
     Conflict {
         kind: String,
         other: PathBuf,
@@ -92,21 +94,21 @@ impl fmt::Display for Change {
     }
 }
 
-/// What became of a directory.
+/// The result of updating a directory.
 #[derive(Debug, Default)]
 pub struct Update {
     pub changes: Vec<Change>,
-    /// The kinds whose file could not be written, where others could be.
+    /// The kinds whose file could not be written, each with the error.
     pub failures: Vec<(String, DirectoryError)>,
 }
 
-/// Makes the files in `directory` those that were generated; a file that is right is
-/// not written again. Files of ours for other kinds are removed if `is_old` has their
-/// names, unless a class could not be used: its devices are not known to be gone.
-/// `read_yaml` reads the kind of another program's file that is not JSON.
+/// Writes the generated specifications to `directory`. A file with the right content is not
+/// written again. Files of Boathook for other kinds are removed if `is_old` accepts their
+/// names. They stay if a class could not be used, because its devices may still exist.
+/// `read_yaml` finds the kind of another program's file that is not JSON.
 ///
 /// # Errors
-/// The directory cannot be read, or no file in it can be written.
+/// Returns an error if the directory cannot be read, or if no file in it can be written.
 pub fn update(
     directory: &Path,
     generated: &Generated,
@@ -155,14 +157,14 @@ pub fn update(
     Ok(Update { changes, failures })
 }
 
-/// Writes a specification, unless the file has it already.
+/// Writes a specification, unless the file has this content already.
 pub fn put(
     directory: &Path,
     path: &Path,
     specification: &Specification,
 ) -> Result<Option<Change>, DirectoryError> {
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
-    // What is there but no file of ours is replaced.
+    // A link, or a file that others can write, is not read, and is replaced.
     if read_own_text(path, MAX_FILE).is_ok_and(|present| present == text) {
         return Ok(None);
     }
@@ -174,7 +176,8 @@ pub fn put(
     }))
 }
 
-/// Whether a file is a specification that this module has written, by its name and text.
+/// Returns whether a file is a specification that this module wrote: its name must be the
+/// one that this module gives to the kind in its text.
 pub fn is_generated(name: &str, text: &str) -> bool {
     json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
 }
@@ -188,8 +191,8 @@ fn is_ours(path: &Path) -> bool {
     name.starts_with(FILE_PREFIX) && name.ends_with(".json")
 }
 
-/// The specification files in a directory, with their kinds. A file that cannot be
-/// read as one concerns the engines alone.
+/// Returns the paths of the specification files in a directory, each with its kind. A file
+/// that cannot be read is skipped, because reporting it is the task of the engines.
 fn read_kinds(
     directory: &Path,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
@@ -217,8 +220,9 @@ fn read_kinds(
     Ok(kinds)
 }
 
-/// Replaces a file as a whole, for every engine to read. Engines read only `*.json` and
-/// `*.yaml`, so that they do not see it before it is whole.
+/// Writes a file that every user can read, and creates the directory if it is missing. The
+/// file is replaced as a whole. Engines read only `*.json` and `*.yaml`, so they do not read
+/// the unfinished file.
 fn write(directory: &Path, path: &Path, text: &str) -> Result<(), DirectoryError> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o755);

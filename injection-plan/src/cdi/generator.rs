@@ -1,4 +1,4 @@
-//! From the classes and a host to the specifications of all devices.
+//! Generates the CDI specifications of all devices of a host.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,29 +11,30 @@ use device_class::strict_toml::FileError;
 
 use super::{Described, Description, DescriptionError, Specification, SpecifiedDevice};
 
+/// The options with which specifications are generated.
 #[derive(Debug, Clone, Copy)]
 pub struct Generator<'a> {
-    /// The classes whose devices are wanted; none represents all.
+    /// The classes whose devices are described. An empty list means all classes.
     pub only: &'a [ClassName],
     pub description: Description<'a>,
 }
 
-/// What a host's specifications should be.
+/// The specifications of a host, and the devices that are missing in them.
 #[derive(Debug, Default)]
 pub struct Generated {
-    /// One for each kind.
+    /// The specifications, one for each kind.
     pub specifications: Vec<Specification>,
-    /// What is missing there, and why.
+    /// The classes, devices and parts that no specification has, each with the reason.
     pub omissions: Vec<Omission>,
 }
 
-/// Something that no specification has.
+/// A class, a device or a part that is missing in the specifications, with the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Omission {
-    /// A class cannot be used now, so that its devices are not known.
+    /// The class cannot be used now, so its devices are not known.
     #[error("class left out")]
     Class(#[source] ClassError),
-    /// Another class has devices of the same kind.
+    /// The device is left out because another class has devices of the same kind.
     #[error("{device} is left out")]
     Claimed {
         device: DeviceId,
@@ -66,18 +67,19 @@ pub enum Omission {
 }
 
 impl Omission {
-    /// Whether it is a fault of the class files, and not a state of the host.
+    /// Returns whether the cause is a fault of the class files, and not the state of the
+    /// host.
     pub fn is_error(&self) -> bool {
         match self {
             Omission::Class(_) | Omission::Claimed { .. } | Omission::All { .. } => true,
-            // What it lacks is the reason why it is unhealthy.
+            // An unhealthy device may lack files, so its error is not the class file's.
             Omission::Device { is_healthy, .. } => *is_healthy,
             _ => false,
         }
     }
 }
 
-/// Why the devices of a class are not known.
+/// The reason why the devices of a class are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
     #[error(transparent)]
@@ -104,8 +106,9 @@ impl Generated {
 }
 
 impl Generator<'_> {
-    /// The specifications of the devices of the wanted classes. Every class of the host
-    /// must be given: of two with one resource the first one has it, wanted or not.
+    /// Generates the specifications of the wanted classes. `classes` must have every class
+    /// of the host: if two classes have the same resource, it belongs to the first one, even
+    /// if that class is not wanted.
     pub fn generate(
         &self,
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
@@ -142,17 +145,19 @@ impl Generator<'_> {
         claims: &mut Claims,
     ) -> Result<Described, ClassError> {
         let is_wanted = self.is_wanted(&class.name);
-        let mut found = match is_wanted {
-            true => self.found(class, host)?,
-            // Its devices keep other classes from their resources.
-            false => FoundClass {
+        let mut found = if is_wanted {
+            self.found(class, host)?
+        } else {
+            // The class is not wanted, but its devices claim resources that other classes
+            // must not have.
+            FoundClass {
                 inventory: discover::devices(class, host),
                 edits: FoundEdits::default(),
-            },
+            }
         };
         let mut omissions = Vec::new();
         found.inventory.devices.retain(|device| {
-            // An engine would not distinguish the devices of the two classes.
+            // An engine cannot distinguish devices of two classes that have the same kind.
             let claimed = claims.claim(device.resource.as_str(), &class.name);
             if let Err(error) = claimed {
                 let device = device.id.clone();
@@ -172,7 +177,8 @@ impl Generator<'_> {
         })
     }
 
-    /// What the form has: only the plain one has files.
+    /// Looks up the parts of the host that the form of the specifications needs. The thin
+    /// form has only nodes; the plain form has files as well.
     fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());

@@ -1,4 +1,5 @@
-//! The kind of a CDI specification that any program may have written, in JSON or YAML.
+//! Finds the kind of a CDI specification that another program may have written, in JSON or
+//! YAML.
 
 use serde::Deserialize;
 
@@ -6,13 +7,14 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForeignKind {
     Known(String),
-    /// Only a parser of YAML can tell the kind of this text.
+    /// The kind of this text is not known, because only a YAML parser could find it.
     Unclear(String),
 }
 
 impl ForeignKind {
-    /// Whether engines may find devices of `kind` in the specification. A text whose kind is
-    /// unclear has the kind's own letters, unless it writes some of them as escapes.
+    /// Returns whether an engine may find devices of `kind` in the specification. If the
+    /// kind is unclear, the answer is yes if the text contains `kind` literally, or contains
+    /// an escape that could stand for a letter of it.
     pub fn may_be(&self, kind: &str) -> bool {
         match self {
             ForeignKind::Known(known) => known == kind,
@@ -23,26 +25,29 @@ impl ForeignKind {
     }
 }
 
-/// The escapes by which YAML writes letters, digits and slashes, and a line break in the midst of
-/// a word (YAML 1.2.2, 5.7).
+/// The escapes by which YAML can write letters, digits and slashes, or break a line within a
+/// word (YAML 1.2.2, section 5.7).
 const LETTER_ESCAPES: [&str; 6] = ["\\x", "\\u", "\\U", "\\/", "\\\n", "\\\r"];
 
-/// What is read of a specification in JSON, which may be large.
+/// The only field of a JSON specification that is read. The rest of the file may be large,
+/// and is skipped.
 #[derive(Deserialize)]
 struct Json {
-    // Engines read JSON without regard to case.
+    // Engines read the keys of JSON without regard to case.
     #[serde(alias = "Kind", alias = "KIND")]
     kind: String,
 }
 
-/// The value of the key `kind` of a specification in JSON.
+/// Returns the value of the key `kind` of a JSON specification, or `None` if the text is not
+/// such a specification.
 pub(super) fn json_kind(text: &str) -> Option<String> {
     let Json { kind } = serde_json::from_str(text).ok()?;
     Some(kind)
 }
 
-/// The kind of a specification in YAML, without a parser of YAML, which would be a tenth of
-/// `boathook`: known if the key begins a line and its value is plain text.
+/// Finds the kind of a YAML specification without a YAML parser, which would take a tenth of
+/// the size of `boathook`. The kind is known if exactly one line begins with the key, and
+/// the value is a plain scalar.
 pub fn kind_without_parser(text: String) -> ForeignKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
     let values = lines.filter_map(|line| line.strip_prefix("kind:"));

@@ -1,7 +1,7 @@
-//! The Container Device Interface: specifications of the classes' devices, the
-//! directory that engines read them from, and the annotations that request devices (CDI
-//! specification, "annotations"; tags.cncf.io/container-device-interface,
-//! `producer/annotations`).
+//! The Container Device Interface: generates specifications of the classes' devices, writes
+//! them to the directory from which engines read them, and makes the keys of annotations
+//! that request devices (CDI specification, "annotations";
+//! tags.cncf.io/container-device-interface, `producer/annotations`).
 
 mod devices;
 pub mod directory;
@@ -16,14 +16,16 @@ pub use generator::{ClassError, Generated, Generator, Omission};
 use spec::file_name;
 pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
 
-/// How the keys of annotations begin that ask an engine for CDI devices.
+/// The prefix of the annotations that request CDI devices from an engine.
 pub const ANNOTATION_PREFIX: &str = "cdi.k8s.io/";
 
-/// The longest name part of a key, in characters (Kubernetes, "Annotations").
+/// The longest name after the slash of an annotation's key, in characters (Kubernetes,
+/// "Annotations").
 const MAX_KEY_NAME: usize = 63;
 
-/// The key of the annotation by which `plugin` requests the CDI devices of one
-/// allocation: both parts joined by `_`, and hashed where they are too long.
+/// Returns the key of the annotation by which `plugin` requests the CDI devices of one
+/// allocation. The key has both names, joined by `_`. If the result is too long, a hash
+/// replaces the allocation's name.
 pub fn annotation_key(plugin: &str, allocation: &str) -> String {
     let allocation = allocation.replace('/', "_");
     let name = format!("{plugin}_{allocation}");

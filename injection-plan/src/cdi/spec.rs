@@ -1,6 +1,6 @@
-//! CDI specifications, made from plans (CDI specification 1.1, SPEC.md). Readers
-//! refuse unknown fields and versions lower than the content needs, so a file
-//! states the lowest version that fits.
+//! Makes CDI specifications from injection plans (CDI specification 1.1, SPEC.md). Readers
+//! refuse a version that they do not know, and a version that is too low for the fields in
+//! the file. A file therefore states the lowest version that has all its fields.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::plan::{Action, BindMount, InjectionPlan};
 #[serde(rename_all = "camelCase")]
 pub struct Specification {
     cdi_version: &'static str,
-    /// `vendor.com/class`, which is the devices' resource.
+    /// The kind, as `vendor.com/class`. It is equal to the resource of the devices.
     pub kind: String,
-    /// The devices; never none.
+    /// The devices. CDI does not allow an empty list.
     pub devices: Vec<SpecifiedDevice>,
 }
 
@@ -41,8 +41,9 @@ pub struct ContainerEdits {
     hooks: Vec<CdiHook>,
 }
 
-/// A node. Without numbers if the host has it: the engine reads them when it starts a
-/// container, so that a device that is renumbered stays right.
+/// A device node in a specification. A node that the host has is written without its
+/// number. The engine reads the number when it starts a container, so that the file stays
+/// right if the kernel gives the device another number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CdiNode {
@@ -72,23 +73,24 @@ struct CdiHook {
     hook_name: &'static str,
     path: PathBuf,
     args: Vec<String>,
-    /// Seconds.
+    /// The time after which the engine ends the hook, in seconds.
     timeout: u32,
 }
 
-/// The hook of a thin specification, which does everything but the nodes when a
-/// container starts.
+/// The hook of a thin specification. The engine adds the nodes to a container, and the hook
+/// does everything else when the container starts.
 #[derive(Debug, Clone, Copy)]
 pub struct ThinHook<'a> {
-    /// An absolute path on the host.
+    /// The absolute path of the hook on the host.
     pub program: &'a Path,
-    /// Seconds until the engine ends it.
+    /// The time after which the engine ends the hook, in seconds.
     pub timeout: u32,
 }
 
 impl ContainerEdits {
-    /// The nodes of a plan, and the hook with the device that it grants, as
-    /// `CLASS=DEVICE`. The engine finds the plan's paths of the host below `host_root`.
+    /// Returns the thin form of a plan: its nodes, and the hook with the argument `grant`,
+    /// which is `CLASS=DEVICE`. The engine finds the plan's paths of the host below
+    /// `host_root`.
     pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: ThinHook<'_>, grant: &str) -> Self {
         let name = hook.program.file_name().unwrap_or_default();
         let args = [&name.to_string_lossy(), "create-runtime", "--cdi", grant];
@@ -105,8 +107,8 @@ impl ContainerEdits {
         }
     }
 
-    /// All of a plan that a specification without a hook can hold. The second
-    /// value describes the parts that it cannot, for people.
+    /// Returns the plain form of a plan: all parts that a specification can express without
+    /// a hook. The second value names the other parts, for messages.
     pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
             env: variables(plan),
@@ -158,7 +160,7 @@ impl ContainerEdits {
         (edits, lacking)
     }
 
-    /// Whether a container gets nothing: no specification may hold such edits.
+    /// Returns whether the edits change nothing. CDI does not allow empty edits.
     pub fn is_empty(&self) -> bool {
         *self == ContainerEdits::default()
     }
@@ -185,13 +187,15 @@ fn below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// The nodes of a plan that a specification has. With `AsOnHost` a hook makes the others: the
-/// nodes that the host lacks, because the file would have their numbers of the time when it
-/// was written, and the nodes with another path on the host, because in a user namespace runc
-/// mounts what the host has at the path of the container, whatever `hostPath` is.
+/// The nodes of a plan that are written to a specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NodeSelection {
+    /// Only nodes that the host has at the same path; the hook makes the others. A node that
+    /// the host lacks would be written with a number that may change later. For a node with
+    /// another path on the host, runc ignores `hostPath` in a user namespace, and mounts the
+    /// host's file at the path of the container.
     AsOnHost,
+    /// All nodes, because there is no hook.
     All,
 }
 
@@ -230,7 +234,7 @@ fn nodes(plan: &InjectionPlan, host_root: &Path, which: NodeSelection) -> Vec<Cd
 }
 
 impl Specification {
-    /// The specification of a kind, in the lowest version that has all its fields.
+    /// Returns the specification of a kind, with the lowest version that has all its fields.
     pub fn new(kind: String, devices: Vec<SpecifiedDevice>) -> Self {
         let class_has_dots = kind
             .split_once('/')
@@ -264,7 +268,7 @@ pub(super) fn file_name(kind: &str) -> String {
     format!("{FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }
 
-/// How the names of generated files begin.
+/// The prefix of the names of generated files.
 pub const FILE_PREFIX: &str = "boathook-";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Who authorizes a request for devices.
+//! Decides which devices of a request a container is granted, and on whose authority.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,47 +11,53 @@ use device_class::name::{ClassName, DeviceId, ResourceName, excerpt};
 
 use crate::request::{RefusedRequest, Request, RequestError, Selection};
 
+/// The party that permits a container's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The user who started the container: the request is sufficient.
+    /// The user who started the container. The request alone is sufficient.
     Asker {
         why: String,
-        /// Whether it may have the class's trusted capabilities, too.
+        /// Whether the request may include the class's trusted capabilities.
         trusted_capabilities: bool,
     },
-    /// The kubelet: its record of this container's devices, and nothing else.
+    /// The kubelet. The container gets only devices that the kubelet recorded for it.
     Kubelet(Recorded),
-    /// No one: the container gets no device, or is refused.
+    /// Nobody permits the request. The container starts without the devices, or does not
+    /// start if `is_refused` is set.
     Nobody { why: String, is_refused: bool },
 }
 
-/// What a container gets of the devices that the kubelet recorded.
+/// How a container's request is compared with the devices that the kubelet recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordUse {
-    /// All of them. More that it requests is left out, with a note.
+    /// The container gets all recorded devices. Other devices of the request are left out
+    /// with a note.
     #[default]
     Whole,
-    /// All of them. A request for more is refused.
+    /// The container gets all recorded devices. A request for other devices is refused.
     Exact,
-    /// The same, and it is refused if none is recorded.
+    /// The same rules as for `Exact` apply, and a container without recorded devices is refused.
     Promised,
-    /// Those that it requests. A request for more is refused.
+    /// The container gets the recorded devices that it requests. A request for other
+    /// devices is refused.
     Requested,
 }
 
-/// What the kubelet recorded for one container.
+/// The devices that the kubelet recorded for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recorded {
+    /// The container and its pod, as text for messages.
     pub holder: String,
-    /// Its devices, by resource.
+    /// The allocated devices, by resource.
     pub devices: BTreeMap<ResourceName, BTreeSet<DeviceId>>,
-    /// The devices of its pod's resource claims, by class.
+    /// The devices of the pod's resource claims, by class.
     pub claimed: BTreeMap<ClassName, BTreeSet<DeviceId>>,
-    /// Those claims, as `namespace/name`.
+    /// The pod's resource claims, as `namespace/name`.
     pub claims: BTreeSet<String>,
-    /// The record's file, if there is none: no device was ever allocated on
-    /// this node.
+    /// The path of the kubelet checkpoint if the file does not exist. The kubelet creates
+    /// it when it allocates a device on this node for the first time.
     pub absent_file: Option<PathBuf>,
+    /// How the request is compared with the recorded devices.
     pub record_use: RecordUse,
 }
 
@@ -72,26 +78,29 @@ impl fmt::Display for Authority {
     }
 }
 
-/// What a container gets of a class.
+/// The devices and files of one class that a container is granted.
 pub(super) struct Choice<'a> {
     pub(super) devices: Vec<&'a Device>,
     pub(super) files: Files,
-    /// For the log, if it requested more.
+    /// A warning for the log if the container gets less than it requested.
     pub(super) note: Option<String>,
 }
 
-/// What a container gets of a class besides devices.
+/// The libraries and files of a class that a container gets besides devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Files {
     Nothing,
-    /// Libraries and regular files: neither directories, which may be writable, nor the
-    /// sockets of daemons, which may act for their clients.
+    /// The container gets libraries and regular files. Directories are excluded because
+    /// they may be writable, and sockets because a daemon may act for its clients.
     Harmless,
     All,
 }
 
 impl Authority {
-    /// What the container gets of the class.
+    /// Chooses the devices and files of the class that the container gets.
+    ///
+    /// # Errors
+    /// Returns an error if the container must not start with this request.
     pub(super) fn choose<'a>(
         &self,
         class: &DeviceClass,
@@ -128,9 +137,10 @@ impl Authority {
             note: None,
         };
         let with_devices = |devices: Vec<&'a Device>, note| Choice {
-            files: match devices.is_empty() {
-                true => Files::Nothing,
-                false => Files::All,
+            files: if devices.is_empty() {
+                Files::Nothing
+            } else {
+                Files::All
             },
             devices,
             note,
@@ -145,9 +155,10 @@ impl Authority {
                 Err(refused(RequestError::none_healthy(&class.name, devices)))
             }
             Authority::Asker { .. } => {
-                let ignored = match class.spec.request.ignores_unknown {
-                    true => request.selection.unknown(class, inventory),
-                    false => Vec::new(),
+                let ignored = if class.spec.request.ignores_unknown {
+                    request.selection.unknown(class, inventory)
+                } else {
+                    Vec::new()
                 };
                 let note = format!(
                     "{} has no device {}, which is ignored",
@@ -173,19 +184,22 @@ impl Authority {
             Authority::Kubelet(recorded) if is_for_files => {
                 let held = recorded.held(class, devices);
                 let has_any = held.is_ok_and(|held| !held.is_empty());
-                Ok(only_files(match has_any {
-                    true => Files::All,
-                    false => Files::Harmless,
+                Ok(only_files(if has_any {
+                    Files::All
+                } else {
+                    Files::Harmless
                 }))
             }
-            // What the host has lost of the others is no reason against these.
+            // Only the requested devices are looked up, so that a recorded device that the
+            // host has lost does not prevent the use of the others.
             Authority::Kubelet(recorded) if recorded.record_use == RecordUse::Requested => {
                 let asked = asked()?;
-                match asked.iter().all(|device| recorded.holds(class, device)) {
-                    true => Ok(with_devices(asked, None)),
-                    false => Err(refused(RequestError::NotAllocated {
+                if asked.iter().all(|device| recorded.holds(class, device)) {
+                    Ok(with_devices(asked, None))
+                } else {
+                    Err(refused(RequestError::NotAllocated {
                         holder: recorded.holder.clone(),
-                    })),
+                    }))
                 }
             }
             Authority::Kubelet(recorded) => {
@@ -204,9 +218,9 @@ impl Authority {
 }
 
 impl Recorded {
-    /// Refuses a container that the plugin's allocation annotated, but that has
-    /// no devices by the record: otherwise it would start without its allocated
-    /// devices.
+    /// Returns an error if the device plugin annotated the container with an allocation,
+    /// but the kubelet recorded no devices for it. Without this check the container would
+    /// start without its allocated devices.
     fn check_promise(&self, request: &Request, held: &[&Device]) -> Result<(), RequestError> {
         if self.record_use != RecordUse::Promised || !held.is_empty() {
             return Ok(());
@@ -218,9 +232,10 @@ impl Recorded {
         })
     }
 
-    /// Refuses devices beyond the record that an annotation names: the plugin's names
-    /// what was allocated, and of CDI devices the engine has put the nodes into the spec
-    /// already.
+    /// Returns an error if the request names a device that the kubelet did not record. The
+    /// check is for requests that cannot be reduced: the plugin's annotation names exactly
+    /// the allocated devices, and the engine has already added the nodes of CDI devices to
+    /// the container's spec.
     fn check_all(
         &self,
         request: &Request,
@@ -241,7 +256,7 @@ impl Recorded {
         })
     }
 
-    /// Why there are no devices, as text.
+    /// Returns the reason why the container has no recorded devices, as text.
     fn why_none(&self) -> String {
         match &self.absent_file {
             None => "the kubelet recorded none".into(),
@@ -260,8 +275,11 @@ impl Recorded {
             || allocated.any(|id| device.is_offered_as(id))
     }
 
-    /// The devices of one class among those that were recorded, found in one pass
-    /// over both.
+    /// Returns the recorded devices that belong to `class`. The devices are indexed by id
+    /// first, so that the time grows linearly with their number.
+    ///
+    /// # Errors
+    /// Returns [`RequestError::Lost`] if the host does not have a recorded device any more.
     fn held<'a>(
         &self,
         class: &DeviceClass,
@@ -282,8 +300,8 @@ impl Recorded {
             })?);
         }
         for (resource, ids) in &self.devices {
-            // If the host has lost all devices of the class, its resources are
-            // not known otherwise.
+            // The resources of a class are known from its devices. If the host has lost
+            // all devices of the class, only the class file tells its resources.
             let is_lost = devices.is_empty() && class.spec.may_offer(resource.as_str());
             if !resources.contains(resource) && !is_lost {
                 continue;
@@ -307,7 +325,8 @@ impl Recorded {
     }
 }
 
-/// A note if the request includes devices that are not recorded.
+/// Returns a warning if the request includes devices that the kubelet did not record.
+/// `asked` is `None` if the request could not be resolved.
 fn excess(
     request: &Request,
     asked: Option<Vec<&Device>>,

@@ -1,4 +1,4 @@
-//! Collects a plan, over all requests of a container.
+//! Collects the parts of an injection plan from all requests of one container.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use super::{Asked, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, pre
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 use crate::requirement;
 
-/// A node of the host for a place in the container.
+/// A device node of the host that is planned for one path in the container.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct PlannedNode {
     pub(super) source: PathBuf,
@@ -26,19 +26,20 @@ pub(super) struct PlannedNode {
     pub(super) form: NodeForm,
 }
 
-/// A masked directory, with what is visible in it.
+/// A masked directory of the container, with the files that stay visible in it.
 #[derive(Default)]
 pub(super) struct PlannedMask {
     pub(super) files: BTreeMap<PathBuf, String>,
-    /// Files that say which devices there are, and their bits.
+    /// Files that list the container's devices as a bit mask, each with the bits to set.
     pub(super) texts: BTreeMap<PathBuf, (FoundText, u64)>,
     pub(super) shown: BTreeMap<PathBuf, PathBuf>,
     pub(super) users: BTreeSet<User>,
 }
 
+/// A library of the host that is planned for the container.
 pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
-    /// Further names for it beside the file.
+    /// The names of links to the library, in the library's own directory.
     pub(super) links: BTreeSet<String>,
     pub(super) users: BTreeSet<User>,
 }
@@ -52,7 +53,8 @@ pub(super) struct PlannedRule {
     pub(super) host_node: Option<PathBuf>,
 }
 
-/// The parts of all requests, each place and device once.
+/// The parts of a plan that all requests need together. Each path in the container and
+/// each device number has one entry, with all its users.
 #[derive(Default)]
 pub(super) struct PlanBuilder {
     pub(super) grants: Vec<Grant>,
@@ -61,24 +63,30 @@ pub(super) struct PlanBuilder {
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, PlannedRule>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
-    /// Links, with the nodes that they lead to.
+    /// Symbolic links, each with the node that it leads to.
     pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
     pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
     pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<User>)>,
     pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
-    /// Places in the container, of directories that it may write to.
+    /// The paths in the container of the directories that it may write to.
     pub(super) writable: BTreeSet<PathBuf>,
-    /// Variables, each with its values in the order of the devices.
+    /// Environment variables, each with its values in the order of the devices.
     pub(super) env: BTreeMap<String, Vec<String>>,
+    /// Mounted directories that the dynamic loader has to search, each with the names of
+    /// its libraries.
     pub(super) searched: Vec<(PathBuf, Vec<String>)>,
-    /// Directories of the image that come before them.
+    /// Directories of the image that the loader searches before the mounted ones.
     pub(super) image_libraries: Vec<ImageLibraries>,
-    /// Optional parts that the host lacks, by device or class.
+    /// Paths of optional parts that the host lacks, by device or class.
     pub(super) absent: BTreeMap<String, Vec<String>>,
 }
 
 impl PlanBuilder {
+    /// Adds the parts that one request needs.
+    ///
+    /// # Errors
+    /// Returns an error if the request is refused, or if the host lacks a required part.
     pub(super) fn add(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
         let Asked {
             class: spec,
@@ -101,7 +109,8 @@ impl PlanBuilder {
             let absent = absent.as_ref()?;
             Some(format!("{}: {absent}", request.source))
         }));
-        // `all` on a host without devices does not require the files.
+        // Many images request `all` by default. On a host without devices this request
+        // must not fail because the host lacks the files.
         let gives_files = choice.files != Files::Nothing
             && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
@@ -114,7 +123,8 @@ impl PlanBuilder {
         }
         let class = request.class.to_string();
         let whole = User::class(&class);
-        // Who wants all does not expect fewer.
+        // A container that requests all devices gets fewer than expected if there was a
+        // problem in the scan, so the problem is a warning; otherwise it is a note.
         let told = match request.selection {
             Selection::All => &mut self.warnings,
             _ => &mut self.notes,
@@ -181,7 +191,7 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Notes what config.toml takes from the class.
+    /// Adds a note about the devices or capabilities that config.toml removes from a class.
     fn left_out<'b>(&mut self, class: &str, how: &str, names: impl Iterator<Item = &'b str>) {
         let names: Vec<&str> = names.collect();
         if !names.is_empty() {
@@ -191,12 +201,13 @@ impl PlanBuilder {
         }
     }
 
-    /// Checks the image's requirements on the host and on each device.
+    /// Checks the image's requirements against the values of each granted device, or of the
+    /// host if no device is granted.
     fn requirements(&mut self, asked: &Asked<'_>, devices: &[&Device]) -> Result<(), PlanError> {
         let Some(spec) = &asked.class.spec.request.requirements else {
             return Ok(());
         };
-        // Devices that are alike are checked once.
+        // Devices with equal values are in the set only once.
         let mut all: BTreeSet<requirement::Values> = BTreeSet::new();
         let host = [&asked.found.inventory.host_attributes];
         let attributes = devices.iter().map(|device| &device.attributes);
@@ -207,7 +218,7 @@ impl PlanBuilder {
         for known in attributes {
             let values = spec.values.iter().filter_map(|(name, value)| {
                 let value = value.fill(known).ok();
-                // What the host does not show is not known.
+                // An empty value means that the host does not show the attribute.
                 let is_known = value.as_ref().is_none_or(|value| !value.is_empty());
                 is_known.then(|| (name.clone(), value))
             });
@@ -238,6 +249,8 @@ impl PlanBuilder {
         Ok(())
     }
 
+    /// Adds a warning for each unhealthy device that is given as requested, or that is left
+    /// out of a request for all devices.
     fn note_health(&mut self, request: &Request, inventory: &Inventory, given: &[&Device]) {
         let ill = inventory
             .devices
@@ -259,8 +272,10 @@ impl PlanBuilder {
         }
     }
 
-    /// Images list all capabilities that they could use, so one that the class does not
-    /// have is a mistake only if it looks like another, or if none is left.
+    /// Adds a message for each requested capability that the class does not have. Images
+    /// list all capabilities that they could use, so the message is a note. It is a warning
+    /// if the name is similar to one of the class's capabilities, or if the request has no
+    /// other capability.
     fn note_capabilities(&mut self, class: &DeviceClass, request: &Request) {
         let known = class.spec.capabilities();
         let known = || known.iter().map(CapabilityName::as_str);
@@ -272,16 +287,18 @@ impl PlanBuilder {
                 None => String::new(),
             };
             let text = format!("{} has no capability {name}{hint}", request.class);
-            match near.is_some() || none_is_left {
-                true => self.warnings.push(text),
-                false => self.notes.push(text),
+            if near.is_some() || none_is_left {
+                self.warnings.push(text);
+            } else {
+                self.notes.push(text);
             }
         }
     }
 }
 
-/// Why a request for `all` or `none` gets nothing on this host, if that is so.
-/// Many images set these by default, also for hosts without such hardware.
+/// Returns the reason why a request gets nothing of the class on this host, or `None` if
+/// the host has a device of the class, or files for a request for `none`. Many images
+/// request `all` or `none` by default, also on hosts without the hardware.
 fn nothing_of_class(
     request: &Request,
     inventory: &Inventory,
@@ -291,7 +308,7 @@ fn nothing_of_class(
     if !inventory.devices.is_empty() {
         return None;
     }
-    // Nodes are added with devices only.
+    // Control nodes are given only together with devices, so only the files count.
     let files = FoundEdits {
         nodes: Vec::new(),
         ..edits.clone()

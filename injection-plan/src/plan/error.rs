@@ -1,4 +1,4 @@
-//! Why there is no plan.
+//! The reasons for which no injection plan can be made.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use device_class::class::PathTemplateError;
 
 use crate::request::RefusedRequest;
 
-/// Why there is no plan: the container must not start.
+/// The reason why no injection plan can be made. The container must not start.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(transparent)]
     Request(#[from] RefusedRequest),
     #[error("{whose}: {problem}")]
     Unfit {
-        /// The device or class that lacks it.
+        /// The device or class that needs the missing part.
         whose: String,
         problem: String,
     },

@@ -1,18 +1,19 @@
-//! Who gave a container its devices.
+//! Records whether the hook or a user gave a container its devices.
 
 use serde::{Deserialize, Serialize};
 
-/// Who gave a container a device. As JSON it is a text, that of the user or an empty one, as in
-/// records of attached devices since the first of them.
+/// Whether the hook or a user gave a container a device. The JSON form is a string: the
+/// user's text, or an empty string for the hook. Attachment records of earlier versions
+/// have the same form.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum GivenBy {
     /// The hook, when the container was started.
     #[default]
     Hook,
-    /// A user, by `boathook attach`.
+    /// A user, with `boathook attach`.
     User {
-        /// The devices as the user named them.
+        /// The devices as the user wrote them on the command line.
         devices: String,
     },
 }
@@ -26,7 +27,7 @@ impl GivenBy {
         !self.is_user()
     }
 
-    /// The devices as the user named them; empty for those of the hook.
+    /// Returns the devices as the user wrote them, or an empty text for the hook.
     pub fn devices(&self) -> &str {
         match self {
             GivenBy::Hook => "",
@@ -37,9 +38,10 @@ impl GivenBy {
 
 impl From<String> for GivenBy {
     fn from(devices: String) -> Self {
-        match devices.is_empty() {
-            true => GivenBy::Hook,
-            false => GivenBy::User { devices },
+        if devices.is_empty() {
+            GivenBy::Hook
+        } else {
+            GivenBy::User { devices }
         }
     }
 }

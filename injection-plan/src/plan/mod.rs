@@ -1,5 +1,6 @@
-//! The plan: what a container gets, step by step, and why. Planning is pure.
-//! The hook executes the plan, and decides only what depends on the container.
+//! The injection plan: all steps that give a container its devices, each with its reason.
+//! Planning is a pure function of the requests and of the scan of the host. The hook
+//! executes the plan, and decides only details that depend on the container's files.
 
 mod authority;
 mod builder;
@@ -33,8 +34,8 @@ pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
 pub use user::device_key;
 
-/// The directory in the container for files that the image does not have: a
-/// read-only tmpfs, so that nothing stays in the writable layer.
+/// The directory in the container for files that the image does not have. It is a read-only
+/// tmpfs, so that nothing stays in the container's writable layer.
 pub const INJECTED: &str = "/usr/lib/boathook";
 
 /// The directory under [`INJECTED`] for libraries and their links.
@@ -51,13 +52,13 @@ pub struct InjectionPlan {
     pub grants: Vec<Grant>,
     /// The steps, in the order of their execution.
     pub steps: Vec<InjectionStep>,
-    /// Variables of the devices, for those who can still set them: a wrapper in
-    /// front of the runtime, but no hook.
+    /// Environment variables for the container. A hook cannot set them any more; a wrapper
+    /// of the runtime and an engine that reads CDI specifications can.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// Messages for the administrator: one line each.
+    /// Problems that the administrator should look at, one line each.
     pub warnings: Vec<String>,
-    /// What was omitted, and why: one line each.
+    /// Parts that were omitted, and the reason, one line each.
     pub notes: Vec<String>,
 }
 
@@ -67,13 +68,14 @@ pub struct Grant {
     pub devices: Vec<String>,
     /// How many devices of the class the host has.
     pub available: usize,
-    /// Where the request was found, and its text, for people.
+    /// The source of the request and its text, for messages.
     pub asked_by: String,
-    /// The hook, unless a user attached the devices.
+    /// Whether the hook gave the devices, or a user attached them.
     #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
     pub given_by: GivenBy,
     pub authorized_by: String,
-    /// Whether the container follows these devices when they come back.
+    /// Whether the devices are followed: their nodes in the container are updated when the
+    /// devices disappear and come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
     /// By device id, for followed devices that were requested by an alias or a path: this name,
@@ -87,10 +89,10 @@ pub struct Grant {
 pub struct InjectionStep {
     #[serde(flatten)]
     pub action: Action,
-    /// The devices or the class that it is done for.
+    /// The ids of the devices, or the name of the class, that need this step, for messages.
     #[serde(rename = "for")]
     pub why: String,
-    /// The same by their keys ([`device_key`]).
+    /// The keys ([`device_key`]) of the devices or the class that need this step.
     #[serde(skip)]
     pub users: Vec<String>,
 }
@@ -100,12 +102,12 @@ pub struct InjectionStep {
 pub enum Action {
     /// A program of the host prepares a device for the container.
     Prepare(Preparation),
-    /// The container's cgroup, and those above it, allow a device.
+    /// A device rule is added to the container's cgroup and to the cgroups above it.
     Allow {
         #[serde(flatten)]
         rule: DeviceRule,
-        /// Whether the container's spec has the same rule, so that its own
-        /// cgroup allows it already. Ancestors may not.
+        /// Whether the container's spec has this rule. In this case the runtime adds the
+        /// rule to the container's own cgroup, but the cgroups above may still deny access.
         in_spec: bool,
         /// The keys of those that need the rule, by the access that each needs; `rule` has all
         /// of it.
@@ -117,14 +119,14 @@ pub enum Action {
         host_node: Option<PathBuf>,
     },
     Node {
-        /// The host's node, and its path in the container.
+        /// The bind mount of the host's node.
         #[serde(flatten)]
         mount: BindMount,
         #[serde(flatten)]
         number: DeviceNumber,
-        /// Instead of mounting the host's node, a node with this mode and group
-        /// is created in the container. In a user namespace such a node could
-        /// not be opened; there the host's node is mounted.
+        /// If set, a node with this mode and group is created in the container instead of a
+        /// bind mount. A container in a user namespace gets the bind mount nevertheless,
+        /// because nodes that are created there cannot be opened.
         #[serde(skip_serializing_if = "Option::is_none")]
         own: Option<OwnNode>,
     },
@@ -136,50 +138,52 @@ pub enum Action {
         #[serde(flatten)]
         made: MadeNode,
     },
-    /// A symbolic link appears in the container, unless something has its name.
+    /// A symbolic link is created in the container, unless its path exists already.
     Link { path: PathBuf, target: PathBuf },
-    /// A directory of the container is masked: a read-only tmpfs covers it. If
-    /// the container has no such directory, nothing is done, or it is made.
+    /// A read-only tmpfs covers a directory of the container.
     Mask {
         path: PathBuf,
+        /// Whether the directory is created if the container does not have it. Otherwise
+        /// the step does nothing in this case.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         make: bool,
         files: BTreeMap<PathBuf, String>,
-        /// Files and directories of the host that are visible in it.
+        /// Files and directories of the host that are mounted into the tmpfs.
         shown: Vec<BindMount>,
     },
-    /// A directory of the host appears in the container.
+    /// A directory of the host is mounted into the container.
     Directory(BindMount),
-    /// A file of the host appears in the container: mounted over a file that is
-    /// there, otherwise under [`INJECTED`] with a link to it.
+    /// A file of the host is mounted over the container's file of this path. If the
+    /// container has no file there, it is mounted under [`INJECTED`], with a link to it.
     File(BindMount),
-    /// A library appears under [`INJECTED`].
+    /// A library of the host is mounted under [`INJECTED`].
     Library {
         #[serde(flatten)]
         mount: BindMount,
-        /// Further names for it beside the file.
+        /// The names of links to the library, in the library's own directory.
         links: BTreeSet<String>,
     },
-    /// The container's dynamic loader finds these libraries.
+    /// The container's dynamic loader is configured to find these libraries.
     Loader {
-        /// The directories, the first to be searched first.
+        /// The directories, in the order in which the loader searches them.
         directories: Vec<PathBuf>,
-        /// Names and where each leads.
+        /// The names of the libraries, each with its path in the container.
         libraries: Vec<(String, PathBuf)>,
-        /// Directories of the image that are searched before these, if they
-        /// have newer libraries.
+        /// Directories of the image that the loader searches first, if the image's
+        /// libraries are newer than the host's.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         image_libraries: Vec<ImageLibraries>,
-        /// The directory of the libraries for 32-bit programs, if there are any.
+        /// The directory of the libraries for 32-bit programs, if the plan has any.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory_32bit: Option<PathBuf>,
-        /// Their names and where each leads.
+        /// The names of the 32-bit libraries, each with its path in the container.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         libraries_32bit: Vec<(String, PathBuf)>,
     },
 }
 
-/// One request, with what the host has for it.
+/// One request of a container, with the host's devices and files of its class and the
+/// authority that permits the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub class: &'a DeviceClass,
@@ -188,12 +192,12 @@ pub struct Asked<'a> {
     pub authority: &'a Authority,
 }
 
-/// Makes the plan for all requests of a container, without what the spec has
-/// already.
+/// Makes the plan for all requests of a container. Nodes that the container's spec has
+/// already are left out.
 ///
 /// # Errors
-/// A request cannot be met in full: no container starts with less than
-/// it requested.
+/// Returns an error if a request cannot be met in full, because no container may start with
+/// less than it requested.
 pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
     let mut builder = PlanBuilder::default();
     for asked in asked {

@@ -1,4 +1,4 @@
-//! How something of the host is mounted into a container.
+//! Bind mounts of files, directories and device nodes of the host into a container.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,16 @@ use serde::{Serialize, Serializer};
 use device_class::class::FileKind;
 use device_class::discover::FileSource;
 
+/// A bind mount from the host into the container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BindMount {
+    /// The path on the host.
     pub source: PathBuf,
     /// The path in the container.
     pub path: PathBuf,
+    /// The kinds of file that the source may be.
     pub kinds: &'static [SourceKind],
-    /// Whether the mounts below the source are included.
+    /// Whether mounts below the source are mounted, too (`rbind`).
     pub recursive: bool,
     #[serde(rename = "options")]
     pub attributes: MountAttributes,
@@ -29,21 +32,21 @@ pub enum SourceKind {
     Directory,
 }
 
-/// Restrictions that a mount adds to those of its source.
+/// Attributes that a bind mount sets in addition to the attributes of its source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MountAttributes {
-    /// Nothing can be written, and no mode or owner changed.
+    /// Files cannot be written, and their mode and owner cannot be changed.
     pub read_only: bool,
     /// Set-user-id and set-group-id bits have no effect.
     pub nosuid: bool,
     /// Device nodes cannot be opened.
     pub nodev: bool,
-    /// Nothing can be executed.
+    /// Programs cannot be executed.
     pub noexec: bool,
 }
 
 impl MountAttributes {
-    /// For libraries, programs and other files of the host.
+    /// The attributes for libraries, programs and other files of the host.
     pub const FILE: Self = Self {
         read_only: true,
         nosuid: true,
@@ -51,8 +54,8 @@ impl MountAttributes {
         noexec: false,
     };
 
-    /// For device nodes. Read-only keeps mode and owner of the host's node; the
-    /// device itself can be written to.
+    /// The attributes for device nodes. A read-only mount protects the mode and owner of
+    /// the host's node; writing to the device itself is still possible.
     pub const DEVICE: Self = Self {
         read_only: true,
         nosuid: true,
@@ -60,7 +63,7 @@ impl MountAttributes {
         noexec: true,
     };
 
-    /// The restrictions, as mount(8) calls them.
+    /// Returns the names of the attributes that are set, as mount(8) spells them.
     pub fn options(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (self.read_only, "ro"),
@@ -80,7 +83,7 @@ impl Serialize for MountAttributes {
 }
 
 impl BindMount {
-    /// The options, as mount(8) calls them.
+    /// Returns all options of the mount, as mount(8) spells them: `bind` or `rbind` first.
     pub fn options(&self) -> impl Iterator<Item = &'static str> {
         let bind = if self.recursive { "rbind" } else { "bind" };
         [bind].into_iter().chain(self.attributes.options())
@@ -128,7 +131,7 @@ impl BindMount {
         }
     }
 
-    /// A mount in a masked directory.
+    /// Returns the read-only mount of a file or directory into a masked directory.
     pub(super) fn shown(source: PathBuf, path: PathBuf) -> Self {
         BindMount {
             kinds: &[SourceKind::File, SourceKind::Directory],

@@ -1,5 +1,5 @@
-//! The parts of a plan: what was found on the host, for places in the container. Each
-//! place has one source.
+//! Adds nodes, libraries, files, masks and directories of the host to a plan. Two different
+//! sources for one path in the container are an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -131,7 +131,8 @@ impl PlanBuilder {
         devices: &[&Device],
         class: &User,
     ) -> Result<(), PlanError> {
-        // Texts are about devices.
+        // The texts of a mask list the container's devices. A container without devices
+        // needs neither the texts nor the mask.
         if !mask.texts.is_empty() && devices.is_empty() {
             return Ok(());
         }
@@ -161,8 +162,8 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// Makes the contents of masked directories that belong to a device
-    /// visible. Without a mask, the container sees them anyway.
+    /// Makes the files and directories of a device visible in the masked directory that
+    /// covers them. A path that no mask covers is visible without this step.
     pub(super) fn show(&mut self, device: &Device, whose: &User) -> Result<(), PlanError> {
         for shown in &device.shown {
             let Some(source) = self.fit(&shown.source, &shown.path, whose)?.cloned() else {
@@ -176,7 +177,11 @@ impl PlanBuilder {
         Ok(())
     }
 
-    /// What was found; `None` and a note if it is optional and missing.
+    /// Returns the part of the host that was found. Returns `None` and records the path for
+    /// a note if the part is optional and missing.
+    ///
+    /// # Errors
+    /// Returns an error if the part is required and missing or unusable.
     fn fit<'a, T>(
         &mut self,
         presence: &'a Presence<T>,
@@ -201,7 +206,7 @@ impl PlanBuilder {
     }
 }
 
-/// The directory of the libraries for such programs in the container.
+/// Returns the directory in the container for the libraries of 64-bit or 32-bit programs.
 pub(super) fn home_of(programs: Programs) -> PathBuf {
     let directory = match programs {
         Programs::Native => LIBRARIES,

@@ -1,5 +1,5 @@
-//! `[prepare]`: which devices a program of the host brings into the state that the
-//! container requests, and how.
+//! Plans the programs of the host that bring devices into the state that a container
+//! requests (`[prepare]` in a class file).
 
 use std::path::PathBuf;
 
@@ -11,23 +11,24 @@ use serde::Serialize;
 use super::{Action, PlanError};
 use crate::request::{Pair, Request};
 
-/// One run of a program for one device.
+/// One run of the preparing program for one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Preparation {
     /// An absolute path on the host.
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// How long it may take, in seconds.
+    /// The longest time that the program may take, in seconds.
     pub timeout: u64,
-    /// The file with the device's state.
+    /// The file that shows the device's state.
     pub file: PathBuf,
-    /// What the file must contain afterwards, whatever its case.
+    /// The content that the file must have afterwards, without regard to case.
     pub wanted: String,
 }
 
 impl Preparation {
-    /// Fills in the run for a device. `known` has the attributes of the device and the
-    /// requested value.
+    /// Fills in the templates of the class file for one device. `known` has the device's
+    /// attributes and the requested value. Arguments that are empty afterwards are left
+    /// out.
     fn from_spec(
         prepare: &Prepare,
         device: &Device,
@@ -52,9 +53,9 @@ impl Preparation {
     }
 }
 
-/// The preparations before the container gets its devices. Every pair of the
-/// request is assigned a device; one that already is in the requested state is
-/// preferred, and not prepared.
+/// Returns the preparations that are needed before the container gets its devices. Each
+/// pair of variables of the request is assigned one device. A device that is in the
+/// requested state already is preferred, and needs no preparation.
 pub(super) fn actions<'a>(
     class: &DeviceClass,
     request: &Request,
@@ -87,7 +88,7 @@ pub(super) fn actions<'a>(
     Ok(actions)
 }
 
-/// Removes and returns the first device that fits.
+/// Removes the first device that `fits` accepts from `free`, and returns it.
 fn take<'a>(
     free: &mut Vec<&'a Device>,
     fits: impl Fn(&Device) -> Result<bool, PlanError>,
@@ -106,8 +107,8 @@ fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanE
     Ok(spec.canonical(&select) == pair.select)
 }
 
-/// Whether the pair selects the device, and the device was in the requested
-/// state when the host was scanned.
+/// Returns whether the pair selects the device, and the device was in the requested state
+/// when the host was scanned.
 fn is_ready(
     device: &Device,
     pair: &Pair,

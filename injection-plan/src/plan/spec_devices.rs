@@ -1,16 +1,16 @@
-//! The devices that a container's spec has already.
+//! The device nodes and device rules that a container's spec (config.json) has already.
 
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceKind, DeviceNumber, DeviceRule};
 
-/// The devices of a spec: `linux.devices` and `linux.resources.devices` (OCI
-/// runtime spec, config-linux).
+/// The devices of a spec: `linux.devices` and `linux.resources.devices` (OCI runtime
+/// specification, config-linux).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecDevices {
-    /// The nodes that the runtime makes.
+    /// The nodes that the runtime creates.
     pub nodes: Vec<SpecNode>,
-    /// The rules that the runtime sets. A later one overrides an earlier one.
+    /// The rules that the runtime sets. A later rule overrides an earlier one.
     pub rules: Vec<SpecRule>,
 }
 
@@ -21,7 +21,7 @@ pub struct SpecNode {
     pub number: DeviceNumber,
 }
 
-/// A rule that the runtime sets; `None` matches everything.
+/// A device rule that the runtime sets. `None` in a field matches every value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecRule {
     pub allow: bool,
@@ -37,8 +37,8 @@ impl SpecDevices {
         nodes.any(|node| node.path == path && node.number == number)
     }
 
-    /// Whether the runtime allows all that a rule does. For each kind of
-    /// access, the last matching rule applies.
+    /// Returns whether the runtime's rules allow all access that `wanted` allows. For each
+    /// kind of access (read, write, mknod) the last matching rule applies.
     pub(super) fn allow(&self, wanted: &DeviceRule) -> bool {
         wanted.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
@@ -49,12 +49,12 @@ impl SpecDevices {
 }
 
 impl SpecDevices {
-    /// Whether a rule allows this device alone.
+    /// Returns whether the spec has a rule that allows exactly this device number.
     pub fn names(&self, number: DeviceNumber) -> bool {
         self.rules_of(number).next().is_some()
     }
 
-    /// The rules that allow this device alone.
+    /// Returns the rules that allow exactly this device number, without wildcards.
     pub fn rules_of(&self, number: DeviceNumber) -> impl Iterator<Item = DeviceRule> {
         let (major, minor) = (Some(number.major), Some(number.minor));
         let is_alone = move |rule: &&SpecRule| {

@@ -1,4 +1,4 @@
-//! Orders the collected parts as steps.
+//! Turns the collected parts of a plan into steps, in the order of their execution.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -158,7 +158,8 @@ fn allow_device(
     Some(InjectionStep::new(action, needed.into_keys()))
 }
 
-/// The text of a link at `link` that leads to `target`, as udev writes it.
+/// Returns the relative target text of a symbolic link at `link` that leads to `target`.
+/// udev writes its links in the same way.
 fn relative(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
     let common = directory.iter().zip(target).take_while(|(a, b)| a == b);

@@ -1,4 +1,4 @@
-//! The plan as `boathook explain` prints it.
+//! Formats a plan as `boathook explain` prints it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -140,11 +140,12 @@ fn options(mount: &BindMount) -> String {
     mount.options().collect::<Vec<_>>().join(",")
 }
 
-/// A single path if it is the same on the host and in the container.
+/// Returns the path in the container, followed by the path on the host if it differs.
 fn placed(mount: &BindMount) -> String {
     let (source, path) = (mount.source.display(), mount.path.display());
-    match mount.source == mount.path {
-        true => path.to_string(),
-        false => format!("{path} from {source}"),
+    if mount.source == mount.path {
+        path.to_string()
+    } else {
+        format!("{path} from {source}")
     }
 }

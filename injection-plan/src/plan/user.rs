@@ -1,14 +1,15 @@
-//! What a step of a plan is done for: a device, or a class as such.
+//! The users of a plan's steps: a device, or a whole class.
 
 use super::{Action, InjectionStep};
 
-/// The key of a device among those of all classes: two may have devices with one id. That of a
-/// class as such is its name.
+/// Returns the device key: class and id in one text. The class is part of the key because
+/// devices of two classes may have the same id. The key of a whole class is its name.
 pub fn device_key(class: &str, device: &str) -> String {
     format!("{class} {device}")
 }
 
-/// A device or a class, ordered by what is printed.
+/// A device or a class that needs a step. Users are ordered by their labels, because
+/// messages list the labels.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct User {
     /// The device's id or the class's name.

@@ -1,10 +1,10 @@
-//! A container's environment, as in its OCI configuration.
+//! The environment of a container, as its config.json has it (`process.env`).
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The variables of a container, each as `NAME=value`. Of a variable that is
-/// set twice, the last value applies, as in the engines.
+/// The variables of a container, each as `NAME=value`. If a variable is set twice, the last
+/// value applies, as in container engines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Environment(Vec<String>);
@@ -14,10 +14,10 @@ impl Environment {
         self.0.iter().rev().map(String::as_str)
     }
 
-    /// The value of the variable `name`, if it is set.
+    /// Returns the value of the variable `name`, or `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         let value_of = |entry: &str| {
-            // Most entries differ here already.
+            // Most entries already differ in this byte, which is faster to compare.
             (entry.as_bytes().get(name.len()) == Some(&b'=') && entry.starts_with(name))
                 .then_some(name.len() + 1)
         };
@@ -27,18 +27,19 @@ impl Environment {
         entry.filter(|_| !name.contains('='))
     }
 
-    /// The names of the variables, as often as each is set.
+    /// Returns the names of all variables. A variable that is set twice is returned twice.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let set = self.last_first().filter_map(|entry| entry.split_once('='));
         set.map(|(name, _)| name)
     }
 
-    /// The variables whose name `is_wanted`, sorted by name.
+    /// Returns the variables whose name `is_wanted` accepts, sorted by name.
     pub(super) fn select(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<(String, String)> {
         let set = self.last_first().filter_map(|entry| entry.split_once('='));
         let mut wanted = BTreeMap::new();
         for (name, value) in set.filter(|(name, _)| is_wanted(name)) {
-            // The last entry comes first.
+            // The entries are in reverse order, so the first one found is the one that
+            // applies.
             let wanted = wanted.entry(name.to_owned());
             wanted.or_insert_with(|| value.to_owned());
         }

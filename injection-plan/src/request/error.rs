@@ -1,4 +1,4 @@
-//! Why a request cannot be met.
+//! The reasons for which a request is refused.
 
 use device_class::discover::Device;
 use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
@@ -7,7 +7,7 @@ use super::MAX_REQUEST;
 use super::variables::MAX_LISTS;
 use crate::requirement::RequirementError;
 
-/// Of how many devices a message says why they are not healthy.
+/// The largest number of unhealthy devices whose reasons a message lists.
 const MAX_REASONS: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,8 @@ pub enum RequestError {
         excerpt(kind)
     )]
     OtherKind { item: String, kind: String },
-    /// A variable by which the container would get something else than devices as they are.
+    /// The container sets a variable that asks the vendor's stack for a feature that
+    /// Boathook does not have. The container would get other devices than it expects.
     #[error("{env} is set, which is not supported; {advice}")]
     Unsupported { env: String, advice: String },
     #[error(
@@ -44,10 +45,10 @@ pub enum RequestError {
     #[error("{env} is set without {partner}")]
     Unpaired {
         env: String,
-        /// The one that is missing.
+        /// The variable of the pair that is missing.
         partner: String,
     },
-    /// A variable of a pair, or one that names lists of files, with an invalid
+    /// A variable of a pair, or the variable that names lists of files, has an invalid
     /// value.
     #[error(transparent)]
     Name(NameError),
@@ -64,14 +65,14 @@ pub enum RequestError {
     Unknown {
         class: ClassName,
         wanted: String,
-        /// The existing devices, as text.
+        /// The devices of the class on this host, as text.
         known: String,
     },
     #[error("{} names no device of class {class} on this host: {why}", excerpt(.path))]
     UnknownPath {
         class: ClassName,
         path: String,
-        /// Why it names none, and the existing devices, as text.
+        /// The reason, and the devices of the class on this host, as text.
         why: String,
     },
     #[error(
@@ -80,7 +81,8 @@ pub enum RequestError {
         excerpt(.devices)
     )]
     SharedPath { path: String, devices: String },
-    /// The form of `--device`, by which a container would get a device at another path.
+    /// The item has the form HOST:CONTAINER of the engines' `--device` option. A request
+    /// cannot choose another path for a device in the container.
     #[error(
         "`{}` has more than a path of the host, and a request cannot say where a container has a \
          device or how it may use it; write {}, which the container has as well, or a class with \
@@ -89,38 +91,42 @@ pub enum RequestError {
         excerpt(.host)
     )]
     ContainerPath { item: String, host: String },
-    /// All devices are requested, and none can be given.
+    /// All devices are requested, and no device is healthy.
     #[error(
         "no device of class {class} on this host is healthy, so that `all` would give none: \
          {reasons}; a device that is named is given nevertheless"
     )]
     NoneHealthy {
         class: ClassName,
-        /// Each device and why it is not healthy, as text.
+        /// The devices, each with the reason why it is unhealthy, as text.
         reasons: String,
     },
-    /// The container has the allocation's annotation, but no devices in the
-    /// kubelet's record.
+    /// The container has the annotation of an allocation, but the kubelet recorded other
+    /// devices for it, or none.
     #[error("devices of class {class} were allocated to {holder}, but {why}")]
     Unrecorded {
         class: ClassName,
         holder: String,
-        /// Why the record has none, as text.
+        /// The difference between the annotation and the kubelet's record, as text.
         why: String,
     },
-    /// A user attaches a device to a container of a pod that was not allocated it.
+    /// A user attaches a device to a container of a pod, and the kubelet did not allocate
+    /// the device to this container.
     #[error(
         "the kubelet did not allocate them to {holder}; --force attaches them nevertheless, and \
          the kubelet may give them to others"
     )]
     NotAllocated { holder: String },
-    /// A container that may have no devices has an engine's CDI devices.
+    /// Nobody permits the request, and the container cannot start without the devices,
+    /// because the engine has already added CDI devices to it.
     #[error("it may have no devices of class {class}: {why}")]
     Unauthorized { class: ClassName, why: String },
-    /// A class can require that capabilities are known.
+    /// The request names a capability that the class does not have, and the class file
+    /// refuses unknown capabilities.
     #[error("`{name}` is not an option of the class; there are {known}")]
     UnknownCapability { name: String, known: String },
-    /// A list of capabilities would give devices without the libraries that they need.
+    /// None of the requested capabilities belongs to the class. The container would get
+    /// devices without the libraries that they need.
     #[error(
         "{list} names no capability of class {class}, which has {known}; separate several with \
          commas"
@@ -129,10 +135,11 @@ pub enum RequestError {
         class: ClassName,
         /// The variable and its value, as text.
         list: String,
-        /// Those of the class, as text.
+        /// The capabilities of the class, as text.
         known: String,
     },
-    /// Only a container whose request itself grants its devices may have it.
+    /// A container of a pod requests a trusted capability. Only a container whose request
+    /// itself is the authority may have a trusted capability.
     #[error(
         "it may not have {capability} of class {class}: in a pod this is for those that \
          trusted_pods lists"
@@ -141,8 +148,9 @@ pub enum RequestError {
         class: ClassName,
         capability: CapabilityName,
     },
-    /// Outside pods an image's variable chooses it, so the user who starts the container has to
-    /// have permitted more than that.
+    /// A container outside of a pod requests a trusted capability without CAP_SYS_ADMIN. The
+    /// request may come from a variable of the image, so it does not show that the user who
+    /// starts the container permits the capability.
     #[error(
         "it may not have {capability} of class {class} without CAP_SYS_ADMIN in its config.json: \
          start it with `--privileged` or `--cap-add SYS_ADMIN`, or do not request {capability}"
@@ -159,7 +167,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The error of a request for all of these devices, which exist and are not healthy.
+    /// Returns the error of a request for all of `devices`, which are all unhealthy.
     pub(crate) fn none_healthy<'d>(
         class: &ClassName,
         devices: impl IntoIterator<Item = &'d Device>,
@@ -179,7 +187,8 @@ impl RequestError {
         }
     }
 
-    /// Whether the request names what the host does not have, which some classes ignore.
+    /// Returns whether the error is about a device that the host does not have. Some class
+    /// files ignore unknown devices.
     pub(super) fn is_of_unknown(&self) -> bool {
         !matches!(
             self,

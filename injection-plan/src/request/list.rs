@@ -1,4 +1,5 @@
-//! The list of a request: items with commas between them, of which some are quoted.
+//! Splits the text of a request into items. Items are separated by commas and may be
+//! quoted.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -7,11 +8,12 @@ use device_class::name::IndexRange;
 
 use super::RequestError;
 
-/// One item of a list, without its quotes.
+/// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
     pub text: String,
-    /// A quoted item is a name or a path, and neither a word, a range nor a CDI name.
+    /// Whether the item was quoted. A quoted item is a name or a path; it is not read as a
+    /// word such as `all`, as a range or as a CDI name.
     pub is_quoted: bool,
 }
 
@@ -26,9 +28,9 @@ impl Item {
     }
 }
 
-/// The items of a list, each once. Empty ones and the blanks around each are ignored. An item
-/// that begins with `"` ends with the next `"`, of which two together are one in the text, as
-/// in comma-separated values (RFC 4180).
+/// Splits a list into its items. Repeated items are returned once. Empty items, and blanks
+/// around items, are ignored. An item that begins with `"` ends at the next `"`, and `""`
+/// in it means one quote, as in comma-separated values (RFC 4180).
 pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     let (mut items, mut seen) = (Vec::new(), BTreeSet::new());
     let mut rest = list.trim_start();
@@ -64,7 +66,8 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     Ok(items)
 }
 
-/// The text before the quote that ends it, and what follows. `None`: nothing ends it.
+/// Returns the text before the closing quote, and the text after that quote. Returns `None`
+/// if there is no closing quote.
 fn split_quoted(quoted: &str) -> Option<(String, &str)> {
     let (mut text, mut rest) = (String::new(), quoted);
     loop {
@@ -80,8 +83,9 @@ fn split_quoted(quoted: &str) -> Option<(String, &str)> {
     }
 }
 
-/// A name as an item of a list, in quotes if it needs them. A name that looks like a range needs
-/// them: once its device is unplugged, it would mean the devices with these indices.
+/// Returns a name as an item of a list, and quotes it if [`split_list`] would not read it
+/// as the same name otherwise. A name that looks like a range is quoted as well: once its device
+/// is unplugged, it would mean the devices with these indices.
 pub(super) fn as_item(name: &str) -> Cow<'_, str> {
     let needs_quotes = name.contains(',')
         || name.starts_with('"')

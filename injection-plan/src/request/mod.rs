@@ -1,5 +1,5 @@
-//! A container's request: the text of a variable or an annotation is parsed,
-//! and matched with the existing devices.
+//! Parses the request of a container, from a variable, an annotation or a hook's arguments,
+//! and matches it with the devices of the host.
 
 mod environment;
 mod error;
@@ -26,7 +26,8 @@ use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
 
 use variables::{capabilities, describe_capabilities, lists, pairs, requirements};
 
-/// The prefix of the annotation with an allocation; the class's name follows.
+/// The prefix of the annotation by which the device plugin hands an allocation to the hook.
+/// The name of the class follows.
 pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 
 /// One container's request for devices of one class.
@@ -34,33 +35,38 @@ pub const ANNOTATION_PREFIX: &str = "devices.boathook.dev/";
 pub struct Request {
     pub class: ClassName,
     pub selection: Selection,
-    /// The paths of the host by which the selection names devices.
+    /// The device paths of the host in the selection. They are resolved when the host is
+    /// scanned.
     pub paths: Vec<PathBuf>,
     /// The requested capabilities of the class.
     pub capabilities: BTreeSet<CapabilityName>,
     /// Requested capabilities that the class does not have.
     pub unknown_capabilities: Vec<String>,
-    /// The list of capabilities, if the class has none of those that it names.
+    /// The value of the variable with capabilities, if the class has none of the
+    /// capabilities in it. `None` means that there was no such mistake.
     pub mistaken_capabilities: Option<String>,
-    /// The lists of files that the container names.
+    /// The names of the lists of files that the container requests.
     pub lists: Vec<ListName>,
-    /// The image's requirements on the host: variables and their texts.
+    /// The image's requirements on the host, as pairs of variable and value.
     pub requirements: Vec<(String, String)>,
     /// The pairs of variables for single devices.
     pub pairs: Vec<Pair>,
     pub source: RequestSource,
 }
 
-/// A pair of variables for one device.
+/// A pair of variables for one device: the first selects the device, and the second has the
+/// state that the device must be brought into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
-    /// The variable that selects the device, as text.
+    /// The name of the variable that selects the device.
     pub env: String,
+    /// The value of that variable.
     pub select: String,
     /// The value of the pair's second variable.
     pub value: String,
 }
 
+/// The place where a request was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestSource {
     Env {
@@ -71,14 +77,14 @@ pub enum RequestSource {
         key: String,
         value: String,
     },
-    /// In the arguments of a hook that a CDI specification added.
+    /// The arguments of a hook that a CDI specification added to the container.
     Cdi {
-        /// The names of the devices, with commas between them.
+        /// The names of the devices, separated by commas.
         devices: String,
     },
-    /// A user's command for a container that runs.
+    /// A user's `boathook attach` command for a running container.
     Attach {
-        /// The names of the devices, with commas between them.
+        /// The names of the devices, separated by commas.
         devices: String,
     },
 }
@@ -97,7 +103,8 @@ impl fmt::Display for RequestSource {
 }
 
 impl Request {
-    /// What is to be looked up for it beside the devices.
+    /// Returns the capabilities, file lists and paths that have to be looked up on the host
+    /// for this request, in addition to the devices.
     pub fn wanted(&self) -> EditSelection<'_> {
         EditSelection {
             capabilities: &self.capabilities,
@@ -106,8 +113,8 @@ impl Request {
         }
     }
 
-    /// Checks that the list of capabilities is not one of which the class knows none: a
-    /// container would get devices without their libraries.
+    /// Returns an error if the request lists capabilities and the class has none of them.
+    /// The container would get devices without their libraries.
     pub(crate) fn check_capabilities(&self, class: &DeviceClass) -> Result<(), RequestError> {
         let known = describe_capabilities(class);
         let env = class.spec.request.capabilities_env.as_ref();
@@ -121,9 +128,9 @@ impl Request {
         }
     }
 
-    /// Finds a container's request for a class. An annotation, which has the
-    /// allocation, takes precedence over the variable, which an image can set
-    /// as well. `None`: there is no request.
+    /// Finds the request of a container for a class. The annotation takes precedence over
+    /// the variable, because the annotation has the kubelet's allocation and an image can
+    /// set the variable. Returns `None` if the container does not request the class.
     pub fn find<'a>(
         class: &DeviceClass,
         variables: &'a Environment,
@@ -145,8 +152,9 @@ impl Request {
         Request::parse(class, variables, source)
     }
 
-    /// What a source requests of a class. The variables define what else is wanted of the
-    /// devices.
+    /// Parses the request of one source. Other variables of the container select the
+    /// capabilities, requirements, pairs and file lists of the request. Returns `None` if
+    /// the source requests nothing (`void` or an empty list).
     pub fn parse(
         class: &DeviceClass,
         variables: &Environment,

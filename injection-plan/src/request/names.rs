@@ -1,5 +1,5 @@
-//! The names of devices in requests: which devices an item means on a host, and how a name has
-//! to be written so that it means its device.
+//! Resolves the names of devices in requests: finds the devices that an item means on a
+//! host, and writes a name so that a request with it means a given device.
 
 use std::path::Path;
 
@@ -21,25 +21,27 @@ pub struct RequestNames<'a> {
     divided: DeviceNames<'a>,
 }
 
-/// The devices that an item means, as positions in the lists of the inventory.
+/// The devices that an item means, as indexes into the lists of the inventory.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct MeantDevices {
     pub(super) devices: Vec<usize>,
-    /// Those that are divided into parts, which the item does not mean.
+    /// Devices that are divided into parts. The item means the whole device without its
+    /// parts.
     pub(super) divided: Vec<usize>,
 }
 
+/// The result of resolving one item of a request.
 pub(super) enum Meaning {
     Devices(MeantDevices),
-    /// The devices with these indices, of which each must exist.
+    /// The item is a range of device indexes. Every index of the range must exist.
     Range(IndexRange),
 }
 
-/// A name of a device as a request has to write it.
+/// The name of a device, with quotes if a request needs them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenName {
     pub text: String,
-    /// Whether a request with this text means no other device.
+    /// Whether a request with this text means this device alone.
     pub is_own: bool,
 }
 
@@ -59,8 +61,9 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Writes a name of a device as a request has to. `None`: no request can mean the device by
-    /// it, because the name is a word or a path, or means other devices.
+    /// Returns the text by which a request means `device` with this name. Returns `None` if
+    /// a request cannot use the name, because it is a reserved word or a path, or because it
+    /// means other devices.
     pub fn write_name(&self, device: &Device, name: &str) -> Option<WrittenName> {
         let text = as_item(name).into_owned();
         let Ok(Selection::These(items)) = Selection::parse(&text, &self.class.spec) else {
@@ -80,17 +83,18 @@ impl<'a> RequestNames<'a> {
         is_meant.then_some(WrittenName { text, is_own })
     }
 
-    /// Whether a name means this device alone among the devices of its resource.
+    /// Returns whether a name means this device alone among the devices of its resource.
     pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
         let meant = self.find_name(name, Some(device.resource.as_str()), false);
         matches!(meant.devices.as_slice(), [at] if self.inventory.devices[*at].id == device.id)
     }
 
-    /// Resolves an item. A name that a device has counts before everything but a path and the
-    /// kind of a CDI name: no text of hardware can take their place.
+    /// Resolves an item of a request. Only paths and the kinds of CDI names take precedence
+    /// over the names of devices, so that hardware cannot choose a name that is read as
+    /// something else. Ranges come last.
     ///
     /// # Errors
-    /// The item means no device.
+    /// Returns an error if the item means no device.
     pub(super) fn resolve(&self, item: &Item) -> Result<Meaning, RequestError> {
         let (kind, text) = unqualified(item, &self.class.spec);
         let resource = match kind {
@@ -122,7 +126,7 @@ impl<'a> RequestNames<'a> {
                 kind: kind.to_owned(),
             });
         }
-        // The names of parts of devices may have slashes.
+        // The names of partitions of a device may have slashes.
         let is_usual = |c: char| DeviceId::fits(c) || c == '/';
         if text.is_empty() || !item.is_quoted && !text.chars().all(is_usual) {
             return Err(malformed());
@@ -155,7 +159,7 @@ impl<'a> RequestNames<'a> {
         (!device.nodes.iter().any(is_node)).then_some(device)
     }
 
-    /// The error for a name that no device has.
+    /// Returns the error for a name that no device has.
     pub(super) fn unknown_name(&self, name: &str) -> RequestError {
         RequestError::Unknown {
             class: self.class.name.clone(),
@@ -164,7 +168,8 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Finds the devices with an index. A divided device has it without its parts.
+    /// Finds the devices with an index. If a device that is divided into parts has the
+    /// index, the index means the device without its parts.
     pub(super) fn find_index(&self, index: u32) -> Option<MeantDevices> {
         let index = index.to_string();
         Some(self.find_kind(&index, NameKind::Index, None)).filter(|meant| !meant.is_empty())
@@ -173,7 +178,7 @@ impl<'a> RequestNames<'a> {
     /// Finds the healthy devices of a resource.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if the resource has no healthy device.
     fn find_all(&self, resource: &str) -> Result<MeantDevices, RequestError> {
         let devices = self.inventory.devices.iter().zip(0..);
         let of_resource = devices.filter(|(device, _)| device.resource.as_str() == resource);
@@ -192,9 +197,10 @@ impl<'a> RequestNames<'a> {
         Err(RequestError::none_healthy(&self.class.name, ill))
     }
 
-    /// Finds the devices that have a name, of the first kind of names in which there are any;
-    /// if a resource is given, only its devices. What is quoted is a name, and no index: if the
-    /// device of that name is unplugged, it must not mean another one.
+    /// Finds the devices that have a name, and only devices of `resource` if it is given.
+    /// The kinds of names are searched in a fixed order, and the first kind with a match
+    /// counts. A quoted name is never an index: if the device with this name is unplugged,
+    /// the name must not mean another device with this index.
     fn find_name(&self, name: &str, resource: Option<&str>, is_quoted: bool) -> MeantDevices {
         let kinds = NameKind::IN_ORDER.into_iter();
         let mut found = kinds
@@ -203,8 +209,8 @@ impl<'a> RequestNames<'a> {
         found.find(|meant| !meant.is_empty()).unwrap_or_default()
     }
 
-    /// Finds the devices that have a name of one kind. A name that a divided device has in
-    /// common with its parts means the device without them.
+    /// Finds the devices that have a name of one kind. A name that both a divided device and
+    /// its parts have means the device without its parts.
     fn find_kind(&self, name: &str, kind: NameKind, resource: Option<&str>) -> MeantDevices {
         let mut meant = MeantDevices::default();
         if resource.is_none() {
@@ -224,7 +230,11 @@ impl<'a> RequestNames<'a> {
         }
     }
 
-    /// Finds the device with the node to which a path of the host leads.
+    /// Finds the device whose node a path of the host leads to. The paths were resolved when
+    /// the host was scanned.
+    ///
+    /// # Errors
+    /// Returns an error if no device or more than one device has the node.
     fn find_path(&self, path: &Path, resource: Option<&str>) -> Result<MeantDevices, RequestError> {
         let unknown = |reason: &str| {
             let path = path.to_string_lossy().into_owned();
@@ -270,7 +280,7 @@ impl<'a> RequestNames<'a> {
         Ok(MeantDevices { devices, divided })
     }
 
-    /// Describes the devices that there are, for a message.
+    /// Returns a text about the devices of the class on this host, for an error message.
     fn describe_devices(&self) -> String {
         let hidden = self.inventory.hidden.len();
         let known = match self.inventory.devices.as_slice() {
@@ -292,8 +302,8 @@ impl<'a> RequestNames<'a> {
     }
 }
 
-/// The host's path in an item of the form HOST:CONTAINER, HOST:CONTAINER:ACCESS or HOST:ACCESS,
-/// as engines read `--device`.
+/// Returns the path of the host in an item of the form HOST:CONTAINER, HOST:CONTAINER:ACCESS
+/// or HOST:ACCESS, which are the forms of the engines' `--device` option.
 fn host_part(item: &str) -> Option<&str> {
     if let Some((host, _)) = item.split_once(":/") {
         return Some(host);
@@ -303,7 +313,7 @@ fn host_part(item: &str) -> Option<&str> {
     is_access.then_some(host)
 }
 
-/// The kind of a CDI name, `vendor.com/class=name`.
+/// The kind of a CDI name: the part `vendor.com/class` of `vendor.com/class=name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
     /// The kind stands for the whole class.
@@ -312,14 +322,15 @@ pub(super) enum Kind<'a> {
     Resource(&'a str),
 }
 
-/// The kind of an item, if it is a CDI name of the class, and the rest of its text.
+/// Splits an item into its kind and the name after it. The kind is `None`, and the text is
+/// whole, if the item is not a CDI name of the class.
 pub(super) fn unqualified<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
     let text = item.text.as_str();
     let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
         return (None, text);
     };
     let has_one_resource = class.resource.attributes().next().is_none();
-    // `none` and `void` are of no device.
+    // The words `none` and `void` mean no device, so they apply to the whole class.
     let is_of_none = is_reserved_name(name) && !name.eq_ignore_ascii_case("all");
     if class.request.kinds.iter().any(|known| known == kind) {
         (Some(Kind::AnyResource), name)

@@ -1,5 +1,4 @@
-//! The devices of a request: its text is parsed, and matched with the existing
-//! devices.
+//! Parses the device list of a request, and matches it with the devices of the host.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,26 +13,29 @@ use super::RequestError;
 use super::list::{Item, split_list};
 use super::names::{Kind, Meaning, MeantDevices, RequestNames, unqualified};
 
-/// The longest value of a variable or annotation that is read, in bytes. It
-/// bounds every loop over a request; 1,000 ids of the maximum length fit.
+/// The longest value of a variable or annotation that is read, in bytes. The limit bounds
+/// every loop over a request, and leaves room for 1,000 ids of the maximum length.
 pub const MAX_REQUEST: usize = 64 << 10;
 
+/// The parsed value of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// `void`, or an empty list: nothing at all.
+    /// The request is `void` or an empty list. The container gets nothing of the class.
     Nothing,
-    /// `none`: the class's files, but no device and no control node.
+    /// The request is `none`. The container gets the class's files, but neither devices nor
+    /// control nodes.
     FilesOnly,
-    /// `all`: every healthy device.
+    /// The request is `all`. The container gets every healthy device.
     All,
-    /// A comma-separated list. What its items mean depends on the devices of the host.
+    /// The request is a comma-separated list. The devices of the host determine what each
+    /// item means.
     These(Vec<Item>),
 }
 
 impl Selection {
-    /// Parses a request: a comma-separated list, whose empty items are ignored.
-    /// A word anywhere in the list applies to the whole list: `void` before the others,
-    /// and of `none` and `all` the first.
+    /// Parses a request: a comma-separated list, whose empty items are ignored. A reserved
+    /// word anywhere in the list replaces the whole list: `void` if the list has it, and
+    /// otherwise the first one of `none` and `all`.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
         if text.len() > MAX_REQUEST {
             return Err(RequestError::TooLong { length: text.len() });
@@ -51,7 +53,7 @@ impl Selection {
         })
     }
 
-    /// The paths of the host by which devices are named.
+    /// Returns the paths of the host that the selection has as names of devices.
     pub fn paths(&self, class: &ClassSpec) -> Vec<PathBuf> {
         let Selection::These(items) = self else {
             return Vec::new();
@@ -60,15 +62,19 @@ impl Selection {
         paths.flatten().map(PathBuf::from).collect()
     }
 
-    /// Whether a text requests nothing, whichever class it is for: an empty list, or one with
-    /// `void`.
+    /// Returns whether a text requests nothing of any class: it is an empty list, or it has
+    /// the word `void`.
     pub fn is_nothing(text: &str) -> bool {
         let is_void = |item: &Item| !item.is_quoted && item.text.eq_ignore_ascii_case("void");
         split_list(text).is_ok_and(|items| items.is_empty() || items.iter().any(is_void))
     }
 
-    /// The requested devices, each once, in the order of the inventory. The name of a
-    /// device that is divided means it without its parts.
+    /// Returns the requested devices, each once. Divided devices come first, then the others
+    /// in the order of the inventory. The name of a device that is divided into parts means
+    /// the device without its parts.
+    ///
+    /// # Errors
+    /// Returns an error if an item means no device, unless the class ignores unknown items.
     pub fn choose<'a>(
         &self,
         class: &DeviceClass,
@@ -95,8 +101,9 @@ impl Selection {
             }
         }
         for IndexRange { first, last } in merged(ranges) {
-            // One that ignores unknown indices has no more devices than the inventory; others
-            // end at the first index that no device has.
+            // The loop must not run through 2^32 indexes. If the class ignores unknown
+            // indexes, the number of devices limits the range. Otherwise the loop ends at
+            // the first index that no device has.
             let most = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             let last = if ignores_unknown {
                 last.min(most)
@@ -135,7 +142,7 @@ impl Selection {
         found
     }
 
-    /// The items of the request that mean no device.
+    /// Returns the items of the request that mean no device.
     pub fn unknown<'s>(&'s self, class: &DeviceClass, inventory: &Inventory) -> Vec<&'s str> {
         let Selection::These(items) = self else {
             return Vec::new();
@@ -146,7 +153,8 @@ impl Selection {
     }
 }
 
-/// The word that an item is, if it applies to the whole list.
+/// Returns the reserved word (`all`, `none`, `void`) of an item, if it applies to the whole
+/// list. A word after the kind of a single resource applies to that resource only.
 fn word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
     match unqualified(item, class) {
         (Some(Kind::Resource(_)), _) => None,
@@ -154,7 +162,7 @@ fn word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
     }
 }
 
-/// Devices of an inventory that were chosen, each once.
+/// The devices of an inventory that were chosen so far, with one flag for each device.
 struct ChosenDevices<'a> {
     inventory: &'a Inventory,
     devices: Vec<bool>,
@@ -187,7 +195,7 @@ impl<'a> ChosenDevices<'a> {
     }
 }
 
-/// The same numbers as sorted ranges that do not overlap.
+/// Returns sorted ranges that do not overlap and have the same numbers as `ranges`.
 fn merged(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
     let ranges: BTreeSet<IndexRange> = inserted(ranges);
     let mut merged: Vec<IndexRange> = Vec::new();

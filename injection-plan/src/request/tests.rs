@@ -7,7 +7,7 @@ use device_class::name::ClassName;
 
 use super::*;
 
-/// A class with a resource by template, names of three sorts and capabilities.
+/// Returns a class with a resource by template, three kinds of names, and capabilities.
 const CLASS: &str = r#"version = 1
 resource = "vendor.com/{sort}"
 [request]
@@ -178,8 +178,8 @@ fn a_shared_device_is_meant_by_its_name_and_by_its_replicas() {
     }
 }
 
-/// `utility,all` is all: libnvidia-container and the toolkit take `all` among
-/// others. What takes something away is not in it.
+/// `utility,all` means all capabilities: libnvidia-container and the toolkit accept `all`
+/// among others. Exceptions, which remove something, are not part of `all`.
 #[test]
 fn capabilities_are_named_in_any_case_and_all_may_stand_among_them() {
     let class = class(CLASS);
@@ -210,7 +210,7 @@ fn capabilities_are_named_in_any_case_and_all_may_stand_among_them() {
     assert!(error.error.to_string().contains("100000 bytes"), "{error}");
 }
 
-/// As Go's `strconv.ParseBool`, by which the vendor's stack reads the variable.
+/// The vendor's stack reads the variable with Go's `strconv.ParseBool`.
 #[test]
 fn requirements_are_switched_off_by_true_alone() {
     let text = CLASS.replace(
@@ -270,7 +270,7 @@ fn a_hostile_request_takes_no_time() {
             .map_or(0, |chosen| chosen.len());
         let took = start.elapsed();
         assert_eq!(chosen, wanted, "{value:.20}");
-        // Not optimised, and on a busy machine.
+        // The limit is generous for a debug build on a busy machine.
         assert!(took < Duration::from_secs(20), "{value:.20}: {took:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! The other parts of a request: capabilities, requirements, pairs.
+//! Reads the variables of a request that do not select devices: capabilities, requirements,
+//! pairs and lists of files.
 
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,16 +9,17 @@ use device_class::name::{CapabilityName, DeviceId, ListName, excerpt};
 
 use super::{Environment, MAX_REQUEST, Pair, RequestError};
 
-/// The limit of the numbers of pairs.
+/// The largest number of pairs. The variables of a pair end in a number below this limit.
 const MAX_PAIRS: u32 = 64;
 
-/// How many lists of files a container may name.
+/// The largest number of file lists that a container may request.
 pub(super) const MAX_LISTS: usize = 16;
 
-/// How many unknown capabilities a note lists.
+/// The largest number of unknown capabilities that a note lists.
 const MAX_UNKNOWN: usize = 8;
 
-/// The requirements that are set, by name, unless they are disabled.
+/// Returns the variables of the container that are requirements, sorted by name. The result
+/// is empty if a variable disables the requirements.
 pub(super) fn requirements(
     spec: Option<&RequirementSpec>,
     env: &Environment,
@@ -40,8 +42,8 @@ pub(super) fn requirements(
     Ok(set)
 }
 
-/// A boolean, parsed like Go's `strconv.ParseBool`, which the vendors' programs
-/// use. Anything else is false.
+/// Parses a boolean as Go's `strconv.ParseBool` does, which the vendors' programs use. A
+/// text that is not a boolean is false.
 fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
@@ -60,7 +62,8 @@ pub(super) fn pairs<'a>(
             env: first.clone(),
             partner: second.clone(),
         })?;
-        // Both may become parts of paths and command lines.
+        // Both values may become parts of paths and command lines, so only the characters
+        // of device ids are allowed.
         for text in [select, value] {
             DeviceId::try_from(text.trim().to_owned()).map_err(RequestError::Name)?;
         }
@@ -73,7 +76,7 @@ pub(super) fn pairs<'a>(
     Ok(pairs)
 }
 
-/// The lists of files that a variable names, each once.
+/// Returns the names of the file lists in the value of a variable, each once.
 pub(super) fn lists(text: &str) -> Result<Vec<ListName>, RequestError> {
     let length = text.len();
     if length > MAX_REQUEST {
@@ -93,7 +96,9 @@ pub(super) fn lists(text: &str) -> Result<Vec<ListName>, RequestError> {
     }
 }
 
-/// The capabilities of a class that a list may name, and those that take something away.
+/// Returns two sets of capabilities that a request may list: the capabilities that add
+/// something, and the exceptions, which remove something. Capabilities that a variable of
+/// their own switches are in neither set.
 fn nameable_capabilities(
     class: &DeviceClass,
 ) -> (BTreeSet<CapabilityName>, BTreeSet<CapabilityName>) {
@@ -105,7 +110,7 @@ fn nameable_capabilities(
     (known, exceptions)
 }
 
-/// The same for a message.
+/// Returns the names of all capabilities that a request may list, for a message.
 pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
     let (known, exceptions) = nameable_capabilities(class);
     let names: Vec<&str> = known
@@ -115,12 +120,13 @@ pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
     names.join(", ")
 }
 
-/// The capabilities of a request, and those that the class does not know:
-/// images list all that they could use, so these are not an error. `all` may be
-/// combined with others.
+/// Returns the capabilities of a request, and the listed names that the class does not
+/// have. Images list all capabilities that they could use, so unknown names are an error
+/// only if the class says so. The word `all` may be combined with exceptions.
 ///
 /// # Errors
-/// The list is too long, or names a forbidden capability.
+/// Returns an error if the list is too long, or if it names a capability that is forbidden,
+/// or unknown to a class that refuses unknown capabilities.
 pub(super) fn capabilities(
     class: &DeviceClass,
     asked: Option<&str>,
@@ -131,7 +137,7 @@ pub(super) fn capabilities(
     }
     let items = list.split(',').map(str::trim);
     let items = items.filter(|item| !item.is_empty());
-    // As they are written, by their lower case.
+    // The keys are the names in lower case; the values are the names as they were written.
     let mut unknown: BTreeMap<String, &str> =
         inserted(items.map(|item| (item.to_ascii_lowercase(), item)));
     if unknown.is_empty() {

@@ -1,5 +1,5 @@
-//! Containers that request a class on a host without its hardware or driver.
-//! Images request all devices as a matter of course.
+//! Tests of containers that request a class on a host without its hardware or driver. Many
+//! images request all devices by default.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use injection_plan::request::Request;
 
 use crate::planning::{self, asker, shipped, shipped_class};
 
-/// What a container gets that requests `value` on a host with nothing.
+/// Plans a container that requests `value` on a host without any devices or drivers.
 fn plan(class: &DeviceClass, value: &str, authority: &Authority) -> Result<InjectionPlan, String> {
     let host = RecordedHost::parse("").unwrap();
     let env = vec![format!("{}={value}", class.spec.request.env)];
@@ -34,7 +34,7 @@ fn kubelet(devices: &[(&str, &str)]) -> Authority {
 
 #[test]
 fn a_request_that_names_no_device_gives_nothing_and_warns() {
-    // These have devices on every host.
+    // These classes have devices on every host.
     let everywhere = ["dummy-npu"];
     for class in shipped() {
         if everywhere.contains(&class.name.as_str()) {

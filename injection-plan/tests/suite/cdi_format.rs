@@ -75,7 +75,7 @@ struct Hook {
     timeout: u32,
 }
 
-/// The first rule that a file breaks, if it breaks one.
+/// Returns the first rule of the CDI specification that a file breaks, if there is one.
 fn fault(file: &File) -> Option<String> {
     let mut names = BTreeSet::new();
     if file.devices.is_empty() {
@@ -139,7 +139,7 @@ fn fault_of_edits(edits: &Edits) -> Option<String> {
     Some(format!("the hook {}", wrong.path.display()))
 }
 
-/// An engine looks a number up on the host unless type and major number are there.
+/// An engine reads the device number on the host, unless the file has type and major number.
 fn has_whole_number(node: &Node) -> bool {
     match (node.r#type.as_deref(), node.major, node.minor) {
         (None, None, None) => true,
@@ -148,7 +148,8 @@ fn has_whole_number(node: &Node) -> bool {
     }
 }
 
-/// By the table of versions in SPEC.md.
+/// Returns the lowest version that has all fields of a file, by the table of versions in
+/// SPEC.md.
 fn lowest_version(file: &File) -> &'static str {
     let (_, class) = file.kind.split_once('/').unwrap();
     let nodes = file
@@ -201,7 +202,7 @@ fn every_class_on_every_recorded_host_keeps_to_the_format() {
     assert!(kinds.len() > 25, "{kinds:?}");
 }
 
-/// The rules find what is wrong.
+/// Each rule of these tests finds the fault that it is for.
 #[test]
 fn files_that_engines_refuse_are_found() {
     let file = |version: &str, device: &str| {

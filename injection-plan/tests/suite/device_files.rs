@@ -1,4 +1,5 @@
-//! What comes with a single device: files, directories, variables, an index.
+//! Tests of the parts that belong to a single device: files, directories, variables and an
+//! index.
 
 use device_class::DeviceClass;
 use device_class::discover;

@@ -1,4 +1,5 @@
-//! What an administrator forbids or hides: capabilities of a class, and devices.
+//! Tests of capabilities that an administrator forbids, and of devices that an administrator
+//! hides.
 
 use std::path::Path;
 
@@ -51,7 +52,8 @@ fn a_request_that_names_a_forbidden_capability_is_refused() {
     }
 }
 
-/// Neither by `all` nor by default or as a part of another capability.
+/// A forbidden capability is not given by `all`, by default, or as a part of another
+/// capability.
 #[test]
 fn a_forbidden_capability_is_left_out() {
     let gpu = "NVIDIA_VISIBLE_DEVICES=0";

@@ -1,4 +1,4 @@
-//! The shipped classes on recorded hosts: what is found, and what is planned.
+//! Compares the devices and plans of the shipped classes on recorded hosts with golden files.
 //!
 //! A directory of `testdata` with a `host.txt` is a case. It belongs to the
 //! class whose name its path begins with; generations of hardware that differ
@@ -18,7 +18,7 @@ use injection_plan::request::Request;
 
 use crate::planning::{asker, directory, plan, recordings, shipped, with_causes};
 
-/// The directories with recorded hosts of a class.
+/// Returns the directories with recorded hosts of a class.
 fn cases(class: &DeviceClass) -> Vec<PathBuf> {
     recordings(directory("testdata").join(class.name.as_str()))
 }
@@ -54,7 +54,7 @@ pub(crate) fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, 
     )
 }
 
-/// What is asked: the lines `$ NAME=value NAME=value` of a golden plan.
+/// Returns the requests of a golden plan: its lines `$ NAME=value NAME=value`.
 fn requests(plan: &str) -> Vec<Vec<(&str, &str)>> {
     let lines = plan.lines().filter_map(|line| line.strip_prefix("$ "));
     lines

@@ -1,4 +1,4 @@
-//! Files that a list on the host names, and lists that cannot be used.
+//! Tests of lists on the host that name files for containers, and of lists that cannot be used.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -26,7 +26,7 @@ fn class(text: &str) -> Result<DeviceClass, String> {
     parse("chip", text)
 }
 
-/// A host with these lists, and some files.
+/// Returns a host with these lists and some files.
 fn host(lists: &[(&str, &[u8])]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for directory in ["etc/chip.d", "opt/chip/lib", "tmp"] {
@@ -46,7 +46,8 @@ fn host(lists: &[(&str, &[u8])]) -> TempDir {
     root
 }
 
-/// What a container gets that names these lists: places, and what is omitted.
+/// Plans a container that names these lists. Returns the paths in the container, and the
+/// omitted files.
 fn given(root: &TempDir, lists: &str) -> Result<String, String> {
     let class = class(CLASS).unwrap();
     let mut variables = vec!["CHIPS=all".to_owned()];
@@ -76,7 +77,8 @@ fn a_container_gets_what_the_list_has_that_it_names() {
         ("empty.list", b"# nothing\n"),
     ]);
     let base = "/opt/chip/lib; /opt/chip/link from /opt/chip/tool-2; /opt/chip/tool";
-    // What a user of the host could have put there is omitted like what is missing.
+    // A file that an unprivileged user of the host could have created is omitted, as a missing
+    // file is.
     let omitted = "chip: optional and not on this host: /opt/chip/none, /tmp/tool";
     for (lists, wanted) in [
         ("", base.to_owned()),

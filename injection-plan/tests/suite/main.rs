@@ -1,4 +1,4 @@
-//! Requests, plans and specifications, through the library's own interface.
+//! Tests of requests, plans and specifications through the public interface of the library.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -1,4 +1,4 @@
-//! What of a masked directory is planned to be seen.
+//! Tests of the files that stay visible in masked directories.
 
 use std::path::Path;
 

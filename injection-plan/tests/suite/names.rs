@@ -1,4 +1,5 @@
-//! Names of devices in requests: what a text means on a host, and which names are printed.
+//! Tests of the names of devices in requests: the devices that a text means on a host, and the
+//! names that are printed.
 
 use std::path::PathBuf;
 
@@ -30,14 +31,15 @@ fn request(class: &DeviceClass, value: &str) -> Result<Option<Request>, String> 
     Request::find(class, &env, |_| None).map_err(with_causes)
 }
 
-/// What a container gets of devices by a request: their ids, or why it is refused.
+/// Returns the ids of the devices that a container gets by a request, or the error.
 fn chosen(class: &DeviceClass, host: &RecordedHost, value: &str) -> Result<String, String> {
     let request = request(class, value)?.ok_or("nothing")?;
     let plan = plan(class, &request, host, &asker())?;
     Ok(plan.grants[0].devices.join(" "))
 }
 
-/// The same among devices that are known.
+/// Returns the ids of the devices that a request means in an inventory, or `None` if the
+/// request is refused.
 fn chosen_of(class: &DeviceClass, inventory: &Inventory, value: &str) -> Option<Vec<String>> {
     let request = request(class, value).ok()??;
     let chosen = request.selection.choose(class, inventory).ok()?;
@@ -55,7 +57,7 @@ fn a_name_counts_before_a_range_and_an_index() {
         ("2-1", "usb-2-1"),
         ("example.com/stick=1-2", "usb-1-2"),
         ("1-2,0", "usb-1-1 usb-1-2"),
-        // The third stick has this index, and the first this serial number.
+        // The third stick has this text as its index, and the first one as its serial number.
         ("2", "usb-1-1"),
         ("3", "usb-2-1"),
         // Nobody is called so. The numbers of a range are indices.
@@ -92,7 +94,7 @@ fn a_name_counts_before_a_range_and_an_index() {
     }
 }
 
-/// As `boathook list` prints them.
+/// The names are those that `boathook list` prints.
 #[test]
 fn a_name_is_written_so_that_it_means_its_device() {
     let class = parse("stick", STICKS).unwrap();
@@ -405,7 +407,7 @@ fn every_node_of_a_recorded_host_names_its_device() {
     }
 }
 
-/// Lamps that are broken if they say so.
+/// A class of lamps that are unhealthy if their state file says so.
 const LAMPS: &str = "version = 1\nresource = 'example.com/{kind}'\nrequest = { env = 'LAMPS' }\n\
     [[discover]]\npath = '/sys/lamps/{name}'\nattributes = [{ name = 'kind', file = 'kind' }]\n\
     [device]\nid = '{name}'\nhealth = [{ file = 'state', equals = 'ok' }]\n";

@@ -1,4 +1,4 @@
-//! From a request to its plan, for the tests of plans.
+//! Makes plans from requests, for the tests of plans.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ pub(crate) fn directory(name: &str) -> PathBuf {
     Path::new(device_class).join(name)
 }
 
-/// The shipped classes.
+/// Returns all shipped classes.
 pub(crate) fn shipped() -> Vec<DeviceClass> {
     let sources = load::sources(&[directory("classes")]).unwrap();
     let parse = |source: &ClassSource| source.parse().unwrap_or_else(|error| panic!("{error}"));
     sources.iter().map(parse).collect()
 }
 
-/// One of them.
+/// Returns the shipped class with this name.
 pub(crate) fn shipped_class(name: &str) -> DeviceClass {
     let file = directory("classes").join(format!("{name}.toml"));
     ClassSource::read(&file, &[]).unwrap().parse().unwrap()
@@ -52,7 +52,7 @@ pub(crate) fn recordings(below: PathBuf) -> Vec<PathBuf> {
     found
 }
 
-/// The plan for a container with this request; or why it is refused.
+/// Returns the plan for a container with this request, or the error.
 pub(crate) fn plan(
     class: &DeviceClass,
     request: &Request,

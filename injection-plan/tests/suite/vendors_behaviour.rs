@@ -18,7 +18,8 @@ pub(crate) fn host(case: &str) -> RecordedHost {
     RecordedHost::parse(&read(&format!("testdata/{case}/host.txt"))).unwrap()
 }
 
-/// The lines of the plan for a container with these variables, or the one with the error.
+/// Returns the lines of the plan for a container with these variables, or the line with the
+/// error.
 pub(crate) fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Vec<String> {
     let env: Vec<String> = env.iter().map(|entry| (*entry).to_owned()).collect();
     let request = Request::find(class, &env.into(), |_| None)
@@ -26,7 +27,7 @@ pub(crate) fn plan(class: &DeviceClass, host: &RecordedHost, env: &[&str]) -> Ve
         .unwrap();
     let plan = planning::plan(class, &request, host, &asker());
     let text = plan.map_or_else(|error| format!("refused: {error}"), |plan| plan.to_string());
-    // What is missing on the host is named in notes.
+    // The notes of the plan name the parts that are missing on the host.
     let lines = text
         .lines()
         .filter(|line| !line.trim().starts_with("note "));
@@ -37,7 +38,7 @@ pub(crate) fn contains_text(plan: &[String], text: &str) -> bool {
     plan.iter().any(|line| line.contains(text))
 }
 
-/// The devices of a plan by the nodes that they bring.
+/// Returns the devices of a plan, named by their device nodes.
 pub(crate) fn nodes<'p>(plan: &'p [String], prefix: &str) -> Vec<&'p str> {
     let nodes = plan.iter().filter(|line| line.trim().starts_with("node "));
     let words = nodes.flat_map(|line| line.split_whitespace());

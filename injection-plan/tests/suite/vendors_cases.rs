@@ -17,7 +17,7 @@ use device_class::host::RecordedHost;
 use crate::golden::{inventory_text, pair, plan_text};
 use crate::planning::{directory, parse, shipped_class};
 
-/// What is wrong with a case: its first line, and the lines below.
+/// Returns the faults of a case. A case is its first line and the lines below.
 fn faults(case: &str) -> Vec<String> {
     let mut lines = case.lines();
     let (path, asked) = lines.next().unwrap().split_once(' ').unwrap();

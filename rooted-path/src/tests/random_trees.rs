@@ -81,7 +81,7 @@ fn ours(root: &RootDir, path: &str) -> Outcome {
     }
 }
 
-/// Makes the directories that a path lacks, as a caller would.
+/// Creates the missing directories of a path, as a caller of the walk would.
 fn create(root: &Path, path: &str, mode: Mode) -> crate::Result<()> {
     let root = RootDir::open(root, Resolver::Walk)?;
     let end = Walk::new(root.as_fd(), path.as_ref(), LastLink::Follow)?.finish()?;
@@ -134,7 +134,7 @@ fn theirs(root: &pathrs::Root, path: &str) -> Outcome {
     }
 }
 
-/// All that is below a directory.
+/// Returns all files below a directory.
 fn listing(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -146,8 +146,8 @@ fn listing(directory: &Path, found: &mut Vec<PathBuf>, base: &Path) {
     found.sort();
 }
 
-/// What is in the tree after the directory `path` was created in it. None if it
-/// could not be.
+/// Creates the directory `path` in a tree, and returns all files of the tree afterwards.
+/// Returns `None` if the directory could not be created.
 fn after<E>(base: &TempDir, create: impl FnOnce(&Path) -> Result<(), E>) -> Option<Vec<PathBuf>> {
     let created = create(&base.path().join("root")).is_ok();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The same for both resolvers, and where the kernel's is missing.
+//! Tests that both resolvers have the same results, also if the kernel has no `openat2`.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -146,7 +146,7 @@ fn both_resolvers_stay_in_the_root_and_agree() {
         ("/etc/..", Directory),
         ("/no/such", Nothing),
         ("/etc/no-such", Nothing),
-        // Up from the root is the root.
+        // The parent of the root is the root itself.
         ("../../../../etc/os-release", Release),
         ("/etc/../../../etc/os-release", Release),
         ("../secret", Nothing),
@@ -160,7 +160,7 @@ fn both_resolvers_stay_in_the_root_and_agree() {
         ("lib/up", Release),
         ("lib/back/etc/os-release", Release),
         ("lib/top/lib/top/etc/os-release", Release),
-        // Back from a link's target is the target's parent.
+        // `..` after a link leads to the parent of the link's target.
         ("lib/../lib/deep", Directory),
         ("lib/../../etc/os-release", Release),
         ("out", Nothing),
@@ -252,7 +252,7 @@ fn a_path_is_found_however_busy_the_system_is() {
     let (one, two) = (base.path().join("one"), base.path().join("two"));
     fs::write(&one, "").unwrap();
     std::thread::scope(|scope| {
-        // The kernel is not sure of a `..` while anything is renamed.
+        // The kernel cannot resolve `..` reliably during a concurrent rename.
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 fs::rename(&one, &two).unwrap();

@@ -3,7 +3,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use super::*;
 use crate::cdi::{ContainerEdits, SpecifiedDevice};
 
-/// One device of each kind. The edits do not matter here.
+/// Returns one device of each kind. The tests here do not look at the edits.
 fn generated(kinds: &[&str]) -> Generated {
     let specifications = kinds.iter().map(|kind| {
         let device = SpecifiedDevice {
@@ -22,7 +22,7 @@ fn plain(text: String) -> Option<ForeignKind> {
     Some(kind_without_parser(text))
 }
 
-/// The names of the directory's files.
+/// Returns the names of the files in the directory.
 fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -45,7 +45,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         []
     );
 
-    // Not all classes were requested, or one cannot be used now.
+    // Some classes were not requested, or a class cannot be used now.
     let one = generated(&["a.com/x"]);
     assert_eq!(
         update(&directory, &one, |_| false, plain).unwrap().changes,
@@ -91,7 +91,8 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     assert_eq!(files(directory.path()), ["vendor.yaml"]);
 }
 
-/// Neither a pipe, which blocks its reader, nor a directory, nor an empty file.
+/// The other entries are a pipe, which would block its reader, a directory, and an empty
+/// file.
 #[test]
 fn what_is_no_specification_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -120,7 +121,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     let error = update(&below, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
     assert!(error.to_string().contains("file/cdi"), "{error}");
 
-    // A read-only file system refuses root too.
+    // A read-only file system refuses writes of root as well.
     let read_only = Path::new("/proc/sys");
     let error = update(read_only, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
     let DirectoryError::Io { path, .. } = error else {

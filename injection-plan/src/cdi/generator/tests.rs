@@ -55,14 +55,14 @@ fn names(generated: &Generated) -> Vec<String> {
     names.collect()
 }
 
-/// What is left out, and whether that is an error.
+/// Returns the omissions as text, each with whether it is an error.
 fn omitted(generated: &Generated) -> Vec<(bool, String)> {
     let omissions = generated.omissions.iter();
     let omitted = omissions.map(|one| (one.is_error(), one.to_string()));
     omitted.collect()
 }
 
-/// What the hook is told of each device.
+/// Returns the argument that the hook gets for each device, by the CDI name of the device.
 fn grants(generated: &Generated) -> BTreeMap<String, String> {
     let specifications = generated.specifications.iter();
     let grants = specifications.flat_map(|specification| {
@@ -76,8 +76,8 @@ fn grants(generated: &Generated) -> BTreeMap<String, String> {
     grants.collect()
 }
 
-/// Also if it is named alone: otherwise a file would have the names of whichever class was
-/// named last.
+/// This also applies if only one of the classes is requested. Otherwise the class that was
+/// requested last would decide which devices the file describes.
 #[test]
 fn of_two_classes_with_one_resource_the_second_is_refused() {
     let host = "char /dev/a0 10:1\nchar /dev/b0 10:2\n";
@@ -103,7 +103,7 @@ fn of_two_classes_with_one_resource_the_second_is_refused() {
     assert_eq!(names(&generated(apart, host)).len(), 6);
 }
 
-/// A container that has it must be able to start again.
+/// A container that has an unhealthy device must be able to start again.
 #[test]
 fn an_unhealthy_device_has_its_name_and_is_not_among_all() {
     let health = "health = [{ file = '/sys/temp{index}', below = 80 }]\n";
@@ -121,7 +121,7 @@ fn an_unhealthy_device_has_its_name_and_is_not_among_all() {
     assert!(omission.starts_with(wanted), "{omission}");
 }
 
-/// The hook would refuse it, and the engine could not read its node.
+/// The hook would refuse such a device, and the engine could not read its node.
 #[test]
 fn a_device_whose_node_is_missing_is_left_out_alone() {
     let text = "version = 1\nresource = 'x.com/npu'\nrequest = { env = 'X' }\n\
@@ -134,7 +134,7 @@ fn a_device_whose_node_is_missing_is_left_out_alone() {
     assert_eq!(omitted(&generated), [(false, "a-0 is left out".to_owned())]);
 }
 
-/// Otherwise `--device x.com/half=all` would give the whole devices as well.
+/// Without this rule, `--device x.com/half=all` would give the whole devices as well.
 #[test]
 fn all_of_a_kind_are_not_those_of_the_classs_other_kinds() {
     let text = "version = 1\nresource = 'x.com/{model}'\nrequest = { env = 'X' }\n\

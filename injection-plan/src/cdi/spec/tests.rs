@@ -82,8 +82,7 @@ fn thin(plan: &InjectionPlan) -> serde_json::Value {
     json(&ContainerEdits::thin(plan, Path::new("/"), hook, "chip=0"))
 }
 
-/// In a user namespace a runtime would mount the host's `/dev/chip` in place of
-/// `/dev/chip0`.
+/// In a user namespace a runtime would mount the host's `/dev/chip` instead of `/dev/chip0`.
 #[test]
 fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_device() {
     let mut plan = plan();

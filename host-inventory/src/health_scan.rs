@@ -1,4 +1,5 @@
-//! The devices of the classes, with the health that they have by all that a scan sees.
+//! Scans the host for the devices of all classes, and determines the health of each device
+//! from files, the kernel's log and health programs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,26 +21,29 @@ use crate::kernel_log::KernelLog;
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
     pub classes: Vec<JudgedClass<'a>>,
-    /// The classes' variables and the devices' resources, each with its class.
+    /// The class that owns each request variable and each resource.
     pub claims: Claims,
-    /// The omitted devices and classes, a line each with the reason.
+    /// The omitted devices and classes, each with the reason, in one line.
     pub warnings: Vec<String>,
 }
 
+/// The result of a scan for one class.
 #[derive(Debug)]
 pub struct JudgedClass<'a> {
     pub class: &'a DeviceClass,
-    /// Its devices, without those whose resource is another class's.
+    /// The devices of the class, without devices whose resource belongs to another class.
     pub inventory: Inventory,
     /// The nodes that a container gets with any device of the class.
     pub control_nodes: Vec<FoundNode>,
 }
 
-/// What earlier scans read of each class's devices.
+/// The values that earlier scans read of each class's devices, for health checks that
+/// compare a value over time.
 #[derive(Debug, Default)]
 pub struct Memory {
     classes: BTreeMap<ClassName, ClassMemory>,
-    /// The root below which the kernel's log is; `None`: it is not read.
+    /// The root directory of the host. `None` means that neither the kernel's log is read
+    /// nor programs are run.
     host_root: Option<PathBuf>,
 }
 
@@ -52,12 +56,14 @@ struct ClassMemory {
 }
 
 impl Memory {
-    /// For a single scan, and one of a recorded host.
+    /// Returns an empty memory for a single scan or for a recorded host. The kernel's log is
+    /// not read, and no programs are run.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With the kernel's log of a host.
+    /// Returns an empty memory for repeated scans of the host whose root directory is `root`.
+    /// Scans with it read the kernel's log and run programs.
     pub fn of_host(root: &Path) -> Self {
         Memory {
             host_root: Some(root.to_owned()),
@@ -76,13 +82,12 @@ impl ClassMemory {
     }
 }
 
-/// Scans for the devices of every class. A resource belongs to the first class
-/// that has a device of it, since its name decides which variable is set. Of two
-/// classes with the same variable only the first is scanned: the hook refuses a
-/// container that sets it.
+/// Scans for the devices of every class. A resource belongs to the first class that has a
+/// device of it, because the resource decides which variable the plugin sets. If two classes
+/// have the same variable, only the first class is scanned, because the hook refuses
+/// containers that set a variable of two classes.
 ///
-/// `memory` holds what earlier scans read, for health checks over time; `now` is
-/// the time of this scan.
+/// `memory` has the values of earlier scans, and is updated. `now` is the time of this scan.
 pub fn judge<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,
@@ -127,7 +132,8 @@ pub fn judge<'a>(
             });
         }
         let devices = &mut inventory.devices;
-        // Also those that are divided: parts that are not made yet have their health.
+        // Devices that are divided into parts are checked as well: a part that is not created
+        // yet has the health of its device.
         let divided = inventory.divided.iter_mut();
         let divided = divided.chain(&mut inventory.replaced);
         let all = devices.iter_mut().chain(divided);
@@ -171,10 +177,11 @@ pub fn judge<'a>(
     judged
 }
 
-/// The nodes that a container gets with any device of the class.
+/// Returns the control nodes, which a container gets together with any device of the class.
 ///
 /// # Errors
-/// One that is not optional is missing, or unfit: the hook would refuse the container.
+/// Returns an error if a required control node is missing or unusable. The hook would refuse
+/// a container with a device of the class.
 fn control_nodes(
     class: &DeviceClass,
     attributes: &Attributes,
