@@ -2,7 +2,7 @@
 
 mod attach;
 mod class;
-mod whose;
+mod container_selector;
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use crate::planner::Caller;
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
-pub(crate) use whose::ContainerSelector;
+pub(crate) use container_selector::ContainerSelector;
 
 /// Make devices available in containers.
 ///

@@ -110,7 +110,8 @@ pub(super) fn run(
     })
 }
 
-/// The unit that runs at boot names no classes.
+/// Warns about named classes that are not enabled. boathook-cdi.service, which runs at boot,
+/// names no classes, so it writes only the specifications of enabled classes.
 fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
     for source in load::each_source(&config.classes)?.iter().flatten() {
         let name = &source.name;
@@ -125,8 +126,8 @@ fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandE
     Ok(())
 }
 
-/// Those of classes that are not enabled, whose files were written when they were named. One
-/// that config.toml disables is left out.
+/// Returns the specifications of classes that are not enabled but have a file in `output`,
+/// because an earlier command named them. A class that config.toml disables is left out.
 fn named_before(
     output: &Path,
     enabled: &Generated,
@@ -148,7 +149,8 @@ fn named_before(
     Ok(all)
 }
 
-/// The specifications of the classes; no name represents those that are enabled, or `all`.
+/// Generates the specifications of the named classes. Without names, the specifications are
+/// those of the enabled classes, or of every class if `all` is set.
 fn generated(
     names: &[ClassName],
     all: bool,

@@ -89,8 +89,9 @@ fn check_class(
     findings
 }
 
-/// Records the resource names of a class, and reports names that another class uses too. A
-/// resource name determines which variable a container gets.
+/// Records the resource names of a class. Returns an error if another class uses one of them:
+/// a resource name must belong to one class, because it determines which variable a container
+/// gets.
 fn claim_resources(
     class: &DeviceClass,
     found: &FoundClass,

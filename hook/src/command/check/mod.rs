@@ -91,7 +91,7 @@ fn given_config(config: &Config) -> Option<Finding> {
         return None;
     }
     let finding = |verdict, text: String| Finding::new(verdict, "configuration", text);
-    // The host's root is not compared, because it may differ between hook and plugin.
+    // `host_root` is taken from the configuration in use, so that it is not compared.
     let given = Config::load(Some(&path)).map(|given| Config {
         host_root: config.host_root.clone(),
         ..given

@@ -263,7 +263,7 @@ mod tests {
         let (mounts, _) = plugin.split_once("\n      volumes:").unwrap();
         let paths = mounts.split("mountPath: /host").skip(1);
         let paths = paths.map(|rest| rest.split([',', '}']).next().unwrap());
-        // /host alone: with programs of the host.
+        // An empty path is a mount of the whole host at /host, for the driver's programs.
         paths.filter(|path| !path.is_empty()).collect()
     }
 
