@@ -1,5 +1,5 @@
-//! Shell completions, with the names of engines, of the classes that are shipped, and of the
-//! host's devices. The latter `boathook list` knows: the scripts ask it.
+//! Generates shell completions. They complete the names of engines, of the shipped classes, and
+//! of the host's devices. For the names of devices the scripts call `boathook list`.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,13 @@ use anyhow::{Context, Result, ensure};
 use clap::Command;
 use clap_complete::Shell;
 
-/// What the command of `boathook` has beside what clap generates.
+/// The scripts that complete names of devices. They are added to the script that clap generates
+/// for `boathook`.
 const BASH: &str = include_str!("../completions/devices.bash");
 const ZSH: &str = include_str!("../completions/devices.zsh");
 const FISH: &str = include_str!("../completions/devices.fish");
 
-/// Writes those of a program for each shell below `share`.
+/// Writes the completions of a program for each shell below `share`.
 pub(crate) fn write(command: &Command, share: &Path) -> Result<()> {
     let name = command.get_name();
     for (shell, dir, file) in [
@@ -42,7 +43,7 @@ fn script(shell: Shell, command: &Command) -> Result<String> {
     clap_complete::generate(shell, &mut command, name, &mut script);
     let mut script = String::from_utf8(script)?;
     if shell == Shell::Fish {
-        // clap completes no arguments for fish.
+        // clap generates no completions of arguments for fish.
         script += &classes_in_fish(name, &command, &[]);
     }
     if name == "boathook" {
@@ -51,7 +52,8 @@ fn script(shell: Shell, command: &Command) -> Result<String> {
     Ok(script)
 }
 
-/// A script with the names of devices for the arguments of `attach` and `detach`.
+/// Changes a completion script so that the arguments of `attach` and `detach` are completed
+/// with the names of devices.
 fn with_devices(shell: Shell, script: &str) -> Result<String> {
     let (found, changed) = match shell {
         Shell::Bash => {
@@ -92,7 +94,7 @@ fn with_devices(shell: Shell, script: &str) -> Result<String> {
     Ok(changed.unwrap_or_default())
 }
 
-/// Lines for the arguments that are names of classes.
+/// Returns lines for fish that complete the arguments that are names of classes.
 fn classes_in_fish(program: &str, command: &Command, path: &[&str]) -> String {
     let function = format!("__fish_{}_using_subcommand", program.replace('-', "_"));
     let condition = match path {
@@ -116,8 +118,8 @@ fn classes_in_fish(program: &str, command: &Command, path: &[&str]) -> String {
     lines
 }
 
-/// The command as a shell is to complete it: without what is hidden, and with the names of
-/// engines and of the classes that are shipped.
+/// Returns the command for completions: without hidden commands and options, and with the names
+/// of engines and shipped classes as possible values.
 fn offered(command: &Command) -> Result<Command> {
     let mut offered = Command::new(lasting(command.get_name()))
         .about(command.get_about().cloned().unwrap_or_default())
@@ -157,7 +159,7 @@ fn engine_names() -> Vec<&'static str> {
     ["auto", "none"].into_iter().chain(engines).collect()
 }
 
-/// clap borrows names for as long as the program runs.
+/// Leaks a name, because clap needs names with the lifetime `'static`.
 fn lasting(name: &str) -> &'static str {
     name.to_owned().leak()
 }

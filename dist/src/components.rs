@@ -1,4 +1,4 @@
-//! The components that are linked into the programs: their list and their licences.
+//! Lists the components that are linked into the programs, with their licences.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The packages with the programs of a release.
+/// The packages whose programs are in a release.
 const PROGRAMS: [&str; 5] = [
     "boathook-hook",
     "boathook-plugin",
@@ -23,7 +23,7 @@ const PROGRAMS: [&str; 5] = [
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
-    /// Which package needs which.
+    /// The graph of dependencies between the packages.
     resolve: Value,
 }
 
@@ -34,21 +34,22 @@ struct Package {
     version: String,
     license: Option<String>,
     repository: Option<String>,
-    /// `None`: it is one of this workspace.
+    /// The registry. `None` means that the package is in this workspace.
     source: Option<String>,
     manifest_path: PathBuf,
 }
 
-/// The list, and which component needs which.
+/// The components, and the dependencies between them.
 struct Components {
-    /// By name and version.
+    /// The packages, by name and version.
     packages: BTreeMap<(String, String), Package>,
     needs: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Components {
-    /// Lists what cargo links into the programs for `target`. Procedural macros and what
-    /// they need are on the list too: cargo does not distinguish them.
+    /// Lists the packages that cargo links into the programs for `target`. Procedural macros and
+    /// their dependencies are listed too, because cargo does not distinguish them from linked
+    /// packages.
     fn resolve(target: &str) -> Result<Self> {
         let output = Command::new("cargo")
             .args(["metadata", "--format-version=1", "--locked"])
@@ -89,7 +90,7 @@ impl Components {
             };
             let node = nodes.get(&Some(&*id));
             let node = node.context("a package that is not resolved")?;
-            // The kind of a normal dependency is null.
+            // `kind` is null for a normal dependency (cargo-metadata(1)).
             let is_linked = |d: &&Value| {
                 let mut kinds = d["dep_kinds"].as_array().into_iter().flatten();
                 kinds.any(|kind| kind["kind"].is_null())
@@ -108,19 +109,19 @@ impl Components {
 }
 
 impl Package {
-    /// Its package URL (purl, type cargo).
+    /// Returns the package URL of the component (purl, type cargo).
     fn url(&self) -> String {
         format!("pkg:cargo/{}@{}", self.name, self.version)
     }
 
-    /// Its licence as an SPDX expression; a slash is the old form of OR.
+    /// Returns the licence as an SPDX expression. Old packages write a slash for `OR`.
     fn license(&self) -> Result<String> {
         let license = self.license.as_ref();
         let license = license.with_context(|| format!("{} states no licence", self.name))?;
         Ok(license.replace('/', " OR "))
     }
 
-    /// The texts of its licences, copyright lines and notices.
+    /// Reads the licences, copyright lines and notices in the package's directory.
     fn texts(&self) -> Result<Vec<String>> {
         let dir = self
             .manifest_path
@@ -150,7 +151,8 @@ impl Package {
     }
 }
 
-/// Writes each component with its licence, and each text of a licence once.
+/// Writes a list of the components with their licences, followed by the texts of the licences.
+/// A text that several components share is written once.
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -193,8 +195,8 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     fs::write(file, all).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Writes the list in the format CycloneDX 1.5. It has neither a serial number nor a
-/// time, which the format leaves open, so that the same sources give the same bytes.
+/// Writes the list of components (SBOM) in the format CycloneDX 1.5. The optional serial number
+/// and time are left out, so that the same sources give the same bytes.
 pub(crate) fn write_sbom(file: &Path, target: &str) -> Result<()> {
     let found = Components::resolve(target)?;
     let mut components = Vec::new();

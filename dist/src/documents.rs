@@ -1,4 +1,4 @@
-//! Manual pages and shell completions, from the programs' own command lines.
+//! Generates manual pages and shell completions from the command lines of the programs.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use clap::{Command, CommandFactory};
 
 use crate::completions::{self, make};
 
-/// Writes them below `dir/share`, where a package has them below `/usr/share`.
+/// Writes the manual pages and completions below `dir/share`. A package installs them below
+/// `/usr/share`.
 pub(crate) fn write(dir: &Path) -> Result<()> {
     let share = dir.join("share");
     for command in programs() {
@@ -25,10 +26,10 @@ fn programs() -> [Command; 3] {
     ]
 }
 
-/// A page for the program and one for each of its commands.
+/// Writes a manual page for the program and one for each of its commands.
 fn pages(command: &Command, dir: &Path) -> Result<()> {
     make(dir)?;
-    // clap's own `help` has no page.
+    // The command `help`, which clap adds, needs no page.
     let command = command.clone().disable_help_subcommand(true);
     clap_mangen::generate_to(command, dir)
         .with_context(|| format!("cannot write manual pages to {}", dir.display()))

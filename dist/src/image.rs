@@ -1,6 +1,6 @@
-//! An image archive: the OCI Image Layout (Image Format Specification 1.1) with an
-//! index of platforms, and the `manifest.json` of `docker save`, which a Docker
-//! without containerd's image store reads instead.
+//! Writes an image archive. It is an OCI Image Layout (OCI Image Format Specification 1.1) with
+//! an index of platforms. It also has the `manifest.json` of `docker save`, because Docker
+//! without containerd's image store reads only this file.
 
 use std::fs;
 use std::io::Write;
@@ -16,16 +16,17 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
-/// A platform's architecture, as Go names it, and its only layer, a tar archive.
+/// The architecture of a platform in Go's names, such as `amd64`, and the path of the platform's
+/// only layer, a tar archive.
 pub(crate) type Layer = (String, PathBuf);
 
-/// For clap.
+/// Parses `ARCHITECTURE=FILE` of the command line.
 pub(crate) fn layer(text: &str) -> Result<Layer, &'static str> {
     let (architecture, file) = text.split_once('=').ok_or("not ARCHITECTURE=FILE")?;
     Ok((architecture.to_owned(), file.into()))
 }
 
-/// Writes the archive's files to `dir`.
+/// Writes the files of the archive to `dir`. `scripts/dist` packs them.
 pub(crate) fn write(
     dir: &Path,
     name: &str,
@@ -49,7 +50,8 @@ pub(crate) fn write(
         "org.opencontainers.image.ref.name": name.rsplit(':').next(),
     });
     let top = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]});
-    // `docker load` takes every entry for this machine, so there is but one.
+    // `docker load` assumes that every entry is for its own machine, so only the first platform
+    // gets an entry.
     let mut first: Vec<Value> = docker.into_iter().take(1).collect();
     first[0]["RepoTags"] = json!([name]);
     let layout = json!({"imageLayoutVersion": "1.0.0"});
@@ -63,7 +65,8 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// The descriptor of a platform's manifest, and its entry in `manifest.json`.
+/// Writes the blobs of a platform. Returns the descriptor of the platform's manifest, and the
+/// platform's entry in `manifest.json`.
 fn platform(
     blobs: &Blobs,
     (architecture, file): &Layer,
@@ -107,11 +110,11 @@ fn platform(
     Ok((manifest, entry))
 }
 
-/// The directory of files that are named by their digests.
+/// The directory `blobs`, in which each file is named by its digest.
 struct Blobs(PathBuf);
 
 impl Blobs {
-    /// Adds a file; returns its descriptor.
+    /// Writes a blob, and returns its descriptor.
     fn add(&self, kind: &str, contents: &[u8]) -> Result<Value> {
         let digest = digest(contents);
         let name = digest.trim_start_matches("sha256:");

@@ -1,5 +1,5 @@
-//! `boathook-dist`: makes what a release holds in addition to the programs. The same
-//! sources give the same bytes; `scripts/dist` calls it.
+//! `boathook-dist`: makes the files of a release other than the programs. `scripts/dist` calls
+//! it. The same sources give the same bytes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -66,7 +66,7 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Documents { dir } => {
             documents::write(&dir)?;
-            // Called from the source tree, as cargo is.
+            // The current directory is the top of the source tree, as for cargo.
             texts::write(Path::new("."), &dir)
         }
         Command::Licenses { file, target } => components::write_licenses(&file, &target),

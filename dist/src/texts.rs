@@ -1,19 +1,19 @@
-//! The documents of a release: README and those of `docs`, with links that lead somewhere
-//! outside of the source tree, too.
+//! Copies the documents (README and others at the top, and `docs`) into a release. Links are
+//! changed so that they are valid outside the source tree.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Where a release has them.
+/// The directory of the documents in a release.
 const DIRECTORY: &str = "share/doc/boathook";
 
-/// Files of the source tree, beside those of `docs`.
+/// The documents at the top of the source tree.
 const TOP: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
 
-/// Writes the documents of the source tree `source` to a release at `tree`: README also at
-/// its top.
+/// Writes the documents of the source tree `source` to the release at `tree`. README is also
+/// written to the top of the release.
 pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
     let directory = tree.join(DIRECTORY);
     fs::create_dir_all(&directory)
@@ -43,7 +43,8 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A Markdown text with the targets of its links replaced where `replace` has another one.
+/// Returns a Markdown text with changed links. `replace` returns the new target of a link, or
+/// `None` if the link stays as it is.
 fn with_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
     let mut parts = text.split("](");
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -61,8 +62,9 @@ fn with_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
     out
 }
 
-/// Where the link of a file in the directory `from` leads in a release: to a document of it,
-/// or to the source tree on the network. `None`: it needs no change.
+/// Returns the target that a link in a file of the directory `from` has in a release. The target
+/// is a document of the release, or a file of the source repository on the network. `None`
+/// means that the link needs no change.
 fn released(source: &Path, from: &Path, link: &str, to_documents: &str) -> Option<String> {
     let (path, fragment) = match link.find('#') {
         Some(at) => link.split_at(at),
@@ -86,7 +88,8 @@ fn released(source: &Path, from: &Path, link: &str, to_documents: &str) -> Optio
     })
 }
 
-/// The name among the documents of a release of a file of the source tree.
+/// Returns the name that a file of the source tree has among the documents of a release, or
+/// `None` if it is not one of them.
 fn document(path: &Path) -> Option<&Path> {
     let is_top = TOP.iter().any(|top| path == Path::new(top));
     match path.starts_with("deploy/examples") {
@@ -98,7 +101,7 @@ fn document(path: &Path) -> Option<&Path> {
     }
 }
 
-/// The path without `..`.
+/// Resolves `..` in a path without access to the file system.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

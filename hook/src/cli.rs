@@ -2,7 +2,7 @@
 
 mod attach;
 mod class;
-mod whose;
+mod container_selector;
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
@@ -18,7 +18,7 @@ use crate::planner::Caller;
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
-pub(crate) use whose::ContainerSelector;
+pub(crate) use container_selector::ContainerSelector;
 
 /// Make devices available in containers.
 ///
@@ -37,11 +37,12 @@ pub(crate) struct Cli {
     )]
     pub config: Option<PathBuf>,
 
-    // Seconds until the hook gives up; for tests.
+    // The deadline of the hook, in seconds. Tests shorten it.
     #[arg(long, hide = true, value_name = "SECONDS")]
     pub deadline: Option<u32>,
 
-    // A further directory of class files; for `class test`.
+    // A further directory of class files. `class test` passes the directory of the class
+    // under test to the hook of its container.
     #[arg(long, hide = true, value_name = "DIR")]
     pub also_classes: Option<PathBuf>,
 
@@ -64,8 +65,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// The command line of this process. The process ends if it is wrong, or if it
-    /// requests help.
+    /// Parses the command line of this process. If the command line is wrong or requests
+    /// help, the function prints a message and ends the process.
     pub(crate) fn of_process() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
         Self::of_a_runtime(&arguments).unwrap_or_else(|| {
@@ -73,7 +74,7 @@ impl Cli {
                 // clap does not return the options that it parsed before the error.
                 if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") {
                     let text = error.to_string();
-                    // Without the hints that follow.
+                    // The JSON message is the first paragraph; clap's hints follow it.
                     let message = text.split("\n\n").next().unwrap_or_default();
                     let words = message.trim_start_matches("error: ").split_whitespace();
                     let message: Vec<&str> = words.collect();
@@ -84,18 +85,21 @@ impl Cli {
         })
     }
 
-    /// The level that the command line sets.
+    /// Returns the log level that the command line sets. `None` means that the
+    /// configuration decides.
     pub(crate) fn log_level(&self) -> Option<LogLevel> {
-        match self.verbose {
-            true => Some(LogLevel::Info),
-            false => self.log_level,
+        if self.verbose {
+            Some(LogLevel::Info)
+        } else {
+            self.log_level
         }
     }
 
-    /// The command line of a hook: `[--config FILE] STAGE`.
+    /// Parses the command line of a hook, `[--config FILE] STAGE`, without clap. Returns
+    /// `None` for every other command line, which clap then parses.
     ///
-    /// It runs at every container start. Building the parser of all commands would be
-    /// a tenth of all instructions for a container without a request.
+    /// The hook runs at every container start. Building clap's parser of all commands would
+    /// take a tenth of all instructions for a container without a request.
     fn of_a_runtime(arguments: &[OsString]) -> Option<Self> {
         let (config, stage) = match arguments {
             [stage] => (None, stage),
@@ -198,7 +202,8 @@ pub(crate) enum Command {
     /// It runs until it is stopped, and follows classes with `follow = true`, such as serial
     /// ports and cameras; config.toml can set it for others.
     Follow {
-        // Seconds that a container is left alone that could not be changed; for tests.
+        // Seconds to wait before a container that could not be changed is tried again.
+        // Tests shorten it.
         #[arg(long, hide = true, value_name = "SECONDS", default_value = "10")]
         pause: NonZeroU32,
         /// In a pod that has the node's processes: enter the namespaces of the node's first one
@@ -332,7 +337,7 @@ mod tests {
             (&["create-runtime"], true),
             (&["--config", "/a b.toml", "prestart"], true),
             (&["--config", "x", "create-runtime"], true),
-            // For the parser of all commands, which may refuse them.
+            // The short parser leaves these to clap, which accepts some and refuses others.
             (&["--config=x", "prestart"], false),
             (&["prestart", "--config", "x"], false),
             (&["--config", "", "prestart"], false),

@@ -1,4 +1,4 @@
-//! What `boathook-dra` keeps on a host.
+//! Reads the claim records that `boathook-dra` keeps on a host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use runtime_config::HostRoot;
 
 use crate::layout::DRIVER;
 
-/// The records of claims that are prepared, by their names without the suffix.
+/// Returns the uids of the prepared claims. A uid is the name of a claim record without suffix.
 pub(crate) fn prepared(host: &HostRoot) -> Result<BTreeSet<String>> {
     let directory = Path::new(DRIVER).join("claims");
     if !host.is_dir(&directory) {

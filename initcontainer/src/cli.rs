@@ -108,16 +108,16 @@ pub struct Uninstall {
     pub force: bool,
 }
 
-/// Which engines to configure.
+/// The choice of engines that `install` configures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// Those that are found.
+    /// The engines that are found on the host.
     Auto,
-    /// These, found or not.
+    /// The named engines, even if they are not found on the host.
     Named(Vec<Engine>),
 }
 
-/// Engines by name, each once.
+/// A list of engines that were named on the command line, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineNames(pub Vec<Engine>);
 

@@ -1,4 +1,5 @@
-//! The commands: plan, print or carry out, and print what is left to do.
+//! Runs the commands. A command makes a plan, prints it or carries it out, and then prints what
+//! the operator has to do next.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use runtime_config::{Engine, HeldRuntime, HostRoot, Options, Plan, Record, held}
 use crate::output::{Installed, Output};
 use crate::restart;
 
-/// Runs a command; returns whether all is well.
+/// Runs a command. Returns whether it was successful and found nothing missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
     let host = HostRoot::open(cli.host_root)?;
     let output = |dry_run| Output::new(cli.json, cli.verbose, dry_run);
@@ -38,8 +39,8 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
     Ok(true)
 }
 
-/// Waits for a signal that ends processes. The first process of a container would
-/// ignore it, and be killed after its grace period.
+/// Waits for SIGTERM or SIGINT. The first process of a container ignores these signals by
+/// default, and would be killed only after the pod's grace period.
 fn wait() -> Result<()> {
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block().context("cannot block signals")?;
@@ -119,7 +120,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     Ok(())
 }
 
-/// Prints what a dry run would do.
+/// Prints the steps of a dry run.
 fn show_steps(steps: &[Step], output: &mut Output) {
     steps.iter().for_each(|step| output.step(step));
     if steps.is_empty() {
@@ -128,7 +129,8 @@ fn show_steps(steps: &[Step], output: &mut Output) {
     show_links(steps, output);
 }
 
-/// Prints what the lines about single steps leave out.
+/// Prints the number of links to manual pages and completions. These links have no lines of
+/// their own.
 fn show_links(steps: &[Step], output: &Output) {
     if let Some(links) = step::shared_links(steps) {
         output.text(&format!("{links}\n"));
@@ -154,7 +156,8 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     }
     check_user(host)?;
     let lock = Lock::take(host)?;
-    // Refuses before anything is changed.
+    // The plan is made once before the engines are released, so that a refusal comes before any
+    // change.
     uninstall::plan(host, also, force)?;
     let mut released = Vec::new();
     for engine in Engine::ALL {
@@ -200,7 +203,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     Ok(())
 }
 
-/// What is done is done, even if a file of the lock stays.
+/// Releases the lock. A failure is only reported, because the command itself was successful.
 fn release(lock: Lock, output: &mut Output) {
     if let Err(error) = lock.release() {
         output.note(&format!(
@@ -228,7 +231,8 @@ fn status(host: &HostRoot, json: bool) -> Result<bool> {
     Ok(status.is_complete())
 }
 
-/// Fails at once, with one message, where every step would fail.
+/// Returns an error if this user cannot change the host. Without this check every step would
+/// fail with its own message.
 fn check_user(host: &HostRoot) -> Result<()> {
     let user = nix::unistd::geteuid();
     let owner = host.stat(Path::new("/")).map(|stat| stat.st_uid);
@@ -239,7 +243,7 @@ fn check_user(host: &HostRoot) -> Result<()> {
     Ok(())
 }
 
-/// The release, or the directory of a build, that this program is part of.
+/// Returns the directory of the release, or of the build, that contains this program.
 fn own_source() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
     let dir = program
@@ -249,8 +253,8 @@ fn own_source() -> Result<PathBuf> {
     Ok(release.unwrap_or(dir).to_path_buf())
 }
 
-/// The engines to configure. Among those that were merely found, one that
-/// starts no pods is passed over.
+/// Returns the engines to configure. An engine that was found but not named is left out if it
+/// starts no pods.
 fn choose(
     host: &HostRoot,
     choice: &EngineChoice,
@@ -258,7 +262,8 @@ fn choose(
     output: &mut Output,
 ) -> Result<Vec<Engine>> {
     if let EngineChoice::Named(engines) = choice {
-        // A container that has only the engine's directories sees none of its programs.
+        // The absence of an engine's program proves nothing if /usr/bin is not visible, as in a
+        // container that mounts only the engine's directories.
         let sees_programs = host.is_dir(Path::new("/usr/bin"));
         let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
         for engine in engines.iter().filter(absent) {
@@ -319,8 +324,8 @@ fn summary(payload: &Payload, plan: &install::Installation) -> String {
     )
 }
 
-/// Restarts the engines that have not read their configuration, if that is
-/// wanted; returns those that still must be restarted.
+/// Restarts the engines that have not read their new configuration, if `--restart` was given.
+/// Returns the engines that still have to be restarted.
 fn follow_up(
     host: &HostRoot,
     plans: &[Plan],
@@ -340,7 +345,7 @@ fn follow_up(
     Ok(Vec::new())
 }
 
-/// What the operator does next.
+/// Returns the commands that the operator should run next.
 fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) -> Vec<String> {
     let link = Path::new(LINKS).join("boathook");
     let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);

@@ -1,9 +1,9 @@
-//! What an installation does about `/etc/boathook/config.toml`.
+//! Plans the installation of `/etc/boathook/config.toml`.
 //!
-//! Without a given configuration a default is written once. A given one, such as a
-//! cluster's ConfigMap, is kept up to date, so that the hook on the host and the
-//! plugin in its container read the same. A file that somebody else wrote or
-//! edited is left alone.
+//! Without a given configuration, a default file is written once. A given configuration, such as
+//! a cluster's ConfigMap, is written at each installation, so that the hook on the host and the
+//! plugin in its container read the same settings. A file that somebody else wrote or edited is
+//! not changed.
 
 use std::path::{Path, PathBuf};
 
@@ -21,20 +21,20 @@ const MODE: u32 = 0o644;
 #[derive(Debug, Default)]
 pub(crate) struct Configuration {
     pub(crate) steps: Vec<Step>,
-    /// The text that is written.
+    /// The text that this installation writes. `None` means that nothing is written.
     pub(crate) written: Option<String>,
-    /// The text of an earlier installation that it replaces.
+    /// The text of an earlier installation that the new text replaces.
     pub(crate) replaced: Option<String>,
-    /// Why the given configuration is not written, if so.
+    /// The reason why the given configuration is not written. `None` if there is no such reason.
     pub(crate) kept: Option<String>,
 }
 
 impl Configuration {
-    /// `real_runtime` is the program that `boathook-runtime` must call, if it would not find
-    /// it by itself.
+    /// Plans the configuration file. `real_runtime` is the program that `boathook-runtime` must
+    /// call; `None` means that `boathook-runtime` finds the program by itself.
     ///
     /// # Errors
-    /// The configuration is not this program's, and does not name that program.
+    /// Somebody else wrote the configuration file, and it does not name `real_runtime`.
     pub(crate) fn plan(
         host: &HostRoot,
         payload: &Payload,
@@ -75,7 +75,8 @@ impl Configuration {
                  use the configuration that was given; remove the file to use it"
             ));
         }
-        // A copy of what was given.
+        // A copy of the given configuration is kept, so that `boathook check` can compare it
+        // with the configuration in use.
         let given = Path::new(GIVEN_CONFIG);
         let before = host.read(given)?;
         let change = Change::rewrite(given, before.as_deref(), wanted, MODE);
@@ -91,8 +92,8 @@ impl Configuration {
     }
 }
 
-/// The program that `boathook-runtime` calls by the configuration that an installation
-/// leaves, if that names one.
+/// Returns the program that `boathook-runtime` calls after an installation, or `None` if the
+/// installed configuration names no program.
 ///
 /// # Errors
 /// The configuration cannot be read, or has a mistake.
@@ -102,7 +103,7 @@ pub fn real_runtime(host: &HostRoot, payload: &Payload) -> Result<Option<PathBuf
     named_runtime(text_in_use(now.as_deref(), payload.config.as_deref(), &old))
 }
 
-/// The text of the configuration after an installation.
+/// Returns the text that the configuration file has after an installation.
 fn text_in_use<'t>(now: Option<&'t str>, given: Option<&'t str>, old: &Manifest) -> &'t str {
     match (now, given) {
         (None, given) => given.unwrap_or(DEFAULT_CONFIG),

@@ -1,5 +1,4 @@
-//! The part of ELF that names the machine a program is for (System V gABI,
-//! "ELF Header").
+//! Reads the machine of a program from its ELF header (System V gABI, "ELF Header").
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -7,10 +6,10 @@ use std::path::Path;
 use anyhow::{Result, anyhow, bail, ensure};
 use rooted_path::open_regular_file;
 
-/// The machine that this program was built for, and so runs on.
+/// The machine for which this program was built.
 const HOST: &str = std::env::consts::ARCH;
 
-/// Machines by their `e_machine`, in Rust's names.
+/// Rust's names of machines, by the value of `e_machine`.
 const MACHINES: &[(u16, &str)] = &[
     (3, "x86"),
     (21, "powerpc64"),
@@ -22,7 +21,7 @@ const MACHINES: &[(u16, &str)] = &[
     (258, "loongarch64"),
 ];
 
-/// Checks that a program is for this machine.
+/// Returns an error if a program was built for another machine.
 pub fn check(path: &Path) -> Result<()> {
     let mut head = [0_u8; 20];
     let read = open_regular_file(path).and_then(|mut file| file.read_exact(&mut head));
@@ -36,7 +35,7 @@ pub fn check(path: &Path) -> Result<()> {
         head.starts_with(b"\x7fELF"),
         unfit(path, "it is no ELF program")
     );
-    // EI_DATA: 1 is little-endian, 2 big-endian.
+    // The byte EI_DATA is 1 for little-endian and 2 for big-endian files.
     let machine = match head[5] {
         1 => u16::from_le_bytes([head[18], head[19]]),
         2 => u16::from_be_bytes([head[18], head[19]]),
@@ -56,7 +55,7 @@ pub fn check(path: &Path) -> Result<()> {
     ))
 }
 
-/// Why a file of a payload is refused.
+/// Returns the message for a file of a payload that is refused.
 pub(crate) fn unfit(path: &Path, problem: &str) -> String {
     format!(
         "{} cannot be installed: {problem}; use the image or archive of this release",

@@ -1,14 +1,13 @@
-//! Which containers still need what is installed.
+//! Finds the containers that still need an installed version or the wrapper runtime.
 //!
-//! A container's bundle (`config.json` and, of containerd, `runtime` or
-//! `options.json`) names the program that stops and deletes it. Bundles are
-//! found in the engines' default directories and, of engines that were given
-//! other ones and of other users' engines, by the processes that watch over a
-//! container: a containerd shim works in a bundle beside those of its other
-//! containers; conmon has the runtime on its command line.
+//! A container's bundle names the program that stops and deletes the container, in
+//! `config.json` or, with containerd, in `runtime` or `options.json`. Bundles are found in the
+//! default directories of the engines. For engines with other directories, and for engines of
+//! other users, bundles are found by the processes that monitor containers: the working
+//! directory of a containerd shim is a bundle, and conmon has the runtime on its command line.
 //!
-//! No link is followed to a bundle or to a file in it, and of the bundles of users there
-//! are bounds, so that none of them can keep the installer busy.
+//! Links to a bundle or to a file in it are not followed. The number and the size of users'
+//! bundles are limited, so that no user can keep the installer busy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -19,17 +18,17 @@ use serde_json::Value;
 
 use crate::layout::ROOT;
 
-/// The files that name the runtime which must stop the container.
+/// The files of a bundle that name the runtime that must stop the container.
 const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
-/// The files that may name a version.
+/// The files of a bundle that may name an installed version.
 const ALL_FILES: [&str; 3] = ["config.json", "runtime", "options.json"];
 
-/// How many bundles of one user's engines are looked at.
+/// The maximum number of bundles that are read for one user's engines.
 const MAX_OF_USER: usize = 256;
-/// The largest file of a user's bundle that is read, in bytes.
+/// The maximum size of a file that is read in a user's bundle, in bytes.
 const MAX_FILE_OF_USER: i64 = 256 << 10;
 
-/// The versions that a container's bundle names.
+/// Returns the installed versions that the bundle of a container names.
 pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
     let mut found = BTreeSet::new();
@@ -45,7 +44,7 @@ pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     Ok(found)
 }
 
-/// The ids of the containers that only the wrapper runtime can stop.
+/// Returns the ids of the containers that only the wrapper runtime can stop.
 pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
     let running = watchers(host);
@@ -58,7 +57,7 @@ pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     Ok(named.map(Bundle::id).chain(watched).collect())
 }
 
-/// The names of the containers that docker would start again with the wrapper.
+/// Returns the names of the containers that Docker would start again with the wrapper runtime.
 pub fn created(host: &HostRoot) -> Vec<String> {
     let json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
@@ -83,14 +82,14 @@ pub fn created(host: &HostRoot) -> Vec<String> {
 const CONMON: &str = "conmon";
 const SHIM: &str = "containerd-shim";
 
-/// The processes that watch over containers.
+/// Returns the processes that monitor containers: containerd's shims and conmon.
 fn watchers(host: &HostRoot) -> Vec<Process> {
     processes(host, |program| {
         program.starts_with(CONMON) || program.starts_with(SHIM)
     })
 }
 
-/// The container that a conmon runs by our runtime.
+/// Returns the id of the container that a conmon process runs with the wrapper runtime.
 fn watched_by_conmon(process: &Process) -> Option<String> {
     let runtime = process.option(&["-r", "--runtime"])?;
     if !process.program.starts_with(CONMON) || !Path::new(runtime).starts_with(ROOT) {
@@ -103,7 +102,7 @@ fn watched_by_conmon(process: &Process) -> Option<String> {
     })
 }
 
-/// A bundle: a directory, or something else in place of one.
+/// A path where a bundle is expected. It may be something else than a directory.
 struct Bundle {
     dir: Place,
     is_of_user: bool,
@@ -120,8 +119,8 @@ impl Bundle {
         name.to_string_lossy().into_owned()
     }
 
-    /// A file's text. One that is gone, because the container has just ended,
-    /// names nothing.
+    /// Reads a file of the bundle. Returns `None` if the file does not exist, because the
+    /// container has just ended.
     fn text(&self, file: &str) -> Option<String> {
         let file = self.dir.child(file).ok()?;
         let is_small = || Some(file.stat().ok()??.st_size <= MAX_FILE_OF_USER);
@@ -141,7 +140,7 @@ fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
             Bundle { dir, is_of_user }
         }));
     }
-    // The shims of one directory have the same bundles.
+    // Several shims of one directory lead to the same bundles, which are read once.
     let mut seen = BTreeSet::new();
     let mut of_users = BTreeMap::<u32, usize>::new();
     for shim in running.iter().filter(|one| one.program.starts_with(SHIM)) {
@@ -168,7 +167,7 @@ fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
     Ok(all)
 }
 
-/// The directories that a pattern with `*` for whole names means.
+/// Returns the directories that match a pattern. `*` in it matches any one name.
 fn matching(host: &HostRoot, pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found = vec![PathBuf::from("/")];
     for name in pattern.split('/').skip(1) {

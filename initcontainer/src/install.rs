@@ -27,7 +27,7 @@ use crate::tree;
 #[derive(Debug)]
 pub struct Installation {
     pub steps: Vec<Step>,
-    /// The plan for each engine; an empty one: it is as wanted already.
+    /// The plan for each engine. An empty plan means that the engine is already configured.
     pub engines: Vec<Plan>,
     /// Further notes for the operator.
     pub notes: Vec<String>,
@@ -46,7 +46,7 @@ pub fn plan(
     options: &Options,
     fewer_classes: bool,
 ) -> Result<Installation> {
-    // What is there is run by root.
+    // The files in these directories are used by programs that run as root.
     for path in [STATE, OWN_CLASSES] {
         host.check_private(Path::new(path))?;
     }
@@ -80,7 +80,7 @@ pub fn plan(
     steps.extend(switch(host, &payload.version)?);
     for plan in &plans {
         let engine = engine_steps(host, plan)?;
-        // Two engines' files may be in one directory that is still to be made.
+        // Two engines may need the same new directory, which is then made once.
         for step in engine {
             if !makes_again(&step, &steps) {
                 steps.push(step);
@@ -104,7 +104,8 @@ pub fn plan(
     })
 }
 
-/// Tables of the given configuration for classes that neither the release nor the host has.
+/// Returns the classes that the given configuration configures but that neither the release nor
+/// the host has.
 fn unknown_classes(host: &HostRoot, payload: &Payload) -> Result<Vec<String>> {
     let Some(text) = &payload.config else {
         return Ok(Vec::new());
@@ -117,7 +118,7 @@ fn unknown_classes(host: &HostRoot, payload: &Payload) -> Result<Vec<String>> {
     Ok(config.warn_of_unknown_classes(known).collect())
 }
 
-/// What becomes of an engine's default runtime, if ours replaces it.
+/// Returns a note about the default runtime of an engine that `boathook-runtime` replaces.
 fn replaced_runtime(plan: &Plan) -> Option<String> {
     let replaced = plan.replaced.as_ref().filter(|_| !plan.is_empty())?;
     let calls = match &replaced.program {
@@ -133,8 +134,8 @@ fn replaced_runtime(plan: &Plan) -> Option<String> {
     ))
 }
 
-/// Refuses to replace a release by one with fewer classes; names the class
-/// files that go otherwise.
+/// Returns an error if the new release has fewer classes than the installed one. If fewer
+/// classes are allowed, the names of the removed class files are returned.
 fn removed_classes(
     host: &HostRoot,
     payload: &Payload,
@@ -160,9 +161,9 @@ fn removed_classes(
     Ok(Some(format!("removed classes: {names}")))
 }
 
-/// The links to be made for use in a shell. A name that is taken is left alone. What a
-/// package has put on the host is not linked: the link would hide it, and the next
-/// installation would be of the old release.
+/// Returns the links below /usr/local that the installation makes. A name that is taken is not
+/// changed. A program that a package installed gets no link: the link would hide the package's
+/// program, and the next installation would be run from the old release.
 fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
     let has_programs = host.is_dir(Path::new(LINKS));
@@ -183,7 +184,7 @@ fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<
             links.push(link);
             continue;
         }
-        // Only a convenience: nothing else refers to it.
+        // A link that cannot be made is not an error, because nothing else refers to it.
         match host.entry(&link).and_then(|place| place.stat()) {
             Ok(None) => links.push(link),
             Ok(Some(_)) if is_program => {
@@ -201,7 +202,8 @@ fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<
     Ok(links)
 }
 
-/// Removes links to manual pages and completions that the release does not have.
+/// Returns the steps that remove links to manual pages and completions which the new release
+/// lacks.
 fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let wanted: BTreeSet<PathBuf> = payload.links().collect();
     let known = Manifest::load(host)?.unwrap_or_default().links;
@@ -214,7 +216,7 @@ fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Removes a link that still leads to our file.
+/// Returns the step that removes a link, if the link still leads to Boathook's file.
 pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
     let before = host.read_link(link)?;
     Ok((before == Some(target(link))).then(|| Step::Point {
@@ -224,8 +226,8 @@ pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
     }))
 }
 
-/// Writes the manifest, and makes the directories that it is in. `dirs` are further
-/// directories that will be made.
+/// Returns the steps that write the manifest and make its directories. `dirs` are further
+/// directories that the installation makes, and that the manifest has to list.
 fn remember(
     host: &HostRoot,
     payload: &Payload,
@@ -237,7 +239,7 @@ fn remember(
     let mut manifest = old.clone().unwrap_or_default();
     let missing = host.missing_dirs(Path::new(MANIFEST))?;
     for dir in missing.iter().chain(dirs) {
-        // The state's directory goes with the manifest.
+        // The state directory is not listed, because it is removed together with the manifest.
         if !manifest.made_dirs.contains(dir) && dir != Path::new(STATE) {
             manifest.made_dirs.push(dir.clone());
         }
@@ -280,7 +282,7 @@ fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let exchange = match host.entry(&dir) {
         Ok(place) if tree::holds(&place, payload) => return Ok(Vec::new()),
         Ok(place) => place.stat()?.is_some(),
-        // The installation's directory is still to be made.
+        // An error means that the directory of the installation does not exist yet.
         Err(_) => false,
     };
     let staging = staging_dir(&payload.version);
@@ -295,7 +297,7 @@ fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
             exchange,
         },
     ];
-    // What the new files changed places with.
+    // After an exchange the staging directory contains the old files.
     steps.extend(exchange.then_some(Step::Discard { path: staging }));
     Ok(steps)
 }
@@ -310,12 +312,13 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>> {
     }))
 }
 
-/// The target of the link to the version in use; `None`: there is no link.
+/// Returns the target of the link to the version in use, or `None` if there is no link.
 pub fn current(host: &HostRoot) -> Result<Option<PathBuf>> {
     Ok(host.read_link(Path::new(CURRENT))?)
 }
 
-/// The steps that keep what undoing needs, then change the engine's files.
+/// Returns the steps that record the state of an engine's files and then change them. The record
+/// comes first, because a removal needs it.
 pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
     let path = record(plan.engine);
     let before = host.read(&path)?;
@@ -328,9 +331,9 @@ pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
     Ok(changes.map(Step::Change).collect())
 }
 
-/// Removes versions that nothing uses: not the new one, not the one before it,
-/// which containers may be starting with just now, and none that a container's
-/// bundle names.
+/// Returns the steps that remove unused versions. Three kinds of versions are kept: the new one,
+/// the previous one, with which containers may be starting just now, and versions that the
+/// bundle of a container names.
 fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
     let before = current(host)?;
     let used = in_use::versions(host)?;
@@ -346,7 +349,7 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// The versions on a host that were installed by this program, sorted.
+/// Returns the versions on a host that this program installed, sorted.
 pub fn installed(host: &HostRoot) -> Result<Vec<String>> {
     let versions = Manifest::load(host)?.unwrap_or_default().versions;
     let mut versions = present(host, versions)?;
@@ -354,7 +357,7 @@ pub fn installed(host: &HostRoot) -> Result<Vec<String>> {
     Ok(versions)
 }
 
-/// Those of the versions whose directory is on the host.
+/// Returns the versions whose directory exists on the host.
 fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
     let mut present = Vec::new();
     for version in versions {
@@ -365,7 +368,7 @@ fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
     Ok(present)
 }
 
-/// Whether the step makes a directory that one of these makes already.
+/// Returns whether the step makes a directory that one of `steps` already makes.
 fn makes_again(step: &Step, steps: &[Step]) -> bool {
     let made = |step: &Step| match step {
         Step::Change(Change::MakeDir { path }) => Some(path.clone()),
@@ -374,8 +377,8 @@ fn makes_again(step: &Step, steps: &[Step]) -> bool {
     made(step).is_some_and(|path| steps.iter().filter_map(made).any(|other| other == path))
 }
 
-/// Fails before the first step where a later one would: on a file system that
-/// is mounted read-only, or without the rights.
+/// Returns an error if a step would fail because a file system is mounted read-only, or because
+/// this process lacks the rights. The check is made before the first step.
 fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()

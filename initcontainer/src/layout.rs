@@ -1,4 +1,4 @@
-//! Where things are on a host. All paths are the host's own.
+//! The paths of an installation. All paths are absolute paths of the host.
 //!
 //! ```text
 //! /opt/boathook/0.1.0/bin/{boathook,boathook-runtime,boathook-init}
@@ -23,28 +23,28 @@ use runtime_config::Engine;
 pub const ROOT: &str = "/opt/boathook";
 /// The link to the version in use.
 pub const CURRENT: &str = "/opt/boathook/current";
-/// What uninstalling needs to know.
+/// The directory with the records that a removal needs.
 pub const STATE: &str = "/opt/boathook/state";
 pub const MANIFEST: &str = "/opt/boathook/state/install.json";
-/// The configuration that an installation was given, with which `boathook check`
-/// compares the one in use.
+/// The copy of the configuration that was given to the installation. `boathook check` compares
+/// it with the configuration in use.
 pub const GIVEN_CONFIG: &str = device_class::config::GIVEN_PATH;
 pub const OWN_CONFIG: &str = "/etc/boathook";
 pub const CONFIG: &str = "/etc/boathook/config.toml";
 pub const OWN_CLASSES: &str = "/etc/boathook/classes.d";
-/// Where a version's files are linked to, for use in a shell.
+/// The directory below which links to a version's files are made, for use in a shell.
 pub(crate) const LOCAL: &str = "/usr/local";
 /// The links to the programs.
 pub const LINKS: &str = "/usr/local/bin";
 /// The links to manual pages and completions.
 pub const SHARED_LINKS: &str = "/usr/local/share";
-/// Where a distribution's package puts programs.
+/// The directory in which a distribution's package installs programs.
 pub const PACKAGED: &str = "/usr/bin";
 
-/// What the hook keeps until the next boot: its log.
+/// The directory of the hook's log, which is kept until the next boot.
 pub const RUN: &str = "/run/boathook";
 
-/// What `boathook-dra` keeps: the records of claims, its sockets and locks.
+/// The directory of `boathook-dra` with claim records, sockets and locks.
 pub const DRIVER: &str = "/var/lib/kubelet/plugins/boathook.dev";
 
 /// The hook, as engines call it.
@@ -52,7 +52,7 @@ pub const HOOK: &str = runtime_config::INSTALLED_HOOK;
 /// The wrapper runtime, as engines call it.
 pub const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 
-/// The configuration that is written where there is none.
+/// The configuration that is written if the host has none.
 pub const DEFAULT_CONFIG: &str = "\
 # The configuration of boathook. boathook-init writes this file once and does
 # not change it again.
@@ -66,7 +66,8 @@ classes = [
 ]
 ";
 
-/// The file of a version to which one of [`LINKS`] or [`SHARED_LINKS`] leads.
+/// Returns the target, a file of the current version, of a link in [`LINKS`] or
+/// [`SHARED_LINKS`].
 pub(crate) fn target(link: &Path) -> PathBuf {
     Path::new(CURRENT).join(link.strip_prefix(LOCAL).unwrap_or(link))
 }
@@ -75,17 +76,17 @@ pub fn version_dir(version: &str) -> PathBuf {
     Path::new(ROOT).join(version)
 }
 
-/// Where a version is put together before it gets its name.
+/// Returns the directory in which a version is assembled before it is renamed to its final name.
 pub fn staging_dir(version: &str) -> PathBuf {
     Path::new(ROOT).join(unfinished(OsStr::new(version)))
 }
 
-/// The name, in the same directory, of what is not complete yet.
+/// Returns the temporary name, in the same directory, of a file or directory that is incomplete.
 pub fn unfinished(name: &OsStr) -> OsString {
     marked(name, "new")
 }
 
-/// The name, in the same directory, of what is being removed.
+/// Returns the temporary name, in the same directory, of a directory that is being removed.
 pub fn discarded(name: &OsStr) -> OsString {
     marked(name, "old")
 }
@@ -94,11 +95,11 @@ fn marked(name: &OsStr, mark: &str) -> OsString {
     format!(".boathook-{mark}-{}", name.to_string_lossy()).into()
 }
 
-/// The name of the directory with the installer's lock, in [`ROOT`] or where that is to
-/// be made.
+/// The name of the directory with the installer's lock. It is in [`ROOT`], or in the nearest
+/// existing directory above.
 pub const LOCK: &str = ".boathook-lock";
 
-/// Whether a name in [`ROOT`] is unfinished or discarded.
+/// Returns whether a name in [`ROOT`] is a temporary name of an interrupted run.
 pub fn is_leftover(name: &str) -> bool {
     name.starts_with(".boathook-") && name != LOCK
 }

@@ -1,8 +1,8 @@
-//! One installer at a time.
+//! A lock that lets only one installer at a time change a host.
 //!
-//! The lock is flock(2) on a file that root alone can open: whoever can open a file can
-//! hold its lock. It ends with the process that holds it, however that ends; the file is
-//! removed while the lock is held, so nothing stays behind.
+//! The lock is flock(2) on a file that only root can open, because every process that can open
+//! a file can lock it. The kernel releases the lock when the process ends for any reason. The
+//! file is removed while the lock is held, so that no file remains.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -14,18 +14,19 @@ use runtime_config::{Error as HostError, HostRoot, Place};
 
 use crate::layout::{LOCK, ROOT};
 
-/// Root alone can read and write.
+/// The mode of the lock file: only root can read and write it.
 const MODE: u32 = 0o600;
-/// How often another installer may remove the file while it is being taken.
+/// The maximum number of attempts to lock the file. An attempt fails if another installer
+/// removes the file between opening and locking.
 const ATTEMPTS: usize = 16;
 
-/// The right to change a host, until it is dropped.
+/// The exclusive right to change a host. Dropping the value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     held: Vec<LockedFile>,
 }
 
-/// A file that is locked while it is open.
+/// An open lock file. The file is locked until it is closed.
 #[derive(Debug)]
 struct LockedFile {
     dir: Place,
@@ -35,14 +36,14 @@ struct LockedFile {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Only where it was not released: another error is reported.
+        // The value was not released only if the command failed, and that error is reported.
         let _ = self.remove();
     }
 }
 
 impl Lock {
-    /// Takes the lock on a host: in the installation's directory, or in the
-    /// nearest directory above it that exists.
+    /// Takes the lock on a host. The lock file is in the directory of the installation, or in
+    /// the nearest existing directory above it.
     pub fn take(host: &HostRoot) -> Result<Self> {
         let root = Path::new(ROOT);
         let nearest = root
@@ -60,17 +61,17 @@ impl Lock {
         Ok(Self { held })
     }
 
-    /// Takes the lock in the installation's directory too, once it was made,
-    /// for that is where another installer will look from now on.
+    /// Takes a second lock in the directory of the installation after that was made. Another
+    /// installer that starts later looks for the lock there.
     pub fn extend(&mut self, host: &HostRoot) -> Result<()> {
         self.held.push(lock(host, Path::new(ROOT))?);
         Ok(())
     }
 
-    /// Ends it, and removes its files.
+    /// Releases the lock, and removes its files.
     ///
     /// # Errors
-    /// A file stays; the next run removes it.
+    /// A file cannot be removed. The next run removes it.
     pub fn release(mut self) -> Result<()> {
         Ok(self.remove()?)
     }
@@ -85,9 +86,9 @@ impl LockedFile {
     fn remove(self) -> Result<(), HostError> {
         let removed = self.name.remove_file();
         match removed.and_then(|()| self.dir.remove_dir()) {
-            // The next run has it already.
+            // Another installer already holds the lock.
             Err(error) if error.kind() == Some(ErrorKind::DirectoryNotEmpty) => Ok(()),
-            // It may be gone with the installation's directory.
+            // The lock may have been removed together with the directory of the installation.
             Err(error) if self.dir.stat()?.is_some() => Err(error),
             _ => Ok(()),
         }
@@ -98,7 +99,7 @@ fn lock(host: &HostRoot, parent: &Path) -> Result<LockedFile> {
     let dir = host.entry(&parent.join(LOCK))?;
     for _ in 0..ATTEMPTS {
         match attempt(&dir) {
-            // Another installer has removed it meanwhile.
+            // Another installer has removed the file in the meantime.
             Ok(None) => {}
             Err(error) if is_absence(&error) => {}
             Ok(Some(held)) => return Ok(held),
@@ -121,7 +122,8 @@ fn busy(dir: &Place) -> String {
     )
 }
 
-/// None: what is locked has lost its name.
+/// Tries to lock the file once. Returns `None` if the locked file was removed in the meantime,
+/// so that another installer could lock a new file of the same name.
 fn attempt(dir: &Place) -> Result<Option<LockedFile>> {
     ignore_existing(dir.make_dir_with(0o700))?;
     let name = dir.child("lock")?;
@@ -130,7 +132,7 @@ fn attempt(dir: &Place) -> Result<Option<LockedFile>> {
     let path = name.shown();
     let failed = |action| HostError::io(action, &path);
     let metadata = file.metadata().map_err(failed("read"))?;
-    // The lock could be held by whoever likes.
+    // With another owner or mode, a process without privileges could hold the lock for ever.
     ensure!(
         metadata.mode() & 0o077 == 0 && metadata.uid() == nix::unistd::geteuid().as_raw(),
         "{} can be opened by others than this user, who could hold the lock; remove it",
@@ -151,7 +153,7 @@ fn attempt(dir: &Place) -> Result<Option<LockedFile>> {
     }))
 }
 
-/// Turns the error that a file exists already into a success.
+/// Turns the error that a file already exists into a success.
 fn ignore_existing(result: Result<(), HostError>) -> Result<(), HostError> {
     match result {
         Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Ok(()),

@@ -1,4 +1,4 @@
-//! What an installation records of the host, apart from the engines.
+//! The manifest: the record of an installation's changes to the host, except for engines.
 
 use std::path::{Path, PathBuf};
 
@@ -8,36 +8,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::MANIFEST;
 
-/// The mode of everything in the state directory: a copy of an engine's
-/// configuration may hold what not everyone may read.
+/// The mode of all files in the state directory. Only root may read them, because the copy of an
+/// engine's configuration may contain secrets.
 pub const MODE: u32 = 0o600;
 
-/// What was there before, so that uninstalling can bring it back.
+/// The manifest of an installation. A removal uses it to restore the earlier state of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// The directories that did not exist, outermost first.
+    /// The directories that the installation made, outermost first.
     pub made_dirs: Vec<PathBuf>,
     #[serde(default)]
     pub versions: Vec<String>,
     #[serde(default)]
     pub links: Vec<PathBuf>,
-    /// The text of the configuration that was written; `None`: there was one.
+    /// The text of the configuration that was written. `None` means that the host already had
+    /// a configuration.
     pub config: Option<String>,
-    /// The text that was there before, written by an earlier installation: it may
-    /// still be there if this one was killed.
+    /// The text that an earlier installation wrote. The file may still contain it if this
+    /// installation was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_before: Option<String>,
 }
 
 impl Manifest {
-    /// Whether an installation wrote this text as the configuration.
+    /// Returns whether an installation wrote this text as the configuration.
     pub fn has_written(&self, config: &str) -> bool {
         let written = [&self.config, &self.config_before];
         written.into_iter().flatten().any(|text| text == config)
     }
 
-    /// The host's manifest; `None` when nothing is installed.
+    /// Reads the host's manifest. Returns `None` if nothing is installed.
     pub fn load(host: &HostRoot) -> Result<Option<Self>> {
         let Some(text) = host.read(Path::new(MANIFEST))? else {
             return Ok(None);
@@ -48,7 +49,7 @@ impl Manifest {
     }
 
     pub fn to_text(&self) -> String {
-        // Strings and lists alone: serialising them has no way to fail.
+        // The manifest has only strings and lists, whose serialization cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

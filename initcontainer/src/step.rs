@@ -1,5 +1,5 @@
-//! The steps of an installation. Each is done or not done, and can be taken
-//! back; after any of them the host is usable as it is.
+//! The steps of an installation. A step is either carried out completely or not at all, and can
+//! be undone. The host is usable after each step.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use crate::tree;
 
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Make a directory that appears complete: built under another name
-    /// beside it, then renamed.
+    /// Make a directory with one file. The directory is made under a temporary name and renamed,
+    /// so that nobody sees it incomplete.
     MakeTree {
         path: PathBuf,
-        /// The one file in it, and its text.
+        /// The path of the file in the directory, and the text of the file.
         file: (PathBuf, String),
     },
-    /// Put a version's files together under a name that nothing uses.
+    /// Copy the files of a version into a directory with a temporary name.
     Stage { payload: Payload, to: PathBuf },
-    /// Give a complete directory its name; if that is taken, the two change
-    /// places.
+    /// Rename a complete directory to its final name. If the name is taken, the two directories
+    /// are exchanged.
     Publish {
         from: PathBuf,
         to: PathBuf,
@@ -34,20 +34,20 @@ pub enum Step {
     },
     Point {
         link: PathBuf,
-        /// Where it points now; `None`: it does not exist.
+        /// The present target. `None` means that the link does not exist.
         before: Option<PathBuf>,
-        /// Where it shall point; `None`: it shall not exist.
+        /// The new target. `None` means that the link is removed.
         after: Option<PathBuf>,
     },
-    /// A file or directory of the host or of an engine.
+    /// Change a file or directory of the host or of an engine.
     Change(Change),
-    /// Remove a directory and all in it: renamed away, then removed. Not taken
-    /// back, so it comes last.
+    /// Remove a directory with its content. The directory is renamed first and then removed. The
+    /// step cannot be undone, so it comes last.
     Discard { path: PathBuf },
 }
 
-/// Carries the steps out in order, and calls `after` after each. At the first
-/// failure those before it are undone.
+/// Carries out the steps in order, and calls `after` after each step. If a step fails, the
+/// earlier steps are undone.
 pub fn run(
     host: &HostRoot,
     steps: &[Step],
@@ -73,7 +73,8 @@ pub fn run(
     Ok(())
 }
 
-/// How many links to manual pages and completions the steps make or remove; `None`: no one.
+/// Returns a line with the number of links to manual pages and completions that the steps make
+/// or remove, or `None` without such links.
 pub fn shared_links(steps: &[Step]) -> Option<String> {
     match steps.iter().filter(|step| step.is_shared_link()).count() {
         0 => None,
@@ -84,7 +85,7 @@ pub fn shared_links(steps: &[Step]) -> Option<String> {
 }
 
 impl Step {
-    /// What the step makes, changes or removes.
+    /// Returns the path that the step makes, changes or removes.
     pub fn path(&self) -> &Path {
         match self {
             Self::MakeTree { path, .. } | Self::Discard { path } => path,
@@ -94,7 +95,7 @@ impl Step {
         }
     }
 
-    /// Whether this makes or removes a link to a manual page or completions.
+    /// Returns whether the step makes or removes a link to a manual page or completions.
     fn is_shared_link(&self) -> bool {
         matches!(self, Self::Point { link, .. } if link.starts_with(SHARED_LINKS))
     }
@@ -126,8 +127,8 @@ impl Step {
     }
 }
 
-/// What the step does, as a diff where it changes an engine's file; the alternate form
-/// has each file, and our own files as diffs too.
+/// Describes the step for an operator. A change of an engine's file is shown as a diff. The
+/// alternate form (`{:#}`) also shows each copied file, and Boathook's own files as diffs.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,7 +149,7 @@ impl fmt::Display for Step {
             Self::Publish { from, to, .. } => {
                 writeln!(f, "rename {} to {}", from.display(), to.display())
             }
-            // Many names with one purpose, which are counted.
+            // The many links to manual pages and completions are counted and not listed.
             Self::Point { .. } if self.is_shared_link() && !f.alternate() => Ok(()),
             Self::Point {
                 link,
@@ -203,8 +204,7 @@ fn discard(host: &HostRoot, path: &Path) -> Result<()> {
     let at = host.entry(path)?;
     let old = at.sibling(discarded(at.name()));
     old.remove_all()?;
-    // What an interrupted run left behind may be gone: an earlier step needed its
-    // name.
+    // The leftover of an interrupted run may be gone, because an earlier step used its name.
     if at.stat()?.is_none() {
         return Ok(());
     }
@@ -229,12 +229,13 @@ fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
         None => RenameFlags::RENAME_NOREPLACE,
     };
     let made = rename(&new, &at, flags);
-    // It is the new link if that is not in place, and else the old one, if any.
+    // The temporary name now has the old link after an exchange, or the new link after a
+    // failure.
     new.remove_all()?;
     made
 }
 
-/// Renames, and takes it back if that cannot be flushed to disk.
+/// Renames a file or directory. The rename is undone if it cannot be flushed to disk.
 fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     from.rename(to, flags)?;
     Ok(to.sync().inspect_err(|_| {
@@ -243,7 +244,8 @@ fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     })?)
 }
 
-/// Leaves nothing half made behind: a full disk is to be as it was.
+/// Removes `made` if its creation failed, so that no incomplete files remain, for example on a
+/// full disk.
 fn or_remove(made: &Place, result: Result<()>) -> Result<()> {
     if result.is_err() {
         // The failure at hand matters more than a second one here.
@@ -252,8 +254,8 @@ fn or_remove(made: &Place, result: Result<()>) -> Result<()> {
     result
 }
 
-/// The steps that remove what a run that was killed left behind. Each of these
-/// has a name that nothing refers to, so it can be removed at any time.
+/// Returns the steps that remove the leftovers of a run that was killed. Leftovers have temporary
+/// names to which nothing refers, so they can be removed at any time.
 pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>> {
     let root = Path::new(ROOT);
     let mut left: Vec<PathBuf> = host
@@ -262,7 +264,7 @@ pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>> {
         .filter(|name| is_leftover(&name.to_string_lossy()))
         .map(|name| root.join(name))
         .collect();
-    // Those of the directories that may have had to be made first.
+    // Leftovers can also be beside the directories that a run makes first.
     let above = root.parent().unwrap_or(root);
     for dir in [above, root, Path::new(STATE)] {
         let Some(name) = dir.file_name() else {

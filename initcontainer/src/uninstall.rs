@@ -1,8 +1,8 @@
 //! Plans a removal: the steps of an installation, in reverse.
 //!
-//! The manifest is removed last. After a run that was killed before that, the
-//! next one finds in it what is left to do; after one that was killed later,
-//! only names are left that nothing uses.
+//! The manifest is removed last. If a run is killed before that, the next run reads in the
+//! manifest what remains to be removed. If a run is killed later, only files with temporary
+//! names remain, which nothing uses.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct Removal {
     pub steps: Vec<Step>,
     /// The plan for each engine that was configured.
     pub engines: Vec<Plan>,
-    /// What is kept, and why.
+    /// The files that are kept, with the reasons.
     pub kept: Vec<String>,
     /// The containers that cannot be started any more.
     pub stranded: Vec<String>,
@@ -147,7 +147,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     if !foreign.is_empty() {
         kept.push(format!("{ROOT}: it holds {}", foreign.join(", ")));
     }
-    // The hook's log, and what else it keeps until the next boot.
+    // The directory has the hook's log and other files that are kept until the next boot.
     let run = Path::new(RUN);
     steps.extend(host.is_dir(run).then(|| Step::Discard { path: run.into() }));
     let driver = Path::new(DRIVER);
@@ -165,8 +165,8 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     })
 }
 
-/// Lists the directories to remove if nothing is left in them: those that the installation
-/// made, and our own, which a kubelet may have made before it for a volume.
+/// Returns the directories to remove if they are empty: directories that the installation made,
+/// and Boathook's own, which a kubelet may have made earlier for a volume.
 fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
     let mut made = manifest.made_dirs.clone();
     for dir in [ROOT, OWN_CONFIG, OWN_CLASSES].map(PathBuf::from) {
@@ -180,12 +180,12 @@ fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
             made.push(dir);
         }
     }
-    // The outer ones first.
+    // Sorting puts each directory before the directories in it.
     made.sort();
     made
 }
 
-/// The first of them, and how many more there are.
+/// Returns the first 16 ids as a text, with the number of further ids.
 fn listed(ids: &BTreeSet<String>) -> String {
     const SHOWN: usize = 16;
     let first: Vec<&str> = ids.iter().take(SHOWN).map(String::as_str).collect();
@@ -196,7 +196,7 @@ fn listed(ids: &BTreeSet<String>) -> String {
     first.join(", ") + &more
 }
 
-/// What the engines' plans remove.
+/// Returns the files that the plans of the engines remove.
 fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
     let changes = engines.iter().flat_map(|plan| &plan.changes);
     changes
@@ -204,7 +204,7 @@ fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
         .map(Change::path)
 }
 
-/// What others put into the installation's directory.
+/// Returns the names in the directory of the installation that Boathook did not make.
 fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
     let names = host.list(Path::new(ROOT))?;
     let names = names.iter().map(|name| name.to_string_lossy().into_owned());
@@ -216,9 +216,9 @@ fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
     Ok(names.filter(|name| !own(name)).collect())
 }
 
-/// The directory whose removal ends it all: the outermost one that was made
-/// and holds nothing of anyone else's; or the state alone, in a directory that
-/// was there before or holds what others put there.
+/// Returns the directory whose removal is the last step. It is the outermost directory that the
+/// installation made and that contains nothing else. If the directory of the installation
+/// existed before or has other files, it is the state directory.
 fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
     let mut outermost = None;
     for dir in made.iter().filter(|_| alone) {
@@ -240,7 +240,8 @@ fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
     Ok(Change::rewrite(path, text.as_deref(), None, MODE).map(Step::Change))
 }
 
-/// What a run left that was killed while it wrote an engine's file.
+/// Returns the steps that remove the scratch files of a run that was killed while it wrote an
+/// engine's file.
 fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {

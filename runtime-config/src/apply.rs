@@ -1,4 +1,4 @@
-//! Carrying changes out. Nothing is decided here.
+//! Carries out the changes of a plan. All decisions were made when the plan was computed.
 
 use std::io::{self, Write};
 use std::os::unix::fs::fchown;
@@ -24,7 +24,8 @@ impl Change {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
-        // A link of the administrator's leads to an engine's file; none leads to one of ours.
+        // An engine's file may be a link of the administrator, which is followed. A link in the
+        // place of Boathook's own file is not followed.
         let place = match is_own(self.path()) {
             true => host.entry(self.path())?,
             false => host.place(self.path())?,
@@ -33,15 +34,15 @@ impl Change {
             return Ok(());
         }
         place.sync().inspect_err(|_| {
-            // What may not be on disk is not done. The failure at hand matters more than
-            // a second one here.
+            // A change that could not be flushed to disk is undone. A second failure is ignored,
+            // because the first one is reported.
             let _ = self.inverse().make(&place);
         })
     }
 
-    /// Takes the change back after [`Self::apply`].
+    /// Undoes the change after [`Self::apply`].
     pub fn undo(&self, host: &HostRoot) -> Result<(), Error> {
-        // A directory that was in use was not removed.
+        // `apply` does not remove a directory that is in use, so there is nothing to undo.
         if matches!(self, Self::RemoveDir { path } if host.exists(path)) {
             return Ok(());
         }
@@ -52,8 +53,8 @@ impl Change {
     /// anything to do.
     fn make(&self, place: &Place) -> Result<bool, Error> {
         match self {
-            // A directory that is there since the plan was made is somebody else's: it must
-            // not be recorded as made, nor be removed.
+            // A directory that appeared after the plan was made belongs to somebody else. It
+            // must neither be recorded as made nor be removed later.
             Self::MakeDir { .. } => place.make_dir().map(|()| true),
             Self::RemoveDir { .. } => remove_dir(place),
             Self::Write {
@@ -71,7 +72,8 @@ impl Change {
     }
 }
 
-/// Whether only Boathook writes the file: a drop-in, or a record below its directory.
+/// Returns whether only Boathook writes the file. The path of such a file, a drop-in or a
+/// record, has a name with `boathook` in it.
 fn is_own(path: &Path) -> bool {
     let mut names = path.iter().map(|name| name.to_string_lossy());
     names.any(|name| name.contains("boathook"))
@@ -101,10 +103,10 @@ fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<
     result.map(|()| true)
 }
 
-/// Where a file's new text is written before it is renamed into place.
+/// Returns the path of the scratch file: a file's new text is written there and then renamed.
 ///
-/// Beside the file; beside the directory where that is a `.d` directory, for
-/// some engines (CRI-O) read every file in one, regardless of its name.
+/// The scratch file is beside the file. For a file in a `.d` directory it is beside the
+/// directory, because some engines (CRI-O) read every file in the directory, whatever its name.
 pub fn scratch(at: &Path) -> PathBuf {
     let dir = at.parent().unwrap_or(at);
     let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
@@ -114,7 +116,7 @@ pub fn scratch(at: &Path) -> PathBuf {
     dir.join(scratch_name(at))
 }
 
-/// As [`scratch`], without resolving a path again.
+/// Like [`scratch`], but without resolving the path again.
 pub fn scratch_of(place: &Place) -> Place {
     let name = scratch_name(Path::new(place.name()));
     match place.parent() {
@@ -156,7 +158,7 @@ fn remove_dir(place: &Place) -> Result<bool, Error> {
         return Ok(true);
     };
     match error.kind() {
-        // Someone uses it, or it is a mount point of the container we run in.
+        // The directory is in use, or it is a mount point of the container of this process.
         Some(DirectoryNotEmpty | NotFound | ResourceBusy) => Ok(false),
         _ => Err(error),
     }

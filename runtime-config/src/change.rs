@@ -1,32 +1,32 @@
-//! One change of the host's file system, small enough to be done or not done.
+//! One atomic change of the host's file system.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use similar::TextDiff;
 
-/// A change that is either made whole or not at all.
+/// A change of a file or directory that is made completely or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Make a directory, mode 0755, if it is not there.
+    /// Make a directory with mode 0755.
     MakeDir { path: PathBuf },
-    /// Write a file in one go, if it still is what it was.
+    /// Replace or create a file atomically, if its content is still `before`.
     Write {
         path: PathBuf,
-        /// What it holds now; `None`: it does not exist.
+        /// The present text. `None` means that the file does not exist.
         before: Option<String>,
         after: String,
-        /// The mode of a new file; one that exists keeps its own, and its owner.
+        /// The mode of a new file. An existing file keeps its mode and owner.
         mode: u32,
     },
-    /// Remove a file, if it still is what it was.
+    /// Remove a file, if its content is still `before`.
     Remove {
         path: PathBuf,
         before: String,
-        /// Its mode, for taking the removal back.
+        /// The mode of the file, with which an undo creates it again.
         mode: u32,
     },
-    /// Remove a directory that was made, unless someone put a file there.
+    /// Remove a directory that an installation made, unless it contains files.
     RemoveDir { path: PathBuf },
 }
 
@@ -40,8 +40,8 @@ impl Change {
         }
     }
 
-    /// What makes the file hold `after`, or go; `None`: there is nothing to do. `mode` is
-    /// that of a new file.
+    /// Returns the change after which the file has the text `after`, or does not exist. Returns
+    /// `None` if no change is needed. `mode` is the mode of a new file.
     pub fn rewrite(
         path: &Path,
         before: Option<&str>,
@@ -62,7 +62,7 @@ impl Change {
         }
     }
 
-    /// The change that takes this one back.
+    /// Returns the change that undoes this one.
     #[must_use]
     pub fn inverse(&self) -> Self {
         match self.clone() {
@@ -99,7 +99,7 @@ impl Change {
     }
 }
 
-/// A unified diff for a file, one line for a directory.
+/// Formats a change of a file as a unified diff, and a change of a directory as one line.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.path().display().to_string();

@@ -1,19 +1,18 @@
-//! containerd, and the distributions that bring their own.
+//! Configures containerd, and the distributions that contain their own containerd.
 //!
-//! What is written where:
+//! The changed files depend on the layout of the configuration:
 //!
-//! - **Configuration version 3** (containerd 2): a drop-in, for there imported
-//!   files are merged key by key. If the main file does not import it yet, its
-//!   path is added to the list of imports, and that is all that changes there.
+//! - **Configuration version 3** (containerd 2): a drop-in is written, because imported files
+//!   are merged key by key. The main file changes only if it does not import the drop-in yet:
+//!   then the drop-in's path is added to the list of imports.
 //! - **Configuration version 2** (containerd 1.x, or 2.x reading an old file):
-//!   the tables go into the file itself. In 1.x an imported file *replaces* the
-//!   whole section of a plugin, so a drop-in would have to carry a copy of
-//!   everything about CRI, which would then hide each later change of the
-//!   user's. For the same reason the file is the last of the imported ones that
-//!   has a CRI section: the earlier ones are not in force.
-//! - **k3s and rke2** write their own file at each start: the drop-in directory
-//!   that it imports, or the template that it is made from.
-//! - **k0s** has a drop-in directory and merges CRI sections in it by itself.
+//!   the tables are added to the file itself. In 1.x an imported file *replaces* the whole
+//!   section of a plugin. A drop-in would therefore need a copy of the whole CRI section, and
+//!   the copy would hide each later change by the user. For the same reason the changed file
+//!   is the last imported file with a CRI section: earlier sections have no effect.
+//! - **k3s and rke2** generate containerd's file at each start. A drop-in is written if the
+//!   generated file imports a drop-in directory, and otherwise the template is changed.
+//! - **k0s** has a drop-in directory, and merges the CRI sections of the drop-ins itself.
 
 mod default_runtime;
 mod documents;
@@ -36,13 +35,13 @@ use schema::{Schema, V2};
 
 pub(crate) use default_runtime::default_runtime;
 
-/// Where a distribution keeps containerd's configuration.
+/// The layout of containerd's configuration in a distribution.
 #[derive(Debug)]
 pub(crate) enum Layout {
     /// A file that its owner edits.
     File {
         main: &'static str,
-        /// The usual drop-in directory beside it; `None`: there is none.
+        /// The usual drop-in directory beside the file. `None` means that there is none.
         conf_d: Option<&'static str>,
     },
     /// A directory with a file made at each start, its template and drop-ins.
@@ -75,7 +74,8 @@ pub(crate) const K0S: Layout = Layout::DropIns {
 };
 
 impl Layout {
-    /// Where the spec for `base_runtime_spec` is: among containerd's files.
+    /// Returns the path, in containerd's directory, of the OCI specification that
+    /// `base_runtime_spec` names.
     fn base_spec(&self) -> PathBuf {
         let beside = match self {
             Self::File { main, .. } => Path::new(main),
@@ -156,7 +156,7 @@ pub(crate) fn desired(
     Ok(files)
 }
 
-/// A file in `dir` that is wholly ours.
+/// Returns Boathook's drop-in file in `dir`.
 fn drop_in(
     dir: &Path,
     schema: &Schema,

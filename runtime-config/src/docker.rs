@@ -21,7 +21,7 @@ pub(crate) use api::{Runtimes, socket_of_daemon};
 
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 
-/// Which some editors put first, and dockerd skips.
+/// The byte order mark. Some editors write it at the beginning of a file, and dockerd skips it.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The runtime that dockerd has without any configuration, as JSON.
@@ -128,7 +128,8 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     Ok(vec![(path.into(), mark.to_owned() + &text)])
 }
 
-/// The arguments that the default runtime is given, for ours to take its place.
+/// Returns the arguments of the default runtime, which `boathook-runtime` gets if it replaces the
+/// default runtime.
 fn inherited_arguments(text: &str, options: &Options) -> String {
     let default = json_text::find(text, &["default-runtime"]);
     let name = default.and_then(|value| serde_json::from_str::<String>(&text[value]).ok());
@@ -144,8 +145,8 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
     arguments.map_or_else(String::new, |list| format!(", \"runtimeArgs\": {list}"))
 }
 
-/// The byte order mark, if there is one, and what dockerd reads after it: a
-/// blank file as an empty object.
+/// Returns the byte order mark, if there is one, and the text after it. A blank file is read as
+/// an empty object, as dockerd does.
 fn text(base: &Snapshot) -> (&str, &str) {
     let (mark, text) = split_mark(base.text(Path::new(DAEMON_JSON)).unwrap_or_default());
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
@@ -156,7 +157,7 @@ pub(crate) fn split_mark(text: &str) -> (&str, &str) {
     text.split_at(text.len() - rest.len())
 }
 
-/// Whether two texts have the same content, however they are formatted.
+/// Returns whether two texts have the same JSON content. The formatting may differ.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let value = |text| serde_json::from_str::<serde_json::Value>(split_mark(text).1).ok();
     value(one).is_some_and(|one| Some(one) == value(other))
@@ -193,7 +194,7 @@ pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
     Ok((path.into(), mark.to_owned() + &text))
 }
 
-/// Whether a daemon has our runtime as the record's file defines it.
+/// Returns whether a running daemon has loaded Boathook's runtime as it is in the record.
 pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
     let newest = record.file(Path::new(DAEMON_JSON));
     let text = newest.and_then(|file| file.written.first());

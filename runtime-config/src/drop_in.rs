@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
 
-/// The first line of a TOML file that is ours.
+/// The first line of a TOML file that only Boathook writes.
 pub(crate) const HEADER: &str = "# Written by boathook-init, which also removes it.\n";
 
 /// Reads every file of a directory whose name ends with `suffix`.
@@ -29,8 +29,8 @@ pub(crate) fn read_dir(
     Ok(())
 }
 
-/// The files of a snapshot that an engine reads: those of `mains`, in that
-/// order, then those of `dir`, by name.
+/// Returns the files of a snapshot in the order in which an engine reads them: the files of
+/// `mains` in their order, and then the files of the directory `dir` sorted by name.
 pub(crate) fn in_order(base: &Snapshot, mains: &[&str], dir: impl AsRef<Path>) -> Vec<PathBuf> {
     let mains = mains
         .iter()

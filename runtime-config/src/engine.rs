@@ -1,4 +1,4 @@
-//! What is done with an engine: finding it, and reading and writing its files.
+//! Finds engines on a host, and reads and plans their configuration files.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -42,7 +42,7 @@ impl Engine {
         let facts = self.facts();
         let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.own_directories);
         let programs = dirs.flat_map(|dir| facts.programs.iter().map(|p| Path::new(dir).join(p)));
-        // A socket that two engines have identifies neither.
+        // A socket path that two engines share does not identify either of them.
         let others = Self::ALL.into_iter().filter(|other| *other != self);
         let is_shared = others
             .map(Self::facts)
@@ -91,12 +91,12 @@ impl Engine {
         }
     }
 
-    /// Whether [`Options::base_spec`] concerns it.
+    /// Returns whether [`Options::base_spec`] applies to this engine.
     pub(crate) fn has_base_spec(self) -> bool {
         matches!(self.files(), Files::Containerd(_))
     }
 
-    /// The files that the engine should have, in the order of writing.
+    /// Returns the desired files of the engine, in the order in which they are written.
     pub(crate) fn desired(
         self,
         base: &Snapshot,

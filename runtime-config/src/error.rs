@@ -1,4 +1,4 @@
-//! What can go wrong, and what the reader should do about it.
+//! The errors of this crate. Each message tells the reader what to do about the error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ pub enum Error {
         /// `source`, which would print it a second time.
         cause: io::Error,
     },
-    /// What stands at a line of a file is in the way. The file is left as it is.
+    /// A line of a configuration file prevents the change. The file is not changed.
     #[error("{path}:{line}: {problem}")]
     Line {
         path: PathBuf,
-        /// Counted from 1.
+        /// The number of the line, counted from 1.
         line: usize,
-        /// What is in the way, and what to do about it.
+        /// The problem, and what to do about it.
         problem: String,
     },
     /// containerd's CRI plugin is switched off: no Kubernetes pod runs on it.
@@ -34,7 +34,7 @@ pub enum Error {
          remove it from disabled_plugins, or leave this engine out"
     )]
     CriDisabled { path: PathBuf, line: usize },
-    /// Anything else, with a way out.
+    /// Another failure. The text says what to do about it.
     #[error("{0}")]
     Other(String),
 }
@@ -87,7 +87,7 @@ impl Error {
     }
 }
 
-/// What to do about the failures that installers meet most.
+/// Returns advice on the most frequent failures of an installation.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; mount the host's file system writable",

@@ -1,7 +1,8 @@
-//! The engines, and what is known of each: where its programs and containers
-//! are, and how it reads its configuration.
+//! The engines and the facts about each: the paths of its programs and bundles, and how it reads
+//! its configuration.
 //!
-//! To add an engine, add it here; the compiler then names the other places.
+//! A new engine is added to the enum here. The compiler then reports the other places that need
+//! a change.
 
 use std::fmt;
 
@@ -26,12 +27,12 @@ pub enum Engine {
     Podman,
 }
 
-/// How a running engine is made to read a changed configuration.
+/// The way in which a running engine is made to read a changed configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// It reads its configuration at each start of a container.
+    /// The engine reads its configuration at each start of a container.
     NotNeeded,
-    /// These units are restarted, those of them that run; containers go on.
+    /// The units of this list that are running are restarted. Containers continue to run.
     Restart(&'static [&'static str]),
     /// The unit is reloaded, which sends SIGHUP to the process in the pid file.
     Hangup {
@@ -41,28 +42,28 @@ pub enum Reload {
     },
 }
 
-/// What shows whether a running engine has read its configuration.
+/// The way to find out whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// No daemon: what is configured is in force.
+    /// The engine has no daemon, so a changed configuration has effect immediately.
     NoDaemon,
-    /// A socket that the daemon makes again whenever it starts.
+    /// The daemon creates this socket at each start, so the socket's age is the daemon's.
     Socket(&'static str),
     /// Docker's API, which lists the runtimes.
     DockerApi,
 }
 
 pub struct Facts {
-    /// Its name on a command line.
+    /// The engine's name on the command line.
     pub name: &'static str,
-    /// Its programs, one of which is on every host that has it.
+    /// The engine's programs. A host with the engine has at least one of them.
     pub programs: &'static [&'static str],
-    /// Where they are, besides [`PROGRAM_DIRECTORIES`].
+    /// The directories, in addition to [`PROGRAM_DIRECTORIES`], that contain the programs.
     pub own_directories: &'static [&'static str],
-    /// Where it keeps its containers' bundles by default; `*` is any one name.
+    /// The default directories of the engine's bundles. `*` matches any one name.
     pub bundles: &'static [&'static str],
     pub reload: Reload,
-    /// A command that starts a container with devices; `None`: a pod does.
+    /// A command that starts a container with devices. `None` means that a pod is needed.
     pub example: Option<&'static str>,
     pub liveness: Liveness,
 }
@@ -85,8 +86,8 @@ pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook";
 /// kubelet gives a container's start.
 pub const HOOK_TIMEOUT: u32 = 110;
 
-/// The environment of the hook, as an engine is to set it. runc would fill an empty
-/// one with its own.
+/// The environment that engines set for the hook. It is not empty, because runc would replace an
+/// empty environment by its own.
 pub const HOOK_ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Where distributions and installers put programs (file-hierarchy(7), and

@@ -1,4 +1,4 @@
-//! Whether a running engine has read its configuration, and making it do so.
+//! Checks whether a running engine has read its configuration, and makes it read it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,21 +17,21 @@ use crate::host::HostRoot;
 use crate::processes::processes;
 use crate::record::Record;
 
-/// How long an engine may take to read its configuration again.
+/// The time within which an engine has to read its configuration after a reload.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often the state is checked until then.
+/// The interval between two checks of the engine's state after a reload.
 const POLL: Duration = Duration::from_millis(100);
 
-/// The largest file with a process number or the name of a program, in bytes.
+/// The maximum size, in bytes, of a file with a process id or with the name of a program.
 const MAX_PID_FILE: u64 = 4096;
 
 /// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loaded {
     Yes,
-    /// It is running, but started before the configuration was written.
+    /// The engine is running, but was started before the configuration was written.
     No,
-    /// It is not running, and reads the configuration when it starts.
+    /// The engine is not running. It reads the configuration when it starts.
     NotRunning,
 }
 
@@ -63,7 +63,7 @@ pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
     }
 }
 
-/// Whether the engine's daemon is running; an engine without one is not.
+/// Returns whether the engine's daemon is running. An engine without a daemon never runs.
 pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     match engine.facts().liveness {
         Liveness::NoDaemon => false,
@@ -92,7 +92,7 @@ fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<Pa
     })
 }
 
-/// When a file was last changed: seconds and nanoseconds.
+/// Returns the time of the last change of a file, in seconds and nanoseconds.
 fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     let stat = host.stat(path)?;
     Some((stat.st_ctime, stat.st_ctime_nsec))
@@ -101,16 +101,16 @@ fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
 /// The use that a running engine still has for a runtime whose program is to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeldRuntime {
-    /// Nothing that a restart of the engine would not drop.
+    /// The engine has no use for the runtime that a restart would have to end.
     Nothing,
-    /// A runtime that containers can name.
+    /// Containers can name the runtime.
     Runtime,
-    /// The runtime of every container.
+    /// The runtime is the default runtime of all containers.
     DefaultRuntime,
 }
 
-/// Docker keeps a runtime, and a default runtime, that are gone from its
-/// configuration until it is restarted: at a reload it ignores absent keys.
+/// Returns the use that a running Docker still has for the runtime. Docker ignores absent keys at
+/// a reload, so it keeps a runtime that was removed from its configuration until a restart.
 pub fn held(host: &HostRoot, engine: Engine) -> HeldRuntime {
     if engine.facts().liveness != Liveness::DockerApi {
         return HeldRuntime::Nothing;
@@ -188,7 +188,8 @@ fn hang_up(pid_file: &Path) -> Result<String, Error> {
     let text = read_regular_text(pid_file, MAX_PID_FILE).map_err(Error::io("read", pid_file))?;
     let wrong = || Error::io("use", pid_file)(std::io::ErrorKind::InvalidData.into());
     let pid: i32 = text.trim().parse().map_err(|_| wrong())?;
-    // Never a process that merely got the number: the daemon's own alone.
+    // The pid file may be old, and another process may have the pid now. The signal is sent
+    // only if the process has the daemon's name.
     let comm = format!("/proc/{pid}/comm");
     let name = read_regular_text(Path::new(&comm), MAX_PID_FILE).map_err(|_| wrong())?;
     if pid <= 1 || name.trim() != "dockerd" {

@@ -20,19 +20,19 @@ use crate::error::Error;
 pub(crate) use edit::{add_to_list, append_block, insert_line, set_key, whole_file};
 pub(crate) use strip::strip;
 
-/// Opens a block in a file that was there before.
+/// The first line of a block in a file that existed before.
 const BEGIN: &str = "# boathook: begin (written by boathook-init, which also removes it)";
-/// Opens the block of a file that was not there before.
+/// The first line of the block in a file that Boathook created.
 const BEGIN_FILE: &str =
     "# boathook: begin of file (written by boathook-init, which also removes it)";
-/// Closes a block.
+/// The last line of a block.
 const END: &str = "# boathook: end";
-/// At the end of a single line that Boathook added.
+/// The mark at the end of a single line that Boathook added.
 const ADDED: &str = " # boathook: added";
-/// Before a line that Boathook's line replaces.
+/// The prefix that turns a line, which Boathook's line replaces, into a comment.
 const WAS: &str = "# boathook: was: ";
 
-/// The base name, without extension, of every file that is wholly ours.
+/// The base name, without extension, of every configuration file that only Boathook writes.
 pub(crate) const OWN_STEM: &str = "99-boathook";
 
 pub(crate) fn parse<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>, Error> {
@@ -42,19 +42,19 @@ pub(crate) fn parse<'t>(path: &Path, text: &'t str) -> Result<Document<&'t str>,
     })
 }
 
-/// The line at which a text does not parse, and why.
+/// Returns the number of the line at which a text does not parse, and the parser's message.
 pub(crate) fn line_and_message(text: &str, error: &TomlError) -> (usize, String) {
     let line = line_of(text, error.span().map_or(0, |span| span.start));
     (line, error.message().replace('\n', ", "))
 }
 
-/// The item at a path of tables.
+/// Returns the item at a path of nested tables.
 pub(crate) fn item_at<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d Item> {
     let mut names = path.iter();
     names.try_fold(doc.as_item(), |item, name| item.get(name))
 }
 
-/// The number of the line at a byte offset, counted from 1.
+/// Returns the number of the line at a byte offset, counted from 1.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
     1 + text.as_bytes()[..end]
@@ -63,7 +63,7 @@ pub(crate) fn line_of(text: &str, offset: usize) -> usize {
         .count()
 }
 
-/// The line around a byte offset, with its newline if it has one.
+/// Returns the range of the line at a byte offset, including its newline if there is one.
 fn line_around(text: &str, offset: usize) -> Range<usize> {
     let start = text[..offset].rfind('\n').map_or(0, |n| n + 1);
     let end = text[offset..]
@@ -92,7 +92,7 @@ mod tests {
         assert!(error.starts_with("/etc/config.toml:2: "), "{error}");
     }
 
-    /// Files with every awkward ending and list form.
+    /// Texts with unusual line endings and forms of lists.
     const TEXTS: &[&str] = &[
         "",
         "\n",

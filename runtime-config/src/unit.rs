@@ -1,5 +1,5 @@
-//! systemd's units, as far as the command lines in them matter (systemd.unit(5),
-//! systemd.service(5), systemd.exec(5)).
+//! Reads the command lines in systemd's unit files (systemd.unit(5), systemd.service(5),
+//! systemd.exec(5)).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::host::HostRoot;
 
-/// Where units are, in the order of their precedence.
+/// The directories of unit files, in the order of their precedence.
 const DIRECTORIES: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -16,7 +16,7 @@ const DIRECTORIES: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Whether the host has this unit; one that is masked counts as none.
+/// Returns whether the host has this unit. A masked unit counts as absent.
 pub(crate) fn exists(host: &HostRoot, unit: &str) -> bool {
     fragment(host, unit).is_some()
 }
@@ -44,7 +44,7 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
             }
         }
     }
-    // Files have precedence over `Environment=`.
+    // `EnvironmentFile=` has precedence over `Environment=`.
     for file in files {
         let path = PathBuf::from(file.trim_start_matches('-'));
         let values = variables(&read(&path)).into_iter();
@@ -83,15 +83,15 @@ pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The unit's own file; that of the directory with the highest precedence.
+/// Returns the unit's main file, from the directory with the highest precedence.
 fn fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
     let mut paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(unit));
     let path = paths.find(|path| host.reach(path).is_some())?;
     host.is_file(&path).then_some(path)
 }
 
-/// The files that change the unit, in the order in which they are read. Of several with
-/// one name, that of the directory with the highest precedence counts.
+/// Returns the drop-in files of the unit, in the order in which systemd reads them. Of several
+/// files with the same name, the one in the directory with the highest precedence is read.
 fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
     let mut found: BTreeMap<OsString, PathBuf> = BTreeMap::new();
     for dir in DIRECTORIES.iter().rev() {
@@ -105,12 +105,12 @@ fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
             }
         }
     }
-    // A link to /dev/null takes a file of the same name away.
+    // A link to /dev/null disables the drop-in files of the same name.
     let files = found.into_values().filter(|path| host.is_file(path));
     files.collect()
 }
 
-/// The keys and values of the section `[Service]`.
+/// Returns the keys and values of the section `[Service]`.
 fn settings(text: &str) -> Vec<(String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
@@ -126,8 +126,8 @@ fn settings(text: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// The lines without comments and blank ones. A backslash at the end of a line joins it
-/// with the next one; comments between the two are left out.
+/// Returns the lines of a text without comments and blank lines. A line that ends in a backslash
+/// is joined with the next one; comments between the two are left out.
 fn joined_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut goes_on = false;
@@ -149,7 +149,7 @@ fn joined_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// The variables of one `Environment=`: assignments that may each be in quotes.
+/// Parses the value of one `Environment=`: assignments, each of which may be in quotes.
 fn assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     let mut assignments = Vec::new();
     let mut rest = value.trim_start();
@@ -174,7 +174,7 @@ enum Part<'t> {
     Variable(&'t str),
 }
 
-/// A command as texts and variables (`$NAME` and `${NAME}`).
+/// Splits a command into texts and variables (`$NAME` and `${NAME}`).
 fn split_variables(command: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut rest = command;

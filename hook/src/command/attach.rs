@@ -20,7 +20,8 @@ use crate::log;
 use crate::oci::CdiGrant;
 use crate::sys::deadline::{self, Deadline};
 
-/// The container that a command changes, in its output: a user may have meant another one.
+/// The container that a command changes. The output names the container, so that a user
+/// notices if the command found another container than the intended one.
 struct ChangedContainer {
     id: String,
     name: Option<String>,
@@ -36,9 +37,10 @@ impl fmt::Display for ChangedContainer {
     }
 }
 
-/// Prints what was done as JSON, with the container.
+/// Prints the result of a command as JSON, and adds the container to it.
 fn print_changed(changed: &ChangedContainer, done: &impl Serialize) -> Result<(), CommandError> {
-    // By way of a text: the program is smaller than with another serializer for each type.
+    // The value is serialized to text and parsed again. This keeps the program small: a
+    // conversion to `Value` would need another copy of the serializer for each type.
     let mut done: Value = serde_json::from_str(&serde_json::to_string_pretty(done)?)?;
     done["container"]["id"] = changed.id.as_str().into();
     if let Some(name) = &changed.name {
@@ -47,7 +49,7 @@ fn print_changed(changed: &ChangedContainer, done: &impl Serialize) -> Result<()
     print_json(&done)
 }
 
-/// Attaches devices to a container that runs, or only prints the steps.
+/// Attaches devices to a running container. With `--dry-run` it only prints the steps.
 pub(super) fn attach(
     arguments: &AttachArguments,
     json: bool,
@@ -98,7 +100,7 @@ pub(super) fn attach(
     Ok(ExitCode::Success)
 }
 
-/// Takes attached devices away from a container.
+/// Detaches attached devices from a running container.
 pub(super) fn detach(
     arguments: &DetachArguments,
     json: bool,
@@ -166,26 +168,28 @@ pub(super) fn detach(
     Ok(code)
 }
 
-/// What no look at processes finds.
+/// A warning about open descriptors that a scan of /proc cannot find.
 const IN_FLIGHT: &str = "a descriptor that is on its way between processes, or that io_uring \
      holds, cannot be seen: only a restart of the container makes sure that no process can use a \
      detached device";
 
-/// The change is made, and the exit code says so, also if nobody can read of it.
+/// Logs a failure to print the result. The failure does not change the exit code, because
+/// the container was already changed successfully.
 fn report(written: Result<(), CommandError>) {
     if let Err(error) = written {
         log::warning(&log::chain(&error));
     }
 }
 
-/// Refuses devices of which there is no class.
+/// Returns an error if a device belongs to a class that does not exist on this host.
 fn of_class(devices: &[CdiGrant], config: &Config) -> Result<(), CommandError> {
     let sources = load::each_source(&config.classes)?;
     let classes: Vec<_> = devices.iter().map(|it| it.class.clone()).collect();
     known_classes(&classes, sources.iter().flatten())
 }
 
-/// Exchanges the files of a driver that the host has replaced, or only prints the steps.
+/// Updates the driver files of a running container after the host's driver was updated. With
+/// `--dry-run` it only prints the steps.
 pub(super) fn refresh(
     arguments: &RefreshArguments,
     json: bool,

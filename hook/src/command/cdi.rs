@@ -17,7 +17,7 @@ use crate::exit::ExitCode;
 use crate::log;
 use crate::planner;
 
-/// Why a specification could not be made or written.
+/// An error that prevents a CDI specification from being generated or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CdiError {
     #[error("cannot write the specifications; run this as root, or name another --output")]
@@ -47,7 +47,7 @@ impl Problem {
     }
 }
 
-/// Writes the specifications. An unchanged file is not written again.
+/// Writes the CDI specifications. A file whose content has not changed is not written again.
 pub(super) fn run(
     command: &CdiCommand,
     json: bool,
@@ -110,7 +110,8 @@ pub(super) fn run(
     })
 }
 
-/// The unit that runs at boot names no classes.
+/// Warns about named classes that are not enabled. boathook-cdi.service, which runs at boot,
+/// names no classes, so it writes only the specifications of enabled classes.
 fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandError> {
     for source in load::each_source(&config.classes)?.iter().flatten() {
         let name = &source.name;
@@ -125,8 +126,8 @@ fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandE
     Ok(())
 }
 
-/// Those of classes that are not enabled, whose files were written when they were named. One
-/// that config.toml disables is left out.
+/// Returns the specifications of classes that are not enabled but have a file in `output`,
+/// because an earlier command named them. A class that config.toml disables is left out.
 fn named_before(
     output: &Path,
     enabled: &Generated,
@@ -148,7 +149,8 @@ fn named_before(
     Ok(all)
 }
 
-/// The specifications of the classes; no name represents those that are enabled, or `all`.
+/// Generates the specifications of the named classes. Without names, the specifications are
+/// those of the enabled classes, or of every class if `all` is set.
 fn generated(
     names: &[ClassName],
     all: bool,
@@ -171,7 +173,7 @@ fn generated(
     super::known_classes(names, sources.iter().flatten())?;
     let is_wanted = |source: &ClassSource| names.is_empty() || names.contains(&source.name);
     let classes = sources.into_iter().filter_map(|source| match source {
-        // What is wrong with a class concerns only its own devices.
+        // An error in one class does not prevent the specifications of the other classes.
         Ok(source) => Some(config.class(&source)).filter(|class| match class {
             Ok(class) => all || class.spec.enabled || names.contains(&class.name),
             Err(_) => is_wanted(&source),
@@ -193,7 +195,8 @@ fn in_json(change: &Change) -> Value {
     }
 }
 
-/// This program, by a path that an upgrade keeps.
+/// Returns the path of this program for the specifications. The path of the installed hook
+/// is preferred, because it stays valid after an upgrade.
 fn this_program() -> Result<PathBuf, CdiError> {
     let program = std::env::current_exe().map_err(CdiError::Program)?;
     let lasting = Path::new(runtime_config::INSTALLED_HOOK);
@@ -201,7 +204,8 @@ fn this_program() -> Result<PathBuf, CdiError> {
     Ok(if is_same { lasting.to_owned() } else { program })
 }
 
-/// Prints a line. A reader that has gone away does not end the work halfway.
+/// Prints a line and ignores errors: the remaining specifications are written even if the
+/// reader of the output has closed it.
 fn report(line: &str) {
     let _ = writeln!(io::stdout(), "{line}");
 }

@@ -14,12 +14,12 @@ use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::oci::read_json;
 
-/// Where engines read specifications unless they are configured otherwise (the CDI
-/// specification, "CDI JSON Specification").
+/// The directories in which engines read CDI specifications by default (CDI specification,
+/// section "CDI JSON Specification"), relative to the host's root.
 const DIRECTORIES: [&str; 2] = ["etc/cdi", "var/run/cdi"];
 
-/// Prints each name with the file that describes it. A file that is no specification in
-/// JSON is reported.
+/// Prints each CDI device name with the file that describes it. A file that is not a CDI
+/// specification in JSON is reported.
 pub(super) fn list(
     directory: Option<&Path>,
     json: bool,
@@ -64,7 +64,8 @@ pub(super) fn list(
     Ok(ExitCode::Success)
 }
 
-/// The specifications of a directory, which may be absent, in order.
+/// Returns the paths of the specifications in a directory, sorted. The set is empty if the
+/// directory does not exist.
 fn files(directory: &Path) -> BTreeSet<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let is_one = |path: &PathBuf| {

@@ -1,6 +1,6 @@
-//! Containers of this host, found without any engine's API: by the bundles that
-//! engines keep, by the state directories of runtimes, and by the processes that
-//! watch over containers.
+//! Finds the containers of this host without an engine's API. The sources are the bundles of
+//! engines, the state directories of runtimes, and the processes that monitor containers, such
+//! as containerd's shims and conmon.
 
 mod by_id;
 mod name;
@@ -24,24 +24,25 @@ use crate::live;
 use crate::oci::Bundle;
 use crate::trust::Origin;
 
-/// As many characters of an id as engines print.
+/// The length, in characters, of the short ids that engines print.
 pub(super) const SHORT_ID: usize = 12;
 
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Container {
-    /// Empty for a container that is only thought of.
+    /// The container's id. It is empty for a hypothetical container of `doctor --env`.
     pub(super) id: String,
     pub(super) pid: Option<i32>,
-    /// When that was started, as the runtime wrote it: field 22 of /proc/PID/stat.
+    /// The start time of the process `pid`, as the runtime recorded it: field 22 of
+    /// /proc/PID/stat, in clock ticks since boot.
     #[serde(skip)]
     pub(super) started: Option<u64>,
     pub(super) bundle: Option<PathBuf>,
-    /// The directory in which its runtime keeps the states of its containers.
+    /// The directory in which the container's runtime keeps the states of containers.
     #[serde(skip)]
     state_root: Option<PathBuf>,
 }
 
-/// Why there is nothing to examine.
+/// The error if no container was found: the name, the reason and the fix.
 pub(super) struct Unknown {
     pub(super) name: String,
     pub(super) reason: String,
@@ -56,12 +57,13 @@ impl Container {
         }
     }
 
-    /// Whether there is no container, but only variables.
+    /// Returns whether the container does not exist, and only variables were given.
     pub(super) fn is_hypothetical(&self) -> bool {
         self.pid.is_none() && self.bundle.is_none()
     }
 
-    /// What its engine calls it, unless two of the engine's files disagree.
+    /// Returns the name that the engine gave to the container. Returns `None` if two files of
+    /// the engine disagree.
     pub(super) fn name(&self, host_root: &Path) -> Option<String> {
         let mut files = name::names_by_file(self, host_root).into_iter();
         let first = files.next()?;
@@ -69,8 +71,8 @@ impl Container {
         agree.then(|| first.names.into_iter().next())?
     }
 
-    /// Whether its first process is that which the runtime recorded. Another may have the number
-    /// of one that has ended.
+    /// Returns whether the container's first process still runs. The start time is compared,
+    /// because the kernel may have given the pid of an ended process to another process.
     fn runs(&self, processes: &Processes) -> bool {
         self.pid.is_some_and(|pid| {
             let started = self.started;
@@ -79,14 +81,15 @@ impl Container {
         })
     }
 
-    /// Whether a container with the same id is another one: that of another runtime, or of
-    /// another namespace of containerd.
+    /// Returns whether `other`, which has the same id, is another container. Two runtimes or two
+    /// namespaces of containerd may use the same id.
     fn is_other_than(&self, other: &Self, processes: &Processes) -> bool {
         if self.runs(processes) && other.runs(processes) {
             return self.pid != other.pid;
         }
         match (&self.bundle, &other.bundle) {
-            // crun may record its working directory.
+            // A bundle without a config.json proves nothing: crun may record its working
+            // directory as the bundle.
             (Some(one), Some(other)) if has_config(one) && has_config(other) => {
                 !is_same_bundle(one, other)
             }
@@ -94,15 +97,15 @@ impl Container {
         }
     }
 
-    /// The engine that keeps its bundles where this one is.
+    /// Returns the engine that keeps its bundles in the directory of this container's bundle.
     pub(super) fn engine(&self) -> Option<&'static str> {
         let bundle = self.bundle.as_deref()?;
         let keeps = |engine: &&Engine| {
             let patterns = engine.facts().bundles;
             patterns.iter().any(|pattern| fits(bundle, pattern))
         };
-        // Of CRI-O and podman, which keep them in one place, podman is the one
-        // whose containers have no annotation of a pod.
+        // CRI-O and podman keep bundles in the same place. Only a container of CRI-O has a
+        // pod's annotation.
         let engines = [Engine::Docker, Engine::Podman];
         let mut all = engines.iter().chain(Engine::ALL.iter());
         all.find(keeps).map(|engine| engine.name())
@@ -126,7 +129,7 @@ impl fmt::Display for Container {
     }
 }
 
-/// The containers that the command line means.
+/// Finds the containers that the command line selects.
 pub(super) fn find(
     whose: &ContainerSelector,
     root: Option<PathBuf>,
@@ -159,7 +162,7 @@ pub(super) fn find(
     Ok(located.collect())
 }
 
-/// The containers of this host that run and whose bundles are known.
+/// Finds the running containers of this host whose bundles are known.
 pub(super) fn running(
     root: Option<PathBuf>,
     host_root: &Path,
@@ -173,8 +176,8 @@ pub(super) fn running(
     })
 }
 
-/// The container of this host with this id, else the one that its engine calls so, else the
-/// only one whose id begins so.
+/// Finds a container of this host by its id, by its name, or by the first characters of its id,
+/// in this order.
 pub(super) fn named(
     text: &str,
     root: Option<PathBuf>,
@@ -185,7 +188,7 @@ pub(super) fn named(
     by_id_or_name(text, root.as_deref(), &known, host_root).map(|found| located(found, &processes))
 }
 
-/// The containers of a pod, without its sandbox.
+/// Returns the containers of a pod. The pod's sandbox is left out.
 fn of_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
     let is_of = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
@@ -208,7 +211,7 @@ fn of_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
     }
 }
 
-/// The container that a process belongs to: that in whose cgroup it is.
+/// Finds the container of a process by the process's cgroup.
 fn of_process(pid: i32, processes: &Processes, known: &[Container]) -> Result<Container, Unknown> {
     let Some(cgroup) = processes.cgroup(pid) else {
         return Err(Unknown {
@@ -233,7 +236,7 @@ fn of_process(pid: i32, processes: &Processes, known: &[Container]) -> Result<Co
     })
 }
 
-/// The container with its first process, if that runs.
+/// Returns the container with the pid of its first process, or with `None` if that has ended.
 fn located(container: Container, processes: &Processes) -> Container {
     // Another process may have the number of one that has ended.
     let is_its = |pid: i32| {
@@ -255,15 +258,15 @@ fn located(container: Container, processes: &Processes) -> Container {
     }
 }
 
-/// Finds every container that it can, in the order of the ids.
+/// Finds the containers of all sources, sorted by id.
 fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> Vec<Container> {
     let mut known: Vec<Container> = Vec::new();
     let by_state = state::containers(root, host_root);
-    // Where engines keep bundles by default.
+    // These are the directories in which engines keep bundles by default.
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
     let bundles = patterns.flat_map(|pattern| matching(host_root, pattern));
     let by_bundle = bundles.chain(processes.bundles()).filter_map(of_bundle);
-    // Also those whose bundle is gone.
+    // An attachment record may belong to a container whose bundle was removed.
     let recorded = live::read_records(host_root).into_iter();
     let recorded = recorded.map(|record| Container {
         id: record.id,
@@ -292,8 +295,9 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
     known
 }
 
-/// Whether two paths are of one bundle. CRI-O has the configuration in two directories of one
-/// storage, whose ids are unique, and below another root of the host a path is longer.
+/// Returns whether two paths lead to the same bundle. The paths can differ: CRI-O keeps
+/// config.json in two directories of one storage, where ids are unique, and below a mount of
+/// the host's root a path is longer.
 pub(super) fn is_same_bundle(one: &Path, other: &Path) -> bool {
     let is_in_storage = |path: &Path| path.ends_with("userdata");
     let is_end =
@@ -305,8 +309,8 @@ pub(super) fn is_same_bundle(one: &Path, other: &Path) -> bool {
         || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// The paths below `top` that a pattern means: a name that ends in `*` is any that begins
-/// so.
+/// Returns the paths below `top` that match a pattern. A name in the pattern that ends in `*`
+/// matches every name with the same beginning.
 fn matching(top: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     for part in pattern.split('/').filter(|part| !part.is_empty()) {
@@ -329,8 +333,8 @@ fn has_config(bundle: &Path) -> bool {
     bundle.join("config.json").is_file()
 }
 
-/// The container of a bundle, whose directory has the name of its id; that of
-/// podman and CRI-O is the one above `userdata`.
+/// Returns the container of a bundle. The container's id is the name of the bundle's directory,
+/// or, with podman and CRI-O, of the directory above `userdata`.
 fn of_bundle(bundle: PathBuf) -> Option<Container> {
     has_config(&bundle).then_some(())?;
     let named = match bundle.file_name()?.to_str()? {
@@ -349,8 +353,8 @@ fn entries(directory: &Path) -> Vec<PathBuf> {
     entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
 }
 
-/// Whether a path ends like a pattern in which `*` is any one name: the host's
-/// root, or another mount of it, may be before.
+/// Returns whether the end of a path matches a pattern, in which `*` matches any one name. The
+/// path may begin with the host's root or with a mount of it.
 fn fits(path: &Path, pattern: &str) -> bool {
     let names = path.components().rev().filter_map(|part| match part {
         Component::Normal(name) => name.to_str(),
@@ -370,7 +374,8 @@ fn fits(path: &Path, pattern: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// With crun, by its state; one whose runtime keeps it elsewhere by its bundle alone.
+    /// A container of crun is found by its state. A container whose runtime keeps the state
+    /// elsewhere is found by its bundle only.
     #[test]
     fn containers_of_cri_o_are_found() {
         let host = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Devices as `list` and `class check` show them.
+//! The devices in the output of `list` and `class check`.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::holders::Holder;
 use super::output::Style;
 
-/// A device as `boathook list --json` shows it.
+/// A device in the output of `boathook list --json`.
 #[derive(Serialize)]
 pub(super) struct Listed {
     pub(super) class: String,
@@ -22,23 +22,24 @@ pub(super) struct Listed {
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The other names by which containers may request it, also with others, as a request has
-    /// to write them.
+    /// The other names by which a container may request the device, quoted as in a request. Such
+    /// a name may mean several devices.
     pub(super) aliases: Vec<String>,
-    /// Those of them that mean no other device.
+    /// The aliases that mean this device only.
     #[serde(skip)]
     pub(super) own_aliases: Vec<String>,
     numa: Option<u32>,
     nodes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replicas: Option<u16>,
-    /// Who holds it; `None` on a host without the kubelet's record.
+    /// The containers that hold the device. `None` means that the holders are unknown, as on a
+    /// host without the kubelet's checkpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) holders: Option<Vec<Holder>>,
 }
 
 impl Listed {
-    /// Names by which a request would not mean the device are left out.
+    /// Creates the entry of a device. Aliases that a request could not use are left out.
     pub(super) fn new(class: &DeviceClass, device: &Device, names: &RequestNames<'_>) -> Self {
         let written = device.aliases.iter();
         let written = written.filter_map(|name| names.write_name(device, name));
@@ -75,7 +76,7 @@ impl Listed {
         }
     }
 
-    /// Who holds it, in a table.
+    /// Returns the text of the table cell with the containers that hold the device.
     fn holder(&self) -> String {
         let holders: Vec<_> = self.holders.iter().flatten().map(Holder::text).collect();
         match holders.is_empty() {
@@ -102,8 +103,8 @@ impl Listed {
     }
 }
 
-/// Whether a name is printed as it is, so that it can be copied into a request. No file has a
-/// longer name, and neither has anything whose name is worth copying.
+/// Returns whether a name is printed unchanged, so that a user can copy it into a request. A name
+/// of more than 255 bytes, the maximum length of a file name, is not worth copying.
 fn is_printable(name: &WrittenName) -> bool {
     const LONGEST: usize = 255;
     name.text.len() <= LONGEST && printable::line(&name.text) == name.text

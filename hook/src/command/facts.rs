@@ -1,4 +1,4 @@
-//! `boathook facts`.
+//! `boathook facts`: runs the drivers' programs, and writes the driver facts.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,19 +14,20 @@ use super::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::{log, planner};
 
-/// What the programs of a class have reported.
+/// The result of the driver programs of one class.
 #[derive(Serialize)]
 struct Line {
     class: ClassName,
-    /// The file; absent if there are no facts.
+    /// The file with the driver facts. `None` means that there are no facts.
     file: Option<String>,
     programs: Vec<String>,
-    /// The version that these report of themselves.
+    /// The version that the programs report about themselves.
     version: Option<String>,
     faults: Vec<String>,
 }
 
-/// Runs the programs of the classes with these names, or of all, and writes the files.
+/// Runs the driver programs of the named classes, and writes their facts. An empty list of
+/// names means all classes.
 pub(super) fn run(
     names: &[ClassName],
     json: bool,

@@ -1,4 +1,5 @@
-//! What `check` and `doctor` find: one line each, with what to do about it.
+//! The findings of `check`, `doctor` and `class check`. A finding is one line with a verdict, a
+//! subject, a text and a fix.
 
 use std::io::{self, Write};
 
@@ -8,7 +9,7 @@ use serde::Serialize;
 use super::output::Style;
 use crate::exit::ExitCode;
 
-/// How a check came out.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -25,7 +26,7 @@ pub(super) struct Finding {
     pub(super) text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fix: Option<String>,
-    /// For `doctor`: what is wrong.
+    /// The exit code of `doctor` for this finding. `None` means that it is not a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) fault: Option<ExitCode>,
 }
@@ -45,7 +46,7 @@ impl Finding {
         }
     }
 
-    /// An error that determines the exit code.
+    /// Creates an error with the exit code that `doctor` returns for it.
     pub(super) fn fault(
         fault: ExitCode,
         subject: impl Into<String>,
@@ -57,7 +58,7 @@ impl Finding {
         }
     }
 
-    /// An error, or only a warning, that no class is installed.
+    /// Creates the finding that no class is installed, as an error or only a warning.
     pub(super) fn no_class_file(config: &Config, fault: Option<ExitCode>) -> Self {
         let finding = Finding {
             fault,
@@ -70,7 +71,7 @@ impl Finding {
         )
     }
 
-    /// An error about what a class needs of the host.
+    /// Creates an error about something that a class needs and the host lacks.
     pub(super) fn unfit(subject: &str, reason: &str) -> Self {
         let finding = Finding::new(Verdict::Error, subject, reason);
         match reason.ends_with("does not exist") {
@@ -84,7 +85,7 @@ impl Finding {
         self
     }
 
-    /// The rows of the table that it takes.
+    /// Returns the table rows of the finding.
     fn rows(&self) -> impl Iterator<Item = [String; 3]> {
         let verdict = match self.verdict {
             Verdict::Ok => "ok",
@@ -107,7 +108,7 @@ pub(super) fn no_class_file(config: &Config) -> String {
     format!("no class file in {}", directories.join(" or "))
 }
 
-/// A failure if there is an error.
+/// Returns the exit code of a command with these findings: a failure if one is an error.
 pub(super) fn exit_code(findings: &[Finding]) -> ExitCode {
     let is_error = |finding: &Finding| finding.verdict == Verdict::Error;
     match findings.iter().any(is_error) {

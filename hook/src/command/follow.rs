@@ -1,4 +1,4 @@
-//! `boathook follow`.
+//! `boathook follow`: keeps the nodes of followed devices in running containers up to date.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -14,22 +14,23 @@ use crate::exit::ExitCode;
 use crate::live::Follower;
 use crate::sys::uevent::Uevents;
 
-/// Follows devices for as long as it runs: it sleeps until the kernel or udev says that
-/// something has changed. A container that could not be changed is left alone for `pause` seconds.
+/// Follows devices until the process is stopped. The process sleeps until the kernel or udev
+/// reports a change of a device. A container that could not be changed is tried again after
+/// `pause` seconds.
 pub(super) fn run(pause: NonZeroU32, config: &Config) -> Result<ExitCode, CommandError> {
     let events = Uevents::open().map_err(CommandError::Uevents)?;
     crate::process::confine_opened()?;
     let mut follower = Follower::new(pause, events, config)?;
     follower.begin();
-    // For who starts it and waits.
+    // The line tells a program that started this process that devices are followed now.
     writeln!(io::stdout().lock(), "following devices")?;
     loop {
         follower.wait().map_err(CommandError::Uevents)?;
     }
 }
 
-/// Moves this process, which is in a pod, to where the node's own would be: the files are the
-/// node's from then on, and so are cgroups' names and udev's messages.
+/// Moves this process from its pod into the namespaces of the node's first process. After the
+/// move it sees the node's files, the node's cgroup names, and udev's messages.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 pub(super) fn enter_node() -> Result<(), CommandError> {
     let failed = |path: &str| {
@@ -41,7 +42,8 @@ pub(super) fn enter_node() -> Result<(), CommandError> {
         ("net", CloneFlags::CLONE_NEWNET),
         ("mnt", CloneFlags::CLONE_NEWNS),
     ];
-    // All are opened before the files change.
+    // All namespaces are opened first, because /proc is another one after the mount namespace
+    // has changed.
     let open = |(name, kind)| -> Result<_, CommandError> {
         let path = format!("/proc/1/ns/{name}");
         let file = File::open(&path).map_err(failed(&path))?;

@@ -1,5 +1,5 @@
-//! Who holds a device: by the kubelet's record and ours of what was attached, or by looking at
-//! the containers that run.
+//! Finds the containers that hold a device. The sources are the kubelet's checkpoint and the
+//! attachment records, or an inspection of all running containers.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -24,36 +24,37 @@ use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::trust::Origin;
 
-/// The kubelet's directory of logs: a directory NAMESPACE_NAME_UID for each pod
-/// (Kubernetes, pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
+/// The kubelet's log directory. It has a directory NAMESPACE_NAME_UID for each pod (Kubernetes,
+/// pkg/kubelet/kuberuntime, `BuildPodLogsDirectory`).
 const POD_LOGS: &str = "var/log/pods";
 
-/// The most pods whose names are read.
+/// The maximum number of pods whose names are read. Further pods are shown without a name.
 const MAX_PODS: usize = 4096;
 
-/// The name of a class or a resource, and a device.
+/// The name of a class or of a resource, and the id of a device.
 type Key = (String, String);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Holder {
-    /// The id under which it was allocated: that of a share, if the device is shared.
+    /// The id under which the device was allocated. For a shared device it is a share's id.
     device: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pod_uid: Option<String>,
-    /// The kubelet's name of it, or its id.
+    /// The container's name in its pod, or the container's id.
     container: String,
-    /// What its engine calls it.
+    /// The name that the container's engine gave to the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    /// The pod's `namespace/name`, if the node has its logs.
+    /// The pod as `NAMESPACE/NAME`. `None` if the node has no logs of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
-    /// Since when; `None`: the kubelet allocated it.
+    /// The event that gave the device to the container. `None` means that the kubelet
+    /// allocated it.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<Since>,
 }
 
-/// Since when a container has a device.
+/// The event since which a container has a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Since {
@@ -61,8 +62,9 @@ enum Since {
     Attached,
 }
 
-/// The devices of a record that a container may use, or whose nodes are `there`: `follow` takes
-/// out what was made for a device that is unplugged, and keeps the device.
+/// Returns the devices of an attachment record that the container may use, or that have a node
+/// for which `there` is true. An unplugged device is left out: `follow` removes its nodes, but
+/// keeps the device in the record.
 fn keys(
     record: &live::AttachmentRecord,
     there: impl Fn(&Path) -> bool,
@@ -101,15 +103,15 @@ impl Holder {
 
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    /// By resource and device.
+    /// The containers with devices from the kubelet, by resource and device id.
     allocated: BTreeMap<Key, Vec<Holder>>,
-    /// By class and device.
+    /// The containers with devices from other sources, by class and device id.
     known: BTreeMap<Key, Vec<Holder>>,
 }
 
 impl Holders {
-    /// Reads the kubelet's record, and ours of containers that run. `None`: there is
-    /// neither. One that cannot be used is reported.
+    /// Reads the kubelet's checkpoint and the attachment records of running containers.
+    /// Returns `None` if the host has neither. A file that cannot be used is reported.
     pub(super) fn read(config: &Config) -> Option<Self> {
         let path = &config.trust.kubelet_checkpoint;
         let mut holders = Holders::default();
@@ -136,7 +138,7 @@ impl Holders {
         (!holders.known.is_empty()).then_some(holders)
     }
 
-    /// Looks at the containers that run. One that cannot be looked at is reported.
+    /// Inspects the running containers. A container that cannot be inspected is reported.
     pub(super) fn of_running(root: Option<PathBuf>, config: &Config) -> Self {
         if !geteuid().is_root() {
             log::warning("containers of other users are not looked at: run this as root");
@@ -146,7 +148,7 @@ impl Holders {
         for (container, pid, directory) in containers::running(root, &config.host_root) {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
-            // As a list: the program is smaller.
+            // The child returns a list rather than a struct, which keeps the program smaller.
             let looked = running_root::in_child(|| {
                 let looked = InspectedContainer::inspect(&id, pid, &directory, config);
                 let devices = looked.devices.into_iter();
@@ -178,7 +180,7 @@ impl Holders {
             };
             holders.add(&holder, devices);
         }
-        // Those whose bundle or first process is not found.
+        // The remaining records are of containers whose bundle or first process was not found.
         for record in records {
             let holder = Holder {
                 container: record.id.clone(),
@@ -189,7 +191,7 @@ impl Holders {
         holders
     }
 
-    /// The holders of a device of a class and of its shares.
+    /// Returns the containers that hold a device of a class, or a share of the device.
     pub(super) fn holders_of(&self, class: &ClassName, device: &Device) -> Vec<Holder> {
         let ids: Vec<DeviceId> = device.offered_ids();
         let of = |id: &DeviceId| {
@@ -213,13 +215,13 @@ impl Holders {
     }
 }
 
-/// A container that runs, as it was found from outside.
+/// The result of the inspection of a running container from outside.
 #[derive(Default)]
 struct InspectedContainer {
     devices: Vec<(Key, Since)>,
-    /// The pod's `namespace/name`, and the container's name in it.
+    /// The pod as `NAMESPACE/NAME`, and the container's name in the pod.
     pod: Option<(String, String)>,
-    /// The reason if not everything could be found out.
+    /// The reason why the inspection is incomplete. `None` means that it is complete.
     fault: Option<String>,
 }
 
@@ -234,7 +236,7 @@ impl InspectedContainer {
             devices: devices.collect(),
             ..InspectedContainer::default()
         };
-        // Its first process may have ended.
+        // The root cannot be opened if the container's first process has ended.
         if root.look(Path::new("/")).is_err() {
             return looked;
         }
@@ -245,8 +247,9 @@ impl InspectedContainer {
         looked
     }
 
-    /// Adds what the hook gave it at its start, if it still has it: the plan of today may have
-    /// more.
+    /// Adds the devices that the hook gave the container at its start. The injection plan is
+    /// computed again and may have more devices than at the start, so only devices that the
+    /// container still has are added.
     fn given(
         &mut self,
         root: &RunningRoot,
@@ -262,7 +265,7 @@ impl InspectedContainer {
         }
         let plan = planner::plan_for(&bundle, &Caller::User, config)?;
         let look = |path: &Path| root.look(path);
-        // One that is unplugged may have nothing in the plan.
+        // An unplugged device may have no step in the plan.
         let has = |class: &str, device: &str| {
             let key = device_key(class, device);
             let is_its = |step: &&InjectionStep| step.users.contains(&key);
@@ -281,7 +284,7 @@ impl InspectedContainer {
     }
 }
 
-/// Who was allocated devices by the kubelet.
+/// Returns the containers to which the kubelet allocated devices.
 fn allocated(record: &Record, host_root: &Path) -> BTreeMap<Key, Vec<Holder>> {
     let pods = pod_names(&host_root.join(POD_LOGS));
     let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
@@ -300,7 +303,7 @@ fn allocated(record: &Record, host_root: &Path) -> BTreeMap<Key, Vec<Holder>> {
     holders
 }
 
-/// The pods that the node has logs of, by uid.
+/// Returns the names of the pods that have logs on the node, by the pod's uid.
 fn pod_names(directory: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.take(MAX_PODS).filter_map(|entry| {

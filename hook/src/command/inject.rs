@@ -18,7 +18,8 @@ use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::wrapper;
 
-/// Gives the container whose State is on stdin what it requests.
+/// Runs the hook: injects the requested devices into the container whose state (OCI runtime
+/// specification, "State") is on stdin.
 pub(super) fn run(
     config: &Config,
     caller: &Caller,
@@ -37,9 +38,10 @@ pub(super) fn run(
     Ok(ExitCode::Success)
 }
 
-/// crun up to 1.29 gives its working directory as the bundle, and the path at which it has
-/// mounted the root of a container with devices and users of its own as the root, which is in
-/// /var/tmp: what it was asked for counts.
+/// Reads the container's state from stdin, and corrects the bundle in it. crun up to 1.29 reports
+/// its working directory as the bundle. For a container with devices and a user namespace it
+/// also reports a mount point in /var/tmp as the root. The bundle on the command line of the
+/// calling runtime is right.
 fn read_state() -> Result<State, StateError> {
     let mut state = State::read(io::stdin().lock())?;
     if let Some(bundle) = wrapper::bundle_of_caller(&state.id)
@@ -50,7 +52,8 @@ fn read_state() -> Result<State, StateError> {
     Ok(state)
 }
 
-/// A mistake in config.toml does not stop a container that requests nothing.
+/// Handles a configuration that cannot be read. A container that requests nothing still
+/// starts, so that a mistake in config.toml does not stop every container of the host.
 pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode, CommandError> {
     let Ok(state) = read_state() else {
         return Err(error.into());
@@ -83,7 +86,7 @@ fn give(
     if let Caller::Cdi(grant) = caller
         && bundle.cdi.first() != Some(grant)
     {
-        // The hook of the first device does the work for all.
+        // A container has one hook for each CDI device. The first hook injects all devices.
         return Ok(Vec::new());
     }
     Stage::Planning.begin();

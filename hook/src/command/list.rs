@@ -20,9 +20,9 @@ use super::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Prints every device of the classes with these names, or of those that are enabled, or
-/// of `all`; if `used`, only those with holders, of any class. A class file that cannot be
-/// used is reported, and the others are listed nevertheless.
+/// Prints the devices of the named classes. Without names, the devices are those of the enabled
+/// classes, or of every class if `all` is set. With `used`, only devices that containers hold
+/// are printed. A class file that cannot be used is reported, and the list continues.
 pub(super) fn run(
     names: &[ClassName],
     all: bool,
@@ -43,7 +43,7 @@ pub(super) fn run(
     if sources.is_empty() {
         crate::log::warning(&no_class_file(config));
     }
-    // A file that cannot be read may be the one.
+    // A class file that cannot be read could be the class that is missing.
     if sources.iter().all(Result::is_ok) {
         let known = sources.iter().flatten();
         let known = known.map(|source| source.name.as_str());
@@ -129,7 +129,8 @@ pub(super) fn run(
             &format!("containers request {}", variables.join(", ")),
         )?;
     }
-    // Asked for one class, a user looks for a name; in a list of all they would be too many.
+    // A user who names a class may look for a device's alias. A list of all classes would have
+    // too many aliases.
     if !names.is_empty() {
         print_names(style, &mut out, &listed)?;
     }
@@ -159,8 +160,8 @@ pub(super) fn run(
     Ok(code)
 }
 
-/// Prints the other names of each device, without those of several, such as the name of a GPU
-/// that its parts have.
+/// Prints the aliases of each device. An alias of several devices, such as the name of a GPU
+/// that all its parts share, is left out.
 fn print_names(style: Style, out: &mut impl Write, listed: &[Listed]) -> io::Result<()> {
     let mut is_first = true;
     for device in listed {

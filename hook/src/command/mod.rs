@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands of `boathook`, and the error that a failed command returns.
 
 mod attach;
 mod cdi;
@@ -43,8 +43,8 @@ use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
 use crate::sys::deadline::{self, Deadline};
 
-/// Why a command failed. The message names what, for which container and what
-/// to do; it is printed once, with its causes, in `main`.
+/// The error of a failed command. The message names the failed operation, the container, and
+/// the fix. `main` prints it once, with its causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error(transparent)]
@@ -89,7 +89,7 @@ pub(crate) enum CommandError {
     Live(#[from] LiveError),
     #[error("{reason}; {hint}")]
     NoContainer { reason: String, hint: String },
-    /// The container of `class test` was not started.
+    /// The container of `class test` could not be started.
     #[error("{0}")]
     Trial(String),
     #[error("no class file {name}.toml on this host; {hint}")]
@@ -159,7 +159,7 @@ impl From<ApplyError> for CommandError {
     }
 }
 
-/// `boathook`: runs the command of the command line, and reports its failure.
+/// Runs the command that the command line names, and reports its failure.
 pub fn main() -> process::ExitCode {
     let cli = Cli::of_process();
     match run(&cli) {
@@ -210,9 +210,10 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             root,
         } => {
             let config = config(cli)?;
-            let holders = match used {
-                true => Some(Holders::of_running(root.clone(), &config)),
-                false => Holders::read(&config),
+            let holders = if *used {
+                Some(Holders::of_running(root.clone(), &config))
+            } else {
+                Holders::read(&config)
             };
             list::run(classes, *all, *used, cli.json, holders.as_ref(), &config)
         }
@@ -230,7 +231,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Log => print_log(cli.json, &config(cli)?),
     };
     match done {
-        // The reader of the output has closed it.
+        // A reader that closes the output early, such as head(1), is not an error.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::Success)
         }
@@ -254,7 +255,8 @@ fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// The configuration for a command that is for users and changes nothing.
+/// Starts the log for a user, and reads the configuration. The hook has its own
+/// initialization, because its messages go to the engine.
 fn config(cli: &Cli) -> Result<Config, CommandError> {
     log::start(LogReader::User, None, cli.log_level());
     let config = installation::configuration(cli.config.as_deref())?;
@@ -264,9 +266,10 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
         let file = cli.config.as_deref().unwrap_or(Path::new(DEFAULT_PATH));
         format!(
             "configuration {}; classes in {}; host root {}",
-            match file.exists() {
-                true => file.display().to_string(),
-                false => "built in".to_owned(),
+            if file.exists() {
+                file.display().to_string()
+            } else {
+                "built in".to_owned()
             },
             directories.join(", "),
             config.host_root.display()
@@ -275,7 +278,7 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
     Ok(config)
 }
 
-/// Prints the plan for a bundle, and changes nothing.
+/// Prints the injection plan for a bundle, and changes nothing.
 fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     let directory = bundle;
     let mut bundle = Bundle::read(directory)?;
@@ -284,7 +287,7 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
     if json {
         print_json(&plan)?;
     } else {
-        // The plan has texts of the container's in it.
+        // The plan contains texts from the container, so control characters are escaped.
         write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }
     let is_attached = |grant: &Grant| grant.given_by.is_user();
@@ -314,7 +317,7 @@ fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
     Ok(ExitCode::Success)
 }
 
-/// Refuses a name of which there is no class.
+/// Returns an error if no class has one of the names.
 fn known_classes<'a>(
     names: &[ClassName],
     sources: impl Iterator<Item = &'a ClassSource> + Clone,
@@ -333,7 +336,8 @@ fn known_classes<'a>(
     })
 }
 
-/// The classes of these names, or all, with every file that cannot be read: any may be meant.
+/// Returns the classes with these names, or all classes if there are no names. Files that
+/// cannot be read stay in the list, because each could be a class that the user named.
 fn asked(
     names: &[ClassName],
     mut sources: Vec<Result<ClassSource, FileError>>,

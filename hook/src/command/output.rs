@@ -1,23 +1,26 @@
-//! Tables on stdout: no wider than the terminal, in colour only on one.
+//! Prints tables and paragraphs on stdout. Lines are not wider than the terminal, and colours
+//! are used only on a terminal.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
 
-/// Columns of a terminal that does not report its width.
+/// The width, in columns, of a terminal that does not report its width.
 const COLUMNS: usize = 80;
-/// The last column is not made narrower than this.
+/// The minimum width of the last column, in characters, even if the line is then too wide.
 const MIN_LAST: usize = 24;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Style {
-    /// Longer lines are wrapped; `None`: the reader is a program or a file.
+    /// The width, in columns, at which lines are wrapped. `None` means that the output goes to
+    /// a program or a file, and that lines are not wrapped.
     width: Option<usize>,
     color: bool,
 }
 
 impl Style {
-    /// That of this process's stdout. COLUMNS counts wherever it is set, as for
-    /// ps(1); NO_COLOR (no-color.org) and TERM=dumb switch colours off.
+    /// Returns the style for this process's stdout. If the variable COLUMNS is set, it is used
+    /// even without a terminal, as in ps(1). NO_COLOR (no-color.org) and TERM=dumb switch
+    /// colours off.
     pub(super) fn of_stdout() -> Self {
         let terminal = io::stdout().is_terminal();
         let columns = env::var("COLUMNS")
@@ -32,8 +35,8 @@ impl Style {
         }
     }
 
-    /// Writes rows in columns that are as wide as they need to be; the last one
-    /// wraps. A first cell that is a verdict is coloured.
+    /// Writes a table. Each column is as wide as its widest cell; the last column wraps. The
+    /// first cell of a row is coloured if it is a verdict.
     pub(super) fn table<const N: usize>(
         self,
         out: &mut impl Write,
@@ -70,14 +73,14 @@ impl Style {
         Ok(())
     }
 
-    /// Writes a paragraph.
+    /// Writes a paragraph, wrapped at the width.
     pub(super) fn text(self, out: &mut impl Write, text: &str) -> io::Result<()> {
         let lines = self.wrapped(&printable::line(text), 0);
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }
 
-    /// The text in lines that fit behind so many columns. A word that is longer,
-    /// such as a path, is not broken.
+    /// Splits the text into lines that fit to the right of `before` columns. A word longer than
+    /// a line, such as a path, is not broken.
     fn wrapped(self, text: &str, before: usize) -> Vec<String> {
         let Some(width) = self.width else {
             return vec![text.to_owned()];
@@ -99,7 +102,7 @@ impl Style {
         lines
     }
 
-    /// The colour of a verdict (ECMA-48, SGR).
+    /// Returns the colour code of a verdict (ECMA-48, SGR), or `None` without colours.
     fn code(self, verdict: &str) -> Option<u8> {
         let code = match verdict {
             "ok" => 32,

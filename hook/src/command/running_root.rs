@@ -1,4 +1,4 @@
-//! The root of a container that runs, for reading only.
+//! Read-only access to the root file system of a running container.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::log::chain;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
 
-/// What a child sees of a container, which may have put a file system there that never answers:
-/// `None`.
+/// Runs `look` in a child process, and returns its result. Returns `None` if the child does
+/// not answer within the limit: a container can mount a file system that never answers.
 pub(super) fn in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Option<T> {
     let answer = sys::process::in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
@@ -21,8 +21,8 @@ pub(super) fn in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T
     serde_json::from_str(&answer.ok()??).ok()
 }
 
-/// The root of a running container. Paths in it are resolved inside it: the image
-/// may have made links of them.
+/// The root of a running container. All paths are resolved inside this root, because the image
+/// may contain links that lead out of it.
 pub(super) struct RunningRoot {
     pub(super) pid: i32,
     path: PathBuf,
@@ -34,14 +34,14 @@ impl RunningRoot {
         RunningRoot { pid, path }
     }
 
-    /// What a path in the container leads to.
+    /// Resolves a path in the container. Returns `None` if the path does not exist.
     pub(super) fn look(&self, path: &Path) -> Result<Option<Handle>, String> {
         let root = RootDir::open(&self.path, Resolver::Openat2);
         root.and_then(|root| root.lookup(path))
             .map_err(|error| chain(&error))
     }
 
-    /// What of the plan the container lacks, a line each.
+    /// Returns a line for each step of the injection plan whose result the container lacks.
     pub(super) fn missing(&self, plan: &InjectionPlan) -> Result<Vec<String>, String> {
         let lacks = |step: &InjectionStep| apply::lacks(&step.action, &|path| self.look(path));
         let steps = plan.steps.iter();

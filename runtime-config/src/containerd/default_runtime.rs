@@ -1,4 +1,5 @@
-//! The handler of pods that name none, and of containers outside pods.
+//! Finds containerd's default runtime: the handler of pods without a RuntimeClass, and of
+//! containers outside pods.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ const RUNTIME_SETTINGS: [&str; 8] = [
     "plugins.*.containerd.runtimes.*.options.BinaryName",
 ];
 
-/// The runtime of the default handler.
+/// Returns the runtime of the default handler.
 ///
 /// # Errors
 /// A file does not parse, or has a key in another case, or a setting with precedence over
@@ -40,7 +41,7 @@ pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<Defaul
     for path in &known {
         refuse_precedence(layout, schema, base, path)?;
     }
-    // k0s merges files of any version.
+    // k0s merges configuration files of every version itself.
     let is_merged = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
     let Handlers { default, all } = defined(schema, &known, base, is_merged)?;
     let handler = all.into_iter().find(|(name, ..)| *name == default);
@@ -64,7 +65,7 @@ fn of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime {
     if has("runtime_path") || has("runtime_engine") {
         return DefaultRuntime::new_other(name, "a shim of its own");
     }
-    // containerd has a type for the handler runc if no file has one.
+    // The handler `runc` has a built-in type in containerd if no file sets one.
     let is_runc_v2 = shim == RUNC_V2 || shim.is_empty() && name == "runc";
     match program.as_str() {
         "" if is_runc_v2 || OLD_RUNC.contains(&&*shim) => DefaultRuntime::program(name, "runc"),
@@ -73,7 +74,7 @@ fn of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime {
     }
 }
 
-/// The files that make up the configuration apart from ours, and how they are written.
+/// Returns the configuration files without Boathook's own, and their schema.
 fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec<PathBuf>), Error> {
     match layout {
         Layout::File { main, conf_d } => {
@@ -107,7 +108,7 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
     }
 }
 
-/// Refuses what would keep our default from being in force.
+/// Returns an error if a setting would have precedence over Boathook's default runtime.
 fn refuse_precedence(
     layout: &Layout,
     schema: &Schema,
@@ -143,8 +144,8 @@ fn refuse_precedence(
     }
 }
 
-/// Whether a table `default_runtime` is in use: `containerd config default` prints one
-/// with an empty type.
+/// Returns whether the table `default_runtime` names a shim. `containerd config default` prints
+/// this table with an empty type, which has no effect.
 fn names_a_shim(table: &dyn TableLike) -> bool {
     let shim = table.get("runtime_type").and_then(Item::as_str);
     shim.is_some_and(|shim| !shim.is_empty())

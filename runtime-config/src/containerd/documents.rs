@@ -9,10 +9,10 @@ use crate::host::HostRoot;
 use crate::snapshot::Snapshot;
 use crate::toml_text::parse;
 
-/// More files than any configuration has.
+/// The maximum number of files that are read. No real configuration has as many.
 const MAX_FILES: usize = 256;
 
-/// Reads a file and all that it imports.
+/// Reads a configuration file, and all files that it imports, into the snapshot.
 pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Result<(), Error> {
     let mut pending = VecDeque::from([main.to_path_buf()]);
     let mut seen = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Res
         let Some(text) = snapshot.read(host, &path)? else {
             continue;
         };
-        // What does not parse is reported when the plan is made.
+        // A file that does not parse is reported later, when the plan is made.
         for pattern in patterns(&path, text).unwrap_or_default() {
             let dir = pattern.parent().unwrap_or(&pattern);
             let names = host.list(dir)?;
@@ -39,7 +39,7 @@ pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Res
     Ok(())
 }
 
-/// The files of a snapshot that containerd reads, in its order.
+/// Returns the files of a snapshot that containerd reads, in containerd's order.
 pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut pending = VecDeque::from([main.to_path_buf()]);
     let mut order: Vec<PathBuf> = Vec::new();
@@ -59,14 +59,15 @@ pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>
     Ok(order)
 }
 
-/// Whether a file's imports take in `wanted`.
+/// Returns whether a file imports the path `wanted`.
 pub(crate) fn imports(path: &Path, text: &str, wanted: &Path) -> Result<bool, Error> {
     Ok(patterns(path, text)?
         .iter()
         .any(|pattern| matches(pattern, wanted)))
 }
 
-/// The patterns of a file's `imports`, relative ones taken from its directory.
+/// Returns the patterns in a file's `imports`. Relative patterns are relative to the file's
+/// directory.
 fn patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
     let doc = parse(path, text)?;
     let dir = path.parent().unwrap_or(path);
@@ -78,7 +79,7 @@ fn patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
     Ok(strings.map(|pattern| dir.join(pattern)).collect())
 }
 
-/// Whether a path is taken in by a pattern with `*` and `?` in its last name.
+/// Returns whether a path matches a pattern with `*` and `?` in its last name.
 fn matches(pattern: &Path, path: &Path) -> bool {
     let (Some(glob), Some(name)) = (pattern.file_name(), path.file_name()) else {
         return false;

@@ -17,10 +17,10 @@ use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{item_at, line_of, parse, quote};
 
-/// The shim that takes `BinaryName`.
+/// The shim whose option `BinaryName` sets the program of the runtime.
 pub(super) const RUNC_V2: &str = "io.containerd.runc.v2";
 
-/// Keys with their values as TOML text, in order.
+/// The keys of a table with their values as TOML text, in the order of the file.
 pub(super) type Keys = Vec<(String, String)>;
 
 /// The handler `boathook`, ready to be written.
@@ -28,7 +28,8 @@ pub(super) type Keys = Vec<(String, String)>;
 pub(super) struct Handler {
     plugin: &'static str,
     is_default: bool,
-    /// Whether the built-in handler is to be missed once ours is named.
+    /// Whether containerd's built-in handler must be written too, because it is lost as soon as
+    /// a file names another handler.
     writes_runc: bool,
     keys: Keys,
     options: Keys,
@@ -114,7 +115,7 @@ impl Handler {
     }
 }
 
-/// The settings of the handler that pods get now.
+/// The settings of the present default handler, which Boathook's handler inherits.
 struct Inherited {
     keys: Keys,
     options: Keys,
@@ -122,11 +123,11 @@ struct Inherited {
     built_in: bool,
 }
 
-/// The handlers that files define.
+/// The handlers that the configuration files define.
 pub(super) struct Handlers {
-    /// The name of the one for pods that name none.
+    /// The name of the default handler, for pods without a RuntimeClass.
     pub(super) default: String,
-    /// Each with its name, its keys and its options.
+    /// The name, the keys and the options of each handler.
     pub(super) all: Vec<(String, Keys, Keys)>,
 }
 
@@ -151,7 +152,7 @@ pub(super) fn defined(
             continue;
         };
         let name = section.get("default_runtime_name").and_then(Item::as_str);
-        // A merged file can hold what was written here before.
+        // A merged file may contain Boathook's handler from an earlier installation.
         if let Some(name) = name.filter(|name| *name != HANDLER) {
             name.clone_into(&mut default);
         }
@@ -221,13 +222,13 @@ pub(super) fn refuse_taken(
     Ok(())
 }
 
-/// Takes over a table's plain values; tables inside it are handled apart.
+/// Copies the plain values of a table. Nested tables are handled elsewhere.
 fn merge(into: &mut Keys, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
         let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
             continue;
         };
-        // One way to write a string, however the file quotes it.
+        // Strings are always quoted in the same way, whatever quotes the file uses.
         let text = match value.as_str() {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
@@ -249,7 +250,7 @@ fn lines(keys: &Keys) -> String {
         .collect()
 }
 
-/// A base OCI spec with the hook in it.
+/// Returns a base OCI specification to which the hook was added.
 pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> {
     let fail = |message: &str| {
         let advice = "make one with \"ctr oci spec\"";

@@ -7,39 +7,41 @@ use crate::error::Error;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{line_of, parse};
 
-/// One way to write containerd's configuration.
+/// A version of containerd's configuration format.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Schema {
     /// The value of `version` in a drop-in.
     pub(crate) version: i64,
-    /// The plugin under which the runtime handlers stand.
+    /// The plugin whose section contains the runtime handlers.
     pub(crate) plugin: &'static str,
 }
 
-/// containerd 1.3 to 1.7, and read by 2.x.
+/// The format of containerd 1.3 to 1.7. containerd 2.x reads it too.
 pub(crate) const V2: Schema = Schema {
     version: 2,
     plugin: "io.containerd.grpc.v1.cri",
 };
-/// containerd 2.0 and later.
+/// The format of containerd 2.0 and later.
 pub(crate) const V3: Schema = Schema {
     version: 3,
     plugin: "io.containerd.cri.v1.runtime",
 };
 
 impl Schema {
-    /// Whether an import adds to a plugin's section rather than replacing it.
+    /// Returns whether an imported file extends a plugin's section. Otherwise it replaces the
+    /// section.
     pub(crate) fn merges_imports(&self) -> bool {
         self.version >= 3
     }
 
-    /// Whether a handler in a file adds to the built-in one. In 1.x it takes its
-    /// place, and without its default handler CRI does not start.
+    /// Returns whether a handler in a file is added to the built-in handler. In containerd 1.x
+    /// the file's handlers replace the built-in one, and CRI does not start without its default
+    /// handler.
     pub(crate) fn merges_handlers(&self) -> bool {
         self.version >= 3
     }
 
-    /// The path of the table that holds the handlers' settings.
+    /// Returns the path of the table with the settings of the handlers.
     pub(crate) fn table(&self) -> [&'static str; 3] {
         ["plugins", self.plugin, "containerd"]
     }

@@ -11,13 +11,13 @@ use super::sockets::sockets;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 
-/// How long dockerd may take to answer.
+/// The time within which dockerd has to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The most that is read of its answer.
+/// The maximum number of bytes that are read of dockerd's answer.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// What dockerd runs containers with, as far as it matters here. It is also
-/// the form of the two keys in daemon.json.
+/// The runtimes and the default runtime of dockerd. daemon.json has the two keys in the same
+/// form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct Runtimes {
@@ -28,7 +28,7 @@ pub(crate) struct Runtimes {
 }
 
 impl Runtimes {
-    /// The running daemon's; `None`: none answers.
+    /// Queries the running daemon. Returns `None` if no daemon answers.
     pub(crate) fn of_daemon(host: &HostRoot) -> Option<Self> {
         let (_, answer) = answer(host)?;
         let (_, body) = answer.split_once("\r\n\r\n")?;
@@ -48,19 +48,20 @@ impl Runtimes {
     }
 }
 
-/// The socket of the running daemon; `None`: none answers.
+/// Returns the socket of the running daemon, or `None` if no daemon answers.
 pub(crate) fn socket_of_daemon(host: &HostRoot) -> Option<PathBuf> {
     Some(answer(host)?.0)
 }
 
-/// The first socket at which a daemon answers, and its answer.
+/// Returns the first socket on which a daemon answers, and the answer.
 fn answer(host: &HostRoot) -> Option<(PathBuf, String)> {
     let client = std::env::var("DOCKER_HOST").ok();
     let mut sockets = sockets(host, client.as_deref()).into_iter();
     sockets.find_map(|socket| ask(host, &socket).map(|answer| (socket, answer)))
 }
 
-/// HTTP 1.0, so that the answer is not chunked.
+/// Sends `GET /info`, and returns the answer. The request is HTTP 1.0, so that the answer is not
+/// chunked.
 fn ask(host: &HostRoot, socket: &Path) -> Option<String> {
     let place = host.place(socket).ok()?;
     let ask = || -> std::io::Result<String> {

@@ -13,10 +13,10 @@ use super::{DAEMON_JSON, split_mark};
 use crate::host::HostRoot;
 use crate::processes::{Process, processes};
 
-/// dockerd's own default.
+/// The default socket of dockerd.
 const DEFAULT: &str = "/run/docker.sock";
 
-/// The keys of daemon.json that matter here.
+/// The keys of daemon.json that name sockets.
 #[derive(Default, Deserialize)]
 struct Listening {
     #[serde(default)]
@@ -45,7 +45,8 @@ pub(crate) fn sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
     sockets
 }
 
-/// `None`: another kind of address, or one without a path, which means the default.
+/// Returns the path of a Unix socket address. Returns `None` for other kinds of addresses, and
+/// for an address without a path, which means the default socket.
 fn unix_socket(address: &str) -> Option<PathBuf> {
     let path = PathBuf::from(address.strip_prefix("unix://")?);
     path.is_absolute().then_some(path)
@@ -58,7 +59,7 @@ fn is_ours(host: &HostRoot, socket: &Path) -> bool {
     owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
 }
 
-/// Whether a dockerd is root's and reads the usual daemon.json.
+/// Returns whether a dockerd process belongs to root and reads the usual daemon.json.
 fn is_configured(process: &Process) -> bool {
     let file = process.options(&["--config-file"]).last();
     let is_usual = file.is_none_or(|file| Path::new(file) == Path::new(DAEMON_JSON));

@@ -1,4 +1,4 @@
-//! The edits. Each takes a text and gives the text with one thing more.
+//! The edits of a text. Each function takes a text and returns the changed text.
 
 use std::path::Path;
 
@@ -7,27 +7,27 @@ use toml_edit::{Document, Item, Table};
 use super::{ADDED, BEGIN, BEGIN_FILE, END, WAS, item_at, line_around, line_of, parse, quote};
 use crate::error::Error;
 
-/// A file that is ours from the first line to the last.
+/// Returns the text of a new file that only Boathook writes.
 pub(crate) fn whole_file(body: &str) -> String {
     format!("{BEGIN_FILE}\n{body}{END}\n")
 }
 
-/// Appends tables to a text. The block begins with the line break that the
-/// text may lack, so that taking it off needs no guess.
+/// Appends a block with tables to a text. The block begins with a line break, so that the text
+/// is restored exactly even if it did not end with one.
 pub(crate) fn append_block(text: &str, body: &str) -> String {
     let gap = if text.is_empty() { "" } else { "\n" };
     format!("{text}{gap}{BEGIN}\n{body}{END}\n")
 }
 
-/// Adds a top-level line: before `version` where that stands, else at the top,
-/// for after a table's header it would belong to that table.
+/// Inserts a top-level line before `version`, or at the top of a text without `version`. After
+/// a table's header the line would belong to that table.
 pub(crate) fn insert_line(path: &Path, text: &str, line: &str) -> Result<String, Error> {
     let doc = parse(path, text)?;
     let at = key_offset(doc.as_table(), "version").map_or(0, |key| line_around(text, key).start);
     Ok(splice(text, at..at, &format!("{line}{ADDED}\n")))
 }
 
-/// Adds a string to a top-level list, which is made if there is none.
+/// Adds a string to a top-level list. The list is created if it does not exist.
 pub(crate) fn add_to_list(
     path: &Path,
     text: &str,

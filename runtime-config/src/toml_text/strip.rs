@@ -1,14 +1,14 @@
-//! Taking the edits back, by their marks alone.
+//! Undoes the edits of a text by their marks.
 
 use toml_edit::Document;
 
 use super::{ADDED, BEGIN, BEGIN_FILE, END, OWN_STEM, WAS};
 use crate::facts::HANDLER;
 
-/// The text without Boathook's parts; `None` if Boathook created the file.
+/// Returns the text without Boathook's parts, or `None` if Boathook created the file.
 ///
-/// Works on any text, also one that is not TOML (a Go template) or no longer
-/// parses: what carries no mark stays.
+/// The function works on every text, even if it is not TOML (a Go template) or does not parse.
+/// Text without a mark is not changed.
 pub(crate) fn strip(text: &str) -> Option<String> {
     let (lines, whole_file) = strip_lines(text);
     if whole_file && lines.is_empty() {
@@ -17,7 +17,7 @@ pub(crate) fn strip(text: &str) -> Option<String> {
     Some(strip_list(&lines).unwrap_or(lines))
 }
 
-/// Removes blocks and marked lines; returns whether the file began as ours.
+/// Removes blocks and marked lines. Also returns whether Boathook created the file.
 fn strip_lines(text: &str) -> (String, bool) {
     let mut out = String::with_capacity(text.len());
     let mut whole_file = false;
@@ -29,7 +29,7 @@ fn strip_lines(text: &str) -> (String, bool) {
         let opens = bare == BEGIN || bare == BEGIN_FILE;
         if let (true, Some(after_block)) = (opens, after_end(after)) {
             whole_file |= bare == BEGIN_FILE;
-            // The break that came with the block, see `append_block`.
+            // `append_block` put a line break before the block, which is removed with it.
             joined = out.pop().is_some() && !out.is_empty() && !out.ends_with('\n');
             rest = after_block;
             continue;
@@ -40,7 +40,7 @@ fn strip_lines(text: &str) -> (String, bool) {
         if let Some(was) = line.strip_prefix(WAS) {
             out.push_str(was);
         } else if let Some(own) = bare.strip_suffix(ADDED) {
-            // A line that the user has made into something else stays.
+            // A marked line that the user has changed since is kept.
             if !is_as_written(own) {
                 out.push_str(own);
                 out.push('\n');
@@ -53,7 +53,7 @@ fn strip_lines(text: &str) -> (String, bool) {
     (out, whole_file)
 }
 
-/// What follows the line that closes a block.
+/// Returns the text after the last line of a block, or `None` if that line is missing.
 fn after_end(text: &str) -> Option<&str> {
     let mut offset = 0;
     for line in text.split_inclusive('\n') {
@@ -67,7 +67,7 @@ fn after_end(text: &str) -> Option<&str> {
     None
 }
 
-/// Whether a marked line is still as it was written.
+/// Returns whether a marked line is unchanged since Boathook wrote it.
 fn is_as_written(line: &str) -> bool {
     let line = line.trim_start();
     line == "version = 2"
@@ -75,7 +75,7 @@ fn is_as_written(line: &str) -> bool {
         || (line.starts_with("imports = [\"") && !line.contains(','))
 }
 
-/// Takes our drop-in out of the list of imports.
+/// Removes Boathook's drop-in from the list of imports.
 fn strip_list(text: &str) -> Option<String> {
     let doc = Document::parse(text).ok()?;
     let imports = doc.get("imports")?.as_array()?;

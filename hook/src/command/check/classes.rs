@@ -1,4 +1,4 @@
-//! Which classes are there, and whether containers can have their devices.
+//! Checks the class files of a host, and whether containers can get the devices of each class.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::planner;
 
 const NO_DEVICE: &str = "no device on this host";
 
-/// Checks the classes of these names, or all.
+/// Checks the classes with these names. An empty list means all classes.
 pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>, CommandError> {
     let host = planner::open_host(config)?;
     let sources = load::each_source(&config.classes)?;
@@ -36,7 +36,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     for source in asked(names, sources)? {
         let of_one = check_class(source, config, &host, &mut claims);
         match of_one.as_slice() {
-            // Most of them, on most hosts: one line for all.
+            // Most hosts have no device of most classes, so these classes share one line.
             [one] if names.is_empty() && one.text == NO_DEVICE => {
                 absent.extend(one.subject.strip_prefix("class ").map(str::to_owned));
             }
@@ -89,7 +89,9 @@ fn check_class(
     findings
 }
 
-/// The resources of two classes, too, determine which variable a container gets.
+/// Records the resource names of a class. Returns an error if another class uses one of them:
+/// a resource name must belong to one class, because it determines which variable a container
+/// gets.
 fn claim_resources(
     class: &DeviceClass,
     found: &FoundClass,
@@ -111,7 +113,8 @@ fn claim_resources(
     Ok(())
 }
 
-/// The request of a container for all devices, with nothing else.
+/// Builds the request of a container that sets the class's variable to `all` and requests
+/// nothing else.
 fn request_for_all(class: &DeviceClass) -> Result<Request, String> {
     let env = Environment::from(vec![format!("{}=all", class.spec.request.env)]);
     match Request::find(class, &env, |_| None) {
@@ -149,7 +152,7 @@ fn judge(
     }
     let healthy = devices.iter().filter(|device| device.health.is_healthy());
     let text = format!("{} of {} devices healthy", healthy.count(), devices.len());
-    // A request for all of them is refused with the reasons that are warned of here.
+    // A request for all devices is refused for the reasons that the warnings above give.
     if !inventory
         .devices
         .iter()
@@ -180,7 +183,7 @@ fn judge(
     findings
 }
 
-/// Files in the directories of classes that are not read.
+/// Reports files in the class directories that are not read as class files.
 fn ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     let entries = directories
         .iter()
@@ -196,15 +199,16 @@ fn ignored_files(directories: &[PathBuf]) -> Vec<Finding> {
     ignored.into_iter().map(finding).collect()
 }
 
-/// Hidden files and READMEs are not meant as classes.
+/// Returns whether a file is likely a class file with a wrong name. Hidden files and READMEs
+/// are not reported, because nobody intends them as class files.
 fn is_ignored(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('.') && !name.starts_with("README") && !name.ends_with(".toml")
 }
 
-/// Classes that config.toml configures and that do not exist.
+/// Reports the classes that config.toml configures but that do not exist.
 fn unknown_classes(sources: &[Result<ClassSource, FileError>], config: &Config) -> Vec<Finding> {
-    // A file that cannot be read may be the one.
+    // A class file that cannot be read could be the missing class, so nothing is reported.
     if sources.iter().any(Result::is_err) {
         return Vec::new();
     }

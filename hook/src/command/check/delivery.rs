@@ -1,4 +1,4 @@
-//! What brings the hook to the containers of pods: CDI, or a runtime handler.
+//! Checks how the hook reaches the containers of pods: by CDI or by a runtime handler.
 
 use device_class::inserted;
 use std::collections::BTreeMap;
@@ -13,22 +13,23 @@ use serde_json::Value;
 use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "delivery";
-/// The largest specification that is read, in bytes.
+/// The maximum size of a specification that is read, in bytes.
 const MAX_SPECIFICATION: u64 = 16 << 20;
 
 const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 
-/// The record of an engine that `boathook-init` has configured, below this directory.
+/// The directory with one record for each engine that `boathook-init` configured.
 const STATE: &str = "opt/boathook/state";
 
-/// The kubelet's directory, which a node has.
+/// The kubelet's directory for device plugins. Its presence shows that the host is a node.
 const KUBELET: &str = "var/lib/kubelet/device-plugins";
 
 const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
-/// Findings about what is there; none on a host that is no node and has no specifications.
+/// Returns the findings. The list is empty on a host that is not a node and has no CDI
+/// specifications.
 pub(super) fn check(host_root: &Path) -> Vec<Finding> {
     let specifications = specifications(host_root);
     let mut findings: Vec<Finding> = specifications
@@ -75,8 +76,8 @@ fn specifications(host_root: &Path) -> BTreeMap<PathBuf, String> {
     }))
 }
 
-/// An engine refuses each container that gets a device of a specification whose hook is
-/// not there.
+/// Reports a specification whose hook program does not exist. An engine refuses to start each
+/// container that gets a device of this specification.
 fn missing_hook(host_root: &Path, file: &Path, text: &str) -> Option<Finding> {
     let specification: Value = serde_json::from_str(text).ok()?;
     let devices = specification["devices"].as_array()?;

@@ -1,4 +1,4 @@
-//! What the kernel offers, and what this process may do with it.
+//! Checks the kernel's features, and whether this process has the privileges to use them.
 
 use std::path::Path;
 
@@ -73,7 +73,7 @@ fn cgroup() -> Finding {
 }
 
 fn cgroup_driver() -> Finding {
-    // sd_booted(3): this directory is there when systemd is the init system.
+    // The directory exists if and only if systemd is the init system (sd_booted(3)).
     let text = if Path::new("/run/systemd/system").is_dir() {
         "systemd is running; engines may use its cgroup driver or cgroupfs"
     } else {

@@ -16,7 +16,7 @@ use super::finding::{Finding, Verdict, exit_code, print_table};
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 
-/// Prints a line for everything that the hook needs of a host.
+/// Runs all checks of the host's prerequisites, and prints the findings.
 pub(super) fn run(
     names: &[ClassName],
     root: Option<PathBuf>,
@@ -60,8 +60,8 @@ fn engines(host_root: &Path) -> Vec<Finding> {
     found
 }
 
-/// The program that `boathook-runtime` is to start, where it is named and is not there, or
-/// where there is none.
+/// Checks the runtime that `boathook-runtime` has to start. Reports a finding if the
+/// configured program does not exist, or if no runtime is found.
 fn runtime(config: &Config) -> Option<Finding> {
     let below = |path: &Path| {
         config
@@ -83,15 +83,15 @@ fn runtime(config: &Config) -> Option<Finding> {
     (!is_there).then(|| finding.fix("install one, or name it: [runtime] path in config.toml"))
 }
 
-/// Whether the hook uses the configuration that the installation was given, which the
-/// plugin of a cluster uses.
+/// Checks that the hook uses the same configuration as the cluster's plugin: the one that was
+/// given to the installation.
 fn given_config(config: &Config) -> Option<Finding> {
     let path = config.host_root.join(GIVEN_PATH.trim_start_matches('/'));
     if !path.exists() {
         return None;
     }
     let finding = |verdict, text: String| Finding::new(verdict, "configuration", text);
-    // Where the settings are read from is the host's matter.
+    // `host_root` is taken from the configuration in use, so that it is not compared.
     let given = Config::load(Some(&path)).map(|given| Config {
         host_root: config.host_root.clone(),
         ..given

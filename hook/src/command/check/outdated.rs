@@ -1,5 +1,6 @@
-//! Containers that run with a driver's files that the host has replaced since: after an update
-//! they have the old ones until they end, and programs in them may not fit the kernel's module.
+//! Finds running containers with outdated driver files. After a driver update on the host, a
+//! running container keeps the old files until it ends, and its programs may be incompatible
+//! with the new kernel module.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +16,11 @@ use crate::live;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 
-/// As many names as are printed.
+/// The maximum number of file names in one finding.
 const SHOWN: usize = 4;
 
-/// A warning for each such container, of these classes or of all.
+/// Returns a warning for each container with outdated files. An empty list of names means all
+/// classes.
 pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config) -> Vec<Finding> {
     let running = containers::running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
@@ -58,12 +60,13 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
     findings.collect()
 }
 
-/// Names of files, and whether the libraries among them are of the version of the host's, by
-/// their names: that of the kernel's module where the class has `library_version`.
+/// The names of outdated files, and whether the libraries among them have the host's version.
+/// The version is read from the file names. If the class has `library_version`, the host's
+/// version is the version of the kernel module.
 type OldFiles = (Vec<String>, Option<bool>);
 
-/// The files of the driver that the container has as they were, and the version of the
-/// libraries among them; `None` if there are none.
+/// Finds the driver files that are outdated in the container. Returns `None` if no file is
+/// outdated.
 fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -> Option<OldFiles> {
     let mut bundle = Bundle::read(directory).ok()?;
     live::add_attached(&mut bundle, directory, &config.host_root);
@@ -82,7 +85,7 @@ fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -
         Action::Library { mount, .. } => Some(look(&mount.path).is_ok_and(|it| it.is_some())),
         _ => None,
     });
-    // One of another version is enough.
+    // `false` is less than `true`: one library of another version makes the result `false`.
     let version = versions.min();
     let names: Vec<String> = old.into_iter().filter_map(file_name).collect();
     (!names.is_empty()).then_some((names, version))

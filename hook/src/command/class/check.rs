@@ -1,4 +1,4 @@
-//! `boathook class check`: whether a class file is right, and what it matches.
+//! `boathook class check`: checks a class file, and shows what the class matches on the host.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::planner::{self, PlannerError};
 
-/// What the DaemonSet of the plugin has of the host (deploy/base/daemon-set.yaml).
+/// The host directories that the plugin's DaemonSet mounts (deploy/base/daemon-set.yaml).
 pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
     "/dev",
     "/sys",
@@ -31,8 +31,7 @@ pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
     "/opt/boathook",
 ];
 
-/// Reads one class file and shows what it matches on this host, or on a recorded
-/// one.
+/// Reads one class file, and shows what the class matches on this host or on a recorded host.
 pub(super) fn run(
     file: &Path,
     recorded: Option<&Path>,
@@ -76,7 +75,8 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-/// What the host has with all capabilities, and with those that are given by default.
+/// Looks the class up on the host twice: with all capabilities of the class, and with the
+/// capabilities that a container gets by default.
 fn look_up(
     class: &DeviceClass,
     host: &dyn HostView,
@@ -152,8 +152,8 @@ fn judge(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Ve
     findings
 }
 
-/// Paths that the plugin cannot read in its container. The hook reads them, and
-/// would find devices with other ids.
+/// Reports paths of the class that are not mounted in the plugin's container. The plugin
+/// cannot read these paths but the hook can, so the two would find devices with different ids.
 fn outside_the_plugin(class: &DeviceClass) -> Vec<Finding> {
     let is_mounted = |path: &str| {
         let below = |top: &&str| Path::new(path).starts_with(top);
@@ -211,7 +211,8 @@ fn print(
     Ok(())
 }
 
-/// What a container gets once, as the host has it.
+/// Returns the names of the files that a container gets once, not for each device, and that
+/// exist on the host.
 fn files(edits: &FoundEdits) -> Vec<String> {
     fn found<'a, T: 'a>(all: impl Iterator<Item = (&'a Presence<T>, String)>) -> Vec<String> {
         let found = all.filter_map(|(presence, name)| match presence {
@@ -256,20 +257,20 @@ mod tests {
 
     use super::*;
 
-    /// The directories of the host that a manifest mounts into the plugin.
+    /// Returns the host directories that a manifest mounts into the plugin's container.
     fn mounted(manifest: &str) -> BTreeSet<&str> {
         let (_, plugin) = manifest.split_once("- name: plugin\n").unwrap();
         let (mounts, _) = plugin.split_once("\n      volumes:").unwrap();
         let paths = mounts.split("mountPath: /host").skip(1);
         let paths = paths.map(|rest| rest.split([',', '}']).next().unwrap());
-        // /host alone: with programs of the host.
+        // An empty path is a mount of the whole host at /host, for the driver's programs.
         paths.filter(|path| !path.is_empty()).collect()
     }
 
     #[test]
     fn the_daemon_sets_mount_the_documented_directories() {
         let mut wanted = BTreeSet::from(MOUNTED_FOR_PLUGIN);
-        // Which the plugin writes.
+        // The plugin mounts this directory to write driver facts, not to read devices.
         wanted.insert("/run/boathook/facts");
         for manifest in [
             include_str!("../../../../deploy/base/daemon-set.yaml"),

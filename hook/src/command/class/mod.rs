@@ -60,8 +60,8 @@ pub(super) fn run(
     Ok(ExitCode::Success)
 }
 
-/// A class can be written for a device that is not here, or not yet. A mistyped
-/// path is reported.
+/// Logs a note if the device does not exist on this host. This is not an error, because a
+/// class file may be written before the device is present, but the note shows a mistyped path.
 fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
     let host = planner::open_host(config)?;
     let what = match host.entry(path) {

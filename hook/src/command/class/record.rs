@@ -1,4 +1,4 @@
-//! `boathook class record`: what the classes read on this host, as a test case.
+//! `boathook class record`: records all that classes read on this host, for use in tests.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -15,7 +15,8 @@ use crate::command::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Writes what the classes of these names, or all, look up into `directory`.
+/// Records the files that the named classes read, and writes the record to `directory`. An
+/// empty list of names means all classes.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file, which no link leads to"
@@ -34,7 +35,7 @@ pub(super) fn run(
         match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(has) if has.inventory.devices.is_empty() => {}
             Ok(_) => found.push(class.name.to_string()),
-            // What is missing on the host is missing in the recording.
+            // The recorded host then lacks the same files as this host, so it is still correct.
             Err(error) => crate::log::warning(&crate::log::chain(&error)),
         }
     }

@@ -1,26 +1,28 @@
-//! A first class file for a device, with the reasons in comments.
+//! `boathook class new`: writes a first class file for a device. Comments in the class file
+//! explain each setting.
 
 use std::fmt;
 use std::path::Path;
 
 use device_class::name::excerpt;
 
-/// The longest name, so that the resource and the variable, which have it, are not too long.
+/// The maximum length of a class name, in bytes. The names of the resource and of the variable
+/// contain the class name and have length limits of their own.
 const MAX_NAME: usize = 40;
 
-/// The device that a class file is wanted for.
+/// The device for which a class file is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A node, with others of its sort beside it that differ in a number in the name.
+    /// A device node. Nodes of the same sort differ from it in one number in the name.
     Node {
-        /// Its path up to that number.
+        /// The path up to the number.
         stem: String,
-        /// The number, if there is one.
+        /// The number; empty if the name has no number.
         number: String,
-        /// What follows it.
+        /// The text after the number.
         rest: String,
     },
-    /// All devices on `pci` or `usb` with these ids, as four hexadecimal digits.
+    /// All devices on the bus `pci` or `usb` with these ids, each of four hexadecimal digits.
     OnBus {
         bus: &'static str,
         vendor: String,
@@ -28,7 +30,7 @@ pub(super) enum Target {
     },
 }
 
-/// Why there is no class file for a text.
+/// The error for a text that is neither a path in /dev nor a device id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
 pub(crate) struct TargetError(String);
@@ -58,7 +60,8 @@ impl Target {
         if !is_named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
             return Err(error());
         }
-        // udev's links have names of one device each (/dev/serial/by-id).
+        // A link of udev, such as in /dev/serial/by-id, names one device. A number in such a
+        // name does not distinguish devices of a class.
         let is_link = text.contains("/by-");
         let number = numbers(text).last().filter(|_| !is_link);
         let (stem, number, rest) = number.unwrap_or((text, "", ""));
@@ -76,9 +79,9 @@ impl Target {
         }
     }
 
-    /// The class file with further nodes: those that begin with the device's own name, number
-    /// and all, are that device's, those with another number another device's, and the others
-    /// are for all devices.
+    /// Returns the class file with further nodes. A node whose name begins with the device's
+    /// full name belongs to that device. A node with another number in the name belongs to
+    /// another device. All other nodes are for all devices of the class.
     pub(super) fn with_nodes(&self, further: &[String]) -> Result<String, TargetError> {
         for node in further {
             if !matches!(Target::parse(node)?, Target::Node { .. }) {
@@ -110,7 +113,8 @@ impl Target {
         Ok(text)
     }
 
-    /// The node `text` with that of its numbers which most of the further nodes have too.
+    /// Parses the node `text`. If the name has more than one number, the device's number is
+    /// the one that most of the further nodes share.
     fn shared_by(text: &str, further: &[String]) -> Self {
         let targets = numbers(text).map(|(stem, number, rest)| Self::node(stem, number, rest));
         let shared = |target: &Self| {
@@ -123,7 +127,8 @@ impl Target {
         best.unwrap_or_else(|| Self::node(text, "", ""))
     }
 
-    /// The pattern of a node of each device, if this one has a device's name and a number.
+    /// Returns a pattern that matches the node of each device. Returns `None` if `node` does
+    /// not belong to this device, or if the device has no number.
     fn of_own(&self, node: &str) -> Option<String> {
         let Target::Node { stem, number, .. } = self else {
             return None;
@@ -134,7 +139,7 @@ impl Target {
         is_numbered.then(|| format!("{stem}{{index}}{rest}"))
     }
 
-    /// The first node of each device in the class file.
+    /// Returns the pattern of the first node of each device.
     fn own_node(&self) -> String {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
@@ -143,7 +148,7 @@ impl Target {
         }
     }
 
-    /// A name for the class: what is special in the path, or the ids.
+    /// Derives a name for the class from the distinctive part of the path, or from the ids.
     pub(super) fn name(&self) -> String {
         match self {
             Target::OnBus {
@@ -188,8 +193,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// The numbers in a node's name that may be a device's: what is before, the number, and what is
-/// after it, which begins no word.
+/// Returns the numbers in a node's name that may number a device. Each item is the text before
+/// the number, the number, and the text after the number, which must not begin with a letter.
 fn numbers(path: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let is_digit = |at: usize| path.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
     let name = path.rfind('/').map_or(0, |at| at + 1);
@@ -249,7 +254,8 @@ mod tests {
         }
     }
 
-    /// Nodes; those of each device in the class, and those of the class.
+    /// Each line has the given nodes, the expected nodes of each device, and the expected nodes
+    /// of the class.
     const NODES: &str = "
 acme0 acme0_dma1 acme_ctl | acme{index} acme{index}_dma1 | acme_ctl
 acme0_ctl acme0_dma0 acme0_dma1 | acme{index}_ctl acme{index}_dma0 acme{index}_dma1

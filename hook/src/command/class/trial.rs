@@ -1,5 +1,5 @@
-//! `boathook class test`: starts a container with a device of a class, and reports whether
-//! it can open the nodes. Its image is this program alone.
+//! `boathook class test`: starts a container with a device of a class, and reports whether the
+//! container can open the device nodes. The container's image has this program only.
 
 use std::fs;
 use std::io::{self, Write};
@@ -25,22 +25,24 @@ use crate::wrapper;
 
 const PROGRAM: &str = "boathook";
 
-/// What the probe prints before the path of a node that it has opened.
+/// The prefix of a line of `boathook class open` for a node that could be opened. The path of
+/// the node follows.
 const OPENED: &str = "opened ";
 
-/// A directory for the container, which is removed with it.
+/// A temporary directory with the container's files. It is removed when the value is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing of the container is mounted there any more: it had its own namespace.
+        // The removal reaches no mounts: the container's mounts were in its own mount
+        // namespace, which has ended with the container.
         if let Err(error) = fs::remove_dir_all(&self.0) {
             crate::log::warning(&format!("cannot remove {}: {error}", self.0.display()));
         }
     }
 }
 
-/// Starts a container that requests `device`, or the first healthy one.
+/// Starts a container that requests `device`, or the first healthy device if it is `None`.
 pub(super) fn run(
     file: &Path,
     device: Option<&str>,
@@ -80,7 +82,7 @@ pub(super) fn run(
     Ok(exit_code(&findings))
 }
 
-/// Runs the container; returns its plan and what its process printed.
+/// Runs the container. Returns its injection plan and the output of its process.
 #[expect(clippy::disallowed_methods, reason = "in a directory of its own")]
 fn start(
     scratch: &Path,
@@ -174,7 +176,7 @@ fn nodes(plan: &InjectionPlan) -> impl Iterator<Item = &Path> {
     })
 }
 
-/// A line for each node, and one for the libraries.
+/// Returns a finding for each device node, and one for the libraries.
 fn judge(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
     let finding = |node: &Path| {
         let subject = format!("node {}", node.display());
@@ -201,7 +203,8 @@ fn judge(plan: &InjectionPlan, printed: &str) -> Vec<Finding> {
     findings
 }
 
-/// `boathook class open`, in that container: opens each node, and prints how that came out.
+/// `boathook class open`: opens each node in the container of `class test`, and prints the
+/// result. Nodes are opened non-blocking, and never become the controlling terminal.
 pub(super) fn open(nodes: &[PathBuf]) -> io::Result<ExitCode> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! The container that a user means by an id, a name, or the first characters of an id.
+//! Finds the container that a user names by an id, a name, or the first characters of an id.
 
 use std::path::Path;
 
@@ -7,9 +7,9 @@ use device_class::name::excerpt;
 use super::name::{NamesInFile, names_by_file};
 use super::{Container, SHORT_ID, Unknown};
 
-/// The container that `text` means: that with exactly this id, else that which its engine calls
-/// so, else the only one whose id begins so. Of several with the same id it is the one whose
-/// state is in `root`.
+/// Finds the container with the id `text`. Without such an id it finds the container with the
+/// name `text`, and without such a name the only container whose id begins with `text`. If
+/// several containers have the same id, the one whose state is in `root` is returned.
 pub(super) fn by_id_or_name(
     text: &str,
     root: Option<&Path>,
@@ -64,7 +64,8 @@ fn by_name(
     only(text, "have the name", &named)
 }
 
-/// The only one of these containers, if there is any. More than one is an error.
+/// Returns the only container of the list, or `None` if the list is empty. Several containers
+/// are an error, because the text is then ambiguous.
 fn only(text: &str, what: &str, containers: &[&Container]) -> Result<Option<Container>, Unknown> {
     match containers {
         [one, other, ..] => Err(Unknown {
@@ -113,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes the files of containers of podman with these ids and names. One with the name `-`
-    /// is a container of runc, which has no name.
+    /// Creates the files of podman containers with these ids and names. The name `-` creates a
+    /// container of runc, which has no name.
     fn make_containers(host: &Path, containers: &[(&str, &str)]) -> Vec<Container> {
         let storage = host.join("storage");
         let lists = ["containers.json", "volatile-containers.json"];
@@ -126,7 +127,7 @@ mod tests {
             let forged = r#"{"annotations":{"nerdctl/name":"web"}}"#;
             fs::write(bundle.join("config.json"), forged).unwrap();
             let mut container = Container::named(id);
-            // Two names: of the two lists.
+            // Two names, separated by a slash, go into the two lists of containers.
             for (name, list) in name.split('/').zip(&mut names) {
                 if name != "-" {
                     container.bundle = Some(bundle.clone());
@@ -191,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Two runtimes, or two namespaces of containerd, may each have one.
+    /// Two runtimes, or two namespaces of containerd, may use the same id.
     #[test]
     fn an_id_of_two_containers_means_neither() {
         let at = |bundle: &str, root: &str| Container {

@@ -1,5 +1,6 @@
-//! The names that engines give containers, each from the file in which the container's own
-//! engine keeps it. Annotations and labels of config.json are no names: images set them.
+//! Finds the names that engines give to containers. Each name is read from the file in which
+//! the container's engine keeps it. Annotations and labels in config.json are not used,
+//! because an image can set them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,20 +9,20 @@ use serde::Deserialize;
 use super::{Container, entries, matching};
 use crate::oci::{capped, open_regular, read_json};
 
-/// containerd's directory of a container's bundle is `io.containerd.runtime.v2.task/NAMESPACE/ID`,
-/// in which the version changes.
+/// The beginning of the directory name in which containerd keeps bundles. The bundle's path
+/// ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`; the version in it can change.
 const CONTAINERD: &str = "io.containerd.runtime.";
 
 /// Docker's namespace in containerd (dockerd, `--containerd-namespace`).
 const MOBY: &str = "moby";
 
-/// Where nerdctl keeps its data by default: a directory for each of containerd's sockets.
+/// nerdctl's default data directories. There is one for each socket of containerd.
 const NERDCTL: &str = "var/lib/nerdctl/*";
 
-/// An id and a newline are shorter, in bytes.
+/// The maximum size, in bytes, of a file that contains an id and a newline.
 const MAX_ID: usize = 256;
 
-/// What leads from a container's config.json to the files that its engine keeps of it.
+/// The part of config.json whose mounts lead to the engine's files about the container.
 #[derive(Deserialize)]
 struct Config {
     #[serde(default)]
@@ -34,7 +35,7 @@ struct Mount {
     source: PathBuf,
 }
 
-/// Docker's config.v2.json. The name begins with a slash.
+/// The part of Docker's config.v2.json that is used. The name in it begins with a slash.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "ID")]
@@ -51,13 +52,13 @@ struct StorageContainer {
     names: Vec<String>,
 }
 
-/// What a file says of a container's names.
+/// The names of a container in one file.
 pub(super) struct NamesInFile {
     pub(super) path: PathBuf,
     pub(super) names: Vec<String>,
 }
 
-/// The names of a container by each file of its engine that has any.
+/// Returns the names of a container, with each file of its engine that has a name.
 pub(super) fn names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {
         return Vec::new();
@@ -82,8 +83,9 @@ pub(super) fn names_by_file(container: &Container, host_root: &Path) -> Vec<Name
     }
 }
 
-/// podman's and CRI-O's: the bundle is `ID/userdata` beside the lists of containers, of which
-/// the second has those of `podman run --rm` (containers/storage, containers.go).
+/// Reads the names from the storage of podman or CRI-O. The bundle `ID/userdata` is beside the
+/// two lists of containers; the second list has the containers of `podman run --rm`
+/// (containers/storage, containers.go).
 fn names_in_storage(container: &Container, storage: &Path) -> Vec<NamesInFile> {
     let files = ["containers.json", "volatile-containers.json"];
     let files = files.map(|name| storage.join(name)).into_iter();
@@ -96,8 +98,8 @@ fn names_in_storage(container: &Container, storage: &Path) -> Vec<NamesInFile> {
     found.collect()
 }
 
-/// Docker mounts /etc/hostname and others from `containers/ID` in its data directory, where
-/// config.v2.json is.
+/// Reads the name from Docker's config.v2.json. This file is in the directory `containers/ID`
+/// of Docker's data, from which Docker mounts /etc/hostname and other files.
 fn names_in_docker(
     container: &Container,
     directories: &[PathBuf],
@@ -114,8 +116,9 @@ fn names_in_docker(
     found.collect()
 }
 
-/// nerdctl has `names/NAMESPACE/NAME` with the id in it, and mounts /etc/resolv.conf and others
-/// from `containers/NAMESPACE/ID` beside `names` (nerdctl, pkg/namestore).
+/// Reads the names from nerdctl's data. The file `names/NAMESPACE/NAME` contains the id of the
+/// container. /etc/resolv.conf and other files are mounted from `containers/NAMESPACE/ID`,
+/// which is beside `names` (nerdctl, pkg/namestore).
 fn names_in_nerdctl(
     container: &Container,
     namespace: &str,
@@ -145,8 +148,9 @@ fn names_in_nerdctl(
     found
 }
 
-/// The directories of the files that are mounted in a container, each once. An id is in the
-/// paths of those of its engine, so nobody could choose them before it was made.
+/// Returns the directories of the files that are mounted into a container, without duplicates.
+/// The engine's directories contain the container's id, so that a user could not choose their
+/// paths before the container was created.
 fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
     let config: Option<Config> = read_json(&bundle.join("config.json"));
     let mounts = config.map(|config| config.mounts).unwrap_or_default();
@@ -157,7 +161,7 @@ fn mounted_directories(bundle: &Path) -> Vec<PathBuf> {
     directories
 }
 
-/// Adds a path that is not among those known.
+/// Adds a path to the list if the list does not contain it.
 fn add(paths: &mut Vec<PathBuf>, path: &Path) {
     if !paths.iter().any(|known| known == path) {
         paths.push(path.to_owned());
@@ -174,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    /// What engines write, and where.
+    /// The path and the content of each file that the engines of the test have written.
     const FILES: &str = r#"
 run/io.containerd.runtime.v2.task/moby/0a1b/config.json {"mounts":[{"source":"proc"},{"source":"/data/containers/0a1b/hostname"},{"source":"/data/containers/0a1b/hosts"}]}
 data/containers/0a1b/config.v2.json {"ID":"0a1b","Name":"/zha"}
@@ -208,7 +212,7 @@ data/containers/3e/config.v2.json {"ID":"3e","Name":"/plain"}
         let task = "run/io.containerd.runtime.v2.task";
         for (id, bundle, expected) in [
             ("0a1b", format!("{task}/moby/0a1b"), &["zha"][..]),
-            // Another container's file.
+            // The file in Docker's directory belongs to another container.
             ("0a2b", format!("{task}/moby/0a2b"), &[]),
             ("0b", "srv/storage/0b/userdata".to_owned(), &["passing"]),
             ("0c", "srv/storage/0c/userdata".to_owned(), &["frigate"]),
@@ -217,7 +221,7 @@ data/containers/3e/config.v2.json {"ID":"3e","Name":"/plain"}
             ("0e", format!("{task}/default/0e"), &["mine"]),
             ("1e", format!("{task}/default/1e"), &["own"]),
             ("2e", format!("{task}/k8s.io/2e"), &[]),
-            // Of no engine.
+            // The bundle is not in the directory of an engine.
             ("3e", "run/runc/3e".to_owned(), &[]),
         ] {
             let container = Container {

@@ -1,4 +1,4 @@
-//! Processes: which cgroup they are in, and those that watch over containers.
+//! Reads the cgroups of processes, and finds the processes that monitor containers.
 
 use std::ffi::CString;
 use std::fs;
@@ -11,17 +11,18 @@ use super::entries;
 use crate::container::start_time_of as start_time;
 use crate::sys::statmount::device_and_inode;
 
-/// More than any file of /proc that is read here has.
+/// The maximum number of bytes read from a file in /proc. The files read here are smaller.
 const MAX: usize = 256 << 10;
 
-/// containerd's program that watches over a container or a pod. The kernel cuts the name of a
-/// process off after 15 characters.
+/// The containerd program that monitors the containers of a pod. The kernel shortens the name of a
+/// process to 15 characters.
 const SHIM: &str = "containerd-shim";
-/// The program of podman and CRI-O that watches over a container.
+/// The podman and CRI-O program that monitors one container.
 const CONMON: &str = "conmon";
-const WATCHING: [&str; 2] = [SHIM, CONMON];
+const MONITORS: [&str; 2] = [SHIM, CONMON];
 
-/// What engines and runtimes put before a container's id in the name of a systemd scope.
+/// The prefixes that engines and runtimes put before a container's id in the name of a systemd
+/// scope.
 const SCOPE_PREFIXES: [&str; 8] = [
     "docker-",
     "cri-containerd-",
@@ -33,12 +34,12 @@ const SCOPE_PREFIXES: [&str; 8] = [
     "youki-",
 ];
 
-/// The processes of this host, of which each is looked at once.
+/// A snapshot of the host's processes. Each process is read once.
 pub(super) struct Processes(Vec<Process>);
 
 struct Process {
     pid: i32,
-    /// A line for each hierarchy.
+    /// The content of /proc/PID/cgroup, with one line for each cgroup hierarchy.
     cgroup: String,
 }
 
@@ -55,28 +56,29 @@ impl Processes {
         Processes(pids.collect())
     }
 
-    /// The cgroups of a process, a line for each hierarchy; `None`: there is no such
-    /// process.
+    /// Returns the cgroups of a process, with one line for each hierarchy, or `None` if the
+    /// process does not exist.
     pub(super) fn cgroup(&self, pid: i32) -> Option<&str> {
         let process = self.0.iter().find(|process| process.pid == pid);
         process.map(|process| process.cgroup.as_str())
     }
 
-    /// The process of a container that was started first.
+    /// Returns the oldest process of a container.
     pub(super) fn first_of(&self, id: &str) -> Option<i32> {
         let inside = |process: &&Process| is_of_container(&process.cgroup, id);
         let pids = self.0.iter().filter(inside).map(|process| process.pid);
         pids.min_by_key(|pid| (start_time(*pid).unwrap_or(u64::MAX), *pid))
     }
 
-    /// The bundles of the containers that the processes watch over which engines start for
-    /// them, wherever the engine's directories are; and paths beside them.
+    /// Returns the bundles of containers that are monitored by an engine's shim or conmon. These
+    /// bundles are found even if the engine uses other directories than its default ones. The
+    /// result may contain paths that are not bundles.
     pub(super) fn bundles(&self) -> impl Iterator<Item = PathBuf> {
         self.0.iter().flat_map(|process| {
             let name = program(process.pid).unwrap_or_default();
             if name.starts_with(SHIM) {
-                // A shim of a pod serves all its containers: their bundles are beside
-                // that of the sandbox, in which the shim works.
+                // One shim serves all containers of a pod. Its working directory is the bundle
+                // of the sandbox, and the bundles of the other containers are beside it.
                 let cwd = fs::read_link(directory(process.pid).join("cwd"));
                 let above = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
                 above.map(|above| entries(&above)).unwrap_or_default()
@@ -91,8 +93,8 @@ impl Processes {
     }
 }
 
-/// Whether the cgroups of a process, a line for each hierarchy, are those of a container or below
-/// them. The name of a container's cgroup is the container's id. If systemd makes the cgroup, a
+/// Returns whether a process with these cgroups, one line for each hierarchy, belongs to a
+/// container. The name of a container's cgroup is its id. If systemd makes the cgroup, the engine's
 /// prefix comes before the id, and `.scope` after it.
 pub(super) fn is_of_container(cgroups: &str, id: &str) -> bool {
     let is_its = |name: &str| {
@@ -104,13 +106,14 @@ pub(super) fn is_of_container(cgroups: &str, id: &str) -> bool {
     !id.is_empty() && names.any(is_its)
 }
 
-/// The name of the host's file that a process of this user runs. Everyone can choose the
-/// name and the command line of a process, and a container's root has files of any name.
+/// Returns the file name of the program that a process runs, if the process belongs to this user
+/// and is not in a container. The name and the command line of a process are not trusted,
+/// because every user can choose them, and a container can have files of any name.
 fn program(pid: i32) -> Option<String> {
-    // A process whose program is on a file system that does not answer could keep this one waiting
-    // for ever. The name is compared first, so that such a process must have that name as well.
+    // If a program is on a file system that does not answer, reading its metadata could block for
+    // ever. So the process's name is compared first.
     let name = read(pid, "comm")?;
-    if !WATCHING.iter().any(|watching| name.starts_with(watching)) {
+    if !MONITORS.iter().any(|monitor| name.starts_with(monitor)) {
         return None;
     }
     let status = read(pid, "status")?;
@@ -120,7 +123,7 @@ fn program(pid: i32) -> Option<String> {
         ids.collect::<Option<Vec<u32>>>()
     };
     let me = geteuid().as_raw();
-    // In a container it has an id there as well.
+    // `NSpid` has more than one pid if the process is in a container's pid namespace.
     let is_ours = ids("Uid:")?.iter().all(|uid| *uid == me) && ids("NSpid:")?.len() == 1;
     let runs = directory(pid).join("exe");
     let path = is_ours.then(|| fs::read_link(&runs).ok())??;
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!(option(line, &["-x"]), None);
     }
 
-    /// A user who names a process of his like an engine's changes nothing for others.
+    /// Another user cannot fake a monitor by a process with the same name as an engine's.
     #[test]
     fn only_a_process_of_this_user_watches_over_a_container() {
         use std::os::unix::process::CommandExt;

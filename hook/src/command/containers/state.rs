@@ -1,4 +1,4 @@
-//! The state that runtimes keep of their containers.
+//! Finds containers by the state files that OCI runtimes keep.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::{Container, entries, matching};
 use crate::oci::read_json;
 
-/// Where runtimes keep it unless an engine configures another place, below /run or a user's
-/// directory there: a directory for each container.
+/// The default state directories of runtimes, relative to /run or to /run/user/UID. A state
+/// directory has one directory for each container.
 const PLACES: [&str; 5] = [
     "runc/*",
     "crun/*",
@@ -17,7 +17,8 @@ const PLACES: [&str; 5] = [
     "docker/runtime-*/*/*",
 ];
 
-/// What runc (state.json), crun (status) and youki (state.json) write.
+/// The common part of the state files of runc (state.json), crun (status) and youki
+/// (state.json).
 #[derive(Deserialize)]
 struct State {
     #[serde(alias = "init_process_pid")]
@@ -33,10 +34,10 @@ struct RuncConfig {
     labels: Option<Vec<String>>,
 }
 
-/// The containers of all runtimes, and of the one whose `--root` is given.
+/// Returns the containers in the default state directories, and in `root` if it is given.
 pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Container> {
     let run = host_root.join("run");
-    // Other users' directories are not read: they could be anything.
+    // The directories of other users are not read, because their content is not trusted.
     let own = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
     let tops: Vec<PathBuf> = [run].into_iter().chain(own).collect();
     let places = |top| PLACES.iter().flat_map(move |place| matching(top, place));
@@ -51,8 +52,8 @@ fn container(directory: &Path) -> Option<Container> {
     let state: State = files.find_map(|name| read_json(&directory.join(name)))?;
     let labels = state.config.and_then(|config| config.labels);
     let labels = labels.unwrap_or_default();
-    // runc makes a label of each annotation, which may be an image's, and adds its own last
-    // (libcontainer/specconv).
+    // The last `bundle=` label is runc's own. runc also makes a label of each annotation, which
+    // an image may set, and adds its own labels last (libcontainer/specconv).
     let mut labels = labels.iter().rev();
     let label = labels.find_map(|text| text.strip_prefix("bundle="));
     Some(Container {
@@ -70,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Directories below /run, and what their files have.
+    /// Each line has a directory below /run, and the content of the state file in it.
     const STATES: &str = r#"
 runc/a {"id":"a","init_process_pid":7,"config":{"labels":["x=y","bundle=/of/an/annotation","bundle=/b/a"]}}
 crun/c {"pid":8,"bundle":"/b/c","cgroup-path":"/x"}

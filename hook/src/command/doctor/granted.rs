@@ -1,4 +1,4 @@
-//! What the container is granted, and by whose authority.
+//! Examines which devices the container was granted, and by which authority.
 
 use device_class::DeviceClass;
 use injection_plan::plan::InjectionPlan;
@@ -8,7 +8,7 @@ use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::planner::PlannerError;
 
-/// What is wrong when there is no plan.
+/// Returns the exit code of `doctor` for an error that prevented the injection plan.
 pub(super) fn fault_of(error: &PlannerError) -> ExitCode {
     match error {
         PlannerError::Origin(_) | PlannerError::Trust(_) => ExitCode::NotGranted,

@@ -1,5 +1,6 @@
-//! Whether anything calls the hook for the container: without `--runtime` or
-//! `runtimeClassName` nothing does, and nothing else reports it.
+//! Checks that the hook is called for the container. An engine that is not configured to use
+//! the hook by default calls it only with `--runtime` or `runtimeClassName`, and reports
+//! nothing if these are missing.
 
 use runtime_config::HANDLER;
 
@@ -42,7 +43,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
     Finding::new(Verdict::Ok, SUBJECT, text)
 }
 
-/// How the container's engine is configured to call the hook.
+/// Returns advice on how to make the container's engine call the hook.
 fn fix(container: &Container, spec: &ContainerSpec) -> String {
     let annotated = |prefix: &str| {
         let mut keys = spec.bundle.annotations.keys();

@@ -3,7 +3,8 @@
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 
-/// What is missing of a plan; else that `all` is there.
+/// Returns a finding that lists the missing elements of the plan, or a finding with the text
+/// `all` if nothing is missing.
 pub(super) fn finding(missing: Result<Vec<String>, String>, all: &str, fix: &str) -> Finding {
     const SUBJECT: &str = "mounts";
     const SHOWN: usize = 8;

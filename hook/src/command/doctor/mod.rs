@@ -1,5 +1,6 @@
-//! `boathook doctor`: why a container has no device, from its config.json to what
-//! it can open now. Nothing is changed, and the engine is not called.
+//! `boathook doctor`: explains why a container has no device. The examination goes from the
+//! container's config.json to the nodes that the container can open now. It changes nothing
+//! and does not call the engine.
 
 mod granted;
 mod hook_entry;
@@ -37,13 +38,13 @@ struct Examination {
 }
 
 impl Examination {
-    /// The first fault: what comes later follows from it.
+    /// Returns the first fault. Later faults are usually consequences of the first one.
     fn fault(&self) -> Option<ExitCode> {
         self.findings.iter().find_map(|finding| finding.fault)
     }
 }
 
-/// Examines the containers that are meant, and prints what was found.
+/// Examines the selected containers, and prints the findings.
 pub(super) fn run(
     whose: &ContainerSelector,
     root: Option<PathBuf>,
@@ -78,8 +79,8 @@ pub(super) fn run(
     Ok(fault.unwrap_or(ExitCode::Success))
 }
 
-/// The bundle of a container of this host, by its id, its name, or the first characters of
-/// its id.
+/// Finds the bundle of a container of this host. The container is named by its id, its name, or
+/// the first characters of its id.
 pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, CommandError> {
     let found = containers::named(container, None, &config.host_root);
     let found = found.map_err(CommandError::no_container)?;
@@ -97,7 +98,7 @@ fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// What there is to report of a container that is not there.
+/// Returns the examination of a container that does not exist.
 fn nobody(unknown: Unknown, config: &Config) -> Examination {
     let container = Container::named(&unknown.name);
     let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
@@ -134,8 +135,8 @@ fn examine(container: Container, whose: &ContainerSelector, config: &Config) -> 
     }
 }
 
-/// From the request to what the container has now. What comes after a request
-/// that is refused would only repeat it.
+/// Examines a container from its request to its present state. The examination stops at a
+/// request that is refused, because later findings would only repeat the refusal.
 fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) -> Vec<Finding> {
     let Requests {
         classes,
@@ -184,7 +185,8 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
     findings
 }
 
-/// A container that requests nothing, and may have nodes of a class nevertheless.
+/// Examines a container that requests no device. Such a container may still have nodes of a
+/// class, for example by an engine's `--device`.
 fn examine_unrequested(
     container: &Container,
     spec: &ContainerSpec,
@@ -206,8 +208,9 @@ fn examine_unrequested(
     findings
 }
 
-/// What the hook and the wrapper reported of a container. A runtime drops the
-/// messages of a hook that succeeds, and an engine those of a failed container.
+/// Returns the log messages of the hook and of boathook-runtime about a container. The log is
+/// needed because a runtime drops the messages of a hook that succeeds, and an engine drops
+/// the messages of a container that failed.
 fn logged(id: &str, config: &Config) -> Vec<Finding> {
     const SHOWN: usize = 5;
     let note = |line: String| Finding::new(Verdict::Note, "log", line);
@@ -224,8 +227,8 @@ fn logged(id: &str, config: &Config) -> Vec<Finding> {
     }
 }
 
-/// Whether a line of the log names the container: ids of others may contain the same
-/// letters.
+/// Returns whether a log line names the container. The id is compared with whole words,
+/// because the id of another container may contain the same letters.
 fn is_about(line: &str, id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == id)

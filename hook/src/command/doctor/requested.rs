@@ -1,4 +1,4 @@
-//! What the container requests, and variables that look like requests.
+//! Examines the requests of the container, and variables that are similar to requests.
 
 use device_class::inserted;
 use std::collections::BTreeSet;
@@ -22,11 +22,11 @@ use crate::planner::{self, ContainerRequests};
 
 const SUBJECT: &str = "request";
 
-/// The classes of which devices are requested, and what was found about it.
+/// The classes whose devices the container requests, with the findings about the requests.
 #[derive(Default)]
 pub(super) struct Requests {
     pub(super) classes: Vec<DeviceClass>,
-    /// If nothing is requested: what config.json has nevertheless.
+    /// The nodes of classes in config.json. Only filled if the container requests nothing.
     pub(super) unrequested: Unrequested,
     pub(super) findings: Vec<Finding>,
 }
@@ -128,7 +128,7 @@ fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
     vec![Finding::fault(ExitCode::NoRequest, SUBJECT, text).fix(fix)]
 }
 
-/// Variables that are nearly those of a class, with what to do about each.
+/// Reports variables whose names are similar to the variable of a class, with a fix for each.
 fn similar_variables(
     spec: &ContainerSpec,
     known: &[DeviceClass],

@@ -1,4 +1,4 @@
-//! What the container's cgroup allows now.
+//! Examines which devices of the plan the container's cgroup allows now.
 
 use injection_plan::plan::InjectionPlan;
 

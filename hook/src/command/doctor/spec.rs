@@ -1,5 +1,6 @@
-//! What `doctor` reads of a container: its config.json, else the environment of its
-//! first process, else variables of the command line.
+//! Reads the specification of a container for `doctor`. The source is config.json. If it is
+//! unknown, the environment of the container's first process is read, and without a process
+//! the variables of the command line are used.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,16 +12,17 @@ use crate::live;
 use crate::oci::{Bundle, BundleError, capped};
 use crate::trust::{Origin, OriginError};
 
-/// A container as its config.json has it.
+/// The specification of a container.
 pub(super) struct ContainerSpec {
     pub(super) bundle: Bundle,
-    /// Whether there is a config.json: what calls the hook is not known without.
+    /// Whether config.json was read. Without it, it is unknown whether the hook is called.
     pub(super) has_config: bool,
 }
 
 impl ContainerSpec {
-    /// Reads it from a container's bundle; else from its first process, whose environment is
-    /// that of the container; else makes it of variables alone.
+    /// Reads the specification from the container's bundle. Without a bundle it is made from
+    /// the environment of the container's first process, and without a process from the
+    /// variables of the command line.
     #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
     pub(super) fn read(
         container: &Container,
@@ -36,7 +38,8 @@ impl ContainerSpec {
             None => (PathBuf::from("/"), env.to_vec()),
             Some(pid) => {
                 let process = Path::new("/proc").join(pid.to_string());
-                // The process can have the kernel show any of its memory as its environment.
+                // The read is limited, because a process can make the kernel show any part of
+                // its memory as its environment (prctl(2), PR_SET_MM_ENV_START).
                 let file = File::open(process.join("environ"));
                 let text = file.and_then(|file| capped(file, Bundle::MAX));
                 let text = text.ok().flatten().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Devices that a container has without a request: their nodes are in config.json,
-//! since an engine's `--device` or a CDI specification without our hook put them there.
+//! Finds devices that a container has without a request. Their nodes are in config.json,
+//! because an engine's `--device` or a CDI specification without the hook added them.
 
 use std::collections::BTreeSet;
 
@@ -17,18 +17,18 @@ use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
 use crate::planner;
 
-/// What config.json has of classes.
+/// The devices of classes whose nodes are in config.json.
 #[derive(Default)]
 pub(super) struct Unrequested {
-    /// `DEVICE of CLASS`.
+    /// One text of the form `DEVICE of CLASS` for each device.
     devices: Vec<String>,
     findings: Vec<Finding>,
-    /// The nodes and their rules, as the other questions expect them.
+    /// A plan with the nodes and their device rules, for the checks of the cgroup and the user.
     pub(super) plan: InjectionPlan,
 }
 
 impl Unrequested {
-    /// Finds the devices of which config.json has a node.
+    /// Finds the devices that have a node in config.json.
     pub(super) fn find(spec: &ContainerSpec, known: &[DeviceClass], config: &Config) -> Self {
         let mut unrequested = Unrequested::default();
         let nodes = &spec.bundle.spec_devices.nodes;
@@ -119,7 +119,7 @@ impl Unrequested {
     }
 }
 
-/// A node of a class that the host has.
+/// A device node of a class that exists on the host.
 struct Part<'a> {
     node: &'a FoundNode,
     number: DeviceNumber,
@@ -168,7 +168,7 @@ impl Part<'_> {
     }
 }
 
-/// The nodes that a container without any capability of the class needs.
+/// Returns the nodes that a container needs if it requests no capability of the class.
 fn parts(nodes: &[FoundNode]) -> Vec<Part<'_>> {
     let needed = nodes.iter().filter(|node| node.capability.is_none());
     needed

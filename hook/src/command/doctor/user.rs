@@ -1,5 +1,5 @@
-//! Whether the container's user may open the nodes: mode and group of a node are
-//! the host's, and most drivers leave them to root.
+//! Checks that the container's user may open the device nodes. A node in a container has the
+//! mode and the group of the host's node, and most drivers give access to root only.
 
 use std::fs;
 use std::path::Path;
@@ -11,27 +11,29 @@ use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
 use crate::exit::ExitCode;
 
-/// CAP_DAC_OVERRIDE: modes do not count (capabilities(7)).
+/// The bit of CAP_DAC_OVERRIDE. A process with this capability bypasses checks of file modes
+/// (capabilities(7)).
 const DAC_OVERRIDE: u64 = 1 << 1;
 
-/// Who a process is for the kernel's check of a file's mode, as the host counts.
+/// The ids that the kernel compares with a file's owner and group, in the host's user namespace.
 #[derive(Debug, PartialEq, Eq)]
 struct Credentials {
     uid: u32,
     groups: Vec<u32>,
-    /// Whether modes do not count, for files that belong to the host's users.
+    /// Whether the process bypasses the mode of files that belong to the host's users.
     overrides: bool,
 }
 
 impl Credentials {
-    /// From /proc/PID/status; `apart` is a process in a user namespace of its own,
-    /// whose capabilities mean nothing for the host's files.
+    /// Parses /proc/PID/status. `apart` means that the process has its own user namespace. The
+    /// capabilities of such a process have no effect on the host's files.
     fn parse(status: &str, apart: bool) -> Option<Self> {
         let field = |name: &str| {
             let mut lines = status.lines();
             lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         };
-        // Real, effective, saved and file system id.
+        // The line has the real, effective, saved and file system id. The kernel uses the last
+        // one for file access (proc_pid_status(5)).
         let last = |name: &str| field(name)?.split_whitespace().nth(3)?.parse().ok();
         let mut groups: Vec<u32> = field("Groups")?
             .split_whitespace()
@@ -46,7 +48,7 @@ impl Credentials {
         })
     }
 
-    /// Whether a file of this owner, group and mode can be opened.
+    /// Returns whether the process may open a file with this owner, group and mode.
     fn may_open(&self, uid: u32, gid: u32, mode: u32, access: Access) -> bool {
         let bits = match (self.uid == uid, self.groups.contains(&gid)) {
             (true, _) => mode >> 6,
