@@ -10,6 +10,7 @@ use super::paths::{capture_attributes, fill_both_paths, present};
 use crate::class;
 use crate::device::{Access, DeviceNumber};
 use crate::host::{Entry, HostView};
+use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
 /// Looks up a node, or those of a pattern.
@@ -36,8 +37,14 @@ fn node(
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
     for preferred in &spec.prefer {
         let preferred = preferred.fill(attributes)?;
-        let place = host.place(&preferred).ok().flatten();
-        if matches!(place.map(|place| place.entry), Some(Entry::Device(_))) {
+        let is_preferred = match host.place(&preferred) {
+            Ok(place) => matches!(place.map(|place| place.entry), Some(Entry::Device(_))),
+            // It is not known whether the node is there. To take another one could give another
+            // device, so the error is reported for this one.
+            Err(OwnershipError::Open { .. }) => true,
+            Err(_) => false,
+        };
+        if is_preferred {
             path = preferred;
             break;
         }
