@@ -73,7 +73,8 @@ impl ContainerLock {
     /// Removes the lock file, as the last use of the lock. Processes that wait for the lock
     /// notice it and make a new file.
     pub(super) fn remove_file(&self) {
-        let _ = fs::remove_file(&self.path);
+        // A single call that fails must not leave the file.
+        let _ = fs::remove_file(&self.path).or_else(|_| fs::remove_file(&self.path));
     }
 }
 
