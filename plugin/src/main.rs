@@ -9,7 +9,7 @@ use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
 use host_inventory::host_program;
 use plugin::cli::{Cli, Command, List, Run};
-use plugin::{Listing, panic_hook};
+use plugin::Listing;
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
@@ -64,7 +64,6 @@ fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitC
 
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     options.log.start();
-    panic_hook::abort_on_panic();
     block_on(plugin::run(options))?;
     Ok(ExitCode::SUCCESS)
 }
