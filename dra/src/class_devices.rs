@@ -22,7 +22,7 @@ pub struct ClassDevices {
     /// The devices' names in slices, in the same order.
     pub names: Vec<String>,
     /// The devices that can be divided, or are.
-    pub wholes: Vec<Whole>,
+    pub wholes: Vec<DivisibleDevice>,
     /// Whether it is known which of the devices the device plugin has given to containers. If
     /// it is not known, no claim may get a device.
     pub is_known: bool,
@@ -30,7 +30,7 @@ pub struct ClassDevices {
 
 /// A device that can be divided.
 #[derive(Debug, Clone)]
-pub struct Whole {
+pub struct DivisibleDevice {
     /// The device's name in slices.
     pub name: String,
     pub divisible: Divisible,
@@ -40,21 +40,21 @@ pub struct Whole {
 
 /// The meaning of a name in a slice.
 #[derive(Debug, Clone, Copy)]
-pub enum Named<'a> {
+pub enum NamedDevice<'a> {
     Device(&'a Device),
     /// A possible part of a device.
-    Part(&'a Whole, &'a PossiblePart),
+    Part(&'a DivisibleDevice, &'a PossiblePart),
 }
 
 /// An entry of a pool.
 #[derive(Debug, Clone, Copy)]
-pub enum Offered<'a> {
+pub enum PoolEntry<'a> {
     Device(&'a str, &'a Device),
     /// A device that can be divided, and its parts.
-    Whole(&'a Whole),
+    Divisible(&'a DivisibleDevice),
 }
 
-impl Whole {
+impl DivisibleDevice {
     /// Returns the possible parts, with their names.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &PossiblePart)> {
         let names = self.names.iter().map(String::as_str);
@@ -104,7 +104,7 @@ impl ClassDevices {
                     },
                 ));
             }
-            wholes.push(Whole {
+            wholes.push(DivisibleDevice {
                 names,
                 divisible: divisible.clone(),
                 name,
@@ -147,13 +147,13 @@ impl ClassDevices {
     }
 
     /// Returns the device, share or part with this name in slices.
-    pub fn named(&self, name: &str) -> Option<Named<'_>> {
+    pub fn named(&self, name: &str) -> Option<NamedDevice<'_>> {
         for whole in &self.wholes {
             if whole.name == name {
-                return Some(Named::Device(&whole.divisible.whole));
+                return Some(NamedDevice::Device(&whole.divisible.whole));
             }
             if let Some((_, part)) = whole.parts().find(|(own, _)| *own == name) {
-                return Some(Named::Part(whole, part));
+                return Some(NamedDevice::Part(whole, part));
             }
         }
         let mut all = self.names.iter().zip(self.devices());
@@ -161,12 +161,13 @@ impl ClassDevices {
             let mut shares = (0..device.replicas.unwrap_or(0)).map(|n| names::share(own, n));
             own.as_str() == name || shares.any(|share| share == name)
         };
-        all.find(is_it).map(|(_, device)| Named::Device(device))
+        all.find(is_it)
+            .map(|(_, device)| NamedDevice::Device(device))
     }
 
     /// Returns the entries of the pool, in the order of the devices. They do not depend on
     /// which parts exist. Without `parts`, returns only the devices that exist now.
-    pub fn offered(&self, parts: bool) -> Vec<Offered<'_>> {
+    pub fn offered(&self, parts: bool) -> Vec<PoolEntry<'_>> {
         let mut offered = Vec::new();
         let mut seen: Vec<&DeviceId> = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
@@ -175,11 +176,11 @@ impl ClassDevices {
                 .iter()
                 .find(|whole| parts && whole.contains_device(device))
             {
-                None => offered.push(Offered::Device(name, device)),
+                None => offered.push(PoolEntry::Device(name, device)),
                 Some(whole) if seen.contains(&&whole.divisible.whole.id) => {}
                 Some(whole) => {
                     seen.push(&whole.divisible.whole.id);
-                    offered.push(Offered::Whole(whole));
+                    offered.push(PoolEntry::Divisible(whole));
                 }
             }
         }
@@ -206,7 +207,7 @@ impl ClassDevices {
 
     /// Returns the health of a part. A part that does not exist yet has the health of its
     /// device, as far as that concerns parts.
-    pub fn health<'a>(&'a self, whole: &'a Whole, part: &PossiblePart) -> &'a Health {
+    pub fn health<'a>(&'a self, whole: &'a DivisibleDevice, part: &PossiblePart) -> &'a Health {
         let made = part.made.as_ref();
         let made = made.and_then(|id| self.devices().iter().find(|device| device.id == *id));
         match made {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::api_error;
-use crate::claim::{ClaimUid, Claims, Record, granted};
+use crate::claim::{ClaimUid, Claims, Record, allocated_requests};
 use crate::claim_api::claims_with;
 use crate::inventory::Inventory;
 
@@ -91,7 +91,7 @@ async fn unused(
     let found = found.map_err(|error| anyhow::Error::msg(api_error::text(error)))?;
     let why = match found {
         None => "there is no such claim".to_owned(),
-        Some(claim) => match granted(&claim, &record.uid) {
+        Some(claim) => match allocated_requests(&claim, &record.uid) {
             Err(error) if error.is_of_another() => error.to_string(),
             _ => return Ok(()),
         },

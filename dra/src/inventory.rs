@@ -11,8 +11,8 @@ use device_class::name::ClassName;
 use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
 use tokio::sync::watch;
 
-use crate::claim::{Locked, Store};
-use crate::class_devices::{ClassDevices, Whole};
+use crate::claim::{Store, StoreLock};
+use crate::class_devices::{ClassDevices, DivisibleDevice};
 use crate::plugin_allocations::{ContainerDeviceIds, PluginAllocations};
 
 /// All classes. Each class is a pool.
@@ -95,7 +95,7 @@ impl Scanner {
             let name = class.name.clone();
             (self.store.try_lock_class(&name), name)
         });
-        let locks: Vec<(Option<Locked>, ClassName)> = locks.collect();
+        let locks: Vec<(Option<StoreLock>, ClassName)> = locks.collect();
         let known = self.inventory.borrow().clone();
         let scanned = self.host.scan(move |judged| {
             let (mut classes, warnings) = collect_classes(judged, held.as_ref(), &root);
@@ -147,7 +147,7 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
             };
             let devices = class.names.iter().zip(class.devices());
             let devices: Vec<_> = devices.map(shown).collect();
-            let whole = |whole: &Whole| {
+            let whole = |whole: &DivisibleDevice| {
                 let of = &whole.divisible;
                 let parts = (of.counters.clone(), of.parts.clone());
                 (shown((&whole.name, &of.whole)), parts)

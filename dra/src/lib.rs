@@ -29,7 +29,7 @@ mod service;
 pub mod slice;
 mod sockets;
 
-pub use class_devices::{ClassDevices, Whole};
+pub use class_devices::{ClassDevices, DivisibleDevice};
 pub use inventory::Inventory;
 pub use metrics::Metrics;
 pub use run::run;

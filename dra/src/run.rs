@@ -18,7 +18,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
-use crate::claim::{Claims, Store, Workshop};
+use crate::claim::{Claims, PartMaker, Store};
 use crate::cli::Run;
 use crate::inventory::Scanner;
 use crate::metrics::Metrics;
@@ -59,7 +59,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         cdi: on_node.cdi,
         hook: on_node.hook,
         host_root,
-        workshop: Workshop {
+        workshop: PartMaker {
             root: config.host_root.clone(),
             allocations: allocations.clone(),
         },

@@ -59,7 +59,7 @@ impl AllocationError {
 
 /// A device that the scheduler allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Granted {
+pub struct AllocatedRequest {
     /// The name of the request, without its subrequest, which the kubelet does not know.
     pub request: String,
     pub pool: String,
@@ -72,7 +72,10 @@ pub struct Granted {
 }
 
 /// Returns the devices of this driver that the claim with this uid has.
-pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, AllocationError> {
+pub fn allocated_requests(
+    claim: &ResourceClaim,
+    uid: &ClaimUid,
+) -> Result<Vec<AllocatedRequest>, AllocationError> {
     let found = claim.metadata.uid.as_deref().unwrap_or_default();
     if found != uid.as_str() {
         let found = excerpt(found);
@@ -92,7 +95,7 @@ pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, Al
         MAX_CONFIGS,
     )?;
     let each = results(allocation).map(|result| {
-        Ok(Granted {
+        Ok(AllocatedRequest {
             request: main_request(&result.request).to_owned(),
             pool: result.pool.clone(),
             device: result.device.clone(),

@@ -9,7 +9,7 @@ use device_class::name::{ClassName, DeviceId};
 
 use super::prepare::{AllocatedDevice, PrepareError};
 use super::record::{ClaimUid, Record};
-use crate::class_devices::{ClassDevices, Named};
+use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
 /// The maximum number of claims that an error names.
@@ -37,8 +37,10 @@ impl<'a> ClaimedDevice<'a> {
     ) -> Self {
         let (id, whole) = match class.named(name) {
             // After a restart of the node the recorded id may be that of another part.
-            Some(Named::Part(whole, part)) => (part.made.as_ref(), Some(&whole.divisible.whole.id)),
-            Some(Named::Device(device)) if recorded.is_none() => {
+            Some(NamedDevice::Part(whole, part)) => {
+                (part.made.as_ref(), Some(&whole.divisible.whole.id))
+            }
+            Some(NamedDevice::Device(device)) if recorded.is_none() => {
                 (Some(&device.id), device.part_of.as_ref())
             }
             _ => {
@@ -61,9 +63,9 @@ impl<'a> ClaimedDevice<'a> {
 
     /// Returns the device that a claim gets.
     fn from_allocated(chosen: &'a AllocatedDevice<'_>) -> Self {
-        let granted = chosen.granted;
-        let share = (&granted.share, granted.shares);
-        Self::new(chosen.class, &granted.device, None, Some(share))
+        let allocated = chosen.allocated;
+        let share = (&allocated.share, allocated.shares);
+        Self::new(chosen.class, &allocated.device, None, Some(share))
     }
 
     /// Returns the devices of a class that the claim of a record has, or that are being made
@@ -101,14 +103,14 @@ impl<'a> ClaimedDevice<'a> {
 /// Returns whether the claim had this device when it was prepared before. Then it keeps the
 /// device, even if the settings of the class have changed.
 fn had(before: &Record, chosen: &AllocatedDevice<'_>) -> bool {
-    let (granted, class) = (chosen.granted, &chosen.class.class.name);
+    let (allocated, class) = (chosen.allocated, &chosen.class.class.name);
     let mut devices = before.devices.iter().filter(|one| !one.admin);
     let mut making = before.making.iter();
     devices.any(|one| {
-        let is_same = one.class == *class && one.device == granted.device;
+        let is_same = one.class == *class && one.device == allocated.device;
         let id = chosen.device.as_ref().map(|device| &device.id);
-        is_same && one.share == granted.share && id.is_none_or(|id| *id == one.id)
-    }) || making.any(|one| one.class == *class && one.device == granted.device)
+        is_same && one.share == allocated.share && id.is_none_or(|id| *id == one.id)
+    }) || making.any(|one| one.class == *class && one.device == allocated.device)
 }
 
 /// Checks that no other claim has a device that the claim gets, and that shared devices have
@@ -119,7 +121,7 @@ pub(super) fn check(
     others: &[Record],
 ) -> Result<(), PrepareError> {
     // A claim with admin access does not count.
-    let chosen = || chosen.iter().filter(|one| !one.granted.admin);
+    let chosen = || chosen.iter().filter(|one| !one.allocated.admin);
     for one in chosen().filter(|one| !before.is_some_and(|before| had(before, one))) {
         let own = ClaimedDevice::from_allocated(one);
         let (mut excluding, mut beside) = (Vec::new(), Vec::new());
@@ -132,7 +134,7 @@ pub(super) fn check(
                 }
             }
         }
-        let pool = one.granted.pool.clone();
+        let pool = one.allocated.pool.clone();
         if let Some((other, device)) = excluding.first() {
             return Err(PrepareError::Held {
                 pool,
@@ -151,7 +153,7 @@ pub(super) fn check(
         if used > 0 && wanted.saturating_add(used) > u64::from(total) {
             return Err(PrepareError::TooFew {
                 pool,
-                device: one.granted.device.clone(),
+                device: one.allocated.device.clone(),
                 total,
                 used,
                 holders: titles(beside.iter().map(|(other, _)| *other)),

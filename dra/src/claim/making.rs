@@ -18,10 +18,10 @@ use host_inventory::host_program;
 use injection_plan::facts::Reported;
 use tokio::runtime::Handle;
 
-use super::programs::{Ended, run};
+use super::programs::{StepsResult, run};
 use super::record::Record;
 use super::store::Unreadable;
-use crate::class_devices::{ClassDevices, Named, Whole};
+use crate::class_devices::{ClassDevices, DivisibleDevice, NamedDevice};
 use crate::plugin_allocations::PluginAllocations;
 
 /// The limit for a new part to appear, and for a removed part to disappear.
@@ -50,7 +50,7 @@ pub enum PartError {
 
 /// The host on which parts are made.
 #[derive(Debug, Clone)]
-pub struct Workshop {
+pub struct PartMaker {
     /// The path at which the host's root directory is mounted.
     pub root: PathBuf,
     pub allocations: PluginAllocations,
@@ -77,7 +77,7 @@ impl Claimed {
     }
 }
 
-impl Workshop {
+impl PartMaker {
     /// Looks up the devices of the class again.
     pub(super) fn look(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         class.again(&self.root).map_err(|error| PartError::Host {
@@ -110,7 +110,7 @@ impl Workshop {
     fn look_until(
         &self,
         class: &ClassDevices,
-        ended: &Ended,
+        ended: &StepsResult,
         is_so: impl Fn(&ClassDevices) -> bool,
     ) -> Result<(ClassDevices, bool), PartError> {
         let give_up = Instant::now() + APPEARS;
@@ -157,7 +157,7 @@ impl Workshop {
     fn with_room(
         &self,
         class: &ClassDevices,
-        whole: &Whole,
+        whole: &DivisibleDevice,
         name: &str,
         takes: &BTreeMap<String, u64>,
         claimed: &Claimed,
@@ -303,14 +303,14 @@ impl Workshop {
 
     /// Removes the incomplete remains of a part. If the part or another part exists in its
     /// place, there are no remains, and the steps could remove that part.
-    fn clear(&self, class: &ClassDevices, name: &str) -> Ended {
+    fn clear(&self, class: &ClassDevices, name: &str) -> StepsResult {
         let Ok((whole, Some(part))) = find(class, name) else {
-            return Ended::Well;
+            return StepsResult::Well;
         };
         let mut others = whole.divisible.parts.iter();
         let concerns = |other: &PossiblePart| part.together || other.overlaps(part);
         match others.any(|other| other.made.is_some() && concerns(other)) {
-            true => Ended::Well,
+            true => StepsResult::Well,
             false => run(&self.root, &part.remove, part.timeout, false),
         }
     }
@@ -320,11 +320,11 @@ impl Workshop {
 fn find<'a>(
     class: &'a ClassDevices,
     name: &str,
-) -> Result<(&'a Whole, Option<&'a PossiblePart>), PartError> {
+) -> Result<(&'a DivisibleDevice, Option<&'a PossiblePart>), PartError> {
     let whole = class.wholes.iter().find(|whole| whole.name == name);
     match (whole, class.named(name)) {
         (Some(whole), _) => Ok((whole, None)),
-        (None, Some(Named::Part(whole, part))) => Ok((whole, Some(part))),
+        (None, Some(NamedDevice::Part(whole, part))) => Ok((whole, Some(part))),
         (None, _) => Err(part_gone_error(class, name)),
     }
 }

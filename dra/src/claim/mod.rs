@@ -11,10 +11,10 @@ mod record;
 mod specification;
 mod store;
 
-pub use allocation::{AllocationError, Granted, granted};
-pub use making::{PartError, Workshop};
+pub use allocation::{AllocatedRequest, AllocationError, allocated_requests};
+pub use making::{PartError, PartMaker};
 pub use parameters::{ParameterError, Parameters};
 pub use prepare::{Claims, PrepareError, UnprepareError};
-pub use record::{ClaimUid, Making, PreparedDevice, Record};
-pub(crate) use store::Locked;
+pub use record::{ClaimUid, PendingDevice, PreparedDevice, Record};
+pub(crate) use store::StoreLock;
 pub use store::{Store, StoreError, Unreadable};

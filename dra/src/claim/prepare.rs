@@ -15,14 +15,14 @@ use injection_plan::cdi::{Description, ThinHook};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kubelet_api::dra::v1::Device;
 
-use super::allocation::{AllocationError, Granted, granted};
+use super::allocation::{AllocatedRequest, AllocationError, allocated_requests};
 use super::holds;
-use super::making::{Claimed, PartError, Workshop};
+use super::making::{Claimed, PartError, PartMaker};
 use super::parameters::ParameterError;
-use super::record::{ClaimUid, Making, PreparedDevice, Record};
+use super::record::{ClaimUid, PendingDevice, PreparedDevice, Record};
 use super::specification::{self, SpecificationError};
-use super::store::{Locked, RecordFile, Store, StoreError, Unreadable};
-use crate::class_devices::{ClassDevices, Named};
+use super::store::{RecordFile, Store, StoreError, StoreLock, Unreadable};
+use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
 /// Why a claim is not prepared.
@@ -94,22 +94,22 @@ pub struct Claims {
     pub hook: PathBuf,
     /// The host's root directory, as engines see it.
     pub host_root: PathBuf,
-    pub workshop: Workshop,
+    pub workshop: PartMaker,
 }
 
 /// An allocated device, as it is on this node.
 pub(super) struct AllocatedDevice<'a> {
-    pub(super) granted: &'a Granted,
+    pub(super) allocated: &'a AllocatedRequest,
     pub(super) class: &'a ClassDevices,
     /// The device as it is recorded, unless it must be made first.
     pub(super) device: Option<PreparedDevice>,
 }
 
 impl AllocatedDevice<'_> {
-    fn making(&self) -> Making {
-        Making {
-            pool: self.granted.pool.clone(),
-            device: self.granted.device.clone(),
+    fn making(&self) -> PendingDevice {
+        PendingDevice {
+            pool: self.allocated.pool.clone(),
+            device: self.allocated.device.clone(),
             class: self.class.class.name.clone(),
         }
     }
@@ -133,13 +133,13 @@ impl Claims {
         claim: &ResourceClaim,
         inventory: &[ClassDevices],
     ) -> Result<Vec<Device>, PrepareError> {
-        let granted = granted(claim, uid)?;
-        let chosen = granted.iter().map(|one| self.chosen(one, inventory));
+        let allocated = allocated_requests(claim, uid)?;
+        let chosen = allocated.iter().map(|one| self.chosen(one, inventory));
         let chosen: Vec<AllocatedDevice<'_>> = chosen.collect::<Result<_, _>>()?;
         // For a claim with admin access nothing is made.
         let made = chosen
             .iter()
-            .filter(|one| one.device.is_none() && !one.granted.admin);
+            .filter(|one| one.device.is_none() && !one.allocated.admin);
         let made: Vec<&AllocatedDevice<'_>> = made.collect();
         let mut record = Record {
             version: Record::VERSION,
@@ -167,8 +167,8 @@ impl Claims {
             for one in made {
                 let (now, id) = self
                     .workshop
-                    .ready(one.class, &one.granted.device, &claimed)?;
-                record.devices.push(prepared(one.granted, &now, id));
+                    .ready(one.class, &one.allocated.device, &claimed)?;
+                record.devices.push(prepared(one.allocated, &now, id));
                 // The last lookup has all parts of the class.
                 let mut known = inventory.to_mut().iter_mut();
                 if let Some(known) = known.find(|known| known.class.name == now.class.name) {
@@ -187,36 +187,36 @@ impl Claims {
     /// Returns the device of an allocation.
     fn chosen<'a>(
         &self,
-        granted: &'a Granted,
+        allocated: &'a AllocatedRequest,
         inventory: &'a [ClassDevices],
     ) -> Result<AllocatedDevice<'a>, PrepareError> {
         let of_pool =
-            |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == granted.pool;
+            |class: &&ClassDevices| names::pool(&self.node, &class.class.name) == allocated.pool;
         let class = inventory.iter().find(of_pool);
-        let class = class.ok_or_else(|| PrepareError::NoPool(granted.pool.clone()))?;
-        let named = class.named(&granted.device);
+        let class = class.ok_or_else(|| PrepareError::NoPool(allocated.pool.clone()))?;
+        let named = class.named(&allocated.device);
         let named = named.ok_or_else(|| PrepareError::NoDevice {
-            pool: granted.pool.clone(),
-            device: granted.device.clone(),
+            pool: allocated.pool.clone(),
+            device: allocated.device.clone(),
         })?;
-        granted.parameters.variables(&class.class)?;
+        allocated.parameters.variables(&class.class)?;
         let mut wholes = class.wholes.iter();
         let id = match named {
-            Named::Part(_, part) => granted.admin.then(|| part.made.clone()).flatten(),
-            Named::Device(device) => {
-                let is_whole = wholes.any(|one| one.name == granted.device);
-                (granted.admin || !is_whole).then(|| device.id.clone())
+            NamedDevice::Part(_, part) => allocated.admin.then(|| part.made.clone()).flatten(),
+            NamedDevice::Device(device) => {
+                let is_whole = wholes.any(|one| one.name == allocated.device);
+                (allocated.admin || !is_whole).then(|| device.id.clone())
             }
         };
         Ok(AllocatedDevice {
-            granted,
+            allocated,
             class,
-            device: id.map(|id| prepared(granted, class, id)),
+            device: id.map(|id| prepared(allocated, class, id)),
         })
     }
 
     /// Locks the parts of all classes of a claim.
-    fn lock_classes(&self, record: &Record) -> Result<Vec<Locked>, StoreError> {
+    fn lock_classes(&self, record: &Record) -> Result<Vec<StoreLock>, StoreError> {
         let classes: BTreeSet<&ClassName> = record.making.iter().map(|one| &one.class).collect();
         let locked = classes
             .into_iter()
@@ -330,17 +330,17 @@ impl Claims {
     }
 }
 
-fn prepared(granted: &Granted, class: &ClassDevices, id: DeviceId) -> PreparedDevice {
+fn prepared(allocated: &AllocatedRequest, class: &ClassDevices, id: DeviceId) -> PreparedDevice {
     PreparedDevice {
-        request: granted.request.clone(),
-        pool: granted.pool.clone(),
-        device: granted.device.clone(),
+        request: allocated.request.clone(),
+        pool: allocated.pool.clone(),
+        device: allocated.device.clone(),
         class: class.class.name.clone(),
         id,
-        share: granted.share.clone(),
-        shares: granted.shares,
-        admin: granted.admin,
-        parameters: granted.parameters.clone(),
+        share: allocated.share.clone(),
+        shares: allocated.shares,
+        admin: allocated.admin,
+        parameters: allocated.parameters.clone(),
     }
 }
 

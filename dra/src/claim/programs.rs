@@ -19,28 +19,28 @@ const MAX_OUTPUT: usize = 64 * 1024;
 
 /// The result of steps.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum StepsResult {
     Well,
     Failed(String),
     Killed(String),
 }
 
-impl Ended {
+impl StepsResult {
     pub(super) fn is_success(&self) -> bool {
-        matches!(self, Ended::Well)
+        matches!(self, StepsResult::Well)
     }
 
     pub(super) fn is_killed(&self) -> bool {
-        matches!(self, Ended::Killed(_))
+        matches!(self, StepsResult::Killed(_))
     }
 
     /// Returns why the steps did not have their effect.
     pub(super) fn reason(&self) -> String {
         match self {
-            Ended::Well => "each step succeeded, but the devices are as before (`found` in \
+            StepsResult::Well => "each step succeeded, but the devices are as before (`found` in \
                             [[parts]] of the class)"
                 .to_owned(),
-            Ended::Failed(reason) | Ended::Killed(reason) => reason.clone(),
+            StepsResult::Failed(reason) | StepsResult::Killed(reason) => reason.clone(),
         }
     }
 }
@@ -48,8 +48,13 @@ impl Ended {
 /// Executes steps, one after another, on the host whose root directory is `root`. With
 /// `until_failure` the first failure ends the execution. A step that exceeds the timeout ends
 /// it in any case.
-pub(super) fn run(root: &Path, steps: &[Step], timeout: Duration, until_failure: bool) -> Ended {
-    let mut last = Ended::Well;
+pub(super) fn run(
+    root: &Path,
+    steps: &[Step],
+    timeout: Duration,
+    until_failure: bool,
+) -> StepsResult {
+    let mut last = StepsResult::Well;
     for step in steps {
         let ended = match step {
             Step::Run(command) => run_one(root, command, timeout),
@@ -80,11 +85,11 @@ fn hanging() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     clippy::disallowed_methods,
     reason = "a file of a driver; nobody waits for the thread"
 )]
-fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
+fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> StepsResult {
     let path = root.join(file.strip_prefix("/").unwrap_or(file));
     let shown = format!("writing `{}` to {}", excerpt(text), file.display());
     if !hanging().insert(path.clone()) {
-        return Ended::Killed(format!("{shown}: an earlier write has not ended"));
+        return StepsResult::Killed(format!("{shown}: an earlier write has not ended"));
     }
     let (text, (sender, written)) = (text.to_owned(), mpsc::channel());
     thread::spawn(move || {
@@ -102,33 +107,33 @@ fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
         let _ = sender.send(done);
     });
     match written.recv_timeout(timeout) {
-        Ok(Ok(())) => Ended::Well,
-        Ok(Err(error)) => Ended::Failed(format!("{shown} failed: {error}")),
-        Err(_) => Ended::Killed(format!("{shown} takes longer than {} s", timeout.as_secs())),
+        Ok(Ok(())) => StepsResult::Well,
+        Ok(Err(error)) => StepsResult::Failed(format!("{shown} failed: {error}")),
+        Err(_) => StepsResult::Killed(format!("{shown} takes longer than {} s", timeout.as_secs())),
     }
 }
 
-fn run_one(root: &Path, command: &[String], timeout: Duration) -> Ended {
+fn run_one(root: &Path, command: &[String], timeout: Duration) -> StepsResult {
     let Some((program, arguments)) = command.split_first() else {
-        return Ended::Well;
+        return StepsResult::Well;
     };
     let (text, program) = (excerpt(&command.join(" ")), Path::new(program));
     if let Err(error) = ownership::program(root, program) {
-        return Ended::Failed(format!("`{text}` cannot be run: {error}"));
+        return StepsResult::Failed(format!("`{text}` cannot be run: {error}"));
     }
     let start = host_program::command(root, program, arguments);
     match program_output::run_program(start, timeout, MAX_OUTPUT) {
-        Err(error) => Ended::Failed(format!("`{text}` cannot be run: {error}")),
-        Ok(None) => Ended::Killed(format!(
+        Err(error) => StepsResult::Failed(format!("`{text}` cannot be run: {error}")),
+        Ok(None) => StepsResult::Killed(format!(
             "`{text}` took longer than {} s and was killed",
             timeout.as_secs()
         )),
-        Ok(Some((status, _))) if status.success() => Ended::Well,
+        Ok(Some((status, _))) if status.success() => StepsResult::Well,
         Ok(Some((status, output))) => {
             let mut lines = output.lines().map(str::trim);
             let last = lines.rfind(|line| !line.is_empty()).unwrap_or("nothing");
             let last = excerpt(last);
-            Ended::Failed(format!("`{text}` failed ({status}), and printed: {last}"))
+            StepsResult::Failed(format!("`{text}` failed ({status}), and printed: {last}"))
         }
     }
 }

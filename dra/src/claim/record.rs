@@ -49,12 +49,12 @@ pub struct Record {
     pub devices: Vec<PreparedDevice>,
     /// The other devices of the claim, which are being made or could not be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub making: Vec<Making>,
+    pub making: Vec<PendingDevice>,
 }
 
 /// A part that is being made, or a device on which room is being made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Making {
+pub struct PendingDevice {
     pub pool: String,
     /// The name in the pool.
     pub device: String,

@@ -37,7 +37,7 @@ pub struct Store {
 
 /// A lock, which is released when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Locked(#[expect(dead_code)] Flock<File>);
+pub(crate) struct StoreLock(#[expect(dead_code)] Flock<File>);
 
 /// The open file of a record. Each preparation creates a new file, even with the same text.
 /// Because this file is open, no other file can get its inode number.
@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Takes the lock for records and specifications. Waits for other threads and instances.
-    pub(super) fn lock(&self) -> Result<Locked, StoreError> {
+    pub(super) fn lock(&self) -> Result<StoreLock, StoreError> {
         let path = self.above.join("serialize.lock");
         lock(&path, FlockArg::LockExclusive)
     }
@@ -73,12 +73,12 @@ impl Store {
     /// Takes the lock for the parts of a class. Waits for other threads and instances. Each
     /// class has its own lock, because programs may take long and claims for other devices
     /// should not wait for them.
-    pub(super) fn lock_class(&self, class: &ClassName) -> Result<Locked, StoreError> {
+    pub(super) fn lock_class(&self, class: &ClassName) -> Result<StoreLock, StoreError> {
         lock(&self.parts_lock(class), FlockArg::LockExclusive)
     }
 
     /// Takes the lock for the parts of a class, unless another thread or instance has it.
-    pub(crate) fn try_lock_class(&self, class: &ClassName) -> Option<Locked> {
+    pub(crate) fn try_lock_class(&self, class: &ClassName) -> Option<StoreLock> {
         lock(&self.parts_lock(class), FlockArg::LockExclusiveNonblock).ok()
     }
 
@@ -160,7 +160,7 @@ impl Store {
     /// Removes unfinished files of processes that were killed while they wrote a record. Older
     /// versions named such a file `UID.tmp`. The caller has the lock, so that no other process
     /// is writing a record.
-    pub(super) fn remove_unfinished(&self, _: &Locked) -> Result<(), StoreError> {
+    pub(super) fn remove_unfinished(&self, _: &StoreLock) -> Result<(), StoreError> {
         for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
             let name = entry.map_err(self.failed())?.file_name();
             let text = name.to_string_lossy();
@@ -200,13 +200,13 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn lock(path: &Path, how: FlockArg) -> Result<Locked, StoreError> {
+fn lock(path: &Path, how: FlockArg) -> Result<StoreLock, StoreError> {
     let failed = |error: io::Error| StoreError::Io {
         path: path.to_owned(),
         error,
     };
     let locked = Flock::lock(open_lock_file(path).map_err(failed)?, how);
     locked
-        .map(Locked)
+        .map(StoreLock)
         .map_err(|(_, error)| failed(error.into()))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use device_class::discover::{Device, PossiblePart};
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 
-use crate::class_devices::{ClassDevices, Offered, Whole};
+use crate::class_devices::{ClassDevices, DivisibleDevice, PoolEntry};
 
 /// The longest name and the longest value (Kubernetes, resource.k8s.io/v1).
 const MAX_NAME: usize = 32;
@@ -70,7 +70,7 @@ pub(super) fn build_attributes(
 /// profile of the part.
 pub(super) fn of_part(
     class: &ClassDevices,
-    whole: &Whole,
+    whole: &DivisibleDevice,
     part: &PossiblePart,
 ) -> BTreeMap<String, DeviceAttribute> {
     let mut all = build_attributes(class, &whole.divisible.whole);
@@ -101,8 +101,8 @@ fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
         .offered(true)
         .into_iter()
         .map(|offered| match offered {
-            Offered::Device(_, device) => device,
-            Offered::Whole(whole) => &whole.divisible.whole,
+            PoolEntry::Device(_, device) => device,
+            PoolEntry::Divisible(whole) => &whole.divisible.whole,
         })
 }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use device_class::discover::{Device, Health};
 use k8s_openapi::api::resource::v1::{
-    CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device as Published,
+    CapacityRequestPolicy, CapacityRequestPolicyRange, Counter, CounterSet, Device as SliceDevices,
     DeviceCapacity, DeviceCounterConsumption, DeviceTaint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::attributes;
-use crate::class_devices::{ClassDevices, Whole};
+use crate::class_devices::{ClassDevices, DivisibleDevice};
 use crate::names::{self, DRIVER, SHARES};
 
 /// The fields of slices that the API server keeps. This depends on its feature gates, and it
@@ -34,19 +34,19 @@ pub(super) fn published(
     device: &Device,
     name: &str,
     form: &Form,
-) -> Vec<Published> {
+) -> Vec<SliceDevices> {
     let Some(taints) = taints(class, &device.health, form) else {
         return Vec::new();
     };
-    let one = |name: String| Published {
+    let one = |name: String| SliceDevices {
         name,
         attributes: Some(attributes::build_attributes(class, device)),
         taints: taints.clone(),
-        ..Published::default()
+        ..SliceDevices::default()
     };
     match device.replicas {
         None => vec![one(name.to_owned())],
-        Some(count) if form.shares => vec![Published {
+        Some(count) if form.shares => vec![SliceDevices {
             allow_multiple_allocations: Some(true),
             capacity: Some(BTreeMap::from([(SHARES.to_owned(), shares(class, count))])),
             ..one(name.to_owned())
@@ -57,7 +57,11 @@ pub(super) fn published(
 
 /// Returns a device and its possible parts. Each part consumes some of the device's counters,
 /// and the device consumes all of them.
-pub(super) fn published_whole(class: &ClassDevices, whole: &Whole, form: &Form) -> Vec<Published> {
+pub(super) fn published_whole(
+    class: &ClassDevices,
+    whole: &DivisibleDevice,
+    form: &Form,
+) -> Vec<SliceDevices> {
     let consumes = |amounts: &BTreeMap<String, u64>| {
         let consumed = DeviceCounterConsumption {
             counter_set: whole.name.clone(),
@@ -72,19 +76,19 @@ pub(super) fn published_whole(class: &ClassDevices, whole: &Whole, form: &Form) 
     }
     for (name, part) in whole.parts() {
         let taints = taints(class, class.health(whole, part), form);
-        all.extend(taints.map(|taints| Published {
+        all.extend(taints.map(|taints| SliceDevices {
             name: name.to_owned(),
             attributes: Some(attributes::of_part(class, whole, part)),
             consumes_counters: consumes(&part.takes),
             taints,
-            ..Published::default()
+            ..SliceDevices::default()
         }));
     }
     all
 }
 
 /// Returns the counters of a device, which its parts consume.
-pub(super) fn counter_set(whole: &Whole) -> CounterSet {
+pub(super) fn counter_set(whole: &DivisibleDevice) -> CounterSet {
     CounterSet {
         name: whole.name.clone(),
         counters: counters(&whole.divisible.counters),

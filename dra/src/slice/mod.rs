@@ -8,5 +8,5 @@ mod publisher;
 
 pub(crate) use attributes::PART;
 pub use device::Form;
-pub use plan::{Action, Content, Pool, actions, pools};
+pub use plan::{Action, Pool, SliceContent, actions, pools};
 pub use publisher::Publisher;

@@ -14,14 +14,14 @@ pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
 /// The time after a write in which changes by other programs are not reverted.
 #[derive(Debug)]
-pub(super) struct Pause {
+pub(super) struct RevertDelay {
     wrote: Option<Instant>,
     length: Duration,
 }
 
-impl Pause {
+impl RevertDelay {
     pub(super) fn new() -> Self {
-        Pause {
+        RevertDelay {
             wrote: None,
             length: FIRST,
         }
@@ -55,7 +55,7 @@ mod tests {
     fn a_pause_grows_while_somebody_else_writes_and_begins_anew() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut pause = Pause::new();
+        let mut pause = RevertDelay::new();
         assert_eq!(pause.end(at(0)), at(0));
         pause.wrote(at(0), false);
         // Each answer as early as it may be.

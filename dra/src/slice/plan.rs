@@ -8,7 +8,7 @@ use k8s_openapi::api::resource::v1::{
 };
 
 use super::device::{Form, counter_set, published, published_whole};
-use crate::class_devices::{ClassDevices, Offered};
+use crate::class_devices::{ClassDevices, PoolEntry};
 use crate::names::{self, DRIVER};
 
 /// The maximum number of devices of a slice. Without taints a slice could have twice as many,
@@ -27,14 +27,14 @@ pub struct Pool {
     pub name: String,
     /// The slices. There is at least one, which may be empty and shows that the driver is
     /// alive.
-    pub slices: Vec<Content>,
+    pub slices: Vec<SliceContent>,
     /// The number of devices that do not fit.
     pub left_out: usize,
 }
 
 /// The content of a slice: devices, or counters that devices in other slices consume.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Content {
+pub struct SliceContent {
     pub devices: Vec<Device>,
     pub counters: Vec<CounterSet>,
 }
@@ -46,10 +46,10 @@ pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
         let (mut devices, mut counters): (Vec<Device>, Vec<CounterSet>) = Default::default();
         for offered in class.offered(form.parts) {
             match offered {
-                Offered::Device(name, device) => {
+                PoolEntry::Device(name, device) => {
                     devices.extend(published(class, device, name, form));
                 }
-                Offered::Whole(whole) => {
+                PoolEntry::Divisible(whole) => {
                     counters.push(counter_set(whole));
                     devices.extend(published_whole(class, whole, form));
                 }
@@ -58,17 +58,17 @@ pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
         let left_out = devices.len().saturating_sub(MAX_DEVICES * MAX_SLICES);
         devices.truncate(MAX_DEVICES * MAX_SLICES);
         // The counters come first, because they show whether the API server keeps counters.
-        let counters = counters.chunks(MAX_SETS).map(|sets| Content {
+        let counters = counters.chunks(MAX_SETS).map(|sets| SliceContent {
             counters: sets.to_vec(),
-            ..Content::default()
+            ..SliceContent::default()
         });
-        let devices = devices.chunks(MAX_DEVICES).map(|devices| Content {
+        let devices = devices.chunks(MAX_DEVICES).map(|devices| SliceContent {
             devices: devices.to_vec(),
-            ..Content::default()
+            ..SliceContent::default()
         });
-        let mut slices: Vec<Content> = counters.chain(devices).collect();
+        let mut slices: Vec<SliceContent> = counters.chain(devices).collect();
         if slices.is_empty() {
-            slices.push(Content::default());
+            slices.push(SliceContent::default());
         }
         Pool {
             name: names::pool(node, &class.class.name),
@@ -130,7 +130,7 @@ fn pool_actions(
     };
     let found: Vec<_> = (0..pool.slices.len()).map(&mut matching).collect();
     let count = i64::try_from(pool.slices.len()).unwrap_or(i64::MAX);
-    let is_same = |content: &Content, slice: &ResourceSlice| {
+    let is_same = |content: &SliceContent, slice: &ResourceSlice| {
         let own = slice.spec.devices.as_deref().unwrap_or_default();
         slice.spec.pool.resource_slice_count == count
             && slice.spec.shared_counters.as_deref().unwrap_or_default() == content.counters
@@ -198,12 +198,12 @@ fn pool_actions(
 }
 
 /// A slice with counters has no devices.
-fn devices_of(content: &Content) -> Option<Vec<Device>> {
+fn devices_of(content: &SliceContent) -> Option<Vec<Device>> {
     let is_of_counters = !content.counters.is_empty();
     (!is_of_counters).then(|| content.devices.clone())
 }
 
-fn counters_of(content: &Content) -> Option<Vec<CounterSet>> {
+fn counters_of(content: &SliceContent) -> Option<Vec<CounterSet>> {
     let is_of_counters = !content.counters.is_empty();
     is_of_counters.then(|| content.counters.clone())
 }

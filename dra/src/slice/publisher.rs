@@ -14,7 +14,7 @@ use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::pause::{FIRST, LONGEST, Pause};
+use super::pause::{FIRST, LONGEST, RevertDelay};
 use super::plan::{Action, actions, pools};
 use super::{Form, Pool};
 use crate::api_error;
@@ -74,7 +74,7 @@ impl Publisher {
         let mut events = watcher(api, config).default_backoff().boxed();
         let (mut listed, mut is_listed) = (BTreeMap::new(), false);
         let mut failures = 0;
-        let (mut due, mut pause) = (None, Pause::new());
+        let (mut due, mut pause) = (None, RevertDelay::new());
         // Whether the planned slices may have changed since the last write.
         let mut is_new = true;
         loop {
