@@ -26,14 +26,14 @@ const CONF_D: &str = "/etc/crio/crio.conf.d";
 const DROP_IN: &str = "/etc/crio/crio.conf.d/99-boathook.conf";
 const HOOKS_D: &str = "/etc/crio/hooks.d";
 
-/// Where the runtime keeps its containers' state.
+/// The directory in which `boathook-runtime` keeps the state of its containers.
 const RUNTIME_ROOT: &str = "/run/boathook";
 
 const DAEMON: Daemon = Daemon {
     program: "crio",
     unit: "crio.service",
     init_script: "/etc/init.d/crio",
-    variables: &["/etc/default/crio", "/etc/sysconfig/crio"],
+    variable_files: &["/etc/default/crio", "/etc/sysconfig/crio"],
     config: (&["--config", "-c"], MAIN),
 };
 
@@ -46,8 +46,9 @@ const RUNTIME_SETTINGS: [&str; 3] = [
     "crio.runtime.runtimes.*.runtime_type",
 ];
 
-/// The values of `runtime_type` that stand for a program with the command line of an OCI
-/// runtime.
+/// The values of `runtime_type` for which CRI-O calls a program with the command line of an
+/// OCI runtime. Another value, such as `vm`, names a runtime that isolates containers
+/// differently.
 const PROGRAM_TYPES: [&str; 3] = ["", "oci", "pod"];
 
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
@@ -74,8 +75,8 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
         quote(&options.runtime.to_string_lossy())
     );
     text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_ROOT}\"\n");
-    for (key, value) in inherited(base, &configs)? {
-        // Writing to a string does not fail.
+    for (key, value) in inherited_settings(base, &configs)? {
+        // Writing to a string does not fail, so the result can be ignored.
         let _ = writeln!(text, "{key} = {value}");
     }
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
@@ -85,11 +86,12 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     ])
 }
 
-/// The runtime of containers that name none.
+/// Returns the runtime of containers for which no runtime is named.
 ///
 /// # Errors
-/// A file does not parse, or has a key in another case; or an option, or a later file, has
-/// precedence over ours.
+/// Fails if a file does not parse or has a key in another case. Also fails if a command-line
+/// option or a later file has precedence over the drop-in that Boathook writes, because
+/// `--set-default` would then have no effect.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -108,14 +110,14 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
             refuse_later(Path::new(DROP_IN), path, line)?;
         }
     }
-    let (default, runtimes) = runtimes(base, &configs)?;
-    let named = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
-    // Which one CRI-O takes without a name depends on its version.
+    let (default, runtimes) = merge_runtimes(base, &configs)?;
+    let runtime_table = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
+    // Without `default_runtime`, CRI-O uses crun or runc, depending on its version.
     let found = match &default {
-        Some(name) => Some((name.as_str(), named(name))),
+        Some(name) => Some((name.as_str(), runtime_table(name))),
         None => ["crun", "runc"]
             .into_iter()
-            .find_map(|name| Some((name, Some(named(name)?)))),
+            .find_map(|name| Some((name, Some(runtime_table(name)?)))),
     };
     let Some((name, table)) = found else {
         return Ok(DefaultRuntime::runc());
@@ -158,8 +160,8 @@ fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Tab
 /// What the handler takes over from the default one: where the monitor is, and
 /// in addition to what a distribution sets there.
 fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String)>, Error> {
-    let (default, merged) = runtimes(base, configs)?;
-    // Without a default_runtime CRI-O takes crun (1.31 and later) or runc.
+    let (default, merged) = merge_runtimes(base, configs)?;
+    // Without `default_runtime`, CRI-O uses crun (1.31 and later) or runc.
     let names = [default.as_deref().unwrap_or("crun"), "crun", "runc"];
     let table = names
         .iter()

@@ -51,7 +51,7 @@ const DAEMON: Daemon = Daemon {
     program: "dockerd",
     unit: "docker.service",
     init_script: "/etc/init.d/docker",
-    variables: &[
+    variable_files: &[
         "/etc/default/docker",
         "/etc/conf.d/docker",
         "/etc/sysconfig/docker",
