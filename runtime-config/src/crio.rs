@@ -136,8 +136,9 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     })
 }
 
-/// The name of the default runtime, if a file has one, and all runtimes by name.
-fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Table), Error> {
+/// Merges the files in their order. Returns the name of the default runtime, if a file sets
+/// it, and the tables of all runtimes by name.
+fn merge_runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Table), Error> {
     let mut default = None;
     let mut merged = Table::new();
     for path in configs {
@@ -157,9 +158,13 @@ fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Tab
     Ok((default, merged))
 }
 
-/// What the handler takes over from the default one: where the monitor is, and
-/// in addition to what a distribution sets there.
-fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String)>, Error> {
+/// Returns the settings that Boathook's handler takes over from the default runtime, such as
+/// the path of the monitor (conmon). A distribution may set them for its own paths, and
+/// containers of Boathook's handler need the same ones.
+fn inherited_settings(
+    base: &Snapshot,
+    configs: &[PathBuf],
+) -> Result<Vec<(String, String)>, Error> {
     let (default, merged) = merge_runtimes(base, configs)?;
     // Without `default_runtime`, CRI-O uses crun (1.31 and later) or runc.
     let names = [default.as_deref().unwrap_or("crun"), "crun", "runc"];
