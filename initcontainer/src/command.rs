@@ -13,7 +13,7 @@ use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
-use runtime_config::{Engine, HeldRuntime, HostRoot, Options, Plan, Record, held};
+use runtime_config::{Engine, RuntimeUse, HostRoot, Options, Plan, InstallationRecord, find_runtime_use};
 
 use crate::output::{Installed, Output};
 use crate::restart;
@@ -164,7 +164,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         if args.restart && restart::release(host, engine)? {
             output.restarted(engine, "dropped the runtime".to_owned());
             released.push(engine);
-        } else if !force && held(host, engine) == HeldRuntime::DefaultRuntime {
+        } else if !force && find_runtime_use(host, engine) == RuntimeUse::DefaultRuntime {
             bail!(
                 "{engine} is running with boathook-runtime as its default runtime and would keep \
                  it, so that no container starts; use --restart, which restores its own runtime"
@@ -277,7 +277,7 @@ fn choose(
     }
     let mut chosen = Vec::new();
     for engine in Engine::ALL.into_iter().filter(|e| e.detect(host).is_some()) {
-        let known = Record::load(host, &record(engine))?;
+        let known = InstallationRecord::load(host, &record(engine))?;
         let now = engine.read(host, known.as_ref())?;
         match engine.plan_install(&now, known.as_ref(), options) {
             Err(e @ runtime_config::Error::CriDisabled { .. }) => {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use device_class::config::Config;
-use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record, common_runtime};
+use runtime_config::{Change, Engine, HostRoot, Options, Plan, InstallationRecord, common_runtime};
 
 use crate::configuration::Configuration;
 use crate::in_use;
@@ -54,7 +54,7 @@ pub fn plan(
     notes.extend(removed_classes(host, payload, fewer_classes)?);
     let mut plans = Vec::new();
     for engine in engines {
-        let known = Record::load(host, &record(*engine))?;
+        let known = InstallationRecord::load(host, &record(*engine))?;
         let now = engine.read(host, known.as_ref())?;
         plans.push(engine.plan_install(&now, known.as_ref(), options)?);
     }
@@ -322,7 +322,7 @@ pub fn current(host: &HostRoot) -> Result<Option<PathBuf>> {
 pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
     let path = record(plan.engine);
     let before = host.read(&path)?;
-    let after = plan.record.as_ref().map(Record::to_text);
+    let after = plan.record.as_ref().map(InstallationRecord::to_text);
     let kept = after.and_then(|after| {
         let (before, after) = (before.as_deref(), Some(after.as_str()));
         Change::rewrite(&path, before, after, MODE)

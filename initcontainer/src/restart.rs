@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use initcontainer::layout::record;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, HeldRuntime, HostRoot, Loaded, Plan, Record, Reload, held, is_running,
+    Engine, RuntimeUse, HostRoot, LoadState, Plan, InstallationRecord, Reload, find_runtime_use, is_running,
 };
 
 /// Whether a running engine still must read what the plan wrote.
 pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
     match &plan.record {
-        Some(record) => runtime_config::loaded(host, plan.engine, record) == Loaded::No,
+        Some(record) => runtime_config::find_load_state(host, plan.engine, record) == LoadState::No,
         None => {
             let changed = !plan.is_empty() && plan.engine.facts().reload != Reload::NotNeeded;
             changed && is_running(host, plan.engine)
@@ -36,7 +36,7 @@ pub(crate) fn now(host: &HostRoot, plan: &Plan) -> Result<String> {
     };
     let done = reload(host, engine).with_context(failed)?;
     if let Some(record) = &plan.record {
-        let is_loaded = || runtime_config::loaded(host, engine, record) != Loaded::No;
+        let is_loaded = || runtime_config::find_load_state(host, engine, record) != LoadState::No;
         runtime_config::wait(engine, is_loaded).with_context(failed)?;
     }
     Ok(done)
@@ -56,10 +56,10 @@ pub(crate) fn advice(engine: Engine, removal: bool) -> String {
 /// Has a running engine drop our runtime where reverting its configuration
 /// does not do that; `false`: there was nothing to drop.
 pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
-    if held(host, engine) == HeldRuntime::Nothing {
+    if find_runtime_use(host, engine) == RuntimeUse::Nothing {
         return Ok(false);
     }
-    let known = Record::load(host, &record(engine))?;
+    let known = InstallationRecord::load(host, &record(engine))?;
     let files = engine.read(host, known.as_ref())?;
     let Some(plan) = engine.plan_release(&files, known.as_ref())? else {
         return Ok(false);
@@ -72,7 +72,7 @@ pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
             return Ok(());
         }
         reload(host, engine)?;
-        let is_released = || held(host, engine) == HeldRuntime::Nothing;
+        let is_released = || find_runtime_use(host, engine) == RuntimeUse::Nothing;
         Ok(runtime_config::wait(engine, is_released)?)
     })?;
     Ok(true)

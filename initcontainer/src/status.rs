@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Engine, HostRoot, Loaded, Record, loaded};
+use runtime_config::{Engine, HostRoot, LoadState, InstallationRecord, loaded};
 use serde::Serialize;
 
 use crate::install::{current, installed};
@@ -47,7 +47,7 @@ impl Status {
         }
         let mut engines = Vec::new();
         for engine in Engine::ALL {
-            let known = Record::load(host, &record(engine))?;
+            let known = InstallationRecord::load(host, &record(engine))?;
             let found = engine.detect(host);
             if found.is_some() || known.is_some() {
                 engines.push(engine_status(
@@ -79,7 +79,7 @@ fn engine_status(
     host: &HostRoot,
     engine: Engine,
     found: Option<PathBuf>,
-    known: Option<&Record>,
+    known: Option<&InstallationRecord>,
     missing: &mut Vec<String>,
 ) -> Result<EngineStatus> {
     let (mut configured, mut state) = (false, "-");
@@ -92,10 +92,10 @@ fn engine_status(
             ));
         }
         configured = changed.is_empty();
-        state = match loaded(host, engine, known) {
-            Loaded::Yes => "yes",
-            Loaded::NotRunning => "not running",
-            Loaded::No => {
+        state = match find_load_state(host, engine, known) {
+            LoadState::Yes => "yes",
+            LoadState::NotRunning => "not running",
+            LoadState::No => {
                 missing.push(format!(
                     "{engine} has not read its configuration: restart it"
                 ));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nix::sys::stat::FileStat;
-use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of};
+use runtime_config::{Change, Engine, HostRoot, Plan, InstallationRecord, scratch, scratch_of};
 
 use crate::claims;
 use crate::in_use;
@@ -57,11 +57,11 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let mut steps = Vec::new();
     let mut engines = Vec::new();
     for engine in Engine::ALL {
-        let known = Record::load(host, &record(engine))?;
+        let known = InstallationRecord::load(host, &record(engine))?;
         if known.is_none() && !also.contains(&engine) {
             continue;
         }
-        if !force && let Some(path) = known.as_ref().and_then(|known| known.out_of_sight(host)) {
+        if !force && let Some(path) = known.as_ref().and_then(|known| known.find_unreachable_file(host)) {
             // The engine's configuration would go on naming what is removed.
             bail!(
                 "the directory of {}, by which {engine} calls boathook, is not there: mount it at \
@@ -242,7 +242,7 @@ fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
 
 /// Returns the steps that remove the scratch files of a run that was killed while it wrote an
 /// engine's file.
-fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>> {
+fn scratches(host: &HostRoot, record: Option<&InstallationRecord>) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
         // Beside the file that a link leads to, but named as on the host.

@@ -14,7 +14,7 @@ use crate::host::HostRoot;
 use crate::json_text;
 use crate::key_case;
 use crate::options::Options;
-use crate::record::Record;
+use crate::record::InstallationRecord;
 use crate::snapshot::Snapshot;
 
 pub(crate) use api::{Runtimes, socket_of_daemon};
@@ -195,7 +195,7 @@ pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
 }
 
 /// Returns whether a running daemon has loaded Boathook's runtime as it is in the record.
-pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
+pub(crate) fn is_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
     let newest = record.file(Path::new(DAEMON_JSON));
     let text = newest.and_then(|file| file.written.first());
     let wanted: serde_json::Value = text

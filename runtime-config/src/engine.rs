@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::facts::{Engine, Liveness, PROGRAM_DIRECTORIES, RUNTIMES};
 use crate::host::HostRoot;
 use crate::options::Options;
-use crate::record::Record;
+use crate::record::InstallationRecord;
 use crate::snapshot::Snapshot;
 use crate::{crio, docker, podman};
 
@@ -61,7 +61,7 @@ impl Engine {
     ///
     /// # Errors
     /// A file cannot be read. One that does not parse is the plan's concern.
-    pub fn read(self, host: &HostRoot, record: Option<&Record>) -> Result<Snapshot, Error> {
+    pub fn read(self, host: &HostRoot, record: Option<&InstallationRecord>) -> Result<Snapshot, Error> {
         let mut snapshot = Snapshot::default();
         for path in record.iter().flat_map(|r| r.paths()) {
             snapshot.read(host, path)?;

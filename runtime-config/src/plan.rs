@@ -12,7 +12,7 @@ use crate::docker;
 use crate::error::Error;
 use crate::facts::Engine;
 use crate::options::Options;
-use crate::record::{Record, RecordedFile};
+use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 use crate::toml_text::{self, OWN_STEM};
 
@@ -28,7 +28,7 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// The record that an undo needs. It must be on disk before the first change, so that an
     /// interrupted installation can be undone. `None` means that the changes are an undo.
-    pub record: Option<Record>,
+    pub record: Option<InstallationRecord>,
     /// The default runtime that `boathook-runtime` replaces. `None` means that the default
     /// runtime stays, or that the engine calls its program as before.
     pub replaced: Option<ReplacedRuntime>,
@@ -60,7 +60,7 @@ impl Engine {
     pub fn plan_install(
         self,
         now: &Snapshot,
-        record: Option<&Record>,
+        record: Option<&InstallationRecord>,
         options: &Options,
     ) -> Result<Plan, Error> {
         let base = without_ours(now, record);
@@ -71,7 +71,7 @@ impl Engine {
             None
         };
         let mut changes = Vec::new();
-        let mut next = Record::new(self);
+        let mut next = InstallationRecord::new(self);
         next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
         for (path, text) in &wanted {
             // The administrator may have formatted daemon.json again after an earlier
@@ -119,14 +119,14 @@ impl Engine {
     pub fn plan_release(
         self,
         now: &Snapshot,
-        record: Option<&Record>,
+        record: Option<&InstallationRecord>,
     ) -> Result<Option<Plan>, Error> {
         if self != Self::Docker {
             return Ok(None);
         }
         let base = without_ours(now, record);
         let (path, text) = docker::released(&base)?;
-        let mut next = record.cloned().unwrap_or_else(|| Record::new(self));
+        let mut next = record.cloned().unwrap_or_else(|| InstallationRecord::new(self));
         match next.files.iter_mut().find(|file| file.path == path) {
             Some(file) => file.written.push(text.clone()),
             None => next.files.push(RecordedFile {
@@ -147,7 +147,7 @@ impl Engine {
 
     /// Plans the changes that undo an installation. Without a record, Boathook's parts are found
     /// by file names and marks.
-    pub fn plan_undo(self, now: &Snapshot, record: Option<&Record>) -> Plan {
+    pub fn plan_undo(self, now: &Snapshot, record: Option<&InstallationRecord>) -> Plan {
         let base = without_ours(now, record);
         // The file that was written last is undone first, so that a reference is removed before
         // the file to which it refers.
@@ -181,7 +181,7 @@ impl Engine {
 ///
 /// If a file has a text that the record contains, the recorded text from before the installation
 /// is used. In other files Boathook's parts are found by file names and marks.
-fn without_ours(now: &Snapshot, record: Option<&Record>) -> Snapshot {
+fn without_ours(now: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
     let mut base = now.clone();
     // A file that the engine generates contains Boathook's parts too, but the engine replaces it
     // at the next start. It stays as it is.
@@ -209,7 +209,7 @@ fn is_own_file(path: &Path) -> bool {
 /// Returns the texts that the record has to contain for a file: the new text, and the present
 /// text if an earlier installation wrote it. The file still has the present text if the process
 /// is interrupted after it has written the record.
-fn written_texts(path: &Path, text: &str, now: &Snapshot, record: Option<&Record>) -> Vec<String> {
+fn written_texts(path: &Path, text: &str, now: &Snapshot, record: Option<&InstallationRecord>) -> Vec<String> {
     let replaced = record
         .and_then(|r| r.file(path))
         .zip(now.text(path))

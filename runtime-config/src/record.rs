@@ -16,7 +16,7 @@ use crate::host::HostRoot;
 /// removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
+pub struct InstallationRecord {
     /// The version of the record's format, always 1.
     format: u32,
     pub(crate) engine: Engine,
@@ -38,15 +38,14 @@ pub(crate) struct RecordedFile {
     pub(crate) written: Vec<String>,
 }
 
-impl Record {
+impl InstallationRecord {
     const FORMAT: u32 = 1;
 
     /// Returns the first recorded file whose parent directory is missing, although the directory
     /// existed before the installation. Either the engine was removed, or the directory is not
     /// mounted in this container. In the second case an undo would leave the file unchanged.
     pub fn find_unreachable_file(&self, host: &HostRoot) -> Option<&Path> {
-        let paths = self.files.iter().map(|file| file.path.as_path());
-        paths.into_iter().find(|path| {
+        self.paths().find(|path| {
             let mut dirs = path.ancestors().skip(1);
             let former_dir = dirs.find(|dir| !self.made_dirs.iter().any(|made| made == dir));
             former_dir.is_some_and(|dir| !host.exists(dir))
@@ -67,7 +66,7 @@ impl Record {
         self.files.iter().map(|f| f.path.as_path())
     }
 
-    /// The files that no longer hold what was written to them.
+    /// Returns the files whose text is no longer the newest recorded text.
     pub fn verify(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
         let mut changed = Vec::new();
         for file in &self.files {

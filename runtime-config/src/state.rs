@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::facts::{Engine, Liveness, Reload};
 use crate::host::HostRoot;
 use crate::processes::processes;
-use crate::record::Record;
+use crate::record::InstallationRecord;
 
 /// The time within which an engine has to read its configuration after a reload.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ const MAX_PID_FILE: u64 = 4096;
 
 /// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loaded {
+pub enum LoadState {
     Yes,
     /// The engine is running, but was started before the configuration was written.
     No,
@@ -40,24 +40,24 @@ pub enum Loaded {
 /// A daemon makes its socket again whenever it starts, so one that is older
 /// than the configuration belongs to a daemon that has not read it. Docker,
 /// which can reload without that, is queried.
-pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
+pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.facts().liveness {
-        Liveness::NoDaemon => Loaded::Yes,
+        Liveness::NoDaemon => LoadState::Yes,
         Liveness::DockerApi => match Runtimes::of_daemon(host) {
-            None => Loaded::NotRunning,
-            Some(runtimes) if docker::is_loaded(&runtimes, record) => Loaded::Yes,
-            Some(_) => Loaded::No,
+            None => LoadState::NotRunning,
+            Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Yes,
+            Some(_) => LoadState::No,
         },
         Liveness::Socket(socket) => {
             let socket = socket_of_daemon(host, engine, socket);
             let Some(started) = socket.and_then(|socket| changed(host, &socket)) else {
-                return Loaded::NotRunning;
+                return LoadState::NotRunning;
             };
             let written = record.paths().filter_map(|p| changed(host, p)).max();
             if written.is_some_and(|w| w > started) {
-                Loaded::No
+                LoadState::No
             } else {
-                Loaded::Yes
+                LoadState::Yes
             }
         }
     }
@@ -100,7 +100,7 @@ fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
 
 /// The use that a running engine still has for a runtime whose program is to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeldRuntime {
+pub enum RuntimeUse {
     /// The engine has no use for the runtime that a restart would have to end.
     Nothing,
     /// Containers can name the runtime.
@@ -111,14 +111,14 @@ pub enum HeldRuntime {
 
 /// Returns the use that a running Docker still has for the runtime. Docker ignores absent keys at
 /// a reload, so it keeps a runtime that was removed from its configuration until a restart.
-pub fn held(host: &HostRoot, engine: Engine) -> HeldRuntime {
+pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     if engine.facts().liveness != Liveness::DockerApi {
-        return HeldRuntime::Nothing;
+        return RuntimeUse::Nothing;
     }
     match Runtimes::of_daemon(host) {
-        Some(runtimes) if runtimes.is_default() => HeldRuntime::DefaultRuntime,
-        Some(runtimes) if runtimes.is_listed() => HeldRuntime::Runtime,
-        _ => HeldRuntime::Nothing,
+        Some(runtimes) if runtimes.is_default() => RuntimeUse::DefaultRuntime,
+        Some(runtimes) if runtimes.is_listed() => RuntimeUse::Runtime,
+        _ => RuntimeUse::Nothing,
     }
 }
 

@@ -196,7 +196,7 @@ fn a_file_that_its_owner_reformatted_is_not_written_again() {
 fn a_record_of_another_program_is_refused() {
     let (_dir, host) = host_with("opt/record.json", "{\"format\": 2}");
     let path = PathBuf::from("/opt/record.json");
-    let error = runtime_config::Record::load(&host, &path).unwrap_err();
+    let error = runtime_config::InstallationRecord::load(&host, &path).unwrap_err();
     let said = "/opt/record.json is not valid";
     assert!(error.to_string().contains(said), "{error}");
     assert!(Change::MakeDir { path }.apply(&host).is_err());

@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HostRoot, Options, Plan, Record};
+use runtime_config::{Engine, Error, HostRoot, Options, Plan, InstallationRecord};
 
 use crate::{apply, options, tree};
 
@@ -63,12 +63,12 @@ impl Case {
         (dir, host)
     }
 
-    fn plan(&self, host: &HostRoot, record: Option<&Record>) -> Result<Plan, Error> {
+    fn plan(&self, host: &HostRoot, record: Option<&InstallationRecord>) -> Result<Plan, Error> {
         let now = self.engine.read(host, record)?;
         self.engine.plan_install(&now, record, &self.options)
     }
 
-    fn undo(&self, host: &HostRoot, record: Option<&Record>) {
+    fn undo(&self, host: &HostRoot, record: Option<&InstallationRecord>) {
         let now = self.engine.read(host, record).unwrap();
         apply(host, &self.engine.plan_undo(&now, record).changes).unwrap();
     }
