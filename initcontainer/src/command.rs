@@ -13,7 +13,9 @@ use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
-use runtime_config::{Engine, RuntimeUse, HostRoot, Options, Plan, InstallationRecord, find_runtime_use};
+use runtime_config::{
+    Engine, HostRoot, InstallationRecord, Options, Plan, RuntimeUse, find_runtime_use,
+};
 
 use crate::output::{Installed, Output};
 use crate::restart;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use device_class::config::Config;
-use runtime_config::{Change, Engine, HostRoot, Options, Plan, InstallationRecord, common_runtime};
+use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Options, Plan, common_runtime};
 
 use crate::configuration::Configuration;
 use crate::in_use;

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use initcontainer::layout::record;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, RuntimeUse, HostRoot, LoadState, Plan, InstallationRecord, Reload, find_runtime_use, is_running,
+    Engine, HostRoot, InstallationRecord, LoadState, Plan, Reload, RuntimeUse, find_runtime_use,
+    is_running,
 };
 
 /// Whether a running engine still must read what the plan wrote.

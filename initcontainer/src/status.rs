@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Engine, HostRoot, LoadState, InstallationRecord, loaded};
+use runtime_config::{Engine, HostRoot, InstallationRecord, LoadState, loaded};
 use serde::Serialize;
 
 use crate::install::{current, installed};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nix::sys::stat::FileStat;
-use runtime_config::{Change, Engine, HostRoot, Plan, InstallationRecord, scratch, scratch_of};
+use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Plan, scratch, scratch_of};
 
 use crate::claims;
 use crate::in_use;
@@ -61,7 +61,11 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
         if known.is_none() && !also.contains(&engine) {
             continue;
         }
-        if !force && let Some(path) = known.as_ref().and_then(|known| known.find_unreachable_file(host)) {
+        if !force
+            && let Some(path) = known
+                .as_ref()
+                .and_then(|known| known.find_unreachable_file(host))
+        {
             // The engine's configuration would go on naming what is removed.
             bail!(
                 "the directory of {}, by which {engine} calls boathook, is not there: mount it at \

@@ -13,22 +13,23 @@ use crate::host::{HostRoot, Place};
 impl Change {
     /// Makes the change.
     ///
-    /// A file is written beside its place, flushed to disk and renamed over
-    /// it: a reader at any time, and after a power failure, sees the old text
-    /// or the new one.
+    /// The new text is written to a scratch file, flushed to disk, and renamed over the file.
+    /// Therefore a reader sees either the old or the new text at any time, also after a power
+    /// failure.
     ///
     /// # Errors
-    /// The file is not what the plan was made from, or the system refuses.
-    /// Nothing was changed then.
+    /// Fails if the file has changed since the plan was made, or if the system refuses. Nothing
+    /// is changed then.
     pub fn apply(&self, host: &HostRoot) -> Result<(), Error> {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
         // An engine's file may be a link of the administrator, which is followed. A link in the
         // place of Boathook's own file is not followed.
-        let place = match is_own(self.path()) {
-            true => host.entry(self.path())?,
-            false => host.place(self.path())?,
+        let place = if is_own(self.path()) {
+            host.entry(self.path())?
+        } else {
+            host.place(self.path())?
         };
         if !self.make(&place)? {
             return Ok(());
@@ -97,7 +98,7 @@ fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<
         .and_then(|()| expect(place, before))
         .and_then(|()| new.rename(place, RenameFlags::empty()));
     if result.is_err() {
-        // The failure at hand matters more than a second one here.
+        // A second failure is ignored, because the first one is reported.
         let _ = new.remove_file();
     }
     result.map(|()| true)

@@ -38,13 +38,13 @@ pub(crate) use default_runtime::default_runtime;
 /// The layout of containerd's configuration in a distribution.
 #[derive(Debug)]
 pub(crate) enum Layout {
-    /// A file that its owner edits.
+    /// A main file that the administrator edits.
     File {
         main: &'static str,
         /// The usual drop-in directory beside the file. `None` means that there is none.
         conf_d: Option<&'static str>,
     },
-    /// A directory with a file made at each start, its template and drop-ins.
+    /// A directory with a file that is generated at each start, its template, and drop-ins.
     Template { dir: &'static str },
     /// A directory of drop-ins that are merged regardless of the version.
     DropIns {
@@ -120,7 +120,7 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
 struct PlanInputs<'a> {
     base: &'a Snapshot,
     options: &'a Options,
-    /// The host path of the spec for `base_runtime_spec`.
+    /// The path on the host of the OCI specification for `base_runtime_spec`.
     spec_path: PathBuf,
 }
 

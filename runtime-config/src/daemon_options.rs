@@ -58,13 +58,15 @@ impl Daemon {
                 arguments,
             )
         });
-        file_options.chain(process_options).find_map(|(source, words)| {
-            let (names, usual) = self.config;
-            let mut configs = option_values(&words, names);
-            let value = option_values(&words, &[option]).last()?.to_owned();
-            configs
-                .all(|config| config == usual)
-                .then_some(DaemonOption { value, source })
-        })
+        file_options
+            .chain(process_options)
+            .find_map(|(source, words)| {
+                let (names, usual) = self.config;
+                let mut configs = option_values(&words, names);
+                let value = option_values(&words, &[option]).last()?.to_owned();
+                configs
+                    .all(|config| config == usual)
+                    .then_some(DaemonOption { value, source })
+            })
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! Data flow: [`Engine::read`] takes a [`Snapshot`] of an engine's files from a [`HostRoot`].
 //! [`Engine::plan_install`] and [`Engine::plan_undo`], two pure functions, compute a [`Plan`]
-//! from the snapshot; a plan is printed as a diff. The caller writes the plan's [`InstallationRecord`] to
-//! disk and then [applies](Change::apply) each [`Change`].
+//! from the snapshot; a plan is printed as a diff. The caller writes the plan's
+//! [`InstallationRecord`] to disk and then [applies](Change::apply) each [`Change`].
 //!
 //! If an engine reads drop-ins, Boathook writes files of its own. Otherwise a text edit adds
 //! lines to the user's file and changes no other byte. Such an edit is undone in one of two
@@ -94,4 +94,6 @@ pub use record::InstallationRecord;
 #[cfg(feature = "configure")]
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
-pub use state::{RuntimeUse, LoadState, find_load_state, find_runtime_use, is_running, reload, wait};
+pub use state::{
+    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload, wait,
+};

@@ -126,7 +126,9 @@ impl Engine {
         }
         let base = without_ours(now, record);
         let (path, text) = docker::released(&base)?;
-        let mut next = record.cloned().unwrap_or_else(|| InstallationRecord::new(self));
+        let mut next = record
+            .cloned()
+            .unwrap_or_else(|| InstallationRecord::new(self));
         match next.files.iter_mut().find(|file| file.path == path) {
             Some(file) => file.written.push(text.clone()),
             None => next.files.push(RecordedFile {
@@ -209,7 +211,12 @@ fn is_own_file(path: &Path) -> bool {
 /// Returns the texts that the record has to contain for a file: the new text, and the present
 /// text if an earlier installation wrote it. The file still has the present text if the process
 /// is interrupted after it has written the record.
-fn written_texts(path: &Path, text: &str, now: &Snapshot, record: Option<&InstallationRecord>) -> Vec<String> {
+fn written_texts(
+    path: &Path,
+    text: &str,
+    now: &Snapshot,
+    record: Option<&InstallationRecord>,
+) -> Vec<String> {
     let replaced = record
         .and_then(|r| r.file(path))
         .zip(now.text(path))

@@ -139,9 +139,8 @@ fn is_file_of_host(host: &HostRoot, exe: &Place) -> bool {
         return false;
     };
     let path = Path::new(text.strip_suffix(REMOVED).unwrap_or(text));
-    let is_executable = |file: FileStat| {
-        (file.st_dev, file.st_ino) == (executable.st_dev, executable.st_ino)
-    };
+    let is_executable =
+        |file: FileStat| (file.st_dev, file.st_ino) == (executable.st_dev, executable.st_ino);
     host.check_private(path).is_ok()
         && (executable.st_nlink == 0 || host.stat(path).is_some_and(is_executable))
 }

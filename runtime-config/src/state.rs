@@ -35,11 +35,11 @@ pub enum LoadState {
     NotRunning,
 }
 
-/// Finds out whether an engine has read what the record describes.
+/// Finds out whether a running engine has read the configuration that the record describes.
 ///
-/// A daemon makes its socket again whenever it starts, so one that is older
-/// than the configuration belongs to a daemon that has not read it. Docker,
-/// which can reload without that, is queried.
+/// A daemon creates its socket at each start. If the socket is older than the configuration, the
+/// daemon has not read the configuration. Docker can reload without a new socket, so its API is
+/// queried.
 pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.facts().liveness {
         Liveness::NoDaemon => LoadState::Yes,
@@ -72,8 +72,9 @@ pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     }
 }
 
-/// The socket of the engine's daemon: where it is by default, else where a daemon of
-/// root's that reads the engine's usual configuration was told to have it.
+/// Returns the socket of the engine's daemon. If the default path does not exist, the path is
+/// taken from the command line of a running daemon, which must belong to root and read the
+/// engine's usual configuration.
 fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<PathBuf> {
     let default = PathBuf::from(default);
     if host.exists(&default) {
@@ -122,13 +123,13 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     }
 }
 
-/// Waits until an engine that was just reloaded is as wanted.
+/// Waits until `is_reloaded` returns `true` for an engine that was reloaded.
 ///
 /// # Errors
-/// It is not within 20 seconds.
-pub fn wait(engine: Engine, as_wanted: impl Fn() -> bool) -> Result<(), Error> {
+/// Fails after 20 seconds.
+pub fn wait(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error> {
     let start = Instant::now();
-    while !as_wanted() {
+    while !is_reloaded() {
         if start.elapsed() > RELOAD_TIMEOUT {
             return Err(Error::Other(format!(
                 "{engine} was reloaded but still has its old configuration after {} s; restart it, \
@@ -141,14 +142,14 @@ pub fn wait(engine: Engine, as_wanted: impl Fn() -> bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a running engine read its configuration, by systemd where the host
-/// has it, else by signal. Returns what was done.
+/// Makes a running engine read its configuration, by systemctl if the host runs systemd, and
+/// otherwise by a signal. Returns a description of the action for messages.
 ///
-/// This process's root must be the host's (chroot(2) first if it is not), for
-/// systemctl is the host's own program.
+/// The root directory of this process must be the host's (see chroot(2)), because systemctl is
+/// the host's own program.
 ///
 /// # Errors
-/// systemctl failed, or there is neither systemd nor a way by signal.
+/// Fails if systemctl fails, or if the host has no systemd and the engine has no signal for it.
 pub fn reload(engine: Engine) -> Result<String, Error> {
     let systemd = Path::new("/run/systemd/system").is_dir();
     match engine.facts().reload {

@@ -21,7 +21,7 @@ pub(crate) fn exists(host: &HostRoot, unit: &str) -> bool {
     fragment(host, unit).is_some()
 }
 
-/// The commands (`ExecStart=`) in force of a unit, each with the file that it is from.
+/// Returns the unit's commands (`ExecStart=`) after all drop-ins, each with the file that sets it.
 /// Variables are replaced by their values. A file that cannot be read counts as empty.
 pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
     let Some(fragment) = fragment(host, unit) else {
@@ -56,8 +56,8 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
         let mut source = path;
         for part in split_variables(&command) {
             match part {
-                Part::Text(text) => line.push_str(text),
-                Part::Variable(name) => {
+                CommandPart::Text(text) => line.push_str(text),
+                CommandPart::Variable(name) => {
                     if let Some((file, value)) = environment.get(name) {
                         line.push_str(value);
                         source.clone_from(file);
@@ -70,8 +70,8 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     lines
 }
 
-/// The variables in a file of `NAME=VALUE` lines, such as one for `EnvironmentFile=` or of
-/// a shell.
+/// Returns the variables in a file of `NAME=VALUE` lines, such as an `EnvironmentFile=` of systemd
+/// or a file that a shell reads.
 pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
     let lines = joined_lines(text).into_iter();
     lines
@@ -95,8 +95,8 @@ fn fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
 fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
     let mut found: BTreeMap<OsString, PathBuf> = BTreeMap::new();
     for dir in DIRECTORIES.iter().rev() {
-        for of_unit in ["service.d".to_owned(), format!("{unit}.d")] {
-            let dir = Path::new(dir).join(of_unit);
+        for name in ["service.d".to_owned(), format!("{unit}.d")] {
+            let dir = Path::new(dir).join(name);
             for name in host.list(&dir).unwrap_or_default() {
                 if name.as_encoded_bytes().ends_with(b".conf") {
                     let path = dir.join(&name);
@@ -168,18 +168,19 @@ fn assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     assignments
 }
 
+/// A part of a command: literal text, or the name of a variable.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'t> {
+enum CommandPart<'t> {
     Text(&'t str),
     Variable(&'t str),
 }
 
 /// Splits a command into texts and variables (`$NAME` and `${NAME}`).
-fn split_variables(command: &str) -> Vec<Part<'_>> {
+fn split_variables(command: &str) -> Vec<CommandPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = command;
     while let Some((text, after)) = rest.split_once('$') {
-        parts.push(Part::Text(text));
+        parts.push(CommandPart::Text(text));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let braced = after
             .strip_prefix('{')
@@ -188,10 +189,10 @@ fn split_variables(command: &str) -> Vec<Part<'_>> {
             let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
             after.split_at(end)
         });
-        parts.push(Part::Variable(name));
+        parts.push(CommandPart::Variable(name));
         rest = after;
     }
-    parts.push(Part::Text(rest));
+    parts.push(CommandPart::Text(rest));
     parts
 }
 

@@ -1,5 +1,5 @@
-//! The files that make up containerd's configuration, in the order in which it
-//! reads them: the main file, then what it imports, breadth first.
+//! Finds the files of containerd's configuration in the order in which containerd reads them:
+//! the main file first, then the imported files, breadth first.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
-//! The runtime handler's tables.
+//! The tables of the runtime handler `boathook`.
 //!
-//! The handler is the default one with another binary: what the user chose for
-//! that (the cgroup driver above all) must hold for ours, or pods that name it
-//! would be put into cgroups that the kubelet does not know.
+//! The handler is a copy of the default handler with another program. It needs the same
+//! settings, above all the cgroup driver: with another driver, containers would be put into
+//! cgroups that the kubelet does not know.
 
 use std::path::PathBuf;
 
@@ -36,8 +36,7 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    /// The handler for a configuration that consists of the files `known`, in
-    /// load order.
+    /// Builds the handler for a configuration that consists of the files `known`, in load order.
     pub(super) fn new(
         schema: &Schema,
         known: &[PathBuf],
@@ -47,7 +46,7 @@ impl Handler {
             mut keys,
             mut options,
             built_in,
-        } = inherited(schema, known, wanted.base)?;
+        } = find_inherited(schema, known, wanted.base)?;
         set(&mut keys, "runtime_type", quote(RUNC_V2));
         if wanted.options.base_spec.is_some() {
             set(
@@ -77,12 +76,13 @@ impl Handler {
         })
     }
 
-    /// Sets the cgroup driver to what a template's expression will give.
+    /// Sets the cgroup driver to a template's expression. k3s and rke2 evaluate the expression
+    /// when they generate containerd's file.
     pub(super) fn set_cgroup_driver(&mut self, expression: &str) {
         set(&mut self.options, "SystemdCgroup", expression.to_owned());
     }
 
-    /// The tables' text, for a block or a drop-in.
+    /// Returns the text of the handler's tables, for a block or a drop-in.
     pub(super) fn tables(&self) -> String {
         let table = format!(
             "plugins.{}.containerd.runtimes.{HANDLER}",
@@ -95,8 +95,8 @@ impl Handler {
         text
     }
 
-    /// The table of containerd's built-in handler, where a file that names any
-    /// handler must name that one too.
+    /// Returns the table of containerd's built-in handler `runc`, or an empty text if it is not
+    /// needed. In containerd 1.x a file with any handler must also name the built-in one.
     pub(super) fn runc_table(&self) -> String {
         if !self.writes_runc {
             return String::new();
@@ -105,7 +105,8 @@ impl Handler {
         format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2))
     }
 
-    /// The table that makes the handler the default, if that is wanted.
+    /// Returns the table that makes the handler the default, or an empty text without
+    /// `--set-default`.
     pub(super) fn default_table(&self) -> String {
         if !self.is_default {
             return String::new();
@@ -119,7 +120,7 @@ impl Handler {
 struct Inherited {
     keys: Keys,
     options: Keys,
-    /// Whether that is containerd's built-in handler, which no file names.
+    /// Whether the default handler is containerd's built-in one, which no file names.
     built_in: bool,
 }
 
@@ -131,9 +132,9 @@ pub(super) struct Handlers {
     pub(super) all: Vec<(String, Keys, Keys)>,
 }
 
-/// The handlers in the files `known`, in load order; `is_merged`: a file adds to the CRI
-/// section of those before it, and does not replace it.
-pub(super) fn defined(
+/// Collects the handlers in the files `known`, which are in load order. With `is_merged` a file
+/// extends the CRI section of earlier files; otherwise its section replaces theirs.
+pub(super) fn collect_handlers(
     schema: &Schema,
     known: &[PathBuf],
     base: &Snapshot,
@@ -159,16 +160,16 @@ pub(super) fn defined(
         let runtimes = section.get("runtimes").and_then(Item::as_table_like);
         let runtimes = runtimes.into_iter().flat_map(TableLike::iter);
         for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
-            let at = handlers
+            let index = handlers
                 .iter()
                 .position(|h| h.0 == name)
                 .unwrap_or_else(|| {
                     handlers.push((name.to_owned(), Keys::new(), Keys::new()));
                     handlers.len() - 1
                 });
-            merge(&mut handlers[at].1, item.as_table_like());
+            merge(&mut handlers[index].1, item.as_table_like());
             merge(
-                &mut handlers[at].2,
+                &mut handlers[index].2,
                 item.get("options").and_then(Item::as_table_like),
             );
         }
@@ -179,21 +180,24 @@ pub(super) fn defined(
     })
 }
 
-fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
+/// Finds the handler whose settings Boathook's handler inherits: the default handler or, if that
+/// one uses another shim than runc's, the handler `runc`.
+fn find_inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
     let Handlers {
         default,
         all: mut handlers,
-    } = defined(schema, known, base, schema.merges_imports())?;
+    } = collect_handlers(schema, known, base, schema.merges_imports())?;
     let runc = quote(RUNC_V2);
-    let fits = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
+    let uses_runc = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
     let chosen = [default.as_str(), "runc"].into_iter().find_map(|name| {
         handlers
             .iter()
-            .position(|(n, keys, _)| n == name && fits(keys))
+            .position(|(n, keys, _)| n == name && uses_runc(keys))
     });
     let built_in = default == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
-    let found = chosen.map(|at| handlers.swap_remove(at));
-    let (_, keys, options) = found.unwrap_or_default();
+    let (_, keys, options) = chosen
+        .map(|index| handlers.swap_remove(index))
+        .unwrap_or_default();
     Ok(Inherited {
         keys,
         options,
@@ -201,7 +205,8 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inhe
     })
 }
 
-/// Fails if a file defines a handler of our name: it would be merged with ours.
+/// Fails if a file already defines a handler named `boathook`, because containerd would merge it
+/// with the new one.
 pub(super) fn refuse_taken(
     schema: &Schema,
     known: &[PathBuf],

@@ -1,4 +1,4 @@
-//! What a running dockerd reports of its runtimes (Docker Engine API, `GET /info`).
+//! Asks a running dockerd for its runtimes (Docker Engine API, `GET /info`).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

@@ -208,7 +208,7 @@ fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
     })
 }
 
-/// The names in a directory, in no order.
+/// Lists at most `limit` names in a directory, in no order.
 fn names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut dir = dir::Dir::openat(dir, name, flags, Mode::empty())?;

@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HostRoot, Options, Plan, InstallationRecord};
+use runtime_config::{Engine, Error, HostRoot, InstallationRecord, Options, Plan};
 
 use crate::{apply, options, tree};
 
