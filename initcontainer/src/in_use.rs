@@ -153,13 +153,15 @@ fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
         }
         let is_of_user = shim.uid != 0;
         let count = of_users.entry(shim.uid).or_default();
-        let limit = match is_of_user {
-            true => MAX_OF_USER - *count,
-            false => usize::MAX,
+        let limit = if is_of_user {
+            MAX_OF_USER - *count
+        } else {
+            usize::MAX
         };
-        let here = above.reach(Path::new("/"));
-        let names = here.and_then(|here| here.first_names(limit).ok());
-        let names = names.unwrap_or_default();
+        let names = above
+            .reach(Path::new("/"))
+            .and_then(|place| place.first_names(limit).ok())
+            .unwrap_or_default();
         *count += names.len();
         let dirs = names.iter().filter_map(|name| above.reach(Path::new(name)));
         all.extend(dirs.map(|dir| Bundle { dir, is_of_user }));

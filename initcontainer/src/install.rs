@@ -1,9 +1,10 @@
-//! Plans an installation: a list of steps, made before the first of them is done.
+//! Plans an installation. The whole list of steps is computed before the first step is carried
+//! out.
 //!
-//! The order keeps the host usable after any step. Files that nothing refers to
-//! come first; then the link, which activates a version in one rename; then the
-//! engines, which refer to the link. What was there before is recorded before
-//! it is changed.
+//! The order of the steps keeps the host usable after each one. New files come first, because
+//! nothing refers to them yet. Then one rename of the link `current` activates the version. Then
+//! the engines are configured to call the programs by this link. The former state of a file is
+//! recorded before the file is changed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,7 +17,7 @@ use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Options, Plan
 use crate::configuration::Configuration;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record,
+    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record_path,
     staging_dir, target, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
@@ -33,12 +34,12 @@ pub struct Installation {
     pub notes: Vec<String>,
 }
 
-/// Plans the installation of a payload, and the engines' configuration. With
-/// `fewer_classes`, a release with more class files may be replaced.
+/// Plans the installation of a payload and the configuration of the engines. With
+/// `fewer_classes`, an installed release that has more class files may be replaced.
 ///
 /// # Errors
-/// An engine's configuration cannot be read or extended, or a directory cannot
-/// be written to, or can be written to by others. Nothing was changed.
+/// Fails if an engine's configuration cannot be read or extended, or if a directory is not
+/// writable or is writable by other users. Nothing is changed.
 pub fn plan(
     host: &HostRoot,
     payload: &Payload,
@@ -54,9 +55,9 @@ pub fn plan(
     notes.extend(removed_classes(host, payload, fewer_classes)?);
     let mut plans = Vec::new();
     for engine in engines {
-        let known = InstallationRecord::load(host, &record(*engine))?;
-        let now = engine.read(host, known.as_ref())?;
-        plans.push(engine.plan_install(&now, known.as_ref(), options)?);
+        let record = InstallationRecord::load(host, &record_path(*engine))?;
+        let now = engine.read(host, record.as_ref())?;
+        plans.push(engine.plan_install(&now, record.as_ref(), options)?);
     }
     let replaced = plans
         .iter()
@@ -173,9 +174,10 @@ fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<
     let (mut links, mut taken) = (Vec::new(), 0);
     for link in payload.links() {
         let is_program = link.starts_with(LINKS);
-        let is_wanted = match is_program {
-            true => has_programs && !packaged(link.file_name().unwrap_or_default()),
-            false => has_shared,
+        let is_wanted = if is_program {
+            has_programs && !packaged(link.file_name().unwrap_or_default())
+        } else {
+            has_shared
         };
         if !is_wanted || host.read_link(&link)? == Some(target(&link)) {
             continue;
@@ -280,7 +282,7 @@ fn remember(
 fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let dir = version_dir(&payload.version);
     let exchange = match host.entry(&dir) {
-        Ok(place) if tree::holds(&place, payload) => return Ok(Vec::new()),
+        Ok(place) if tree::is_copy_of(&place, payload) => return Ok(Vec::new()),
         Ok(place) => place.stat()?.is_some(),
         // An error means that the directory of the installation does not exist yet.
         Err(_) => false,
@@ -320,7 +322,7 @@ pub fn current(host: &HostRoot) -> Result<Option<PathBuf>> {
 /// Returns the steps that record the state of an engine's files and then change them. The record
 /// comes first, because a removal needs it.
 pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
-    let path = record(plan.engine);
+    let path = record_path(plan.engine);
     let before = host.read(&path)?;
     let after = plan.record.as_ref().map(InstallationRecord::to_text);
     let kept = after.and_then(|after| {

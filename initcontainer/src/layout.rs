@@ -5,13 +5,13 @@
 //! /opt/boathook/0.1.0/classes.d/*.toml
 //! /opt/boathook/0.1.0/share/...            manual pages and completions
 //! /opt/boathook/current -> 0.1.0
-//! /opt/boathook/state/install.json         what was there before
-//! /opt/boathook/state/containerd.json      and what the engine's files held
-//! /opt/boathook/state/config.toml          the configuration of the cluster
-//! /etc/boathook/config.toml                the administrator's
+//! /opt/boathook/state/install.json         the manifest of the installation
+//! /opt/boathook/state/containerd.json      the record of an engine's files (one per engine)
+//! /opt/boathook/state/config.toml          a copy of the given configuration
+//! /etc/boathook/config.toml                the configuration in use
 //! /etc/boathook/classes.d/                 the administrator's class files
 //! /usr/local/bin/boathook...               links to the programs
-//! /usr/local/share/{man,bash-completion,zsh,fish}/...  and to what an archive has of them
+//! /usr/local/share/{man,bash-completion,zsh,fish}/...  links to manual pages and completions
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -104,6 +104,6 @@ pub fn is_leftover(name: &str) -> bool {
     name.starts_with(".boathook-") && name != LOCK
 }
 
-pub fn record(engine: Engine) -> PathBuf {
+pub fn record_path(engine: Engine) -> PathBuf {
     Path::new(STATE).join(format!("{engine}.json"))
 }

@@ -51,8 +51,9 @@ impl Lock {
             .find(|dir| host.exists(dir))
             .unwrap_or(root);
         let mut held = vec![lock(host, nearest)?];
-        // What a run that was killed before it made the directories has left. Another that
-        // holds one of these began before the directories were made, and removes it.
+        // A run that was killed before it made the directories has left its lock file in a
+        // directory above. The file is locked here, so that it is removed at the end. If another
+        // run has it locked, that run removes it.
         for above in nearest.ancestors().skip(1) {
             if host.exists(&above.join(LOCK)) {
                 held.extend(lock(host, above).ok());
@@ -61,7 +62,7 @@ impl Lock {
         Ok(Self { held })
     }
 
-    /// Takes a second lock in the directory of the installation after that was made. Another
+    /// Takes a second lock in the directory of the installation, once that directory exists. An
     /// installer that starts later looks for the lock there.
     pub fn extend(&mut self, host: &HostRoot) -> Result<()> {
         self.held.push(lock(host, Path::new(ROOT))?);

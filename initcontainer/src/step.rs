@@ -193,9 +193,10 @@ fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> 
 }
 
 fn publish(host: &HostRoot, from: &Path, to: &Path, exchange: bool) -> Result<()> {
-    let flags = match exchange {
-        true => RenameFlags::RENAME_EXCHANGE,
-        false => RenameFlags::RENAME_NOREPLACE,
+    let flags = if exchange {
+        RenameFlags::RENAME_EXCHANGE
+    } else {
+        RenameFlags::RENAME_NOREPLACE
     };
     rename(&host.entry(from)?, &host.entry(to)?, flags)
 }
@@ -239,7 +240,7 @@ fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
 fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     from.rename(to, flags)?;
     Ok(to.sync().inspect_err(|_| {
-        // The failure at hand matters more than a second one here.
+        // A second failure is ignored, because the first one is reported.
         let _ = to.rename(from, flags);
     })?)
 }
@@ -248,7 +249,7 @@ fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
 /// full disk.
 fn or_remove(made: &Place, result: Result<()>) -> Result<()> {
     if result.is_err() {
-        // The failure at hand matters more than a second one here.
+        // A second failure is ignored, because the first one is reported.
         let _ = made.remove_all();
     }
     result

@@ -15,8 +15,8 @@ use crate::claims;
 use crate::in_use;
 use crate::install::{current, installed, unlink};
 use crate::layout::{
-    CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover, record,
-    unfinished, version_dir,
+    CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover,
+    record_path, unfinished, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::specifications;
@@ -33,12 +33,12 @@ pub struct Removal {
     pub stranded: Vec<String>,
 }
 
-/// Plans the removal. `also` are engines to revert even if no record says
-/// that they were configured.
+/// Plans the removal. `also` are engines whose configuration is restored even if there is no
+/// record of it.
 ///
 /// # Errors
-/// A file cannot be read; or containers still need the wrapper runtime, or claims are
-/// prepared, and `force` is not given.
+/// Fails if a file cannot be read. Without `force`, also fails if containers still need the
+/// wrapper runtime, if claims are prepared, or if an engine's configuration cannot be reached.
 pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let ids = in_use::wrapped(host)?;
     ensure!(
@@ -57,27 +57,27 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let mut steps = Vec::new();
     let mut engines = Vec::new();
     for engine in Engine::ALL {
-        let known = InstallationRecord::load(host, &record(engine))?;
-        if known.is_none() && !also.contains(&engine) {
+        let record = InstallationRecord::load(host, &record_path(engine))?;
+        if record.is_none() && !also.contains(&engine) {
             continue;
         }
         if !force
-            && let Some(path) = known
+            && let Some(path) = record
                 .as_ref()
-                .and_then(|known| known.find_unreachable_file(host))
+                .and_then(|record| record.find_unreachable_file(host))
         {
-            // The engine's configuration would go on naming what is removed.
+            // The engine's configuration would still name the programs after their removal.
             bail!(
                 "the directory of {}, by which {engine} calls boathook, is not there: mount it at \
                  the same place as for the installation, or use --force if {engine} was removed",
                 path.display()
             );
         }
-        let now = engine.read(host, known.as_ref())?;
-        let plan = engine.plan_undo(&now, known.as_ref());
-        steps.extend(scratches(host, known.as_ref())?);
+        let now = engine.read(host, record.as_ref())?;
+        let plan = engine.plan_undo(&now, record.as_ref());
+        steps.extend(discard_scratch_files(host, record.as_ref())?);
         steps.extend(plan.changes.iter().cloned().map(Step::Change));
-        steps.extend(remove(host, &record(engine))?);
+        steps.extend(remove(host, &record_path(engine))?);
         engines.push(plan);
     }
     let manifest = Manifest::load(host)?.unwrap_or_default();
@@ -120,7 +120,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
         .partition(|dir| !Path::new(ROOT).starts_with(dir));
     let own = host.list(Path::new(OWN_CLASSES))?;
     if !own.is_empty() {
-        let names: Vec<_> = own.iter().map(|name| name.to_string_lossy()).collect();
+        let names: Vec<_> = own.iter().map(|file| file.to_string_lossy()).collect();
         kept.push(format!("{OWN_CLASSES}: it holds {}", names.join(", ")));
     }
     for dir in below {
@@ -177,7 +177,8 @@ fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
         if made.contains(&dir) || !host.is_dir(&dir) {
             continue;
         }
-        // A volume of a container cannot be removed in it.
+        // A mount point, such as a volume of this container, cannot be removed. It has another
+        // device number than its parent directory.
         let above = dir.parent().and_then(|above| host.stat(above));
         let device = |stat: &FileStat| stat.st_dev;
         if host.stat(&dir).as_ref().map(device) == above.as_ref().map(device) {
@@ -210,14 +211,17 @@ fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
 
 /// Returns the names in the directory of the installation that Boathook did not make.
 fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
-    let names = host.list(Path::new(ROOT))?;
-    let names = names.iter().map(|name| name.to_string_lossy().into_owned());
-    let own = |name: &String| {
+    let is_own = |name: &String| {
         ["current", "state", LOCK].contains(&name.as_str())
             || is_leftover(name)
             || versions.contains(name)
     };
-    Ok(names.filter(|name| !own(name)).collect())
+    Ok(host
+        .list(Path::new(ROOT))?
+        .iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !is_own(name))
+        .collect())
 }
 
 /// Returns the directory whose removal is the last step. It is the outermost directory that the
@@ -246,17 +250,21 @@ fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
 
 /// Returns the steps that remove the scratch files of a run that was killed while it wrote an
 /// engine's file.
-fn scratches(host: &HostRoot, record: Option<&InstallationRecord>) -> Result<Vec<Step>> {
+fn discard_scratch_files(
+    host: &HostRoot,
+    record: Option<&InstallationRecord>,
+) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
-        // Beside the file that a link leads to, but named as on the host.
+        // If the engine's file is a link, its scratch file is beside the target of the link. A
+        // file whose directory does not exist has no scratch file.
         let Ok(place) = host.place(path) else {
-            // Its directory does not exist.
             continue;
         };
-        let at = scratch_of(&place);
-        if let (Some(_), Ok(inside)) = (at.stat()?, at.shown().strip_prefix(host.as_path())) {
-            let path = Path::new("/").join(inside);
+        let scratch = scratch_of(&place);
+        let shown = scratch.shown();
+        if let (Some(_), Ok(relative)) = (scratch.stat()?, shown.strip_prefix(host.as_path())) {
+            let path = Path::new("/").join(relative);
             steps.push(Step::Discard { path });
         }
     }

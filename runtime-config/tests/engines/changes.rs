@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use runtime_config::{Change, Engine, HostRoot, Loaded, Plan, loaded};
+use runtime_config::{Change, Engine, HostRoot, LoadState, Plan, find_load_state};
 
 use crate::tree::{self, host_with};
 use crate::{apply, options};
@@ -129,20 +129,20 @@ fn a_daemon_older_than_its_configuration_has_not_loaded_it() {
     let (dir, host) = host_with("etc/containerd/config.toml", "version = 2\n");
     let plan = plan(Engine::Containerd, &host);
     let record = plan.record.clone().unwrap();
-    let state = || loaded(&host, Engine::Containerd, &record);
-    assert_eq!(state(), Loaded::NotRunning);
+    let state = || find_load_state(&host, Engine::Containerd, &record);
+    assert_eq!(state(), LoadState::NotRunning);
     let socket = dir.path().join("run/containerd/containerd.sock");
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let first = UnixListener::bind(&socket).unwrap();
     // Coarse clocks tick every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     apply(&host, &plan.changes).unwrap();
-    assert_eq!(state(), Loaded::No);
+    assert_eq!(state(), LoadState::No);
     drop(first);
     fs::remove_file(&socket).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
     let _second = UnixListener::bind(&socket).unwrap();
-    assert_eq!(state(), Loaded::Yes);
+    assert_eq!(state(), LoadState::Yes);
 }
 
 #[test]
@@ -171,11 +171,20 @@ fn the_runtimes_are_read_from_docker() {
         }
     });
     for _ in 0..3 {
-        assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::No);
+        assert_eq!(
+            find_load_state(&host, Engine::Docker, &record),
+            LoadState::No
+        );
     }
-    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::Yes);
+    assert_eq!(
+        find_load_state(&host, Engine::Docker, &record),
+        LoadState::Yes
+    );
     daemon.join().unwrap();
-    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::NotRunning);
+    assert_eq!(
+        find_load_state(&host, Engine::Docker, &record),
+        LoadState::NotRunning
+    );
 }
 
 #[test]
