@@ -16,10 +16,10 @@
 )]
 
 pub mod cdi;
-pub mod claim_record;
 pub mod facts;
+pub mod kubelet_checkpoint;
+pub mod kubelet_claims;
 pub mod plan;
 pub mod program_output;
-pub mod record;
 pub mod request;
 mod requirement;

@@ -9,7 +9,7 @@ use device_class::discover::{Device, FoundClass, Inventory};
 use device_class::name::{CdiName, CdiNameError, ResourceName};
 
 use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
-use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices};
+use crate::plan::{self, Authority, InjectionPlan, PlanError, PlanInput, SpecDevices};
 use crate::request::{
     Environment, MAX_REQUEST, RefusedRequest, Request, RequestNames, RequestSource,
 };
@@ -33,7 +33,7 @@ pub struct Description<'a> {
 
 /// The descriptions of devices of one or more classes.
 #[derive(Debug, Default)]
-pub struct Described {
+pub struct DescribedDevices {
     /// The described devices, each with its kind.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
     /// The devices and parts that are not described, each with the reason.
@@ -62,8 +62,8 @@ impl Description<'_> {
     /// healthy devices of a kind together as `all`. An unhealthy device is described too,
     /// because a container that has the device must be able to start again. The hook warns
     /// about it.
-    pub fn devices(&self, class: &DeviceClass, found: &FoundClass) -> Described {
-        let mut described = Described::default();
+    pub fn devices(&self, class: &DeviceClass, found: &FoundClass) -> DescribedDevices {
+        let mut described = DescribedDevices::default();
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
         let devices = &found.inventory.devices;
         let names = RequestNames::new(class, &found.inventory);
@@ -158,7 +158,7 @@ impl Description<'_> {
         found: &FoundClass,
         kind: &ResourceName,
         devices: &[&Device],
-        described: &mut Described,
+        described: &mut DescribedDevices,
     ) {
         let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
         let ids = ids.join(",");
@@ -253,14 +253,14 @@ fn plan_of(
         },
         edits: found.edits.clone(),
     };
-    let asked = Asked {
+    let input = PlanInput {
         class,
         request: &request,
         found: &found,
-        authority: &Authority::Asker {
-            why: "a specification is made for it".into(),
+        authority: &Authority::Requester {
+            reason: "a specification is made for it".into(),
             trusted_capabilities: true,
         },
     };
-    Ok(plan::plan(&[asked], &SpecDevices::default())?)
+    Ok(plan::plan(&[input], &SpecDevices::default())?)
 }

@@ -26,7 +26,7 @@ use crate::request::Request;
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, RecordUse, Recorded};
+pub use authority::{Authority, RecordUse, RecordedDevices};
 pub use error::PlanError;
 pub use given_by::GivenBy;
 pub use mount::{BindMount, MountAttributes, SourceKind};
@@ -69,7 +69,8 @@ pub struct Grant {
     /// How many devices of the class the host has.
     pub available: usize,
     /// The source of the request and its text, for messages.
-    pub asked_by: String,
+    #[serde(rename = "asked_by")]
+    pub requested_by: String,
     /// Whether the hook gave the devices, or a user attached them.
     #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
     pub given_by: GivenBy,
@@ -89,9 +90,10 @@ pub struct Grant {
 pub struct InjectionStep {
     #[serde(flatten)]
     pub action: Action,
-    /// The ids of the devices, or the name of the class, that need this step, for messages.
+    /// The ids of the devices, or the name of the class, that need this step, as one text for
+    /// messages.
     #[serde(rename = "for")]
-    pub why: String,
+    pub user_labels: String,
     /// The keys ([`device_key`]) of the devices or the class that need this step.
     #[serde(skip)]
     pub users: Vec<String>,
@@ -182,10 +184,10 @@ pub enum Action {
     },
 }
 
-/// One request of a container, with the host's devices and files of its class and the
-/// authority that permits the request.
+/// The input of a plan for one request of a container: the request, the host's devices and files
+/// of its class, and the authority that permits the request.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct PlanInput<'a> {
     pub class: &'a DeviceClass,
     pub request: &'a Request,
     pub found: &'a FoundClass,
@@ -198,10 +200,10 @@ pub struct Asked<'a> {
 /// # Errors
 /// Returns an error if a request cannot be met in full, because no container may start with
 /// less than it requested.
-pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
+pub fn plan(inputs: &[PlanInput<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
     let mut builder = PlanBuilder::default();
-    for asked in asked {
-        builder.add(asked)?;
+    for input in inputs {
+        builder.add(input)?;
     }
     Ok(builder.finish(spec))
 }

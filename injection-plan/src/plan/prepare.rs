@@ -132,6 +132,6 @@ fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
 }
 
 fn template_error(device: &Device, error: PathTemplateError) -> PlanError {
-    let whose = device.id.to_string();
-    PlanError::Template { whose, error }
+    let user = device.id.to_string();
+    PlanError::Template { user, error }
 }

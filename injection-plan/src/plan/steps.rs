@@ -9,16 +9,16 @@ use device_class::discover::NodeForm;
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
-use super::parts::home_of;
+use super::parts::library_dir;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
 
 impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
         let mut notes = self.notes;
-        notes.extend(self.absent.into_iter().map(|(whose, paths)| {
+        notes.extend(self.absent.into_iter().map(|(user, paths)| {
             let paths = paths.join(", ");
-            format!("{whose}: optional and not on this host: {paths}")
+            format!("{user}: optional and not on this host: {paths}")
         }));
         for (number, rule) in self.rules {
             steps.extend(allow_device(number, rule, spec));
@@ -77,8 +77,8 @@ impl PlanBuilder {
                 links,
                 users,
             } = library;
-            let home = home_of(programs);
-            let path = home.join(&name);
+            let directory = library_dir(programs);
+            let path = directory.join(&name);
             let names = match programs {
                 Programs::Native => &mut loader,
                 Programs::Bits32 => &mut libraries_32bit,
@@ -87,14 +87,14 @@ impl PlanBuilder {
                 links
                     .iter()
                     .chain([&name])
-                    .map(|link| (link.clone(), home.join(link))),
+                    .map(|link| (link.clone(), directory.join(link))),
             );
             let mount = BindMount::library(source, path);
             steps.push(InjectionStep::new(Action::Library { mount, links }, users));
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {
-            directories.push(home_of(Programs::Native));
+            directories.push(library_dir(Programs::Native));
         }
         for (directory, names) in self.searched {
             loader.extend(
@@ -106,16 +106,16 @@ impl PlanBuilder {
         }
         let any_32bit = !libraries_32bit.is_empty();
         if !directories.is_empty() || any_32bit {
-            let why = "libraries".to_owned();
+            let user_labels = "libraries".to_owned();
             steps.push(InjectionStep {
                 action: Action::Loader {
                     directories,
                     libraries: loader,
                     image_libraries: self.image_libraries,
-                    directory_32bit: any_32bit.then(|| home_of(Programs::Bits32)),
+                    directory_32bit: any_32bit.then(|| library_dir(Programs::Bits32)),
                     libraries_32bit,
                 },
-                why,
+                user_labels,
                 users: Vec::new(),
             });
         }

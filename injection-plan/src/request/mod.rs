@@ -167,7 +167,7 @@ impl Request {
             RequestSource::Cdi { devices } | RequestSource::Attach { devices } => devices,
         };
         let refused = |error| RefusedRequest {
-            asked_by: source.to_string(),
+            requested_by: source.to_string(),
             error,
         };
         let selection = Selection::parse(text, &class.spec).map_err(refused)?;

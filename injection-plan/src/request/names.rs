@@ -246,7 +246,7 @@ impl<'a> RequestNames<'a> {
                 None => RequestError::UnknownPath {
                     class: self.class.name.clone(),
                     path,
-                    why: format!("{reason}; {}", self.describe_devices()),
+                    reason: format!("{reason}; {}", self.describe_devices()),
                 },
             }
         };

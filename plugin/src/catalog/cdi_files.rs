@@ -9,8 +9,12 @@ use std::sync::Arc;
 
 use device_class::DeviceClass;
 use device_class::discover::{self, FoundClass, FoundEdits, FoundNode, Health};
-use injection_plan::cdi::directory::{self, Change, DirectoryError, ForeignKind, Update};
-use injection_plan::cdi::{Described, Description, Generated, Omission, Specification, ThinHook};
+use injection_plan::cdi::directory::{
+    self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange,
+};
+use injection_plan::cdi::{
+    DescribedDevices, Description, GeneratedSpecifications, Omission, Specification, ThinHook,
+};
 use nix::errno::Errno;
 
 use super::Resources;
@@ -37,7 +41,7 @@ pub(super) fn describe(
     class: &DeviceClass,
     inventory: discover::Inventory,
     control_nodes: Vec<FoundNode>,
-    all: &mut Described,
+    all: &mut DescribedDevices,
 ) -> discover::Inventory {
     let edits = FoundEdits {
         nodes: control_nodes,
@@ -90,11 +94,11 @@ impl CdiFiles {
     /// line each.
     pub(super) fn write(
         &mut self,
-        described: Described,
+        described: DescribedDevices,
         inventory: &mut Resources,
         all: bool,
     ) -> Vec<String> {
-        let generated = Generated::from_described(described);
+        let generated = GeneratedSpecifications::from_described(described);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
@@ -110,7 +114,7 @@ impl CdiFiles {
             .collect();
         let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
         match changes {
-            Ok(Update { changes, failures }) => {
+            Ok(DirectoryUpdate { changes, failures }) => {
                 for (kind, error) in failures {
                     let is_there = lacks_descriptors(&error)
                         && self.has_written(&generated.specifications, &kind);
@@ -126,7 +130,7 @@ impl CdiFiles {
                 }
                 for change in changes {
                     let text = change.to_string();
-                    if let Change::Conflict { kind, .. } = change {
+                    if let SpecificationChange::Conflict { kind, .. } = change {
                         unwritten.insert(kind, text);
                     } else {
                         tracing::info!("CDI: {text}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use device_class::discover::Device;
 use device_class::name::ResourceName;
 use host_inventory::{Judged, JudgedClass};
-use injection_plan::cdi::{Described, Description};
+use injection_plan::cdi::{DescribedDevices, Description};
 use kubelet_api::MAX_MESSAGE;
 
 use super::cdi_files::describe;
@@ -20,7 +20,7 @@ pub(crate) struct Scan {
     /// The omitted devices and classes, a line each with the reason.
     pub(crate) warnings: Vec<String>,
     /// The devices as specifications of CDI have them, if that was wanted.
-    pub(super) described: Described,
+    pub(super) described: DescribedDevices,
 }
 
 /// The resources of the devices. With a `description` the devices get specifications of
@@ -36,7 +36,7 @@ pub(crate) fn scan(
         mut warnings,
     } = judged;
     let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
-    let mut described = Described::default();
+    let mut described = DescribedDevices::default();
     for JudgedClass {
         class,
         mut inventory,
