@@ -28,7 +28,7 @@ mod tests {
     use device_class::host::RealHost;
     use device_class::ld_cache::{Abi, LdCache, NewEntry};
 
-    use crate::{Memory, judge};
+    use crate::{ScanMemory, scan_host};
 
     use super::*;
 
@@ -43,8 +43,8 @@ mod tests {
         let library = Path::new("/usr/lib/libx.so.1");
         let health = || {
             let host = RealHost::open(root.path()).unwrap();
-            let judged = judge(&class, &host, &mut Memory::new(), Instant::now());
-            judged.classes[0].inventory.devices[0].health.clone()
+            let scan = scan_host(&class, &host, &mut ScanMemory::new(), Instant::now());
+            scan.classes[0].inventory.devices[0].health.clone()
         };
         // The plugin's container has no loader cache of the host.
         assert_eq!(health(), Health::Healthy);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
-use host_inventory::Notified;
+use host_inventory::Notifications;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -38,7 +38,7 @@ struct Running {
 impl Supervisor {
     /// No server yet. `socket_changes` notifies of changes in the
     /// kubelet's directory.
-    pub(crate) fn new(context: Context, socket_changes: Notified) -> Self {
+    pub(crate) fn new(context: Context, socket_changes: Notifications) -> Self {
         let serve = move |resource| -> Serving {
             Box::pin(server::serve(
                 resource,

@@ -150,7 +150,7 @@ fn recorded_authority(
     }
     let without_record = match claim_use {
         ClaimUse::None => return Ok(recorded),
-        ClaimUse::RecordedDevices => false,
+        ClaimUse::Recorded => false,
         ClaimUse::WithoutRecord => true,
     };
     let (claims, claimed) = recorded_claims(class, bundle, pod, trust, without_record)?;

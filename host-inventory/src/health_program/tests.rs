@@ -159,13 +159,13 @@ fn settled(
     look: impl Fn() -> Vec<Device>,
     now: Instant,
 ) -> (Vec<Device>, Vec<String>) {
-    programs.judge(&mut look(), Path::new("/"), now);
+    programs.update_health(&mut look(), Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
     while programs.is_running() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
     let mut found = look();
-    let warnings = programs.judge(&mut found, Path::new("/"), now);
+    let warnings = programs.update_health(&mut found, Path::new("/"), now);
     (found, warnings.into_iter().collect())
 }
 

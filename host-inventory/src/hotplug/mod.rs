@@ -25,16 +25,16 @@ const RETRY: Duration = Duration::from_secs(300);
 /// A task that notifies of changes. The task ends when this value is dropped. If its watch
 /// fails, the task logs the error and starts the watch again after five minutes.
 #[derive(Debug)]
-pub(crate) struct Watching(JoinHandle<()>);
+pub(crate) struct WatchTask(JoinHandle<()>);
 
-impl Watching {
+impl WatchTask {
     pub(crate) fn directories(
         directories: &BTreeSet<PathBuf>,
         interest: Interest,
         notifier: Notifier,
     ) -> Self {
         let directories = directories.iter().cloned().collect();
-        Watching(tokio::spawn(watch_directories(
+        WatchTask(tokio::spawn(watch_directories(
             directories,
             interest,
             move |_| notifier.notify(),
@@ -43,7 +43,7 @@ impl Watching {
 
     /// Starts a task that notifies of the kernel's uevents.
     pub(crate) fn uevents(notifier: Notifier) -> Self {
-        Watching(tokio::spawn(async move {
+        WatchTask(tokio::spawn(async move {
             loop {
                 let ended = match Uevents::new() {
                     Ok(uevents) => uevents.run(&notifier).await,
@@ -85,7 +85,7 @@ async fn pause(what: &str, ended: io::Result<()>) {
     tokio::time::sleep(RETRY).await;
 }
 
-impl Drop for Watching {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.0.abort();
     }

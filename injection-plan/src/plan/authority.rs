@@ -182,9 +182,8 @@ impl Authority {
                 Ok(with_devices(Vec::new(), Some(note)))
             }
             Authority::Kubelet(recorded) if is_for_files => {
-                let recorded_devices = recorded.devices_of_class(class, devices);
-                let has_any =
-                    recorded_devices.is_ok_and(|recorded_devices| !recorded_devices.is_empty());
+                let allocated = recorded.devices_of_class(class, devices);
+                let has_any = allocated.is_ok_and(|allocated| !allocated.is_empty());
                 Ok(only_files(if has_any {
                     GrantedFiles::All
                 } else {
@@ -207,18 +206,17 @@ impl Authority {
                 }
             }
             Authority::Kubelet(recorded) => {
-                let recorded_devices =
-                    recorded.devices_of_class(class, devices).map_err(refused)?;
+                let allocated = recorded.devices_of_class(class, devices).map_err(refused)?;
                 recorded
-                    .check_promise(request, &recorded_devices)
+                    .check_promise(request, &allocated)
                     .map_err(refused)?;
                 if recorded.record_use != RecordUse::Whole {
                     recorded
-                        .check_all(request, &requested()?, &recorded_devices)
+                        .check_all(request, &requested()?, &allocated)
                         .map_err(refused)?;
                 }
-                let note = describe_excess(request, requested().ok(), &recorded_devices, recorded);
-                Ok(with_devices(recorded_devices, note))
+                let note = describe_excess(request, requested().ok(), &allocated, recorded);
+                Ok(with_devices(allocated, note))
             }
         }
     }
@@ -228,12 +226,8 @@ impl RecordedDevices {
     /// Returns an error if the device plugin annotated the container with an allocation,
     /// but the kubelet recorded no devices for it. Without this check the container would
     /// start without its allocated devices.
-    fn check_promise(
-        &self,
-        request: &Request,
-        recorded_devices: &[&Device],
-    ) -> Result<(), RequestError> {
-        if self.record_use != RecordUse::Promised || !recorded_devices.is_empty() {
+    fn check_promise(&self, request: &Request, allocated: &[&Device]) -> Result<(), RequestError> {
+        if self.record_use != RecordUse::Promised || !allocated.is_empty() {
             return Ok(());
         }
         Err(RequestError::Unrecorded {
@@ -251,9 +245,9 @@ impl RecordedDevices {
         &self,
         request: &Request,
         requested: &[&Device],
-        recorded_devices: &[&Device],
+        allocated: &[&Device],
     ) -> Result<(), RequestError> {
-        let is_held = |device: &&Device| recorded_devices.iter().any(|other| other.id == device.id);
+        let is_held = |device: &&Device| allocated.iter().any(|other| other.id == device.id);
         if requested.iter().all(is_held) {
             return Ok(());
         }
@@ -302,10 +296,10 @@ impl RecordedDevices {
             .zip(0..)
             .map(|(device, index)| (device.id.as_str(), index))
             .collect();
-        let mut recorded_devices = BTreeSet::new();
+        let mut allocated = BTreeSet::new();
         for id in self.claimed.get(&class.name).into_iter().flatten() {
             let index = by_id.get(id.as_str()).copied();
-            recorded_devices.insert(index.ok_or_else(|| RequestError::Lost {
+            allocated.insert(index.ok_or_else(|| RequestError::Lost {
                 class: class.name.clone(),
                 id: id.clone(),
             })?);
@@ -322,9 +316,7 @@ impl RecordedDevices {
                 let mut names = [Some(id.as_str()), unshared].into_iter().flatten();
                 let index = names.find_map(|name| by_id.get(name).copied());
                 match index.filter(|index: &usize| devices[*index].is_offered_as(id)) {
-                    Some(index) if devices[index].resource == *resource => {
-                        recorded_devices.insert(index)
-                    }
+                    Some(index) if devices[index].resource == *resource => allocated.insert(index),
                     _ => {
                         return Err(RequestError::Lost {
                             class: class.name.clone(),
@@ -334,10 +326,7 @@ impl RecordedDevices {
                 };
             }
         }
-        Ok(recorded_devices
-            .into_iter()
-            .map(|index| &devices[index])
-            .collect())
+        Ok(allocated.into_iter().map(|index| &devices[index]).collect())
     }
 }
 
@@ -346,11 +335,11 @@ impl RecordedDevices {
 fn describe_excess(
     request: &Request,
     requested: Option<Vec<&Device>>,
-    recorded_devices: &[&Device],
+    allocated: &[&Device],
     recorded: &RecordedDevices,
 ) -> Option<String> {
     let (class, holder) = (&request.class, &recorded.holder);
-    if recorded_devices.is_empty() {
+    if allocated.is_empty() {
         return Some(format!(
             "{} requests devices of {class}, but none is given to {holder}: {}",
             request.source,
@@ -363,11 +352,10 @@ fn describe_excess(
             request.source
         ));
     };
-    let recorded_devices: BTreeSet<&DeviceId> =
-        inserted(recorded_devices.iter().map(|device| &device.id));
+    let allocated: BTreeSet<&DeviceId> = inserted(allocated.iter().map(|device| &device.id));
     let beyond = requested
         .iter()
-        .filter(|device| !recorded_devices.contains(&device.id));
+        .filter(|device| !allocated.contains(&device.id));
     let beyond: Vec<&str> = beyond.map(|device| device.id.as_str()).collect();
     if beyond.is_empty() {
         return None;

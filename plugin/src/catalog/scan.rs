@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use device_class::discover::Device;
 use device_class::name::ResourceName;
-use host_inventory::{Judged, JudgedClass};
+use host_inventory::{ClassScan, HostScan};
 use injection_plan::cdi::{DescribedDevices, Description};
 use kubelet_api::MAX_MESSAGE;
 
@@ -26,18 +26,18 @@ pub(crate) struct Scan {
 /// The resources of the devices. With a `description` the devices get specifications of
 /// CDI, and one that cannot have any is unhealthy.
 pub(crate) fn scan(
-    judged: Judged<'_>,
+    judged: HostScan<'_>,
     claimed: &Claimed,
     description: Option<Description<'_>>,
 ) -> Scan {
-    let Judged {
+    let HostScan {
         classes,
         mut claims,
         mut warnings,
     } = judged;
     let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
     let mut described = DescribedDevices::default();
-    for JudgedClass {
+    for ClassScan {
         class,
         mut inventory,
         control_nodes,

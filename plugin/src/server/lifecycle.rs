@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
-use host_inventory::{Faults, Notified};
+use host_inventory::{Faults, Notifications};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -45,7 +45,7 @@ pub(super) struct Lifecycle {
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
-    socket_changes: Notified,
+    socket_changes: Notifications,
     backoff: Backoff,
     fault: Faults,
     /// Whether another boathook-plugin served the resource when this socket was created.
@@ -106,7 +106,7 @@ impl Lifecycle {
         context: Context,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
-        socket_changes: Notified,
+        socket_changes: Notifications,
     ) -> Self {
         Lifecycle {
             socket_name: socket_name(&resource),
@@ -301,7 +301,7 @@ impl Lifecycle {
 /// Waits until a registration in progress is obsolete: our socket is gone, or
 /// the kubelet's.
 async fn overtaken(
-    mut socket_changes: Notified,
+    mut socket_changes: Notifications,
     socket: Option<&Socket>,
     (path, kubelet): (&Path, SocketId),
     poll: Duration,
