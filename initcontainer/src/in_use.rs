@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, processes};
+use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, find_processes};
 use serde_json::Value;
 
 use crate::layout::ROOT;
@@ -84,7 +84,7 @@ const SHIM: &str = "containerd-shim";
 
 /// Returns the processes that monitor containers: containerd's shims and conmon.
 fn watchers(host: &HostRoot) -> Vec<Process> {
-    processes(host, |program| {
+    find_processes(host, |program| {
         program.starts_with(CONMON) || program.starts_with(SHIM)
     })
 }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nix::sys::stat::FileStat;
-use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Plan, scratch, scratch_of};
+use runtime_config::{
+    Change, Engine, HostRoot, InstallationRecord, Plan, scratch_path, scratch_place,
+};
 
 use crate::claims;
 use crate::in_use;
@@ -85,8 +87,8 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let mut gone: BTreeSet<PathBuf> = removed(&engines).map(Path::to_path_buf).collect();
     let config = Path::new(CONFIG);
     // An installation may have been killed while it wrote the configuration.
-    steps.extend(remove(host, &scratch(config))?);
-    gone.insert(scratch(config));
+    steps.extend(remove(host, &scratch_path(config))?);
+    gone.insert(scratch_path(config));
     if let (Some(_), Some(text)) = (&manifest.config, host.read(config)?) {
         if manifest.has_written(&text) {
             steps.extend(remove(host, config)?);
@@ -261,7 +263,7 @@ fn discard_scratch_files(
         let Ok(place) = host.place(path) else {
             continue;
         };
-        let scratch = scratch_of(&place);
+        let scratch = scratch_place(&place);
         let shown = scratch.shown();
         if let (Some(_), Ok(relative)) = (scratch.stat()?, shown.strip_prefix(host.as_path())) {
             let path = Path::new("/").join(relative);

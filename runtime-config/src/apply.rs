@@ -65,7 +65,7 @@ impl Change {
                 ..
             } => write(place, before.as_deref(), after, *mode),
             Self::Remove { before, .. } => {
-                expect(place, Some(before))?;
+                check_text(place, Some(before))?;
                 place.remove_file()?;
                 Ok(true)
             }
@@ -80,7 +80,7 @@ fn is_own(path: &Path) -> bool {
     names.any(|name| name.contains("boathook"))
 }
 
-fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
+fn check_text(place: &Place, text: Option<&str>) -> Result<(), Error> {
     if place.read()?.as_deref() == text {
         return Ok(());
     }
@@ -91,11 +91,11 @@ fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
 }
 
 fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<bool, Error> {
-    expect(place, before)?;
-    let new = scratch_of(place);
+    check_text(place, before)?;
+    let new = scratch_place(place);
     new.remove_all()?;
-    let result = fill(place, &new, after, mode)
-        .and_then(|()| expect(place, before))
+    let result = write_scratch_file(place, &new, after, mode)
+        .and_then(|()| check_text(place, before))
         .and_then(|()| new.rename(place, RenameFlags::empty()));
     if result.is_err() {
         // A second failure is ignored, because the first one is reported.
@@ -108,7 +108,7 @@ fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<
 ///
 /// The scratch file is beside the file. For a file in a `.d` directory it is beside the
 /// directory, because some engines (CRI-O) read every file in the directory, whatever its name.
-pub fn scratch(at: &Path) -> PathBuf {
+pub fn scratch_path(at: &Path) -> PathBuf {
     let dir = at.parent().unwrap_or(at);
     let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
         Some(above) => above,
@@ -117,8 +117,8 @@ pub fn scratch(at: &Path) -> PathBuf {
     dir.join(scratch_name(at))
 }
 
-/// Like [`scratch`], but without resolving the path again.
-pub fn scratch_of(place: &Place) -> Place {
+/// Like [`scratch_path`], but without resolving the path again.
+pub fn scratch_place(place: &Place) -> Place {
     let name = scratch_name(Path::new(place.name()));
     match place.parent() {
         Some(dir) if is_drop_in_dir(Path::new(dir.name())) => dir.sibling(name),
@@ -137,7 +137,7 @@ fn scratch_name(at: &Path) -> String {
 
 /// Writes the text to a scratch file with the mode and owner of the file that
 /// it will replace.
-fn fill(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> {
+fn write_scratch_file(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> {
     let old = place.stat()?;
     let mode = old.as_ref().map_or(mode, |stat| stat.st_mode & 0o7777);
     new.create(mode, |file| {

@@ -79,7 +79,7 @@ impl Layout {
     fn base_spec(&self) -> PathBuf {
         let beside = match self {
             Self::File { main, .. } => Path::new(main),
-            Self::Template { dir } => &template::generated(dir),
+            Self::Template { dir } => &template::generated_path(dir),
             Self::DropIns { generated, .. } => Path::new(generated[0]),
         };
         beside.with_file_name(format!("{OWN_STEM}.json"))
@@ -97,11 +97,11 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
             documents::read(host, Path::new(main), snapshot)
         }
         Layout::Template { dir } => {
-            for path in template::files(dir) {
+            for path in template::writable_paths(dir) {
                 snapshot.read(host, &path)?;
             }
-            snapshot.set_generated(&template::generated(dir));
-            documents::read(host, &template::generated(dir), snapshot)
+            snapshot.set_generated(&template::generated_path(dir));
+            documents::read(host, &template::generated_path(dir), snapshot)
         }
         Layout::DropIns { dir, generated } => {
             snapshot.read(host, &own_drop_in(Path::new(dir)))?;
@@ -124,7 +124,7 @@ struct PlanInputs<'a> {
     spec_path: PathBuf,
 }
 
-pub(crate) fn desired(
+pub(crate) fn plan_files(
     layout: &Layout,
     base: &Snapshot,
     options: &Options,
@@ -141,9 +141,9 @@ pub(crate) fn desired(
     };
     files.extend(match layout {
         Layout::File { main, conf_d } => {
-            file::desired(Path::new(main), conf_d.map(Path::new), &wanted)?
+            file::plan_files(Path::new(main), conf_d.map(Path::new), &wanted)?
         }
-        Layout::Template { dir } => vec![template::desired(dir, &wanted)?],
+        Layout::Template { dir } => vec![template::plan_files(dir, &wanted)?],
         Layout::DropIns { dir, generated } => {
             let mut known = Vec::new();
             for main in generated {

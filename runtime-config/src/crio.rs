@@ -59,7 +59,10 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
     drop_in::read_dir(host, Path::new(CONF_D), "", snapshot)
 }
 
-pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) fn plan_files(
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
     let configs = drop_in::in_order(base, &[MAIN], CONF_D);
     let mut text = format!("{HEADER}[crio.runtime]\n");
     let table = ["crio", "runtime"];
@@ -81,7 +84,7 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     }
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
     Ok(vec![
-        (hook, oci_hook::file(options)),
+        (hook, oci_hook::file_text(options)),
         (DROP_IN.into(), text),
     ])
 }

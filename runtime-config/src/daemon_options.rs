@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::host::HostRoot;
-use crate::processes::{option_values, processes};
+use crate::processes::{find_processes, option_values};
 use crate::unit;
 
 /// A daemon whose command line is searched.
@@ -39,7 +39,7 @@ impl Daemon {
         if !unit::exists(host, self.unit) && host.exists(Path::new(self.init_script)) {
             for file in self.variable_files {
                 let text = host.read(Path::new(file)).ok().flatten();
-                let variables = unit::variables(&text.unwrap_or_default()).into_iter();
+                let variables = unit::parse_variables(&text.unwrap_or_default()).into_iter();
                 lines.extend(variables.map(|(_, value)| (PathBuf::from(file), value)));
             }
         }
@@ -50,7 +50,7 @@ impl Daemon {
                 .collect::<Vec<_>>();
             (path.display().to_string(), words)
         });
-        let processes = processes(host, |program| program == self.program).into_iter();
+        let processes = find_processes(host, |program| program == self.program).into_iter();
         let process_options = processes.filter(|process| process.uid == 0).map(|process| {
             let arguments = process.arguments.get(1..).unwrap_or_default().to_vec();
             (

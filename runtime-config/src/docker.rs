@@ -82,7 +82,7 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
         )));
     }
     let path = Path::new(DAEMON_JSON);
-    let (_, text) = text(base);
+    let (_, text) = config_text(base);
     json_text::check_object(path, text)?;
     key_case::check_json(path, text, &RUNTIME_SETTINGS)?;
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
@@ -109,9 +109,12 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     })
 }
 
-pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) fn plan_files(
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
     let path = Path::new(DAEMON_JSON);
-    let (mark, text) = text(base);
+    let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
     if json_text::find(text, &["runtimes", HANDLER]).is_some() {
         let line = json_text::line_at(text, &["runtimes", HANDLER]);
@@ -148,7 +151,7 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
 
 /// Returns the byte order mark, if there is one, and the text after it. A blank file is read as
 /// an empty object, as dockerd does.
-fn text(base: &Snapshot) -> (&str, &str) {
+fn config_text(base: &Snapshot) -> (&str, &str) {
     let (mark, text) = split_mark(base.text(Path::new(DAEMON_JSON)).unwrap_or_default());
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
 }
@@ -181,9 +184,9 @@ fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
 /// Returns the daemon.json with which a running dockerd drops Boathook's runtime at a reload.
 /// `base` is the file without Boathook, which is written afterwards. dockerd ignores absent keys
 /// at a reload, so the text has both `runtimes` and `default-runtime`.
-pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
+pub(crate) fn release_file(base: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = Path::new(DAEMON_JSON);
-    let (mark, text) = text(base);
+    let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
     let mut text = text.to_owned();
     for (key, value) in [("runtimes", "{}"), ("default-runtime", BUILT_IN)] {

@@ -102,16 +102,16 @@ impl Engine {
     }
 
     /// Returns the desired files of the engine, in the order in which they are written.
-    pub(crate) fn desired(
+    pub(crate) fn plan_files(
         self,
         base: &Snapshot,
         options: &Options,
     ) -> Result<Vec<(PathBuf, String)>, Error> {
         match self.config_files() {
-            ConfigFiles::Containerd(layout) => containerd::desired(layout, base, options),
-            ConfigFiles::Crio => crio::desired(base, options),
-            ConfigFiles::Docker => docker::desired(base, options),
-            ConfigFiles::Podman => podman::desired(base, options),
+            ConfigFiles::Containerd(layout) => containerd::plan_files(layout, base, options),
+            ConfigFiles::Crio => crio::plan_files(base, options),
+            ConfigFiles::Docker => docker::plan_files(base, options),
+            ConfigFiles::Podman => podman::plan_files(base, options),
         }
     }
 }

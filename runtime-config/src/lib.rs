@@ -70,7 +70,7 @@ mod toml_text;
 mod unit;
 
 #[cfg(feature = "configure")]
-pub use apply::{scratch, scratch_of};
+pub use apply::{scratch_path, scratch_place};
 #[cfg(feature = "configure")]
 pub use change::Change;
 #[cfg(feature = "configure")]
@@ -88,7 +88,7 @@ pub use options::Options;
 #[cfg(feature = "configure")]
 pub use plan::Plan;
 #[cfg(feature = "configure")]
-pub use processes::{Process, processes};
+pub use processes::{Process, find_processes};
 #[cfg(feature = "configure")]
 pub use record::InstallationRecord;
 #[cfg(feature = "configure")]

@@ -16,7 +16,7 @@ pub(crate) const FILE_NAME: &str = "99-boathook.json";
 
 /// Returns the hook entry of an OCI specification (runtime-spec, config.md, "POSIX-platform
 /// Hooks").
-pub(crate) fn entry(options: &Options) -> serde_json::Value {
+pub(crate) fn hook_entry(options: &Options) -> serde_json::Value {
     json!({
         "path": options.hook,
         "args": ["boathook", "prestart"],
@@ -29,10 +29,10 @@ pub(crate) fn entry(options: &Options) -> serde_json::Value {
 ///
 /// The file names only the stage `prestart`. Every version has this stage, and versions that
 /// prefer `createRuntime` convert it. With both stages the hook would run twice.
-pub(crate) fn file(options: &Options) -> String {
+pub(crate) fn file_text(options: &Options) -> String {
     let hook = json!({
         "version": "1.0.0",
-        "hook": entry(options),
+        "hook": hook_entry(options),
         "when": { "always": true },
         "stages": ["prestart"],
     });

@@ -63,8 +63,8 @@ impl Engine {
         record: Option<&InstallationRecord>,
         options: &Options,
     ) -> Result<Plan, Error> {
-        let base = without_ours(now, record);
-        let wanted = self.desired(&base, options)?;
+        let base = remove_installation(now, record);
+        let wanted = self.plan_files(&base, options)?;
         let replaced = if options.set_default {
             self.default_runtime(&base)?.replace(self, &base, options)?
         } else {
@@ -124,8 +124,8 @@ impl Engine {
         if self != Self::Docker {
             return Ok(None);
         }
-        let base = without_ours(now, record);
-        let (path, text) = docker::released(&base)?;
+        let base = remove_installation(now, record);
+        let (path, text) = docker::release_file(&base)?;
         let mut next = record
             .cloned()
             .unwrap_or_else(|| InstallationRecord::new(self));
@@ -150,7 +150,7 @@ impl Engine {
     /// Plans the changes that undo an installation. Without a record, Boathook's parts are found
     /// by file names and marks.
     pub fn plan_undo(self, now: &Snapshot, record: Option<&InstallationRecord>) -> Plan {
-        let base = without_ours(now, record);
+        let base = remove_installation(now, record);
         // The file that was written last is undone first, so that a reference is removed before
         // the file to which it refers.
         let recorded = record.iter().flat_map(|r| r.paths()).map(Path::to_path_buf);
@@ -183,7 +183,7 @@ impl Engine {
 ///
 /// If a file has a text that the record contains, the recorded text from before the installation
 /// is used. In other files Boathook's parts are found by file names and marks.
-fn without_ours(now: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
+fn remove_installation(now: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
     let mut base = now.clone();
     // A file that the engine generates contains Boathook's parts too, but the engine replaces it
     // at the next start. It stays as it is.

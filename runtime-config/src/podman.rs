@@ -161,7 +161,10 @@ fn merge_runtimes(
     Ok((default, runtimes))
 }
 
-pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) fn plan_files(
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
     let configs = drop_in::in_order(base, &MAINS, CONF_D);
     let mut text = format!("{HEADER}[engine]\n");
     if let Some(line) = oci_hook::hooks_dir_line(base, &configs, &["engine"], Path::new(HOOKS_D))? {
@@ -174,7 +177,7 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     text += &format!("\n[engine.runtimes]\n{HANDLER} = [{runtime}]\n");
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
     Ok(vec![
-        (hook, oci_hook::file(options)),
+        (hook, oci_hook::file_text(options)),
         (DROP_IN.into(), text),
     ])
 }

@@ -73,25 +73,25 @@ pub(crate) fn option_values<'a>(
 
 /// Lists the processes whose program name `is_wanted` accepts. The list is empty if the host's
 /// /proc is not visible.
-pub fn processes(host: &HostRoot, is_wanted: impl Fn(&str) -> bool) -> Vec<Process> {
+pub fn find_processes(host: &HostRoot, is_wanted: impl Fn(&str) -> bool) -> Vec<Process> {
     let proc = Path::new("/proc");
     let (names, place) = (host.list(proc).unwrap_or_default(), host.reach(proc));
     let pids = names.iter().filter_map(|name| name.to_str()?.parse().ok());
     pids.take(MAX_PROCESSES)
-        .filter_map(|pid| process(host, place.as_ref()?, pid, &is_wanted))
+        .filter_map(|pid| read_process(host, place.as_ref()?, pid, &is_wanted))
         .collect()
 }
 
 /// Reads one process. Returns `None` if the process has ended, its program is not wanted, or its
 /// name cannot be trusted.
-fn process(
+fn read_process(
     host: &HostRoot,
     proc: &Place,
     pid: u32,
     is_wanted: &impl Fn(&str) -> bool,
 ) -> Option<Process> {
     let exe = proc.child(pid.to_string()).ok()?.child("exe").ok()?;
-    let status = text(&exe.sibling("status"))?;
+    let status = read_text(&exe.sibling("status"))?;
     let ids = |key| {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         let ids = line.split_whitespace().map(|id| id.parse().ok());
@@ -101,14 +101,14 @@ fn process(
     // A process in a container has a second process id, in the container's pid namespace.
     let is_in_container = ids("NSpid:").is_some_and(|pids| pids.len() > 1);
     let program = if !is_in_container && uids.iter().all(|uid| *uid == 0) {
-        name_of_file(&exe).or_else(|| Some(text(&exe.sibling("comm"))?.trim_end().to_owned()))
+        name_of_file(&exe).or_else(|| Some(read_text(&exe.sibling("comm"))?.trim_end().to_owned()))
     } else {
         // The path is that in the process's mount namespace, where a user can mount another file
         // at a path of the host. Therefore the file itself is compared with the host's file.
         name_of_file(&exe).filter(|_| is_file_of_host(host, &exe))
     };
     let program = program.filter(|program| is_wanted(program))?;
-    let line = text(&exe.sibling("cmdline"))?;
+    let line = read_text(&exe.sibling("cmdline"))?;
     Some(Process {
         pid,
         uid: *uids.first()?,
@@ -145,7 +145,7 @@ fn is_file_of_host(host: &HostRoot, exe: &Place) -> bool {
         && (executable.st_nlink == 0 || host.stat(path).is_some_and(is_executable))
 }
 
-fn text(file: &Place) -> Option<String> {
+fn read_text(file: &Place) -> Option<String> {
     let mut bytes = Vec::new();
     let file = file.open_file().ok()?;
     file.take(MAX_TEXT).read_to_end(&mut bytes).ok()?;

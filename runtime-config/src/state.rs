@@ -14,7 +14,7 @@ use crate::docker::Runtimes;
 use crate::error::Error;
 use crate::facts::{Engine, Liveness, Reload};
 use crate::host::HostRoot;
-use crate::processes::processes;
+use crate::processes::find_processes;
 use crate::record::InstallationRecord;
 
 /// The time within which an engine has to read its configuration after a reload.
@@ -50,10 +50,10 @@ pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRec
         },
         Liveness::Socket(socket) => {
             let socket = socket_of_daemon(host, engine, socket);
-            let Some(started) = socket.and_then(|socket| changed(host, &socket)) else {
+            let Some(started) = socket.and_then(|socket| last_change(host, &socket)) else {
                 return LoadState::NotRunning;
             };
-            let written = record.paths().filter_map(|p| changed(host, p)).max();
+            let written = record.paths().filter_map(|p| last_change(host, p)).max();
             if written.is_some_and(|w| w > started) {
                 LoadState::No
             } else {
@@ -81,7 +81,7 @@ fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<Pa
         return Some(default);
     }
     let usual = Path::new("/etc").join(engine.name());
-    let running = processes(host, |program| program == engine.name());
+    let running = find_processes(host, |program| program == engine.name());
     let mut daemons = running.iter().filter(|process| {
         let config = process.option(&["-c", "--config"]);
         process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual))
@@ -94,7 +94,7 @@ fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<Pa
 }
 
 /// Returns the time of the last change of a file, in seconds and nanoseconds.
-fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
+fn last_change(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     let stat = host.stat(path)?;
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
@@ -154,8 +154,8 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
     let systemd = Path::new("/run/systemd/system").is_dir();
     match engine.facts().reload {
         Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
-        Reload::Restart(units) if systemd => systemctl("try-restart", units),
-        Reload::Hangup { unit, .. } if systemd => systemctl("reload", &[unit]),
+        Reload::Restart(units) if systemd => run_systemctl("try-restart", units),
+        Reload::Hangup { unit, .. } if systemd => run_systemctl("reload", &[unit]),
         Reload::Hangup { pid_file, .. } => hang_up(Path::new(pid_file)),
         Reload::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
@@ -165,7 +165,7 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
     }
 }
 
-fn systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
+fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     let command = format!("systemctl {verb} {}", units.join(" "));
     let failed = Error::io("run", Path::new("systemctl"));
     let output = Command::new("systemctl")

@@ -18,13 +18,13 @@ const DIRECTORIES: [&str; 5] = [
 
 /// Returns whether the host has this unit. A masked unit counts as absent.
 pub(crate) fn exists(host: &HostRoot, unit: &str) -> bool {
-    fragment(host, unit).is_some()
+    find_fragment(host, unit).is_some()
 }
 
 /// Returns the unit's commands (`ExecStart=`) after all drop-ins, each with the file that sets it.
 /// Variables are replaced by their values. A file that cannot be read counts as empty.
 pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
-    let Some(fragment) = fragment(host, unit) else {
+    let Some(fragment) = find_fragment(host, unit) else {
         return Vec::new();
     };
     let read = |path: &Path| host.read(path).ok().flatten().unwrap_or_default();
@@ -32,12 +32,12 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     let mut environment = BTreeMap::new();
     let mut files = Vec::new();
     for path in std::iter::once(fragment).chain(drop_ins(host, unit)) {
-        for (key, value) in settings(&read(&path)) {
+        for (key, value) in parse_service_settings(&read(&path)) {
             match (key.as_str(), value.as_str()) {
                 ("ExecStart", "") => commands.clear(),
                 ("ExecStart", _) => commands.push((path.clone(), value)),
                 ("Environment", "") => environment.clear(),
-                ("Environment", _) => environment.extend(assignments(&value, &path)),
+                ("Environment", _) => environment.extend(parse_assignments(&value, &path)),
                 ("EnvironmentFile", "") => files.clear(),
                 ("EnvironmentFile", _) => files.push(value),
                 _ => {}
@@ -47,7 +47,7 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     // `EnvironmentFile=` has precedence over `Environment=`.
     for file in files {
         let path = PathBuf::from(file.trim_start_matches('-'));
-        let values = variables(&read(&path)).into_iter();
+        let values = parse_variables(&read(&path)).into_iter();
         environment.extend(values.map(|(name, value)| (name, (path.clone(), value))));
     }
     let mut lines = Vec::new();
@@ -72,7 +72,7 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
 
 /// Returns the variables in a file of `NAME=VALUE` lines, such as an `EnvironmentFile=` of systemd
 /// or a file that a shell reads.
-pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
+pub(crate) fn parse_variables(text: &str) -> Vec<(String, String)> {
     let lines = joined_lines(text).into_iter();
     lines
         .filter_map(|line| {
@@ -84,7 +84,7 @@ pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the unit's main file, from the directory with the highest precedence.
-fn fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
+fn find_fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
     let mut paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(unit));
     let path = paths.find(|path| host.reach(path).is_some())?;
     host.is_file(&path).then_some(path)
@@ -111,7 +111,7 @@ fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the keys and values of the section `[Service]`.
-fn settings(text: &str) -> Vec<(String, String)> {
+fn parse_service_settings(text: &str) -> Vec<(String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
     for line in joined_lines(text) {
@@ -150,7 +150,7 @@ fn joined_lines(text: &str) -> Vec<String> {
 }
 
 /// Parses the value of one `Environment=`: assignments, each of which may be in quotes.
-fn assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
+fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     let mut assignments = Vec::new();
     let mut rest = value.trim_start();
     while !rest.is_empty() {

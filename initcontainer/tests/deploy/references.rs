@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use initcontainer::layout::{CONFIG, HOOK, ROOT, RUNTIME};
-use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch};
+use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch_path};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, list, mount_at, name, named, pod, text, words};
@@ -63,7 +63,7 @@ pub(crate) fn check_engine(objects: &Objects) {
     for change in &plan.changes {
         if let Change::Write { path, .. } = change {
             // The file, and the place from which it is renamed there.
-            for path in [path.clone(), scratch(path)] {
+            for path in [path.clone(), scratch_path(path)] {
                 let place = path.display();
                 assert!(is_writable(init, &path), "{engine}: {place} is not mounted");
             }

@@ -90,7 +90,7 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
             Ok((&V3, dropped.unwrap_or_default()))
         }
         Layout::Template { dir } => {
-            let main = template::generated(dir);
+            let main = template::generated_path(dir);
             let schema = schema::detect_schema(base, &main)?.unwrap_or(&V3);
             Ok((schema, documents::in_load_order(base, &main)?))
         }

@@ -10,7 +10,7 @@ use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, quote, whole_file};
 
-pub(super) fn desired(
+pub(super) fn plan_files(
     main: &Path,
     conf_d: Option<&Path>,
     wanted: &PlanInputs<'_>,
@@ -21,7 +21,7 @@ pub(super) fn desired(
     let schema = schema::detect_schema(wanted.base, main)?;
     let known = documents::in_load_order(wanted.base, main)?;
     let (Some(schema), Some(dir)) = (schema.filter(|s| s.merges_imports()), conf_d) else {
-        return in_place::desired(main, schema, &known, wanted).map(|file| vec![file]);
+        return in_place::plan_files(main, schema, &known, wanted).map(|file| vec![file]);
     };
     refuse_taken(schema, &known, wanted.base)?;
     // The drop-in is written first. containerd does not read it until the main file imports it.

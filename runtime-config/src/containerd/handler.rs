@@ -47,15 +47,15 @@ impl Handler {
             mut options,
             built_in,
         } = find_inherited(schema, known, wanted.base)?;
-        set(&mut keys, "runtime_type", quote(RUNC_V2));
+        set_key(&mut keys, "runtime_type", quote(RUNC_V2));
         if wanted.options.base_spec.is_some() {
-            set(
+            set_key(
                 &mut keys,
                 "base_runtime_spec",
                 quote(&wanted.spec_path.to_string_lossy()),
             );
         } else {
-            set(
+            set_key(
                 &mut options,
                 "BinaryName",
                 quote(&wanted.options.runtime.to_string_lossy()),
@@ -66,7 +66,7 @@ impl Handler {
             Some(others) if others.trim() != "]" => format!("[{}, {others}", quote(ANNOTATIONS)),
             _ => format!("[{}]", quote(ANNOTATIONS)),
         };
-        set(&mut keys, "container_annotations", list);
+        set_key(&mut keys, "container_annotations", list);
         Ok(Self {
             plugin: schema.plugin,
             is_default: wanted.options.set_default,
@@ -79,7 +79,7 @@ impl Handler {
     /// Sets the cgroup driver to a template's expression. k3s and rke2 evaluate the expression
     /// when they generate containerd's file.
     pub(super) fn set_cgroup_driver(&mut self, expression: &str) {
-        set(&mut self.options, "SystemdCgroup", expression.to_owned());
+        set_key(&mut self.options, "SystemdCgroup", expression.to_owned());
     }
 
     /// Returns the text of the handler's tables, for a block or a drop-in.
@@ -88,9 +88,9 @@ impl Handler {
             "plugins.{}.containerd.runtimes.{HANDLER}",
             quote(self.plugin)
         );
-        let mut text = format!("[{table}]\n{}", lines(&self.keys));
+        let mut text = format!("[{table}]\n{}", format_lines(&self.keys));
         if !self.options.is_empty() {
-            text += &format!("\n[{table}.options]\n{}", lines(&self.options));
+            text += &format!("\n[{table}.options]\n{}", format_lines(&self.options));
         }
         text
     }
@@ -167,8 +167,8 @@ pub(super) fn collect_handlers(
                     handlers.push((name.to_owned(), Keys::new(), Keys::new()));
                     handlers.len() - 1
                 });
-            merge(&mut handlers[index].1, item.as_table_like());
-            merge(
+            merge_table(&mut handlers[index].1, item.as_table_like());
+            merge_table(
                 &mut handlers[index].2,
                 item.get("options").and_then(Item::as_table_like),
             );
@@ -228,7 +228,7 @@ pub(super) fn refuse_taken(
 }
 
 /// Copies the plain values of a table. Nested tables are handled elsewhere.
-fn merge(into: &mut Keys, table: Option<&dyn TableLike>) {
+fn merge_table(into: &mut Keys, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
         let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
             continue;
@@ -238,18 +238,18 @@ fn merge(into: &mut Keys, table: Option<&dyn TableLike>) {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
         };
-        set(into, key, text);
+        set_key(into, key, text);
     }
 }
 
-fn set(keys: &mut Keys, key: &str, value: String) {
+fn set_key(keys: &mut Keys, key: &str, value: String) {
     match keys.iter_mut().find(|(k, _)| k == key) {
         Some(slot) => slot.1 = value,
         None => keys.push((key.to_owned(), value)),
     }
 }
 
-fn lines(keys: &Keys) -> String {
+fn format_lines(keys: &Keys) -> String {
     keys.iter()
         .map(|(key, value)| format!("{key} = {value}\n"))
         .collect()
@@ -281,6 +281,6 @@ pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> 
     let list = prestart
         .as_array_mut()
         .ok_or_else(|| fail("hooks.prestart is no list"))?;
-    list.push(oci_hook::entry(options));
+    list.push(oci_hook::hook_entry(options));
     Ok(format!("{spec:#}\n"))
 }

@@ -16,7 +16,7 @@ use crate::toml_text::{append_block, insert_line, item_at, line_and_message, par
 ///
 /// `schema` is `None` for a file without settings. Such a file gets version 2, which every
 /// containerd from 1.3 on reads.
-pub(super) fn desired(
+pub(super) fn plan_files(
     main: &Path,
     schema: Option<&'static Schema>,
     known: &[PathBuf],

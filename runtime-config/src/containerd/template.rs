@@ -13,11 +13,11 @@ use crate::toml_text::{append_block, line_of, whole_file};
 
 /// Returns the path of the file that is generated at each start. Its text shows which version of
 /// the configuration is in use.
-pub(super) fn generated(dir: &str) -> PathBuf {
+pub(super) fn generated_path(dir: &str) -> PathBuf {
     Path::new(dir).join("config.toml")
 }
 
-fn template(dir: &str, schema: &Schema) -> PathBuf {
+fn template_path(dir: &str, schema: &Schema) -> PathBuf {
     let name = if *schema == V3 {
         "config-v3.toml.tmpl"
     } else {
@@ -37,16 +37,21 @@ pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
 }
 
 /// Returns the paths of all files that a plan may write.
-pub(super) fn files(dir: &str) -> [PathBuf; 3] {
-    [template(dir, &V2), template(dir, &V3), drop_in_path(dir)]
+pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
+    [
+        template_path(dir, &V2),
+        template_path(dir, &V3),
+        drop_in_path(dir),
+    ]
 }
 
-pub(super) fn desired(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
+pub(super) fn plan_files(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
     let base = wanted.base;
-    let main = generated(dir);
+    let main = generated_path(dir);
     // Before the first start there is no generated file. The name of an existing template then
     // shows the version.
-    let old = base.text(&template(dir, &V2)).is_some() && base.text(&template(dir, &V3)).is_none();
+    let old = base.text(&template_path(dir, &V2)).is_some()
+        && base.text(&template_path(dir, &V3)).is_none();
     let schema = schema::detect_schema(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
     let imported = match base.text(&main) {
         Some(text) => documents::imports(&main, text, &drop_in_path(dir))?,
@@ -56,7 +61,7 @@ pub(super) fn desired(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, St
         let known = documents::in_load_order(base, &main)?;
         return drop_in(&drop_in_dir(dir), schema, &known, wanted);
     }
-    let path = template(dir, schema);
+    let path = template_path(dir, schema);
     let text = base.text(&path);
     refuse_taken(&path, text.unwrap_or_default())?;
     if wanted.options.set_default {

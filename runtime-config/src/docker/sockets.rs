@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{DAEMON_JSON, split_mark};
 use crate::host::HostRoot;
-use crate::processes::{Process, processes};
+use crate::processes::{Process, find_processes};
 
 /// The default socket of dockerd.
 const DEFAULT: &str = "/run/docker.sock";
@@ -25,8 +25,8 @@ struct DaemonConfig {
 
 /// Returns the sockets on which the daemon that reads daemon.json may listen, each once.
 /// `client` is the value of `DOCKER_HOST` in the environment.
-pub(crate) fn sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
-    let running = processes(host, |program| program == "dockerd");
+pub(crate) fn list_sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
+    let running = find_processes(host, |program| program == "dockerd");
     let mut addresses: Vec<String> = running
         .iter()
         .filter(|process| is_configured(process))
@@ -127,7 +127,7 @@ mod tests {
         ];
         for (daemon_json, client, others) in cases {
             let (_dir, host) = host(daemon_json, &[]);
-            let found = sockets(&host, client);
+            let found = list_sockets(&host, client);
             assert_eq!(found, expected(others), "{daemon_json} {client:?}");
         }
     }
@@ -142,6 +142,6 @@ mod tests {
         ];
         let (_dir, host) = host("{}", &lines);
         let others = ["/srv/a.sock", "/srv/b.sock", "/srv/c.sock"];
-        assert_eq!(sockets(&host, None), expected(&others));
+        assert_eq!(list_sockets(&host, None), expected(&others));
     }
 }

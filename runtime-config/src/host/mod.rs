@@ -60,16 +60,16 @@ impl HostRoot {
     /// Fails if the links form a loop, if a directory is missing, or if a user other than root
     /// can write to a directory on the way.
     pub fn place(&self, path: &Path) -> Result<Place, Error> {
-        self.writable(path, LastLink::Follow)
+        self.resolve_for_writing(path, LastLink::Follow)
     }
 
     /// Resolves a path as [`HostRoot::place`] does, except that a symbolic link at the end of
     /// `path` is not followed.
     pub fn entry(&self, path: &Path) -> Result<Place, Error> {
-        self.writable(path, LastLink::Keep)
+        self.resolve_for_writing(path, LastLink::Keep)
     }
 
-    fn writable(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
+    fn resolve_for_writing(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
         match walk::resolve(&self.root, path, last, Parents::Trusted)? {
             Resolved::Found(place) => Ok(place),
             Resolved::Missing(place, below) if below.is_empty() => Ok(place),
@@ -81,7 +81,7 @@ impl HostRoot {
 
     /// Resolves a path for reading. Returns `None` if the file does not exist. The owners of the
     /// directories are not checked.
-    fn find(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
+    fn resolve_for_reading(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
         match walk::resolve(&self.root, path, last, Parents::Any) {
             Ok(Resolved::Found(place)) => Ok(Some(place)),
             Ok(Resolved::Missing(..)) => Ok(None),
@@ -100,7 +100,7 @@ impl HostRoot {
     /// Returns the metadata of the file at `path`, or `None` if there is no file. Symbolic links
     /// are followed.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
-        self.find(path, LastLink::Follow)?
+        self.resolve_for_reading(path, LastLink::Follow)?
             .map_or(Ok(None), |place| place.stat())
     }
 
@@ -113,7 +113,7 @@ impl HostRoot {
     /// Resolves a path for reading, without following a symbolic link at its end. Returns `None`
     /// if there is no file, and also for an error.
     pub fn reach(&self, path: &Path) -> Option<Place> {
-        self.find(path, LastLink::Keep).ok()?
+        self.resolve_for_reading(path, LastLink::Keep).ok()?
     }
 
     /// Returns whether a file or directory exists at `path`. Returns `false` for a symbolic link
@@ -143,7 +143,7 @@ impl HostRoot {
 
     /// Returns the target of the symbolic link at `path`, or `None` if there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
-        self.find(path, LastLink::Keep)?
+        self.resolve_for_reading(path, LastLink::Keep)?
             .map_or(Ok(None), |place| place.read_link().map(Some))
             .or_else(|error| match error.kind() {
                 Some(io::ErrorKind::InvalidInput) => Ok(None),
@@ -153,13 +153,13 @@ impl HostRoot {
 
     /// Returns the text of a file, or `None` if the file does not exist.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
-        self.find(path, LastLink::Follow)?
+        self.resolve_for_reading(path, LastLink::Follow)?
             .map_or(Ok(None), |place| place.read())
     }
 
     /// Lists the names in a directory, sorted. The list is empty if there is no directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
-        match self.find(path, LastLink::Follow)? {
+        match self.resolve_for_reading(path, LastLink::Follow)? {
             Some(place) if place.stat()?.is_some_and(|stat| is_dir(&stat)) => place.list(),
             _ => Ok(Vec::new()),
         }
@@ -209,7 +209,7 @@ fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
 }
 
 /// Lists at most `limit` names in a directory, in no order.
-fn names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
+fn list_names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut dir = dir::Dir::openat(dir, name, flags, Mode::empty())?;
     let mut names = Vec::new();

@@ -14,7 +14,7 @@ use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 
 use super::walk::Dir;
-use super::{is_dir, names, read_text};
+use super::{is_dir, list_names, read_text};
 use crate::error::Error;
 
 /// The mode of new directories. All users can read them, and only root can write to them.
@@ -149,7 +149,7 @@ impl Place {
 
     /// Lists at most `limit` names in the directory at this place, in no order.
     pub fn first_names(&self, limit: usize) -> Result<Vec<OsString>, Error> {
-        names(self.dir(), &self.name, limit).map_err(self.failed("list"))
+        list_names(self.dir(), &self.name, limit).map_err(self.failed("list"))
     }
 
     /// Creates a directory with mode 0755, regardless of the caller's umask.

@@ -84,7 +84,7 @@ pub(super) fn resolve(
     if parents != Parents::Any {
         let stat = fstat(&*root.fd).map_err(|errno| Error::io("read", top)(errno.into()))?;
         let problem = trust::find_problem(&stat, parents == Parents::Private);
-        refuse(problem, || top.into())?;
+        check_problem(problem, || top.into())?;
     }
     let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last).map_err(failed)?;
     while let Some(step) = walk.step().map_err(failed)? {
@@ -96,7 +96,7 @@ pub(super) fn resolve(
             FileKind::Directory => trust::find_problem(stat, parents == Parents::Private),
             _ => None,
         };
-        refuse(problem, || step.path(top))?;
+        check_problem(problem, || step.path(top))?;
     }
     let end = walk.finish().map_err(failed)?;
     let mut dirs: Vec<Dir> = iter::once(root.clone())
@@ -112,7 +112,7 @@ pub(super) fn resolve(
     })
 }
 
-fn refuse(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
+fn check_problem(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
     problem.map_or(Ok(()), |problem| {
         Err(Error::Other(format!(
             "{}: {problem}, and so could replace what root runs from there; make it root's own \

@@ -51,7 +51,7 @@ fn nothing_of_a_killed_run_gets_in_the_way() {
     let (dir, host) = host_with("etc/crio/crio.conf", "");
     let plan = plan(Engine::Crio, &host);
     let drop_in = plan.changes.last().unwrap().path();
-    let left = runtime_config::scratch(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
+    let left = runtime_config::scratch_path(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
     // CRI-O reads every file in crio.conf.d: half a file must never are there.
     assert_eq!(left.parent(), Some(dir.path().join("etc/crio").as_path()));
     fs::write(&left, "half a fi").unwrap();
