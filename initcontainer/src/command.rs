@@ -84,13 +84,13 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         base_spec: args.base_spec.as_ref().map(read).transpose()?,
     };
     let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
-    let engines = choose(host, &args.engine, &options, output)?;
+    let engines = choose_engines(host, &args.engine, &options, output)?;
     let fewer = args.classes.is_some();
     let plan = install::plan(host, &payload, &engines, &options, fewer)?;
     for note in &plan.notes {
         output.report_note(note);
     }
-    output.set_installed(installed(&payload, &plan));
+    output.set_installed(describe_release(&payload, &plan));
     if args.dry_run {
         show_steps(&plan.steps, output);
         let due = plan
@@ -114,7 +114,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         release(lock, output);
     }
     show_links(&plan.steps, output);
-    output.print_text(&summary(&payload, &plan));
+    output.print_text(&format_summary(&payload, &plan));
     let due = follow_up(host, &plan.engines, args.restart, output)?;
     let next = next_commands(host, &plan, &due);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
@@ -259,7 +259,7 @@ fn own_source() -> Result<PathBuf> {
 
 /// Returns the engines to configure. An engine that was found but not named is left out if it
 /// starts no pods.
-fn choose(
+fn choose_engines(
     host: &HostRoot,
     choice: &EngineChoice,
     options: &Options,
@@ -301,7 +301,7 @@ fn choose(
     Ok(chosen)
 }
 
-fn installed(payload: &Payload, plan: &install::Installation) -> InstalledRelease {
+fn describe_release(payload: &Payload, plan: &install::Installation) -> InstalledRelease {
     let classes = payload.classes();
     let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
     InstalledRelease {
@@ -312,7 +312,7 @@ fn installed(payload: &Payload, plan: &install::Installation) -> InstalledReleas
     }
 }
 
-fn summary(payload: &Payload, plan: &install::Installation) -> String {
+fn format_summary(payload: &Payload, plan: &install::Installation) -> String {
     if plan.steps.is_empty() {
         return "nothing to do: everything is installed and configured\n".into();
     }

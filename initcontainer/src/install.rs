@@ -17,8 +17,8 @@ use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Options, Plan
 use crate::configuration::Configuration;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record_path,
-    staging_dir, target, version_dir,
+    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, link_target,
+    record_path, staging_dir, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
@@ -65,20 +65,20 @@ pub fn plan(
     let real_runtime = common_runtime(replaced)?;
     notes.extend(plans.iter().filter_map(replaced_runtime));
     notes.extend(unknown_classes(host, payload)?);
-    let links = links(host, payload, &mut notes)?;
+    let links = plan_links(host, payload, &mut notes)?;
     let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
     let mut dirs = BTreeSet::from_iter(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?);
     for link in &links {
         dirs.extend(host.missing_dirs(link)?);
     }
-    let mut steps = remember(host, payload, &links, &config, &dirs)?;
+    let mut steps = record_manifest(host, payload, &links, &config, &dirs)?;
     steps.extend(discard_leftovers(host)?);
-    steps.extend(version(host, payload)?);
+    steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
     steps.extend(dirs.into_iter().map(make_dir));
     steps.extend(config.steps);
-    steps.extend(switch(host, &payload.version)?);
+    steps.extend(switch_version(host, &payload.version)?);
     for plan in &plans {
         let engine = engine_steps(host, plan)?;
         // Two engines may need the same new directory, which is then made once.
@@ -91,12 +91,12 @@ pub fn plan(
     steps.extend(old_links(host, payload)?);
     for link in links {
         steps.push(Step::Point {
-            after: Some(target(&link)),
+            after: Some(link_target(&link)),
             before: None,
             link,
         });
     }
-    steps.extend(collect(host, &payload.version)?);
+    steps.extend(discard_unused_versions(host, &payload.version)?);
     refuse_unwritable(host, &steps)?;
     Ok(Installation {
         steps,
@@ -165,7 +165,7 @@ fn removed_classes(
 /// Returns the links below /usr/local that the installation makes. A name that is taken is not
 /// changed. A program that a package installed gets no link: the link would hide the package's
 /// program, and the next installation would be run from the old release.
-fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+fn plan_links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
     let has_programs = host.is_dir(Path::new(LINKS));
     let shared = host.place(&Path::new(SHARED_LINKS).join("any"));
@@ -179,7 +179,7 @@ fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<
         } else {
             has_shared
         };
-        if !is_wanted || host.read_link(&link)? == Some(target(&link)) {
+        if !is_wanted || host.read_link(&link)? == Some(link_target(&link)) {
             continue;
         }
         if !host.missing_dirs(&link)?.is_empty() {
@@ -212,16 +212,16 @@ fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for link in known {
         if link.starts_with(SHARED_LINKS) && !wanted.contains(&link) {
-            steps.extend(unlink(host, &link)?);
+            steps.extend(remove_link(host, &link)?);
         }
     }
     Ok(steps)
 }
 
 /// Returns the step that removes a link, if the link still leads to Boathook's file.
-pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
+pub(crate) fn remove_link(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
     let before = host.read_link(link)?;
-    Ok((before == Some(target(link))).then(|| Step::Point {
+    Ok((before == Some(link_target(link))).then(|| Step::Point {
         link: link.into(),
         before,
         after: None,
@@ -230,7 +230,7 @@ pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
 
 /// Returns the steps that write the manifest and make its directories. `dirs` are further
 /// directories that the installation makes, and that the manifest has to list.
-fn remember(
+fn record_manifest(
     host: &HostRoot,
     payload: &Payload,
     links: &[PathBuf],
@@ -247,7 +247,7 @@ fn remember(
         }
     }
     if !manifest.versions.contains(&payload.version) {
-        manifest.versions = present(host, manifest.versions)?;
+        manifest.versions = find_version_dirs(host, manifest.versions)?;
         manifest.versions.push(payload.version.clone());
     }
     for link in links {
@@ -279,7 +279,7 @@ fn remember(
     })
 }
 
-fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
+fn plan_version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let dir = version_dir(&payload.version);
     let exchange = match host.entry(&dir) {
         Ok(place) if tree::is_copy_of(&place, payload) => return Ok(Vec::new()),
@@ -304,8 +304,8 @@ fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>> {
-    let before = current(host)?;
+fn switch_version(host: &HostRoot, version: &str) -> Result<Option<Step>> {
+    let before = current_version(host)?;
     let after = Some(PathBuf::from(version));
     Ok((before != after).then(|| Step::Point {
         link: CURRENT.into(),
@@ -315,7 +315,7 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>> {
 }
 
 /// Returns the target of the link to the version in use, or `None` if there is no link.
-pub fn current(host: &HostRoot) -> Result<Option<PathBuf>> {
+pub fn current_version(host: &HostRoot) -> Result<Option<PathBuf>> {
     Ok(host.read_link(Path::new(CURRENT))?)
 }
 
@@ -336,11 +336,11 @@ pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
 /// Returns the steps that remove unused versions. Three kinds of versions are kept: the new one,
 /// the previous one, with which containers may be starting just now, and versions that the
 /// bundle of a container names.
-fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
-    let before = current(host)?;
-    let used = in_use::versions(host)?;
+fn discard_unused_versions(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
+    let before = current_version(host)?;
+    let used = in_use::find_used_versions(host)?;
     let mut steps = Vec::new();
-    for name in installed(host)? {
+    for name in installed_versions(host)? {
         let is_before = before.as_deref() == Some(Path::new(&name));
         if name != version && !is_before && !used.contains(&name) {
             steps.push(Step::Discard {
@@ -352,15 +352,15 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
 }
 
 /// Returns the versions on a host that this program installed, sorted.
-pub fn installed(host: &HostRoot) -> Result<Vec<String>> {
+pub fn installed_versions(host: &HostRoot) -> Result<Vec<String>> {
     let versions = Manifest::load(host)?.unwrap_or_default().versions;
-    let mut versions = present(host, versions)?;
+    let mut versions = find_version_dirs(host, versions)?;
     versions.sort();
     Ok(versions)
 }
 
 /// Returns the versions whose directory exists on the host.
-fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
+fn find_version_dirs(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
     let mut present = Vec::new();
     for version in versions {
         if host.try_exists(&version_dir(&version))? {

@@ -68,7 +68,7 @@ classes = [
 
 /// Returns the target, a file of the current version, of a link in [`LINKS`] or
 /// [`SHARED_LINKS`].
-pub(crate) fn target(link: &Path) -> PathBuf {
+pub(crate) fn link_target(link: &Path) -> PathBuf {
     Path::new(CURRENT).join(link.strip_prefix(LOCAL).unwrap_or(link))
 }
 
@@ -78,20 +78,20 @@ pub fn version_dir(version: &str) -> PathBuf {
 
 /// Returns the directory in which a version is assembled before it is renamed to its final name.
 pub fn staging_dir(version: &str) -> PathBuf {
-    Path::new(ROOT).join(unfinished(OsStr::new(version)))
+    Path::new(ROOT).join(unfinished_name(OsStr::new(version)))
 }
 
 /// Returns the temporary name, in the same directory, of a file or directory that is incomplete.
-pub fn unfinished(name: &OsStr) -> OsString {
-    marked(name, "new")
+pub fn unfinished_name(name: &OsStr) -> OsString {
+    temporary_name(name, "new")
 }
 
 /// Returns the temporary name, in the same directory, of a directory that is being removed.
-pub fn discarded(name: &OsStr) -> OsString {
-    marked(name, "old")
+pub fn discarded_name(name: &OsStr) -> OsString {
+    temporary_name(name, "old")
 }
 
-fn marked(name: &OsStr, mark: &str) -> OsString {
+fn temporary_name(name: &OsStr, mark: &str) -> OsString {
     format!(".boathook-{mark}-{}", name.to_string_lossy()).into()
 }
 

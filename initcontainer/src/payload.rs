@@ -11,7 +11,7 @@ use device_class::load::ClassSource;
 use rooted_path::open_regular_file;
 use runtime_config::Error as HostError;
 
-use crate::elf::{self, unfit};
+use crate::elf::{self, describe_refusal};
 use crate::layout::LOCAL;
 
 pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
@@ -78,7 +78,7 @@ impl Payload {
         let bin = program_dir(source)?;
         for name in PROGRAMS {
             let from = check_regular_file(bin.join(name))?;
-            elf::check(&from)?;
+            elf::check_machine(&from)?;
             files.push(PayloadFile {
                 source: from,
                 dir: BIN,
@@ -245,12 +245,15 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     let problem = format!("it holds more than {MAX_CLASSES} class files");
-    ensure!(files.len() <= MAX_CLASSES, unfit(dir, &problem));
+    ensure!(files.len() <= MAX_CLASSES, describe_refusal(dir, &problem));
     Ok(files)
 }
 
 fn check_regular_file(path: PathBuf) -> Result<PathBuf> {
     let meta = path.metadata().map_err(HostError::io("read", &path))?;
-    ensure!(meta.is_file(), unfit(&path, "it is not a regular file"));
+    ensure!(
+        meta.is_file(),
+        describe_refusal(&path, "it is not a regular file")
+    );
     Ok(path)
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use runtime_config::{Engine, HostRoot, InstallationRecord, LoadState, find_load_state};
 use serde::Serialize;
 
-use crate::install::{current, installed};
+use crate::install::{current_version, installed_versions};
 use crate::layout::{HOOK, RUNTIME, record_path};
 use crate::specifications;
 
@@ -44,7 +44,7 @@ pub struct EngineStatus {
 impl Status {
     /// Reads the state of a host, without changing it.
     pub fn read(host: &HostRoot) -> Result<Self> {
-        let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
+        let version = current_version(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
         for program in [HOOK, RUNTIME] {
             if version.is_some() && !host.exists(Path::new(program)) {
@@ -65,7 +65,7 @@ impl Status {
                 )?);
             }
         }
-        let versions = installed(host)?;
+        let versions = installed_versions(host)?;
         Ok(Self {
             version,
             versions,

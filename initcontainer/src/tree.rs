@@ -32,7 +32,7 @@ pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<()> {
     top.make_dir()?;
     let mut place = top.clone();
     let mut made = vec![];
-    for name in file.components().filter_map(normal) {
+    for name in file.components().filter_map(normal_name) {
         if !made.is_empty() {
             place.make_dir()?;
         }
@@ -46,11 +46,11 @@ pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<()> {
 
 /// Returns the place of a relative path below the directory `dir`. Links are not followed.
 fn descend(dir: &Place, path: &Path) -> Result<Place, HostError> {
-    let mut names = path.components().filter_map(normal);
+    let mut names = path.components().filter_map(normal_name);
     names.try_fold(dir.clone(), |place, name| place.child(name))
 }
 
-fn normal(component: Component<'_>) -> Option<&std::ffi::OsStr> {
+fn normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     match component {
         Component::Normal(name) => Some(name),
         _ => None,

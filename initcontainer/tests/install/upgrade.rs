@@ -13,7 +13,7 @@ use crate::tree;
 const BUNDLE: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123";
 
 fn versions(site: &Site) -> Vec<String> {
-    initcontainer::install::installed(&site.host).unwrap()
+    initcontainer::install::installed_versions(&site.host).unwrap()
 }
 
 #[test]
