@@ -156,7 +156,7 @@ pub fn scan_host<'a>(
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = host_files::missing(class, host)
+            && let Some(reason) = host_files::find_missing(class, host)
         {
             inventory.refuse(&reason);
         }

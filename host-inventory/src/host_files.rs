@@ -11,7 +11,7 @@ use device_class::host::Entry;
 /// Returns `None` if no file is missing, or if the host has no visible loader cache: the
 /// plugin's container usually has only the directories that discovery reads, so the absence
 /// of a file there says nothing about the host.
-pub(crate) fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+pub(crate) fn find_missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
         Ok(Some(Entry::File)) => discover::missing(class, host),

@@ -122,7 +122,7 @@ impl HostWatcher {
         if self.events.is_some() {
             tokio::time::sleep(REST).await;
         }
-        let mut watched = hotplug::directories(&self.classes, &self.config.host_root);
+        let mut watched = hotplug::watched_directories(&self.classes, &self.config.host_root);
         watched.extend(directories);
         let class_files = &self.config.classes;
         let events = self.events.get_or_insert_with(|| Events::new(class_files));
@@ -170,7 +170,7 @@ impl HostWatcher {
             "class left out"
         };
         self.class_errors
-            .now(errors, |error| tracing::error!("{message}: {error}"));
+            .report(errors, |error| tracing::error!("{message}: {error}"));
         let Ok(Classes {
             usable, sources, ..
         }) = loaded
@@ -186,7 +186,7 @@ impl HostWatcher {
             let known = sources.iter().map(|source| source.name.as_str());
             let warnings = self.config.warn_of_unknown_classes(known);
             self.unknown_classes
-                .now(warnings, |warning| tracing::warn!("{warning}"));
+                .report(warnings, |warning| tracing::warn!("{warning}"));
         }
         let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
         let names = names.join(", ");
@@ -261,7 +261,7 @@ impl HostWatcher {
             Err(warning) => (None, vec![warning]),
         };
         self.warnings
-            .now(warnings, |warning| tracing::warn!("{warning}"));
+            .report(warnings, |warning| tracing::warn!("{warning}"));
         made
     }
 }

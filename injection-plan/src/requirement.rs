@@ -61,7 +61,7 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
         let mut unknown = BTreeSet::new();
         let mut holds_all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            holds_all = holds(term, host, &mut unknown)?;
+            holds_all = is_met(term, host, &mut unknown)?;
             if !holds_all {
                 break;
             }
@@ -91,15 +91,15 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
     }
 }
 
-fn holds(
+fn is_met(
     term: &str,
     host: &Values,
     unknown: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
     let is_sign = |c: char| "=!<>".contains(c);
-    let at = term.find(is_sign).ok_or_else(malformed)?;
-    let (name, rest) = term.split_at(at);
+    let index = term.find(is_sign).ok_or_else(malformed)?;
+    let (name, rest) = term.split_at(index);
     let wanted = rest.trim_start_matches(is_sign);
     let signs = &rest[..rest.len() - wanted.len()];
     let operator = OPERATORS.iter().find(|known| known.starts_with(signs));
@@ -116,15 +116,15 @@ fn holds(
         Some((_, None)) => return Ok(true),
         Some((_, Some(value))) => value,
     };
-    let Some(version) = numbers(value) else {
-        let is_it = value.eq_ignore_ascii_case(wanted);
+    let Some(version) = parse_version(value) else {
+        let is_equal = value.eq_ignore_ascii_case(wanted);
         return match *operator {
-            "=" => Ok(is_it),
-            "!=" => Ok(!is_it),
+            "=" => Ok(is_equal),
+            "!=" => Ok(!is_equal),
             _ => Err(malformed()),
         };
     };
-    let order = compare(&version, &numbers(wanted).ok_or_else(malformed)?);
+    let order = compare_versions(&version, &parse_version(wanted).ok_or_else(malformed)?);
     Ok(match *operator {
         "=" => order == Ordering::Equal,
         "!=" => order != Ordering::Equal,
@@ -136,14 +136,14 @@ fn holds(
 }
 
 /// Returns the numbers of a version, or `None` if the text is not a version.
-fn numbers(text: &str) -> Option<Vec<u64>> {
+fn parse_version(text: &str) -> Option<Vec<u64>> {
     let parts = text.split('.').filter(|part| !part.is_empty());
     let numbers: Option<Vec<u64>> = parts.map(|part| part.parse().ok()).collect();
     numbers.filter(|numbers| !numbers.is_empty())
 }
 
 /// Compares two versions. The shorter one is padded with zeros, so that 12 equals 12.0.
-fn compare(one: &[u64], other: &[u64]) -> Ordering {
+fn compare_versions(one: &[u64], other: &[u64]) -> Ordering {
     let length = one.len().max(other.len());
     let padded = |numbers: &[u64]| {
         let mut numbers = numbers.to_vec();

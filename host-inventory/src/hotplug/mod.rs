@@ -49,7 +49,7 @@ impl WatchTask {
                     Ok(uevents) => uevents.run(&notifier).await,
                     Err(error) => Err(error),
                 };
-                pause("cannot receive uevents", ended).await;
+                pause_after_error("cannot receive uevents", ended).await;
             }
         }))
     }
@@ -67,20 +67,20 @@ pub async fn watch_directories(
         .iter()
         .map(|path| path.to_string_lossy())
         .collect();
-    let what = format!("cannot watch {}", names.join(", "));
+    let message = format!("cannot watch {}", names.join(", "));
     loop {
         let ended = match DirWatch::new(directories.clone(), interest) {
             Ok(watch) => watch.run(&mut on).await,
             Err(error) => Err(error),
         };
-        pause(&what, ended).await;
+        pause_after_error(&message, ended).await;
     }
 }
 
 /// Logs the error that ended a watch, and waits before the next attempt.
-async fn pause(what: &str, ended: io::Result<()>) {
+async fn pause_after_error(message: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
-        tracing::warn!("{what}, polling instead: {error}");
+        tracing::warn!("{message}, polling instead: {error}");
     }
     tokio::time::sleep(RETRY).await;
 }
@@ -94,7 +94,7 @@ impl Drop for WatchTask {
 /// Returns the directories in which device nodes or files of the classes can appear. /proc
 /// and /sys are left out, because inotify does not report changes by the kernel there
 /// (inotify(7)).
-pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn watched_directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
     let paths = sources
         .filter_map(|source| source.path.as_ref())

@@ -135,7 +135,7 @@ pub fn update(
             });
             continue;
         }
-        match put(directory, &path, specification) {
+        match write_if_changed(directory, &path, specification) {
             Ok(change) => changes.extend(change),
             Err(error) => failures.push((specification.kind.clone(), error)),
         }
@@ -158,7 +158,7 @@ pub fn update(
 }
 
 /// Writes a specification, unless the file has this content already.
-pub fn put(
+pub fn write_if_changed(
     directory: &Path,
     path: &Path,
     specification: &Specification,

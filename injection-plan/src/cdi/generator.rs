@@ -146,7 +146,7 @@ impl Generator<'_> {
     ) -> Result<DescribedDevices, ClassError> {
         let is_wanted = self.is_wanted(&class.name);
         let mut found = if is_wanted {
-            self.found(class, host)?
+            self.look_up(class, host)?
         } else {
             // The class is not wanted, but its devices claim resources that other classes
             // must not have.
@@ -169,7 +169,7 @@ impl Generator<'_> {
         if !is_wanted {
             return Ok(DescribedDevices::default());
         }
-        let mut described = self.description.devices(class, &found);
+        let mut described = self.description.describe_devices(class, &found);
         omissions.append(&mut described.omissions);
         Ok(DescribedDevices {
             omissions,
@@ -179,7 +179,7 @@ impl Generator<'_> {
 
     /// Looks up the parts of the host that the form of the specifications needs. The thin
     /// form has only nodes; the plain form has files as well.
-    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
+    fn look_up(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
         Ok(match self.description.hook {

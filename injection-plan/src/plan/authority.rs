@@ -156,7 +156,7 @@ impl Authority {
             }
             Authority::Requester { .. } => {
                 let ignored = if class.spec.request.ignores_unknown {
-                    request.selection.unknown(class, inventory)
+                    request.selection.unknown_items(class, inventory)
                 } else {
                     Vec::new()
                 };

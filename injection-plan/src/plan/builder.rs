@@ -137,7 +137,7 @@ impl PlanBuilder {
         self.note_left_out(&class, "forbidden", forbidden);
         self.note_capabilities(spec, request);
         self.warn_of_health(request, inventory, &devices);
-        for (device, action) in prepare::actions(spec, request, &devices)? {
+        for (device, action) in prepare::plan_preparations(spec, request, &devices)? {
             let user = User::device(&class, device.id.as_str());
             self.preparations.push(InjectionStep::new(action, [user]));
         }

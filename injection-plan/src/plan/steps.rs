@@ -57,7 +57,7 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(action, users));
         }
         for (path, (node, users)) in self.links {
-            let target = relative(&path, &node);
+            let target = relative_target(&path, &node);
             steps.push(InjectionStep::new(Action::Link { path, target }, users));
         }
         for (path, (source, users)) in self.directories {
@@ -151,7 +151,7 @@ fn allow_device(
     }
     let action = Action::Allow {
         rule,
-        in_spec: spec.allow(&rule),
+        in_spec: spec.allows(&rule),
         users_by_access,
         host_node,
     };
@@ -160,7 +160,7 @@ fn allow_device(
 
 /// Returns the relative target text of a symbolic link at `link` that leads to `target`.
 /// udev writes its links in the same way.
-fn relative(link: &Path, target: &Path) -> PathBuf {
+fn relative_target(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
     let common = directory.iter().zip(target).take_while(|(a, b)| a == b);
     let common = common.count();

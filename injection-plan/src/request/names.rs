@@ -72,7 +72,7 @@ impl<'a> RequestNames<'a> {
         let [item] = items.as_slice() else {
             return None;
         };
-        let (kind, _) = unqualified(item, &self.class.spec);
+        let (kind, _) = split_kind(item, &self.class.spec);
         if kind.is_some() || item.text != name || as_path(name).is_some() {
             return None;
         }
@@ -96,7 +96,7 @@ impl<'a> RequestNames<'a> {
     /// # Errors
     /// Returns an error if the item means no device.
     pub(super) fn resolve(&self, item: &Item) -> Result<Meaning, RequestError> {
-        let (kind, text) = unqualified(item, &self.class.spec);
+        let (kind, text) = split_kind(item, &self.class.spec);
         let resource = match kind {
             Some(Kind::Resource(resource)) => Some(resource),
             Some(Kind::AnyResource) | None => None,
@@ -140,7 +140,7 @@ impl<'a> RequestNames<'a> {
     /// Returns the only device that an item means by an alias or by a link. The name of the
     /// device's node does not count: the kernel gives it to the device that comes first.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
-        let (_, text) = unqualified(item, &self.class.spec);
+        let (_, text) = split_kind(item, &self.class.spec);
         let is_name = as_path(text).is_some()
             || self.names.find_kind(text, NameKind::Id).is_empty()
                 && !self.names.find_kind(text, NameKind::Alias).is_empty();
@@ -324,7 +324,7 @@ pub(super) enum Kind<'a> {
 
 /// Splits an item into its kind and the name after it. The kind is `None`, and the text is
 /// whole, if the item is not a CDI name of the class.
-pub(super) fn unqualified<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
+pub(super) fn split_kind<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
     let text = item.text.as_str();
     let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
         return (None, text);

@@ -48,7 +48,7 @@ pub(super) fn describe(
         ..FoundEdits::default()
     };
     let found = FoundClass { inventory, edits };
-    let mut described = description.devices(class, &found);
+    let mut described = description.describe_devices(class, &found);
     let mut inventory = found.inventory;
     for omission in &described.omissions {
         if let Omission::Device { device, error, .. } = omission

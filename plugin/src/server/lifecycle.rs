@@ -294,7 +294,7 @@ impl Lifecycle {
     fn warn_once(&mut self, what: String) {
         let resource = &self.resource;
         self.fault
-            .now([what], |what| tracing::warn!(%resource, "{what}"));
+            .report([what], |what| tracing::warn!(%resource, "{what}"));
     }
 }
 

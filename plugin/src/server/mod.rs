@@ -162,7 +162,7 @@ async fn accept(
                     // Probably out of descriptors, some of which may become
                     // free.
                     let error = format!("cannot accept a connection: {error}");
-                    fault.now([error], |error| tracing::warn!("{error}"));
+                    fault.report([error], |error| tracing::warn!("{error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
