@@ -4,7 +4,7 @@
 //! Container Device Interface ([`cdi`]).
 //!
 //! ```text
-//! environment, annotations ─▶ Request ─plan(Found, Authority)─▶ InjectionPlan ─▶ CDI
+//! environment, annotations ─▶ Request ─plan(FoundClass, Authority)─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
 //! Planning does not change the host. Only [`facts`] runs programs of the host, and only

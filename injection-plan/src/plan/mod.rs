@@ -62,11 +62,12 @@ pub struct InjectionPlan {
     pub notes: Vec<String>,
 }
 
+/// The devices of one class that a request was permitted to have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     pub class: String,
     pub devices: Vec<String>,
-    /// How many devices of the class the host has.
+    /// The number of devices of the class on the host.
     pub available: usize,
     /// The source of the request and its text, for messages.
     #[serde(rename = "asked_by")]
@@ -79,13 +80,14 @@ pub struct Grant {
     /// devices disappear and come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// By device id, for followed devices that were requested by an alias or a path: this name,
-    /// as a request has it ([`Selection::names_of_devices`](crate::request::Selection)). When
-    /// the device comes back, it is the one that has this name, whatever its id is.
+    /// The names by which followed devices were requested, by device id. Only aliases and paths
+    /// are included ([`Selection::names_of_devices`](crate::request::Selection)). A device that
+    /// comes back may have another id, and is recognised by this name.
     #[serde(skip)]
     pub names: BTreeMap<String, String>,
 }
 
+/// One element of a plan: an action, and the devices or the class that need it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
     #[serde(flatten)]
@@ -111,8 +113,8 @@ pub enum Action {
         /// Whether the container's spec has this rule. In this case the runtime adds the
         /// rule to the container's own cgroup, but the cgroups above may still deny access.
         in_spec: bool,
-        /// The keys of those that need the rule, by the access that each needs; `rule` has all
-        /// of it.
+        /// The keys of the devices and classes that need the rule, by the access that each needs.
+        /// `rule` has the access of all of them.
         #[serde(skip)]
         users_by_access: BTreeMap<Access, Vec<String>>,
         /// The host's node of the device. `None` for a node that the host does not have, and

@@ -41,7 +41,7 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenName {
     pub text: String,
-    /// Whether a request with this text means this device alone.
+    /// Whether a request with this text means only this device.
     pub is_own: bool,
 }
 
@@ -77,16 +77,17 @@ impl<'a> RequestNames<'a> {
             return None;
         }
         let meant = self.find_name(name, None, item.is_quoted).devices;
-        let mut devices = meant.iter().map(|at| &self.inventory.devices[*at]);
+        let mut devices = meant.iter().map(|index| &self.inventory.devices[*index]);
         let is_meant = devices.any(|meant| meant.id == device.id);
         let is_own = meant.len() == 1;
         is_meant.then_some(WrittenName { text, is_own })
     }
 
-    /// Returns whether a name means this device alone among the devices of its resource.
+    /// Returns whether a name means only this device, and no other device of its resource.
     pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
         let meant = self.find_name(name, Some(device.resource.as_str()), false);
-        matches!(meant.devices.as_slice(), [at] if self.inventory.devices[*at].id == device.id)
+        let devices = &self.inventory.devices;
+        matches!(meant.devices.as_slice(), [index] if devices[*index].id == device.id)
     }
 
     /// Resolves an item of a request. Only paths and the kinds of CDI names take precedence

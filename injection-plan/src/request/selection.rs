@@ -124,8 +124,8 @@ impl Selection {
         Ok(chosen.into_devices())
     }
 
-    /// Returns the names by which the request means single devices, by device id: aliases and
-    /// paths, which a device keeps when its id changes. An id, an index, a range or `all` is none.
+    /// Returns the aliases and paths by which the request names single devices, by device id. A
+    /// device keeps such a name when its id changes. Ids, indexes, ranges and `all` are left out.
     /// Each name is written as an item of a request.
     pub fn names_of_devices(
         &self,

@@ -132,8 +132,9 @@ pub(super) struct Handlers {
     pub(super) all: Vec<(String, Keys, Keys)>,
 }
 
-/// Collects the handlers in the files `known`, which are in load order. With `is_merged` a file
-/// extends the CRI section of earlier files; otherwise its section replaces theirs.
+/// Collects the handlers that the files `known` define. The files are in load order. With
+/// `is_merged` the CRI section of a file extends the sections of earlier files, and without it
+/// the section replaces them.
 pub(super) fn collect_handlers(
     schema: &Schema,
     known: &[PathBuf],

@@ -1,4 +1,4 @@
-//! What applying a change keeps, and what it refuses.
+//! Tests of single changes: which attributes of a file they keep, and which changes are refused.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -52,7 +52,7 @@ fn nothing_of_a_killed_run_gets_in_the_way() {
     let plan = plan(Engine::Crio, &host);
     let drop_in = plan.changes.last().unwrap().path();
     let left = runtime_config::scratch_path(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
-    // CRI-O reads every file in crio.conf.d: half a file must never are there.
+    // CRI-O reads every file in crio.conf.d, so an incomplete file must never be there.
     assert_eq!(left.parent(), Some(dir.path().join("etc/crio").as_path()));
     fs::write(&left, "half a fi").unwrap();
     apply(&host, &plan.changes).unwrap();
@@ -134,7 +134,7 @@ fn a_daemon_older_than_its_configuration_has_not_loaded_it() {
     let socket = dir.path().join("run/containerd/containerd.sock");
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let first = UnixListener::bind(&socket).unwrap();
-    // Coarse clocks tick every few milliseconds.
+    // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     apply(&host, &plan.changes).unwrap();
     assert_eq!(state(), LoadState::No);
@@ -152,8 +152,8 @@ fn the_runtimes_are_read_from_docker() {
     let record = plan(Engine::Docker, &host).record.unwrap();
     fs::create_dir(dir.path().join("run")).unwrap();
     let listener = UnixListener::bind(dir.path().join("run/docker.sock")).unwrap();
-    // Without our runtime, with another program, with it but as the default,
-    // and as the configuration has it.
+    // dockerd answers without the runtime, with another program for it, with the runtime as the
+    // default, and as the configuration has it.
     let path = "{\"path\": \"/opt/boathook/current/bin/boathook-runtime\"}";
     let answers = [
         "{\"Runtimes\": {\"runc\": {}}}".to_owned(),
