@@ -1,5 +1,5 @@
-//! The manifests in `deploy`: read into Kubernetes' own types, what refers to
-//! what, and rendered by `kubectl kustomize`.
+//! Tests of the manifests in `deploy`: they parse as Kubernetes' own types, their references
+//! between each other are correct, and `kubectl kustomize` renders them.
 
 // clippy.toml allows these methods in `#[test]` functions, but not in their helper functions.
 #![allow(clippy::unwrap_used)]

@@ -3,7 +3,7 @@
 
 use runtime_config::{Engine, Options};
 
-use super::{Files, check, host, refusal};
+use super::{HostFiles, check, host, refusal};
 use crate::options;
 
 #[test]
