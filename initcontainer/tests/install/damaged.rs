@@ -1,4 +1,4 @@
-//! Something else (a pipe, a link, a directory) is at the path of a file that the installer reads or
+//! Something else, such as a pipe, a link or a directory, is at the path of a file that the installer reads or
 //! writes. The installer must name it, must not block, and must not change the target of a link.
 
 use std::fs;
