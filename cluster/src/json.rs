@@ -1,5 +1,5 @@
-//! Parts of untrusted JSON bodies: borrowed from the body, and bounded,
-//! so that a body of many small values does not become a multiple of its size.
+//! Parts of untrusted JSON bodies. They are borrowed from the body and have a bounded number,
+//! so that a body with many small values does not take a multiple of its size in memory.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -11,11 +11,11 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime;
 
-/// Serves the pages of a process until it ends. `waits_for` is why it is not ready; `None`
-/// if it is.
+/// Serves the pages of a process until it ends. `waits_for` returns why the process is not
+/// ready, or `None` if it is ready.
 ///
-/// They have a thread of their own, which does not wait for the handshakes and requests of
-/// the other port.
+/// The pages have a thread of their own, so that they do not wait for the handshakes and
+/// requests of the other port.
 pub fn start(
     address: SocketAddr,
     registry: Registry,
@@ -23,7 +23,7 @@ pub fn start(
 ) -> anyhow::Result<()> {
     let metrics = move || {
         let mut page = String::new();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = encode(&mut page, &registry);
         page
     };
@@ -31,7 +31,8 @@ pub fn start(
     let pages = move |method: &Method, path: &str, _: &[u8]| probe(method, path, &metrics, &ready);
     let listener = listen(address)?.into_std()?;
     let serve = move || {
-        // Made here: a runtime may not be dropped inside another one, as after an error.
+        // The runtime is created in this function: a runtime must not be dropped inside
+        // another runtime, which would happen after an error.
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -50,7 +51,7 @@ pub fn start(
     thread.map(drop).context("cannot start a thread")
 }
 
-/// Listens at an address of the command line.
+/// Listens at an address from the command line.
 pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     http_server::listen(address).with_context(|| format!("cannot listen on {address}"))
 }

@@ -1,4 +1,4 @@
-//! What the processes of both programs have in common.
+//! The common parts of both programs: their start, signals and limits.
 
 use std::process::ExitCode;
 
@@ -42,8 +42,9 @@ pub(crate) async fn client() -> anyhow::Result<Client> {
         .context("cannot configure the client of the API server")
 }
 
-/// Raises it to what an unprivileged process may have: each connection is a file, and engines
-/// start containers with 1,024, for programs that use select(2).
+/// Raises the limit of open files to the maximum for an unprivileged process. Each connection
+/// is a file, and engines start containers with a limit of 1,024, for programs that use
+/// select(2).
 fn raise_limit_of_files() {
     let files = Resource::RLIMIT_NOFILE;
     let raised = getrlimit(files).and_then(|(_, most)| setrlimit(files, most, most));

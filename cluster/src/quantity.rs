@@ -1,11 +1,11 @@
 //! Kubernetes quantities of extended resources, which are whole numbers. The API
 //! server writes them in its short form: 2000 is `2k`.
 
-/// The longest quantity that is read, in bytes.
+/// The maximum length in bytes of a quantity.
 const MAX_LENGTH: usize = 64;
 
-/// The number of units that a quantity represents; `None`: it is not a quantity, or not a
-/// whole number from 0 to 2⁶³ − 1.
+/// Returns the number of units that a quantity represents. Returns `None` if the text is not a
+/// quantity, or not a whole number from 0 to 2⁶³ − 1.
 pub fn units(text: &str) -> Option<u64> {
     if text.len() > MAX_LENGTH {
         return None;
@@ -27,7 +27,8 @@ pub fn units(text: &str) -> Option<u64> {
     if significant.is_empty() {
         return Some(0);
     }
-    // Trailing zeros are powers of ten, so that no long number overflows on the way.
+    // Trailing zeros are counted as powers of ten, so that the parsing of a long number does
+    // not overflow.
     let kept = significant.trim_end_matches('0');
     let zeros = i32::try_from(significant.len() - kept.len()).ok()?;
     let tens = tens + zeros - i32::try_from(fraction.len()).ok()?;
@@ -42,7 +43,7 @@ pub fn units(text: &str) -> Option<u64> {
         .filter(|units| !negative && i64::try_from(*units).is_ok())
 }
 
-/// The powers of two and of ten that a suffix represents.
+/// Returns the powers of two and of ten that a suffix represents.
 fn multiplier(suffix: &str) -> Option<(u32, i32)> {
     const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];

@@ -1,4 +1,4 @@
-//! Watches of the API server.
+//! Watches objects in the API server.
 
 use std::fmt::Debug;
 use std::time::Duration;

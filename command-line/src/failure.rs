@@ -1,4 +1,4 @@
-//! Failures, as text and as JSON.
+//! Prints failures as text and as JSON.
 
 use std::io::{self, Write};
 
@@ -10,8 +10,8 @@ use crate::print_json;
 /// The exit code of a failure, as `--help` lists it.
 pub const FAILURE: u8 = 1;
 
-/// The command line of this process. The process ends if it is wrong, or if it requests
-/// help.
+/// Parses the command line of this process. The process ends if the command line is wrong or
+/// requests help.
 pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         // clap does not return the options that it parsed before the error.
@@ -22,7 +22,7 @@ pub fn parse<C: Parser>() -> C {
     })
 }
 
-/// Prints why the program fails, with `json` also as a document on stdout.
+/// Prints why the program fails. With `json`, also prints it as a JSON document on stdout.
 pub fn report(program: &str, message: &str, json: bool) {
     warn(program, message);
     if json {
@@ -35,7 +35,7 @@ pub fn warn(program: &str, message: &str) {
     let _ = writeln!(io::stderr(), "{program}: {}", printable::line(message));
 }
 
-/// clap's message in one line, without the hints that follow it.
+/// Returns the message of a clap error in one line, without the hints that follow it.
 fn message_of(error: &clap::Error) -> String {
     let text = error.to_string();
     let message = text.split("\n\n").next().unwrap_or_default();
@@ -43,7 +43,7 @@ fn message_of(error: &clap::Error) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The form is that of `boathook --json`.
+/// Prints a failure in the form of `boathook --json`.
 fn print_failure(message: &str, kind: &str, code: i32) {
     let error = json!({ "message": message, "kind": kind, "exit_code": code });
     let _ = print_json(&json!({ "error": error }));

@@ -1,5 +1,5 @@
-//! What the command lines of the programs beside the hook have in common. The hook has
-//! its own, because it is started for each container and has to be small.
+//! The common parts of the command lines of all programs except the hook. The hook has its
+//! own, because it is started for each container and must be small.
 
 #![forbid(unsafe_code)]
 

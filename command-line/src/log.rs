@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use printable::{Form, Printable};
 use tracing_subscriber::filter::LevelFilter;
 
-/// What is logged, and how.
+/// The options of the log.
 #[derive(Debug, Args)]
 pub struct LogOptions {
     /// Which messages are logged
@@ -31,7 +31,8 @@ enum Format {
     Json,
 }
 
-/// Which messages are logged: those of a level and of the levels before it.
+/// The level of the log. Messages of this level, and of the levels listed before it, are
+/// logged.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Level {
     /// Errors, such as a resource that cannot be served
@@ -45,9 +46,9 @@ enum Level {
 }
 
 impl LogOptions {
-    /// Starts to log. Must be called once.
+    /// Starts the log. This must be called only once.
     pub fn start(&self) {
-        // Each event is written at once.
+        // Each event is written to stderr with one call.
         let form = match self.log_format {
             Format::Text => Form::Line,
             Format::Json => Form::Json,

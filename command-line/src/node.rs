@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::listen_address;
 
-/// Where the host's parts are, and how often devices are looked for.
+/// The paths of the host's files, and the interval between scans.
 #[derive(Debug, Args)]
 pub struct NodeOptions {
     /// Configuration file [default: /etc/boathook/config.toml, if it exists]
@@ -63,7 +63,7 @@ pub struct ProgramInRoot {
     pub arguments: Vec<String>,
 }
 
-/// For clap: a path from the root.
+/// Parses an absolute path for clap.
 pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.is_absolute() {
@@ -72,7 +72,7 @@ pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// For clap: a time from 0.1 s to a day.
+/// Parses a duration in seconds for clap. It may be from 0.1 seconds to a day.
 pub fn seconds(text: &str) -> Result<Duration, String> {
     match text.parse() {
         Ok(seconds @ 0.1..=86_400.0) => Ok(Duration::from_secs_f64(seconds)),

@@ -1,12 +1,11 @@
-//! Output on stdout, in which nothing foreign reaches a terminal as it is.
+//! Prints to stdout, and escapes control characters of foreign texts for terminals.
 
 use std::io::{self, ErrorKind, Write};
 
 use printable::{Form, Printable};
 use serde::Serialize;
 
-/// Prints lines. It is no failure if the reader has closed the output, as `head` does
-/// when it has read enough.
+/// Prints lines. If the reader has closed the output, as `head` does, that is not an error.
 pub fn print(lines: &str) -> io::Result<()> {
     write(lines, Form::Lines)
 }

@@ -1,4 +1,4 @@
-//! How the API server is asked for a claim.
+//! Requests for claims at the API server.
 //!
 //! Namespace and name become a part of the request's path, and kube escapes neither. The kubelet
 //! and the records are trusted to name claims, not to name other paths.
@@ -10,7 +10,7 @@ use kube::{Api, Client};
 
 use crate::names::{is_dns_label, is_dns_subdomain};
 
-/// The claims of a namespace, to be asked for the one with this name.
+/// Returns the API of a namespace's claims, from which the claim `name` can be requested.
 ///
 /// # Errors
 /// `namespace` or `name` is not what the API server allows.
@@ -23,7 +23,7 @@ pub(crate) fn claims_with(
     Ok(Api::namespaced(client.clone(), namespace))
 }
 
-/// Names of which each character stands for itself in a path.
+/// Checks that both names consist of characters that mean themselves in the path of a URL.
 fn check_names(namespace: &str, name: &str) -> Result<(), anyhow::Error> {
     ensure!(
         is_dns_label(namespace),

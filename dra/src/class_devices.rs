@@ -1,4 +1,4 @@
-//! The devices of a class, and the parts that they can have, with their names in slices.
+//! The devices of a class and their possible parts, with their names in resource slices.
 
 use std::io;
 use std::path::Path;
@@ -13,73 +13,74 @@ use device_class::{DeviceClass, ownership};
 
 use crate::names;
 
-/// A class, and what the host has of it.
+/// A class and its devices on the host.
 #[derive(Debug, Clone)]
 pub struct ClassDevices {
     pub class: DeviceClass,
-    /// The devices, and the nodes that a container gets with any of them.
+    /// The devices, and the nodes that a container gets with each of them.
     pub found: FoundClass,
     /// The devices' names in slices, in the same order.
     pub names: Vec<String>,
     /// The devices that can be divided, or are.
     pub wholes: Vec<Whole>,
-    /// Whether it is known which of them containers have by the device plugin. If not, no claim
-    /// may get one.
+    /// Whether it is known which of the devices the device plugin has given to containers. If
+    /// it is not known, no claim may get a device.
     pub is_known: bool,
 }
 
 /// A device that can be divided.
 #[derive(Debug, Clone)]
 pub struct Whole {
-    /// Its name in slices.
+    /// The device's name in slices.
     pub name: String,
     pub divisible: Divisible,
-    /// The names of its parts, in the same order.
+    /// The names of the possible parts, in the same order.
     pub names: Vec<String>,
 }
 
-/// What a slice names.
+/// The meaning of a name in a slice.
 #[derive(Debug, Clone, Copy)]
 pub enum Named<'a> {
     Device(&'a Device),
-    /// Which part of which device.
+    /// A possible part of a device.
     Part(&'a Whole, &'a PossiblePart),
 }
 
-/// What a pool consists of.
+/// An entry of a pool.
 #[derive(Debug, Clone, Copy)]
 pub enum Offered<'a> {
     Device(&'a str, &'a Device),
-    /// A device, and its parts.
+    /// A device that can be divided, and its parts.
     Whole(&'a Whole),
 }
 
 impl Whole {
-    /// The parts, with their names.
+    /// Returns the possible parts, with their names.
     pub fn parts(&self) -> impl Iterator<Item = (&str, &PossiblePart)> {
         let names = self.names.iter().map(String::as_str);
         names.zip(&self.divisible.parts)
     }
 
-    /// Whether a device is this one or a part of it.
+    /// Returns whether a device is this device or a part of it.
     fn contains_device(&self, device: &Device) -> bool {
         *device.part_of.as_ref().unwrap_or(&device.id) == self.divisible.whole.id
     }
 }
 
 impl ClassDevices {
-    /// The devices of a class on the host whose root is at `root`; and why some are not
-    /// divided, a line each.
+    /// Takes the devices that were found on the host whose root directory is `root`. Also
+    /// returns why some devices cannot be divided, one line for each.
     pub fn new(class: DeviceClass, found: FoundClass, root: &Path) -> (Self, Vec<String>) {
         let inventory = &found.inventory;
         let (divisible, warnings) = divisible(&class, inventory, root);
-        // Also of those that are divided, so that names stay when parts are made.
+        // Devices that are divided are named as well, so that names do not change when parts
+        // are made.
         let mut ids: Vec<&DeviceId> = inventory.devices.iter().map(|one| &one.id).collect();
         let wholes = divisible.iter().map(|one| &one.whole.id);
         let divided: Vec<_> = wholes.filter(|id| !ids.contains(id)).collect();
         ids.extend(divided);
         let mut names = names::devices(&ids);
-        // A part that is made has no name beside that which it had before.
+        // A part that exists keeps the name that it had as a possible part.
         let is_made = |device: &Device| {
             let mut wholes = divisible.iter();
             wholes.any(|one| device.part_of.as_ref() == Some(&one.whole.id))
@@ -120,7 +121,7 @@ impl ClassDevices {
         (devices, warnings)
     }
 
-    /// The same class, as the host is now.
+    /// Looks up the devices of the class again.
     pub fn again(&self, root: &Path) -> io::Result<Self> {
         let host = RealHost::open(root)?;
         let found = FoundClass {
@@ -138,14 +139,14 @@ impl ClassDevices {
         &self.found.inventory.devices
     }
 
-    /// The device with this id, which may be divided.
+    /// Returns the device with this id, even if it is divided.
     pub fn with_id(&self, id: &DeviceId) -> Option<&Device> {
         let wholes = self.wholes.iter().map(|whole| &whole.divisible.whole);
         let mut all = self.devices().iter().chain(wholes);
         all.find(|device| device.id == *id)
     }
 
-    /// What a slice calls so: a device, one of its shares, or a part.
+    /// Returns the device, share or part with this name in slices.
     pub fn named(&self, name: &str) -> Option<Named<'_>> {
         for whole in &self.wholes {
             if whole.name == name {
@@ -163,8 +164,8 @@ impl ClassDevices {
         all.find(is_it).map(|(_, device)| Named::Device(device))
     }
 
-    /// What the pool consists of, in the order of the devices: the same, whichever parts are
-    /// made. Without `parts`, the devices that there are.
+    /// Returns the entries of the pool, in the order of the devices. They do not depend on
+    /// which parts exist. Without `parts`, returns only the devices that exist now.
     pub fn offered(&self, parts: bool) -> Vec<Offered<'_>> {
         let mut offered = Vec::new();
         let mut seen: Vec<&DeviceId> = Vec::new();
@@ -185,7 +186,7 @@ impl ClassDevices {
         offered
     }
 
-    /// The health of all devices, their shares and their parts, by their names.
+    /// Returns the health of all devices, shares and parts, with their names.
     pub fn healths(&self) -> Vec<(String, &Health)> {
         let mut all = Vec::new();
         for (name, device) in self.names.iter().zip(self.devices()) {
@@ -203,7 +204,8 @@ impl ClassDevices {
         all
     }
 
-    /// The health of a part: before it is made, that of its device as far as it concerns parts.
+    /// Returns the health of a part. A part that does not exist yet has the health of its
+    /// device, as far as that concerns parts.
     pub fn health<'a>(&'a self, whole: &'a Whole, part: &PossiblePart) -> &'a Health {
         let made = part.made.as_ref();
         let made = made.and_then(|id| self.devices().iter().find(|device| device.id == *id));
@@ -215,8 +217,8 @@ impl ClassDevices {
     }
 }
 
-/// The devices that can be divided, if the programs for it are there; and what is wrong, a
-/// line each.
+/// Returns the devices that can be divided, if the host has the programs for it. Also returns
+/// one line for each problem.
 fn divisible(
     class: &DeviceClass,
     inventory: &Inventory,

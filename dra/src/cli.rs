@@ -79,7 +79,7 @@ pub struct Run {
     pub log: LogOptions,
 }
 
-/// For clap: the name of a node, which becomes a part of paths of the API server.
+/// Parses the name of a node, which becomes a part of URLs of the API server.
 fn node_name(text: &str) -> Result<String, String> {
     match is_dns_subdomain(text) {
         true => Ok(text.to_owned()),
@@ -97,7 +97,7 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// As the taint has it.
+    /// Returns the effect as a taint has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Effect::NoSchedule => "NoSchedule",

@@ -1,5 +1,5 @@
-//! Claims that the kubelet will not unprepare: it lost its own record, or they were deleted
-//! by force while it did not run.
+//! Unprepares claims that the kubelet does not unprepare, because it lost its own record of
+//! them, or because they were deleted by force while it did not run.
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,11 @@ use crate::inventory::Inventory;
 /// The time between two searches, and between two restorations without a reason.
 const PERIOD: Duration = Duration::from_secs(600);
 
-/// How soon the specification of a prepared claim is there again if somebody removes it.
+/// The time within which a CDI specification that was removed is written again.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Keeps the specifications of prepared claims, of which there are none after a restart of the
-/// node.
+/// Keeps the CDI specifications of prepared claims in place. After a restart of the node there
+/// are none, because their directory is a tmpfs.
 pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory>) {
     let mut reported = Vec::new();
     loop {
@@ -33,7 +33,8 @@ pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory
             problems.iter().for_each(|line| tracing::warn!("{line}"));
             reported = problems;
         }
-        // Also without a reason: one may have been changed.
+        // The specifications are also written when none is missing, because one may have been
+        // changed.
         let until = Instant::now() + PERIOD;
         tokio::time::sleep(LOOK).await;
         while Instant::now() < until && claims.have_specifications() {
@@ -42,7 +43,7 @@ pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory
     }
 }
 
-/// Removes for ever what nobody uses.
+/// Searches in a loop for claims that nobody uses, and unprepares them.
 pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiver<Inventory>) {
     loop {
         let own = claims.clone();
@@ -58,7 +59,7 @@ pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiv
     }
 }
 
-/// The same once, for some claims.
+/// Unprepares those of the given claims that nobody uses.
 pub(crate) async fn these(
     client: &Client,
     claims: &Claims,
@@ -73,14 +74,15 @@ pub(crate) async fn these(
     Ok(())
 }
 
-/// Unprepares a claim that the API server does not have, or has for no pod.
+/// Unprepares a claim that the API server does not have, or that is reserved for no pod.
 async fn unused(
     client: &Client,
     claims: &Claims,
     record: &Record,
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
-    // Before the question: the answer may be of a time before a pod had it prepared.
+    // The record is read before the API server is asked: the answer may be older than a
+    // preparation for a new pod.
     let Some(seen) = claims.see(&record.uid)? else {
         return Ok(());
     };

@@ -1,4 +1,5 @@
-//! The DeviceClass of a class, by which claims and extended resources name its devices.
+//! The Kubernetes object DeviceClass of a class. Claims and extended resources refer to the
+//! class's devices by it.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -12,7 +13,8 @@ use device_class::name::ClassName;
 use crate::names::{DRIVER, label};
 use crate::slice::PART;
 
-/// The manifests of some classes, whose files are below `root`.
+/// Returns the manifests of these classes, whose files are on the host with the root directory
+/// `root`.
 pub fn manifests(
     names: &[ClassName],
     config: Option<&Path>,
@@ -31,7 +33,7 @@ pub fn manifests(
     Ok(text)
 }
 
-/// The manifest of a class, and of each profile of its parts.
+/// Returns the manifest of a class, and one for each profile of its parts.
 fn manifest(class: &DeviceClass) -> String {
     let name = label(class.name.as_str());
     let profiles = class
@@ -41,10 +43,11 @@ fn manifest(class: &DeviceClass) -> String {
         .map(|parts| parts.profile.to_string());
     let mut text = match class.spec.parts.is_empty() {
         true => device_class(class, &name, ""),
-        // Whoever asks for a device does not mean a part.
+        // A claim for a device must not get a part.
         false => device_class(class, &name, &format!(" &&\n          !has({OWN}.{PART})")),
     };
-    // A name by template is several resources, each of which would need a class.
+    // A resource name with a template stands for several resources, each of which would need a
+    // DeviceClass.
     let resource = class.spec.resource.to_string();
     if !resource.contains('{') {
         // Writing to a text cannot fail.
@@ -61,7 +64,7 @@ fn manifest(class: &DeviceClass) -> String {
     }
     for profile in profiles {
         if profile.contains('{') {
-            // Which there are, the driver of each node tells.
+            // The profiles that a device has are known on its node only.
             let _ = writeln!(
                 text,
                 "# A DeviceClass for a profile of its parts: as above, with\n\
@@ -77,7 +80,7 @@ fn manifest(class: &DeviceClass) -> String {
     text
 }
 
-/// The attributes of this driver, in an expression.
+/// The attributes of this driver, as CEL expressions name them.
 const OWN: &str = "device.attributes['boathook.dev']";
 
 /// A selector must test whether there is an attribute: one that names an unknown attribute

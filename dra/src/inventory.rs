@@ -1,4 +1,4 @@
-//! The devices of the classes that this driver serves, as the last scan judged them.
+//! The devices of the classes that this driver serves, with their health in the last scan.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,20 @@ use crate::claim::{Locked, Store};
 use crate::class_devices::{ClassDevices, Whole};
 use crate::plugin_allocations::{ContainerDeviceIds, PluginAllocations};
 
-/// All classes, each a pool.
+/// All classes. Each class is a pool.
 pub type Inventory = Arc<Vec<ClassDevices>>;
 
-/// Scans the host, and publishes what it has.
+/// Scans the host, and publishes the devices.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     host: HostWatcher,
     root: PathBuf,
     allocations: PluginAllocations,
     store: Store,
-    /// What they were when they could be read last; `None`: they never could.
+    /// The device plugin's allocations when they were read last. `None` means that they could
+    /// never be read.
     held: Option<ContainerDeviceIds>,
-    /// Why they cannot be read, as it was said last.
+    /// Why the allocations cannot be read, as it was logged last.
     unreadable: Option<String>,
     inventory: watch::Sender<Inventory>,
 }
@@ -52,12 +53,12 @@ impl Scanner {
         scanner
     }
 
-    /// The inventory, and notification of its changes.
+    /// Returns a receiver for the inventory, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Inventory> {
         self.inventory.subscribe()
     }
 
-    /// Scans for ever.
+    /// Scans in a loop.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
         loop {
             if self.host.wait(period, None, &mut reload).await == WatcherTask::Load {
@@ -86,7 +87,8 @@ impl Scanner {
         }
         let held = self.held.clone();
         let root = self.root.clone();
-        // While parts of a class are made, its devices and facts do not fit each other.
+        // While parts of a class are made, its devices and its driver facts may contradict
+        // each other.
         let classes = self.host.classes().iter();
         let divided = classes.filter(|class| !class.spec.parts.is_empty());
         let locks = divided.map(|class| {
@@ -113,7 +115,8 @@ impl Scanner {
         if let Some(new) = scanned.await.result {
             self.inventory.send_if_modified(|known| {
                 let changed = !is_same(known, &new);
-                // Also what no slice shows, such as numbers of nodes.
+                // The new inventory is kept even if the slices are the same, because it may
+                // differ in data that no slice shows, such as device numbers.
                 *known = Arc::new(new);
                 changed
             });
@@ -121,7 +124,7 @@ impl Scanner {
     }
 }
 
-/// Whether slices of both would be the same.
+/// Returns whether both inventories have the same slices.
 fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
     let of = |all: &[ClassDevices]| -> Vec<_> {
         let each = all.iter().flat_map(|class| {
@@ -157,8 +160,8 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
     of(known) == of(new)
 }
 
-/// Collects the devices of a scan by class, and warnings of what is left out. A device that a
-/// container still has by the device plugin must not be allocated again.
+/// Collects the devices of a scan by class, and warnings about devices that are left out. A
+/// device that the device plugin has given to a container must not be allocated again.
 fn collect_classes(
     judged: HostScan<'_>,
     held: Option<&ContainerDeviceIds>,

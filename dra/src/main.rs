@@ -41,7 +41,7 @@ fn run(options: Box<Run>) -> anyhow::Result<()> {
         .build()
         .context("cannot start the asynchronous runtime")?;
     let ended = runtime.block_on(dra::run(*options));
-    // A device scan may hang in a driver: do not wait for it.
+    // A device scan may hang in a driver. The process does not wait for it.
     runtime.shutdown_timeout(std::time::Duration::from_millis(50));
     ended
 }

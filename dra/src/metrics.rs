@@ -51,7 +51,7 @@ impl Metrics {
         self.slice_writes.inc();
     }
 
-    /// How many devices a pool has, and how many of them are unhealthy.
+    /// Sets the number of a pool's devices, and the number of its unhealthy devices.
     pub(crate) fn published(&self, pool: &str, devices: usize, unhealthy: usize) {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let label = [("pool", pool.to_owned())];
@@ -59,13 +59,13 @@ impl Metrics {
         self.unhealthy.get_or_create(&label).set(count(unhealthy));
     }
 
-    /// Forgets the pools.
+    /// Removes the metrics of all pools.
     pub(crate) fn nothing_published(&self) {
         self.devices.clear();
         self.unhealthy.clear();
     }
 
-    /// The registry that shows them.
+    /// Returns a registry with the metrics.
     pub(crate) fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix("boathook_dra");
         registry.register(

@@ -1,43 +1,47 @@
-//! What the devices of the classes are called in resource slices, and back.
+//! The names of devices in resource slices.
 
 use device_class::name::{ClassName, DeviceId, fnv1a};
 
-/// The driver's name, also that of its directory and the domain of its attributes.
+/// The driver's name, which is also the name of its directory and the domain of its
+/// attributes.
 pub const DRIVER: &str = "boathook.dev";
 
-/// The capacity of a shared device: how many containers may have it at once.
+/// The capacity of a shared device, which is the number of containers that may have it at the
+/// same time.
 pub(crate) const SHARES: &str = "shares";
 
-/// The longest DNS label.
+/// The maximum length of a DNS label.
 const MAX_LABEL: usize = 63;
 
-/// The longest DNS subdomain.
+/// The maximum length of a DNS subdomain.
 const MAX_SUBDOMAIN: usize = 253;
 
-/// Whether a text is a DNS label (RFC 1123), as names of namespaces are.
+/// Returns whether a text is a DNS label (RFC 1123). The names of namespaces are such labels.
 pub(crate) fn is_dns_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_alphanumeric_with_hyphens(text)
 }
 
-/// Whether a text is a DNS subdomain as Kubernetes means it: names of claims and nodes are.
+/// Returns whether a text is a DNS subdomain as Kubernetes defines it. The names of claims and
+/// nodes are such subdomains.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_alphanumeric_with_hyphens)
 }
 
-/// Lower case letters, digits and hyphens; a hyphen is neither first nor last.
+/// Returns whether a text consists of lower case letters, digits and hyphens, with a hyphen
+/// neither at the beginning nor at the end.
 fn is_alphanumeric_with_hyphens(text: &str) -> bool {
     let fits = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     !text.is_empty() && text.bytes().all(fits) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The name of the pool of a class: each has its own, so that a device that is added
-/// changes the slices of its class alone.
+/// Returns the name of a class's pool. Each class has a pool of its own, so that a new device
+/// changes only the slices of its class.
 pub fn pool(node: &str, class: &ClassName) -> String {
     format!("{node}/{}", label(class.as_str()))
 }
 
-/// The name of a device: its id as a DNS label. Ids that give the same label, such as
-/// `a.b` and `a:b`, are told apart by a hash if `is_taken` has the label for another id.
+/// Returns the name of a device, which is its id as a DNS label. If `is_taken` returns true,
+/// another id has the same label, such as `a.b` and `a:b`, and a hash is added.
 pub fn device(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
     let plain = label(id.as_str());
     match is_taken(&plain) {
@@ -46,14 +50,14 @@ pub fn device(id: &DeviceId, is_taken: impl Fn(&str) -> bool) -> String {
     }
 }
 
-/// The name of one of a device's shares, where each is a device.
+/// Returns the name of one share of a device, if each share is a device in slices.
 pub fn share(device: &str, number: u16) -> String {
     let suffix = format!("-share-{number}");
     let start = &device[..device.len().min(MAX_LABEL - suffix.len())];
     format!("{start}{suffix}")
 }
 
-/// Whether a name is that of a share of a device.
+/// Returns whether a name is the name of a share of the device.
 pub fn is_share(device: &str, name: &str) -> bool {
     let number = name
         .rsplit_once('-')
@@ -61,7 +65,7 @@ pub fn is_share(device: &str, name: &str) -> bool {
     number.is_some_and(|number| share(device, number) == name)
 }
 
-/// The name of a part of a device, made or not.
+/// Returns the name of a part of a device, whether or not the part exists.
 pub fn part(
     device: &str,
     profile: &str,
@@ -76,7 +80,7 @@ pub fn part(
     }
 }
 
-/// The names of a class's devices, in their order.
+/// Returns the names of a class's devices, in the same order.
 pub fn devices(all: &[&DeviceId]) -> Vec<String> {
     let labels: Vec<String> = all.iter().map(|id| label(id.as_str())).collect();
     let name = |id: &&DeviceId| {
@@ -87,8 +91,8 @@ pub fn devices(all: &[&DeviceId]) -> Vec<String> {
     all.iter().map(name).collect()
 }
 
-/// A text as a DNS label (RFC 1123): lower case, and each other character a hyphen. One
-/// that is too long or has no letter or digit gets a hash.
+/// Converts a text to a DNS label (RFC 1123): letters in lower case, and a hyphen for each
+/// other character. A text that is too long, or that has no letter or digit, gets a hash.
 pub fn label(text: &str) -> String {
     let fit = |c: char| match c.to_ascii_lowercase() {
         c if c.is_ascii_alphanumeric() => c,

@@ -6,8 +6,8 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Serves until it is dropped; without a registry the probes alone. The process is ready when
-/// the kubelet has registered it.
+/// Serves the pages until the future is dropped. Without a registry only the probes are
+/// served. The process is ready when the kubelet has registered the driver.
 pub(crate) async fn serve(
     listener: Option<TcpListener>,
     registry: Option<Registry>,
@@ -20,7 +20,7 @@ pub(crate) async fn serve(
     let metrics = move || {
         let mut page = String::new();
         if let Some(registry) = &registry {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = encode(&mut page, registry);
         }
         page

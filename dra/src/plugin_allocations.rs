@@ -1,4 +1,4 @@
-//! What containers have by the device plugin.
+//! The devices that the device plugin has given to containers.
 //!
 //! The kubelet's record keeps the devices of a pod that has ended until it allocates others by
 //! a device plugin, which may be never when a class was moved to claims. A pod has ended if
@@ -18,16 +18,17 @@ use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
 use tokio::task::spawn_blocking;
 
-/// How deep pods' cgroups are, at most: five with systemd and a root of the kubelet's own.
+/// The maximum depth at which pods' cgroups are searched. With systemd and a root cgroup of
+/// the kubelet's own, the depth is five.
 const MAX_DEPTH: usize = 8;
 
-/// Where the node says it.
+/// The sources on the node that tell which devices containers have.
 #[derive(Debug, Clone)]
 pub struct PluginAllocations {
     record: PathBuf,
     socket: PathBuf,
     cgroups: PathBuf,
-    /// This pod, without which the record alone counts.
+    /// The pod of this process. Without it only the kubelet checkpoint is used.
     pod: Option<OwnPod>,
 }
 
@@ -42,7 +43,7 @@ pub struct OwnPod {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ContainerDeviceIds(BTreeSet<(String, String)>);
 
-/// The kubelet's record cannot be read.
+/// The kubelet checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {error}", path.display())]
 pub(crate) struct UnreadableRecord {
@@ -51,7 +52,7 @@ pub(crate) struct UnreadableRecord {
 }
 
 impl ContainerDeviceIds {
-    /// Whether a container has the device, or a share of it.
+    /// Returns whether a container has the device or a share of it.
     pub(crate) fn contains_device(&self, device: &Device) -> bool {
         let resource = device.resource.as_str();
         let ids = device.offered_ids();
@@ -63,7 +64,8 @@ impl ContainerDeviceIds {
 }
 
 impl PluginAllocations {
-    /// Those of the kubelet with this root directory, on the host whose root is here.
+    /// Takes the kubelet's root directory, and the path at which the host's root directory is
+    /// mounted.
     pub fn new(kubelet: &Path, host: &Path, pod: Option<OwnPod>) -> Self {
         Self {
             record: kubelet
@@ -75,7 +77,7 @@ impl PluginAllocations {
         }
     }
 
-    /// Reads them. Without a record there are none.
+    /// Reads the ids of the devices that containers have. Without a checkpoint there are none.
     pub(crate) async fn read(&self) -> Result<ContainerDeviceIds, UnreadableRecord> {
         let record = match KubeletCheckpoint::read(&self.record) {
             Ok(record) => record,
@@ -107,7 +109,7 @@ impl PluginAllocations {
         ))
     }
 
-    /// What the kubelet lists, if it knows all pods of the node.
+    /// Returns the devices that the kubelet lists, if the list has all pods of the node.
     async fn listed(&self) -> Option<BTreeSet<(String, String)>> {
         let own = self.pod.as_ref()?;
         let request = ListPodResourcesRequest {};
@@ -117,7 +119,7 @@ impl PluginAllocations {
         is_complete.then(|| pods.into_iter().flat_map(devices).collect())
     }
 
-    /// The pods with a cgroup, if pods have cgroups on this node.
+    /// Returns the pods that have a cgroup. Returns `None` if this pod has none there.
     async fn running(&self) -> Option<BTreeSet<PodUid>> {
         let own = PodUid::new(&self.pod.as_ref()?.uid);
         let root = self.cgroups.clone();
@@ -131,7 +133,7 @@ impl PluginAllocations {
     }
 }
 
-/// The resources and ids that a pod's containers have.
+/// Returns the devices of a pod's containers, each as its resource and its id.
 fn devices(pod: PodResources) -> impl Iterator<Item = (String, String)> {
     let devices = pod.containers.into_iter().flat_map(|one| one.devices);
     devices.flat_map(|one| {
@@ -141,7 +143,7 @@ fn devices(pod: PodResources) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// A pod's uid, as systemd's slices spell it: `_` is `-` there.
+/// The uid of a pod. In the names of systemd slices it is written with `_` in place of `-`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct PodUid(String);
 
@@ -150,8 +152,8 @@ impl PodUid {
         Self(uid.replace('-', "_"))
     }
 
-    /// The pod of the cgroup with a name: `podUID` or `…-podUID.slice` (Kubernetes,
-    /// pkg/kubelet/cm/cgroup_manager_linux.go).
+    /// Returns the uid of the pod to which a cgroup belongs. The name of the cgroup is
+    /// `podUID` or `…-podUID.slice` (Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go).
     fn of_cgroup(name: &str) -> Option<Self> {
         match name.strip_suffix(".slice") {
             Some(slice) => slice.rsplit_once("-pod").map(|(_, uid)| Self::new(uid)),
@@ -160,7 +162,7 @@ impl PodUid {
     }
 }
 
-/// Searches a directory for cgroups of pods.
+/// Searches a directory of cgroups for those of pods.
 fn pods_below(directory: &Path, depth: usize, found: &mut BTreeSet<PodUid>) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|of| of.is_dir())) {

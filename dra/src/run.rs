@@ -1,4 +1,4 @@
-//! The process, from its options to its end.
+//! Starts the parts of the driver, and runs them until a signal ends the process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use crate::slice::Publisher;
 use crate::sockets::{Paths, Socket};
 use crate::{collect, pages};
 
-/// How often it is looked whether the sockets are still there.
+/// The time between two checks whether the sockets still exist.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Runs until a signal that ends processes.
+/// Runs the driver until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let install = |kind| signal(kind).context("cannot install a signal handler");
     let mut terminate = install(SignalKind::terminate())?;
@@ -114,7 +114,7 @@ async fn listen(
     Ok(Some(listener))
 }
 
-/// Serves the kubelet, and makes the sockets again when somebody removes them.
+/// Serves the kubelet, and creates the sockets again if they are removed.
 async fn serve(
     paths: &Paths,
     service: Service,
@@ -122,7 +122,8 @@ async fn serve(
 ) -> Result<(), anyhow::Error> {
     loop {
         let bind = |path| Socket::bind(path).with_context(|| format!("cannot listen at {path:?}"));
-        // First the service: the kubelet calls as soon as it finds the other.
+        // The service's socket is created first, because the kubelet calls the service as soon
+        // as it finds the registration socket.
         let mut calls = bind(&paths.service)?;
         let mut registration = bind(&paths.registration)?;
         let incoming = |socket: &mut Socket| socket.listener.take().map(UnixListenerStream::new);

@@ -1,4 +1,4 @@
-//! The kubelet's calls.
+//! Answers the kubelet's calls.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -37,11 +37,11 @@ use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::names::{self, DRIVER};
 
-/// How often the health of all devices is sent: what the kubelet does not hear of for 30 s
-/// is unknown to it.
+/// The time between two messages with the health of all devices. The kubelet considers the
+/// health of a device unknown if it does not receive it for 30 seconds.
 const REPEAT: Duration = Duration::from_secs(10);
 
-/// The longest message with a device's health, in bytes.
+/// The maximum length in bytes of the message for a device's health.
 const MAX_MESSAGE: usize = 1024;
 
 /// The driver, as the kubelet calls it.
@@ -66,8 +66,8 @@ impl Service {
             spawn_blocking(move || claims.prepare(&uid, &found, &inventory))
         };
         match prepare().await? {
-            // The kubelet never unprepares a claim that it lost, as after a removal of its
-            // directory.
+            // The kubelet never unprepares a claim of which it lost its own record, for
+            // instance when its directory was removed.
             Err(PrepareError::Held { uids, .. } | PrepareError::TooFew { uids, .. }) => {
                 let inventory = self.inventory.borrow().clone();
                 collect::these(&self.client, &self.claims, &uids, &inventory).await?;
@@ -182,7 +182,8 @@ impl DraResourceHealth for Service {
     }
 }
 
-/// The health of all devices, with the names of all forms of them.
+/// Returns the health of all devices, with the names of the devices, their shares and their
+/// parts.
 fn health(node: &str, inventory: &Inventory) -> NodeWatchResourcesResponse {
     let now = now();
     let mut devices = Vec::new();
@@ -211,15 +212,15 @@ fn health(node: &str, inventory: &Inventory) -> NodeWatchResourcesResponse {
     NodeWatchResourcesResponse { devices }
 }
 
-/// Seconds since 1970, which the kubelet shows.
+/// Returns the seconds since 1970, which the kubelet shows to users.
 #[expect(clippy::disallowed_types, reason = "nothing is decided by it")]
 fn now() -> i64 {
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
     since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
-/// Who the driver is, for the kubelet's plugin watcher. It must answer within a second, and
-/// so waits for nothing.
+/// Answers the kubelet's plugin watcher, which asks for the driver's name. The answer must
+/// come within a second, so that nothing is waited for.
 #[derive(Debug, Clone)]
 pub(crate) struct Registrar {
     /// The socket of [`Service`].

@@ -1,5 +1,6 @@
-//! The driver's two sockets: for the kubelet's calls, and for its plugin watcher. Each
-//! instance has its own, so that the new one of an update serves before the old one ends.
+//! The driver's two sockets: one for the kubelet's calls, and one for its plugin watcher. Each
+//! instance of the driver has its own sockets, so that during an update the new instance
+//! serves before the old one ends.
 
 use std::fs;
 use std::io;
@@ -11,10 +12,10 @@ use tokio::net::UnixListener;
 
 use crate::names::DRIVER;
 
-/// The longest path of a socket, in bytes (unix(7)).
+/// The maximum length in bytes of the path of a socket (unix(7)).
 const MAX_PATH: usize = 107;
 
-/// The paths of one instance.
+/// The paths of one instance's sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     /// The driver's directory.
@@ -24,7 +25,8 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Below the kubelet's root. `instance` is the uid of this pod.
+    /// Returns the paths below the kubelet's root directory. `instance` is the uid of this
+    /// pod.
     pub(crate) fn new(kubelet: &Path, instance: Option<&str>) -> Result<Self, anyhow::Error> {
         let directory = kubelet.join("plugins").join(DRIVER);
         let of_instance =
@@ -62,7 +64,7 @@ impl Paths {
                 let is_socket =
                     fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket());
                 if is_socket && UnixStream::connect(&path).is_err() {
-                    // A failure is ignored: it is only stale.
+                    // An error is ignored, because a stale socket does no harm.
                     let _ = fs::remove_file(&path);
                 }
             }
@@ -70,7 +72,8 @@ impl Paths {
     }
 }
 
-/// A listening socket whose file is removed on drop: the kubelet deregisters what is gone.
+/// A listening socket whose file is removed on drop. The kubelet deregisters a driver whose
+/// socket is gone.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -78,8 +81,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, for root alone. The kubelet does not see it before it listens:
-    /// names that begin with a dot do not count.
+    /// Listens at `path`, for root alone. The socket is created with a name that begins with a
+    /// dot, which the kubelet ignores, and is renamed when it listens.
     pub(crate) fn bind(path: &Path) -> io::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = path.with_file_name(format!(".{name}"));
@@ -93,7 +96,7 @@ impl Socket {
         })
     }
 
-    /// Whether its file is there.
+    /// Returns whether the socket's file exists.
     pub(crate) fn is_there(&self) -> bool {
         self.path.exists()
     }
@@ -101,7 +104,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // A failure is ignored: a stale socket is removed at the next start.
+        // An error is ignored, because a stale socket is removed at the next start.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -1,4 +1,4 @@
-//! Answers, and the memory that they take until a client has read them.
+//! Answers to requests, with the memory that each takes until the client has read it.
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -7,7 +7,7 @@ use crate::open::Lease;
 
 pub type Answer = Response<Vec<u8>>;
 
-/// An answer in plain text.
+/// Returns an answer in plain text.
 pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
     build_answer(status, "text/plain; charset=utf-8", text.into().into())
 }
@@ -24,7 +24,7 @@ pub(crate) fn build_answer(status: StatusCode, kind: &'static str, bytes: Vec<u8
     answer
 }
 
-/// An answer's bytes, with their memory.
+/// The bytes of an answer, with the lease of the memory that they take.
 pub(crate) struct Leased {
     pub(crate) bytes: Vec<u8>,
     #[expect(dead_code, reason = "is given back when the answer has been written")]

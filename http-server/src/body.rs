@@ -1,4 +1,4 @@
-//! Bodies of requests.
+//! Reads the bodies of requests.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ impl BodyError {
     }
 }
 
-/// Reads a body of at most `limit` bytes. Memory is taken as bytes arrive, whatever
-/// length the client has announced.
+/// Reads a body of at most `limit` bytes. Memory is taken when bytes arrive, and not by the
+/// length that the client has announced.
 pub(crate) async fn read(
     body: Incoming,
     limit: usize,
@@ -72,7 +72,7 @@ async fn receive(
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&new);
-        // A body that arrives as fast as it is read is not read at one go.
+        // Other connections get a turn while a body arrives as fast as it is read.
         tokio::task::yield_now().await;
     }
     Ok(bytes)

@@ -1,7 +1,7 @@
-//! An HTTP/1.1 server that hostile clients do not stop. Heads, bodies, handshakes and
-//! answers have limits of size and time. If connections or memory run short, those are
-//! closed that belong to the address that has most of them: a client takes room from
-//! others of its own address first.
+//! An HTTP/1.1 server that hostile clients cannot stop. Heads, bodies, handshakes and answers
+//! have limits of size and time. If connections or memory run short, the server closes
+//! connections of the address that has the most, so that a client takes room from other
+//! clients of its own address first.
 
 mod answer;
 mod body;
@@ -36,45 +36,46 @@ use answer::Leased;
 use body::BodyError;
 use open::{NoMemory, Open, OpenConnection};
 
-/// The longest head of a request, in bytes.
+/// The maximum length in bytes of a request's head.
 const MAX_HEAD: usize = 16 << 10;
 
 /// How long a client may take for a TLS handshake, and after that for the head of its
 /// first request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may be idle. Clients in Go close one after 90 s: a server that
-/// closes it earlier may do so while a request is on its way.
+/// How long a connection may be idle. Clients written in Go close an idle connection after 90
+/// seconds. A server that closes it earlier may do so while a request is on its way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a connection may last; it ends after the request in progress.
+/// How long a connection may last. It ends after the request in progress.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long the last request of a connection may take, and the only one where each
-/// connection has one.
+/// How long the last request of a connection may take. Without keep-alive this is its only
+/// request.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many connections the kernel keeps until they are accepted, if net.core.somaxconn
-/// allows it. One that finds no place there begins again after a second.
+/// The number of connections that the kernel keeps until they are accepted, if
+/// `net.core.somaxconn` allows it. A client that finds no place there tries again after a
+/// second.
 const BACKLOG: u32 = 4096;
 
-/// How soon a place is searched again for those who wait for one.
+/// The time between two searches for a free place for a waiting connection.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// How many connections are open at once. Half as many wait for their place.
+    /// The maximum number of open connections. Half as many can wait for a place.
     pub connections: usize,
-    /// The longest body of a request, in bytes.
+    /// The maximum length in bytes of a request's body.
     pub body: usize,
-    /// The memory for all bodies and answers at once, in bytes.
+    /// The memory in bytes for all bodies and answers together.
     pub memory: usize,
     /// Whether a connection may have several requests.
     pub keep_alive: bool,
 }
 
 impl Limits {
-    /// Those of a server of metrics and probes alone.
+    /// The limits of a server that serves only metrics and probes.
     pub const PAGES: Self = Self {
         connections: 128,
         body: 0,
@@ -83,10 +84,10 @@ impl Limits {
     };
 }
 
-/// What is served: the answer to a request's method, path and body. A function is one
-/// that is computed at once, without waiting for anything.
+/// A site computes the answer to a request's method, path and body. A plain function is a site
+/// that answers at once, without waiting.
 pub trait Site: Send + Sync + 'static {
-    /// The answer to a request.
+    /// Returns the answer to a request.
     fn answer(
         &self,
         method: &Method,
@@ -116,12 +117,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until it is dropped.
+/// Serves a site until the future is dropped.
 pub async fn serve<S: Site>(listener: TcpListener, limits: Limits, site: S) {
     accept(listener, limits, site, |client| async { Some(client) }).await;
 }
 
-/// Serves with TLS until it is dropped.
+/// Serves a site with TLS until the future is dropped.
 #[cfg(feature = "tls")]
 pub async fn serve_tls<S: Site>(
     listener: TcpListener,
@@ -151,9 +152,10 @@ where
 {
     let open = Arc::new(Open::new(limits));
     let site = Arc::new(site);
-    // They end with this task.
+    // The connections end with this task.
     let mut connections = JoinSet::new();
-    // Here and not in the kernel's queue, so that who has few connections goes first.
+    // Connections wait in this queue and not in the kernel's backlog, so that a client with
+    // few open connections is served before one with many.
     let mut waiting = VecDeque::new();
     loop {
         tokio::select! {
@@ -207,7 +209,7 @@ async fn converse(
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(MAX_HEAD)
-        // A client may close its side when it has sent its request.
+        // A client may close its sending side after its request.
         .half_close(true)
         .keep_alive(limits.keep_alive);
     let connection = server.serve_connection(TokioIo::new(client), service);

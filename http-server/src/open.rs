@@ -10,12 +10,13 @@ use tokio::sync::Notify;
 
 use crate::Limits;
 
-/// How long a new connection keeps its place in any case, so that a request that has
+/// The time for which a new connection keeps its place in any case, so that a request that
 /// arrived with it is read.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How long one keeps it before others of its address, for each place that there is: so
-/// that clients that come again and again begin at most a thousand handshakes in a second.
+/// The time, for each place, for which a connection keeps its place against other clients of
+/// its own address. Clients that connect again and again can so begin at most a thousand
+/// handshakes in a second.
 const OWN_GRACE: Duration = Duration::from_millis(1);
 
 /// The open connections of a server.
@@ -29,21 +30,21 @@ pub(crate) struct Open {
 struct State {
     last: u64,
     connections: BTreeMap<u64, Connection>,
-    /// The sum of all connections' memory.
+    /// The sum of the memory of all connections, in bytes.
     memory: usize,
 }
 
 #[derive(Debug)]
 struct Connection {
     from: IpAddr,
-    /// When it was opened, or answered last.
+    /// The time at which the connection was opened, or at which its last request was answered.
     since: Instant,
     was_answered: bool,
     memory: usize,
     close: Arc<Notify>,
 }
 
-/// A place among the open connections, until it is dropped.
+/// A place among the open connections, which is free again when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
     open: Arc<Open>,
@@ -51,7 +52,7 @@ pub(crate) struct OpenConnection {
     close: Arc<Notify>,
 }
 
-/// Memory of a connection, until it is dropped.
+/// Memory of a connection, which is free again when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     open: Arc<Open>,
@@ -59,7 +60,7 @@ pub(crate) struct Lease {
     bytes: usize,
 }
 
-/// There is no memory left, unless connections are closed that have less.
+/// There is no memory left, except that of connections which have less than this one.
 #[derive(Debug)]
 pub(crate) struct NoMemory;
 
@@ -75,9 +76,9 @@ impl Open {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the first of those who wait, of the address that has fewest; `None` if
-    /// none is free. If all are taken, another connection is closed for it, unless that is
-    /// new.
+    /// Returns a place for a waiting connection, which is the first one of the address with
+    /// the fewest open connections. If all places are taken, another connection is closed,
+    /// unless it is new. Returns `None` if there is no place.
     pub(crate) fn enter<T>(
         self: &Arc<Self>,
         waiting: &mut VecDeque<(IpAddr, T)>,
@@ -124,7 +125,7 @@ impl State {
         Some((self.last, close))
     }
 
-    /// What each address has.
+    /// Returns the sum of the weights of each address's connections.
     fn sums(&self, weight: impl Fn(&Connection) -> usize) -> BTreeMap<IpAddr, usize> {
         let mut sums = BTreeMap::new();
         for connection in self.connections.values() {
@@ -133,8 +134,8 @@ impl State {
         sums
     }
 
-    /// Which connection to close: of the address that has most by `weight`, the first by
-    /// `order`. The address of a newcomer is to have one more.
+    /// Returns the connection to close: the first one by `order` of the address that has the
+    /// most by `weight`. The address of a newcomer counts one more.
     fn victim<O: Ord>(
         &self,
         newcomer: Option<IpAddr>,
@@ -152,7 +153,7 @@ impl State {
         first.map(|(id, _)| *id)
     }
 
-    /// Takes so much memory more for a connection, or gives it back.
+    /// Changes the memory of a connection from `from` to `to` bytes.
     fn change_memory(&mut self, id: u64, from: usize, to: usize) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.memory = connection.memory - from + to;
@@ -169,12 +170,12 @@ impl State {
 }
 
 impl OpenConnection {
-    /// Waits until it has to end, for another connection's sake.
+    /// Waits until the connection must end to make room for another one.
     pub(crate) async fn closed(&self) {
         self.close.notified().await;
     }
 
-    /// One of its requests was answered.
+    /// Notes that one of the connection's requests was answered.
     pub(crate) fn has_answered(&self) {
         if let Some(connection) = self.open.state().connections.get_mut(&self.id) {
             connection.was_answered = true;
@@ -182,7 +183,7 @@ impl OpenConnection {
         }
     }
 
-    /// Memory of the connection, none at first.
+    /// Returns a lease of memory for the connection, which is empty at first.
     pub(crate) fn lease(&self) -> Lease {
         Lease {
             open: Arc::clone(&self.open),
@@ -199,9 +200,10 @@ impl Drop for OpenConnection {
 }
 
 impl Lease {
-    /// Takes so much memory in place of what it has. If there is not enough, the largest
-    /// connection is closed, of the address that has most. That may be this one, which then
-    /// keeps what it has: what is small is not in the way.
+    /// Changes the lease to this number of bytes. If there is not enough memory, the largest
+    /// connection of the address with the most memory is closed. If that is this connection,
+    /// the lease stays as it is and the call fails, so that a large request does not displace
+    /// small ones.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoMemory> {
         let mut state = self.open.state();
         if !state.connections.contains_key(&self.id) {
@@ -225,7 +227,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Less is always possible.
+        // To take less memory never fails.
         let _ = self.resize(0);
     }
 }

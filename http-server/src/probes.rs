@@ -5,8 +5,8 @@ use crate::{Answer, Method, StatusCode};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The answer to a request for one of the pages. `ready` is the text of a process that
-/// is ready, or why it is not.
+/// Returns the answer to a request for one of the pages. `ready` returns a text if the process
+/// is ready, or the reason why it is not.
 pub fn probe(
     method: &Method,
     path: &str,

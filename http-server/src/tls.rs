@@ -1,4 +1,4 @@
-//! A server's certificate, which can be replaced while the server runs.
+//! The certificate of a server, which can be replaced while the server runs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,11 +14,11 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-/// How often the files of a certificate are read: cert-manager replaces them weeks
+/// The time between two reads of a certificate's files. cert-manager replaces them weeks
 /// before they expire.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The largest certificate chain or key, in bytes: a Secret has at most 1 MiB.
+/// The maximum size in bytes of a certificate chain or key. A Secret has at most 1 MiB.
 const MAX_FILE: u64 = 1 << 20;
 
 /// A server's certificate and key.
@@ -32,7 +32,7 @@ pub struct Identity {
 struct Current(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
-    /// The certificate in tls.crt and tls.key of a directory.
+    /// Reads the certificate in the files tls.crt and tls.key of a directory.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
         let (chain, key) = read(dir)?;
         let current = Arc::new(Current(RwLock::new(certified(&chain, &key)?)));

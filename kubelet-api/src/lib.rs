@@ -1,5 +1,5 @@
-//! The kubelet's interfaces, generated from the protos in `proto`: messages,
-//! servers and clients. For the plugin, the driver of claims, and for the fake kubelet of the tests.
+//! The kubelet's interfaces, generated from the protos in `proto`: messages, servers and
+//! clients. The plugin, the DRA driver and the fake kubelet of the tests use them.
 #![forbid(unsafe_code)]
 
 mod pod_resources;
@@ -27,7 +27,7 @@ mod generated {
             tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1");
         }
 
-        /// The same, with the same messages, for kubelets before 1.34.
+        /// The API with the same messages for kubelets before 1.34.
         pub mod v1beta1 {
             tonic::include_proto!("k8s.io.kubelet.pkg.apis.dra.v1beta1");
         }
@@ -78,6 +78,6 @@ pub const KUBELET_SOCKET: &str = "kubelet.sock";
 /// The kubelet's socket for [`podresources`], in its root directory.
 pub const POD_RESOURCES_SOCKET: &str = "pod-resources/kubelet.sock";
 
-/// The largest message that the kubelet accepts, in bytes: its gRPC client
-/// keeps the default limit.
+/// The maximum size in bytes of a message that the kubelet accepts. Its gRPC client has the
+/// default limit.
 pub const MAX_MESSAGE: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! The client's side of the pod resources API.
+//! A client of the pod resources API.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
 /// How long the kubelet may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The longest answer, in bytes: it lists all devices of the node, or of all pods.
+/// The maximum size in bytes of an answer, which lists all devices of the node or of all pods.
 const MAX_ANSWER: usize = 16 << 20;
 
 /// Connects to a socket of the kubelet or of an engine.
@@ -20,8 +20,8 @@ pub async fn connect(socket: &Path) -> Result<Channel, tonic::transport::Error> 
     Endpoint::from_shared(address)?.connect().await
 }
 
-/// Calls the kubelet. `None` if there is no answer: it does not serve the API, or the
-/// directory of its socket is not mounted.
+/// Calls the kubelet. Returns `None` if there is no answer, because the kubelet does not serve
+/// the API or the directory of its socket is not mounted.
 pub async fn ask_pod_resources<A>(
     socket: &Path,
     call: impl AsyncFnOnce(&mut PodResourcesListerClient<Channel>) -> Result<A, Status>,

@@ -1,4 +1,4 @@
-//! Connections of the kubelet's plugin watcher.
+//! Reads the connections of the kubelet's plugin watcher.
 //!
 //! Its client (grpc-go, dialed with a path: pkg/kubelet/pluginmanager/operationexecutor) sends
 //! the socket's path as `:authority`, with `%2F` for `/`. h2 refuses such a request, since a
@@ -12,12 +12,13 @@ use loona_hpack::Decoder;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// The length of what a client begins with (RFC 9113, section 3.4).
+/// The length of the preface with which a client begins (RFC 9113, section 3.4).
 const PREFACE: usize = 24;
-/// Of a frame's header: its length, type, flags and stream (section 4.1).
+/// The length of a frame's header, which has the frame's length, type, flags and stream
+/// (section 4.1).
 const FRAME_HEADER: usize = 9;
-/// The longest frame that a client may send, if the server has not said otherwise
-/// (section 6.5.2, SETTINGS_MAX_FRAME_SIZE).
+/// The maximum length of a frame, unless the server sets another one (section 6.5.2,
+/// SETTINGS_MAX_FRAME_SIZE).
 const MAX_FRAME: usize = 1 << 14;
 /// The type of frames with headers, and the flag of one that has them all (section 6.2).
 const HEADERS: u8 = 1;
@@ -25,14 +26,14 @@ const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 /// Flags of padding and priority, which precede the headers in a frame.
 const PADDED_OR_PRIORITY: u8 = 0x28;
-/// The largest dynamic table that the client may use (section 6.5.2).
+/// The maximum size of the dynamic table that the client may use (section 6.5.2).
 const MAX_TABLE: usize = 4096;
 
 const AUTHORITY: &[u8] = b":authority";
-/// As the kubelet's other clients send it.
+/// The value that the kubelet's other clients send.
 const LOCALHOST: &[u8] = b"localhost";
 
-/// A connection, read with `localhost` as the authority of each request.
+/// A connection from which each request is read with `localhost` as its authority.
 #[derive(Debug)]
 pub struct WatcherStream<S> {
     stream: S,
@@ -95,13 +96,13 @@ impl<S> Connected for WatcherStream<S> {
     fn connect_info(&self) {}
 }
 
-/// What a client sends, frame by frame.
+/// The bytes of a client, divided into frames.
 #[derive(Default)]
 struct Requests {
     has_begun: bool,
-    /// What is not complete yet.
+    /// The bytes of a frame that is not complete yet.
     rest: Vec<u8>,
-    /// What can be read.
+    /// The bytes that can be read.
     ready: Vec<u8>,
     headers: Headers,
 }
@@ -167,8 +168,8 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// The block with another authority. All of it is literal (section 6.2.2), so that it
-    /// depends on no block before.
+    /// Returns a block of headers with the authority replaced. All headers are written as
+    /// literals (section 6.2.2), so that the block does not depend on earlier ones.
     fn replaced(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
         let mut replaced = Vec::new();
         let decoded = self.0.decode_with_cb(block, |name, value| {
@@ -190,7 +191,8 @@ impl Headers {
     }
 }
 
-/// A string (section 5.2), its length as an integer of 7 bits and more (section 5.1).
+/// Adds a string (section 5.2). Its length is an integer with a prefix of 7 bits (section
+/// 5.1).
 fn add_string(block: &mut Vec<u8>, text: &[u8]) {
     const MAX: usize = 127;
     match text.len().checked_sub(MAX) {

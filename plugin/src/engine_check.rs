@@ -1,5 +1,6 @@
-//! Whether the node's engine brings the hook by CDI. One that ignores the annotations with
-//! devices' names starts containers without them, and reports nothing.
+//! Checks whether the node's engine brings the hook by CDI. An engine that ignores the
+//! annotations with the names of CDI devices starts containers without devices, and reports
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,8 +16,9 @@ use tonic::Code;
 /// How long an engine may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks the engine at `socket`, or each that listens where engines do below `host_root`,
-/// since only the kubelet knows which one it uses. Returns their names.
+/// Asks the engine at `socket` for its version and configuration. Without `socket`, asks each
+/// engine that listens at its default path below `host_root`, because only the kubelet knows
+/// which one it uses. Returns the names of the engines.
 pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<Vec<String>> {
     let sockets = match socket {
         Some(socket) => vec![socket.to_owned()],
@@ -52,7 +54,7 @@ pub async fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Re
     Ok(able)
 }
 
-/// Where engines that run pods listen.
+/// Returns the default sockets of the engines that run pods.
 fn sockets(host_root: &Path) -> Vec<PathBuf> {
     let engines = Engine::ALL.iter().map(|engine| engine.facts().liveness);
     let sockets = engines.filter_map(|liveness| match liveness {
@@ -64,8 +66,8 @@ fn sockets(host_root: &Path) -> Vec<PathBuf> {
     sockets
 }
 
-/// The engine's name and version, and its configuration if it tells it. `None`: it does
-/// not serve CRI.
+/// Returns the engine's name and version, and its configuration if it reports one. Returns
+/// `None` if the engine does not serve CRI.
 async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, String> {
     let mut client = RuntimeServiceClient::new(connect(socket).await.map_err(|e| e.to_string())?);
     let version = match client.version(VersionRequest::default()).await {
@@ -83,7 +85,8 @@ async fn ask(socket: &Path) -> Result<Option<(VersionResponse, Option<Value>)>, 
     )))
 }
 
-/// Why an engine brings no devices by annotations of a container; `None`: it does.
+/// Returns why an engine ignores the CDI annotations of a container, or `None` if it reads
+/// them.
 fn inability(version: &VersionResponse, config: Option<&Value>) -> Option<&'static str> {
     let major = version
         .runtime_version

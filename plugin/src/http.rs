@@ -10,7 +10,7 @@ pub(crate) use present::Present;
 
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// `None`: only the probes are served.
+    /// The page of metrics. `None` means that only the probes are served.
     pub(crate) metrics: Option<MetricsPage>,
     pub(crate) present: Present,
 }

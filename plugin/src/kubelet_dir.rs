@@ -1,4 +1,5 @@
-//! The kubelet's directory: the paths of its sockets, and the names of the plugin's.
+//! The kubelet's directory: the paths of the kubelet's sockets, and the names of the plugin's
+//! sockets.
 
 use std::path::{Path, PathBuf};
 
@@ -26,21 +27,23 @@ const PLUGINS_REGISTRY: &str = "plugins_registry";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KubeletDir(PathBuf);
 
-/// Where `boathook-dra` keeps its records of prepared claims, below a kubelet's root.
+/// Returns the directory, below a kubelet's root, where `boathook-dra` keeps its records of
+/// prepared claims.
 pub(crate) fn claims(kubelet: &Path) -> PathBuf {
     kubelet.join("plugins/boathook.dev/claims")
 }
 
 impl KubeletDir {
-    /// The kubelet's root at `path`, which need not exist yet.
+    /// Takes `path` as the kubelet's root directory, which need not exist yet.
     pub(crate) fn new(path: PathBuf) -> anyhow::Result<Self> {
         let shown = path.display();
-        // Other processes use the sockets as well.
+        // Other processes open the sockets by these paths, so that they must not depend on a
+        // working directory.
         ensure!(
             path.is_absolute(),
             "--kubelet-dir {shown}: give an absolute path"
         );
-        // The longer one of the directories with sockets.
+        // Of the two directories with sockets, this one has the longer path.
         let longest = path.join(PLUGINS_REGISTRY).as_os_str().len();
         ensure!(
             longest + 1 + MAX_SOCKET_NAME <= MAX_SOCKET_PATH,
@@ -75,8 +78,8 @@ impl KubeletDir {
     }
 }
 
-/// The name of a resource's socket: safe in a path, and no two resources have
-/// the same. A long one is hashed.
+/// Returns the file name of a resource's socket. No two resources have the same name. A name
+/// that would be too long for a Unix socket is replaced by a hash.
 pub(crate) fn socket_name(resource: &ResourceName) -> String {
     // `_` is not allowed in a domain: the first one represents the slash.
     let spelled = resource.as_str().replacen('/', "_", 1);

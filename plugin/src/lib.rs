@@ -23,7 +23,6 @@ mod http;
 mod kubelet_dir;
 mod list;
 mod metrics;
-pub mod panic_hook;
 mod run;
 mod server;
 mod service;

@@ -22,22 +22,23 @@ use crate::kubelet_dir;
 #[derive(Debug)]
 pub struct Listing {
     inventory: Resources,
-    /// The omitted devices and classes, a line each with the reason.
+    /// The devices and classes that are left out, one line for each with the reason.
     pub problems: Vec<String>,
-    /// What the configuration says of classes that do not exist.
+    /// Warnings about sections of the configuration for classes that do not exist.
     pub warnings: Vec<String>,
 }
 
 impl Listing {
-    /// Scans the host that `config` names for the devices of the classes with these
-    /// names, or of all. Claims are those of the kubelet with this root directory.
+    /// Scans the host of `config` for the devices of the classes in `names`, or of all classes
+    /// if the list is empty. `kubelet` is the kubelet's root directory, which has the records
+    /// of resource claims.
     pub fn scan(config: &Config, kubelet: &Path, names: &[ClassName]) -> anyhow::Result<Self> {
         let classes = Classes::load(config, Server::Plugin).unwrap_or_else(|error| Classes {
             errors: vec![error],
             ..Classes::default()
         });
         let mut problems = problems(names, &classes)?;
-        // A file that cannot be read may be the one.
+        // A file that cannot be read may define the class that seems to be missing.
         let known = classes.sources.iter().map(|source| source.name.as_str());
         let warnings = match classes.errors.is_empty() {
             true => config.warn_of_unknown_classes(known).collect(),
@@ -93,7 +94,7 @@ impl Listing {
         table
     }
 
-    /// One object for each device.
+    /// Returns an array with one object for each device.
     pub fn json(&self) -> Value {
         let objects = self.devices().map(|(resource, device)| {
             let mut object = json!({
@@ -113,7 +114,8 @@ impl Listing {
     }
 }
 
-/// Why class files are left out: those of these classes, or all.
+/// Returns why class files cannot be used: those of the classes in `names`, or all files if
+/// the list is empty.
 fn problems(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String>> {
     let file = |name: &ClassName| format!("{name}.toml");
     for name in names {
@@ -140,7 +142,7 @@ fn problems(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String
     let concerns = |error: &&FileError| {
         let path = error.path();
         let is_class = path.extension().is_some_and(|ending| ending == "toml");
-        // A directory may have files of any class.
+        // An error of a directory may concern any class.
         !is_class || names.is_empty() || names.iter().any(|name| path.ends_with(file(name)))
     };
     let errors = classes.errors.iter().filter(concerns);

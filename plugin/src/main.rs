@@ -8,8 +8,8 @@ use anyhow::Context;
 use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
 use host_inventory::host_program;
+use plugin::Listing;
 use plugin::cli::{Cli, Command, List, Run};
-use plugin::{Listing, panic_hook};
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
@@ -64,19 +64,18 @@ fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitC
 
 fn run(options: Run) -> anyhow::Result<ExitCode> {
     options.log.start();
-    panic_hook::abort_on_panic();
     block_on(plugin::run(options))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs until the future ends.
+/// Runs a future to its end on a runtime with one thread.
 fn block_on<T>(service: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
     let result = runtime.block_on(service);
-    // A device scan may hang in a driver: do not wait for it.
+    // A device scan may hang in a driver. The process does not wait for it.
     runtime.shutdown_timeout(Duration::from_millis(50));
     result
 }

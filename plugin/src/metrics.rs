@@ -87,13 +87,14 @@ impl Metrics {
         self.scan_duration.observe(took.as_secs_f64());
     }
 
-    /// How many CDI specifications, or classes, are omitted because of an error.
+    /// Sets the number of CDI specifications and classes that are left out because of an
+    /// error.
     pub(crate) fn cdi_errors(&self, count: usize) {
         self.cdi_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// How many class files, or directories of them, cannot be used.
+    /// Sets the number of class files, or directories with class files, that cannot be used.
     pub(crate) fn class_errors(&self, count: usize) {
         self.class_errors
             .set(i64::try_from(count).unwrap_or(i64::MAX));

@@ -1,4 +1,4 @@
-//! The process, from its options to its end.
+//! Starts the parts of the plugin, and runs them until a signal ends the process.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -21,7 +21,7 @@ use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
 
-/// Runs until a signal that ends processes.
+/// Runs the plugin until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> anyhow::Result<()> {
     let node = options.node;
     let kubelet = KubeletDir::new(node.kubelet_dir)?;
@@ -117,7 +117,7 @@ async fn listen(
     let failed = || format!("{option} {address}: cannot listen");
     let mut listener = TcpListener::bind(address).await;
     if listener.is_err() && address.ip() == Ipv6Addr::UNSPECIFIED {
-        // The kernel may have no IPv6.
+        // A kernel without IPv6 cannot listen on the unspecified IPv6 address.
         let of_ipv4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await;
         listener = of_ipv4.or(listener);
     }
@@ -131,8 +131,8 @@ async fn listen(
     Ok(Some(listener))
 }
 
-/// Notifies when the kubelet's socket or one of ours appears or goes away.
-/// Without inotify, the servers fall back to polling.
+/// Notifies the servers when the kubelet's socket or one of the plugin's sockets is created or
+/// removed. If inotify fails, the servers poll the sockets.
 async fn watch_sockets(kubelet: &KubeletDir, notifier: Notifier) {
     let directories = vec![kubelet.device_plugins(), kubelet.plugins_registry()];
     let notify = |notice: Notice<'_>| {

@@ -18,7 +18,7 @@ impl EndSignals {
         ]))
     }
 
-    /// The name of the next one.
+    /// Waits for the next signal and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         let [(first, a), (second, b), (third, c)] = &mut self.0;
         tokio::select! {

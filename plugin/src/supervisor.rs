@@ -1,4 +1,5 @@
-//! Starts a server for each resource of the inventory, and ends it.
+//! Starts a server for each resource of the inventory, and ends the server when the resource
+//! is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -25,18 +26,19 @@ pub(crate) struct Supervisor {
     serve: Box<dyn Fn(watch::Receiver<Arc<Resource>>) -> Serving>,
     running: BTreeMap<ResourceName, Running>,
     servers: JoinSet<anyhow::Result<()>>,
-    /// Those to be restarted.
+    /// The resources whose servers failed and are restarted next.
     failed: BTreeSet<ResourceName>,
 }
 
 struct Running {
-    /// Dropping it ends the server.
+    /// The channel with the resource's current value. The server ends when this sender is
+    /// dropped.
     resource: watch::Sender<Arc<Resource>>,
     task: Id,
 }
 
 impl Supervisor {
-    /// No server yet. `socket_changes` notifies of changes in the
+    /// Creates a supervisor without servers. `socket_changes` notifies of changes in the
     /// kubelet's directory.
     pub(crate) fn new(context: Context, socket_changes: Notifications) -> Self {
         let serve = move |resource| -> Serving {
@@ -75,7 +77,8 @@ impl Supervisor {
         self.running.clear();
         let all = async { while self.servers.join_next().await.is_some() {} };
         if tokio::time::timeout(END, all).await.is_err() {
-            // A client keeps its connection: dropping the task removes the socket.
+            // A server waits for its clients, which keep their connections. To drop its task
+            // removes its socket nevertheless.
             self.servers.shutdown().await;
         }
     }
@@ -119,8 +122,9 @@ impl Supervisor {
         self.running.insert(name, Running { resource, task });
     }
 
-    /// A server that was ended on purpose has no entry any more. One that has an
-    /// entry failed, and the next `adjust` restarts it.
+    /// Handles the end of a server. A server that was ended on purpose has no entry in
+    /// `running` any more. A server with an entry has failed, and the next `adjust` restarts
+    /// it.
     fn ended(&mut self, ended: Result<(Id, anyhow::Result<()>), JoinError>) {
         let (task, reason) = match ended {
             Ok((task, Ok(()))) => (task, "it ended unexpectedly".to_owned()),

@@ -9,10 +9,10 @@ use device_class::strict_toml;
 use rooted_path::read_regular_text;
 use serde::Deserialize;
 
-/// The largest number of resources: each request and each node is compared with all.
+/// The maximum number of resources. Each request and each node is compared with all of them.
 const MAX_RESOURCES: usize = 64;
 
-/// The largest configuration, in bytes.
+/// The maximum size in bytes of the configuration file.
 const MAX_FILE: u64 = 1 << 20;
 
 /// The labels of a node.
@@ -34,8 +34,9 @@ pub struct Resource {
     /// Its weight in the score of a pod that requests several resources.
     #[serde(default = "default_weight")]
     pub weight: u32,
-    /// Nodes' devices, if a container's units must be of one device (`[sharing]
-    /// one_device` in the class). The first layout whose labels a node has applies to it.
+    /// The devices of nodes, which are needed if all units of a container must be of one
+    /// device (`[sharing] one_device` in the class). The first layout whose labels a node has
+    /// applies to the node.
     #[serde(default, rename = "layout")]
     pub layouts: Vec<Layout>,
 }
@@ -44,7 +45,8 @@ pub struct Resource {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {
-    /// The labels of the nodes to which it applies; none: all nodes.
+    /// The labels of the nodes to which the layout applies. Without labels it applies to all
+    /// nodes.
     #[serde(default)]
     pub labels: Labels,
     pub units_per_device: u64,
@@ -72,7 +74,7 @@ impl Config {
         );
         for (at, resource) in resources.iter().enumerate() {
             let name = &resource.name;
-            // kube-scheduler accepts no other as an extender's managed resource.
+            // kube-scheduler accepts no other names for an extender's managed resources.
             let (domain, _) = name.as_str().split_once('/').unwrap_or_default();
             ensure!(
                 domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
@@ -95,7 +97,8 @@ impl Config {
 }
 
 impl Resource {
-    /// The units of each device of a node with these labels, if they are configured.
+    /// Returns the number of units of each device on a node with these labels, if it is
+    /// configured.
     pub fn units_per_device(&self, labels: Option<&Labels>) -> Option<u64> {
         let is_of = |layout: &&Layout| {
             let mut wanted = layout.labels.iter();

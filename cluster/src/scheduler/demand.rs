@@ -1,5 +1,5 @@
-//! How many units of a resource a pod takes, as kube-scheduler counts, and in which
-//! portions the kubelet allocates them.
+//! Computes how many units of a resource a pod takes, as kube-scheduler counts them, and in
+//! which portions the kubelet allocates them.
 
 use crate::quantity;
 
@@ -8,18 +8,19 @@ use super::objects::{Container, Pod};
 /// A pod's request for one resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// What the scheduler subtracts from the node's units.
+    /// The units that the scheduler subtracts from those of the node.
     pub units: u64,
-    /// What the kubelet allocates at once, each for one container.
+    /// The units that the kubelet allocates at once, one number for each container.
     pub claims: Vec<u64>,
 }
 
-/// The demand of a pod. Init containers run one after the other before the others
-/// start, and the kubelet allocates their devices again to the containers that follow;
-/// a sidecar keeps its devices. `None`: a quantity is not one that a device can have.
+/// Returns the demand of a pod. Init containers run one after the other before the other
+/// containers start, and the kubelet allocates their devices again to later containers. A
+/// sidecar keeps its devices. Returns `None` if a quantity is not valid for devices.
 pub fn demand(pod: &Pod, resource: &str) -> Option<Demand> {
     let mut lasting = Vec::new();
-    // Those of the time before the containers start at which most units are held.
+    // The units that are held at the same time before the containers start, at the moment when
+    // they are most.
     let mut peak: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
         let units = asked(container, resource)?;
@@ -51,7 +52,8 @@ fn sum(units: &[u64]) -> u64 {
     units.iter().fold(0, add)
 }
 
-/// The API server copies limits of extended resources to requests.
+/// Returns the requested quantity. The API server copies limits of extended resources to
+/// requests.
 fn asked(container: &Container, resource: &str) -> Option<u64> {
     let resources = &container.resources;
     let text = resources.requests.get(resource);

@@ -1,5 +1,5 @@
-//! The extender's verbs. Answers come from memory: no request waits for the API
-//! server.
+//! The verbs of the extender. The answers come from memory, so that no request waits for the
+//! API server.
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
@@ -11,7 +11,8 @@ use super::metrics::Metrics;
 use super::view::{Asks, View};
 use super::wire::{Arguments, HostPriority, Refused, filter_answer};
 
-/// The longest body of a request, in bytes: 5,000 nodes as whole objects.
+/// The maximum length in bytes of a request's body, which is enough for 5,000 nodes as whole
+/// objects.
 pub const MAX_BODY: usize = 32 << 20;
 
 pub const LIMITS: Limits = Limits {
@@ -63,7 +64,7 @@ impl Extender {
         }
     }
 
-    /// The verbs, each under its path.
+    /// Returns the site that serves each verb under its path.
     pub fn site(self: &Arc<Self>) -> impl Site + use<> {
         let extender = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| extender.answer(method, path, body)
@@ -93,12 +94,12 @@ impl Extender {
         answer
     }
 
-    /// Which nodes have room for a pod. Changes nothing.
+    /// Answers `filter`: which nodes have room for a pod.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, mut nodes } = Arguments::read(body)?;
         let mut refused = Refused::new();
         let view = self.view();
-        // A pod that cannot be counted is the kubelet's to refuse.
+        // A pod whose quantities cannot be read is refused by the kubelet.
         if let (Some(asks), true) = (Asks::from_pod(&pod, &self.config), view.is_complete()) {
             for name in nodes.names() {
                 if let Some(reason) = view.refusal(&asks, name) {
@@ -112,7 +113,7 @@ impl Extender {
         filter_answer(&nodes, &refused)
     }
 
-    /// The score of each node for a pod.
+    /// Answers `prioritize`: the score of each node for a pod.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, nodes } = Arguments::read(body)?;
         let asks = Asks::from_pod(&pod, &self.config).unwrap_or_default();

@@ -11,12 +11,12 @@ use crate::watch::Label;
 /// The metrics. Clones share their counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    /// By verb and result: ok or refused.
+    /// The number of requests, by verb and by result, which is `ok` or `refused`.
     pub requests: Family<[Label; 2], Counter>,
     pub duration: Family<[Label; 1], Histogram>,
-    /// Nodes that filter refused.
+    /// The number of nodes that `filter` refused.
     pub refused_nodes: Counter,
-    /// Nodes and pods that are known.
+    /// The numbers of known nodes and pods.
     pub known: Family<[Label; 1], Gauge>,
     pub watch_errors: Family<[Label; 1], Counter>,
 }

@@ -28,10 +28,10 @@ pub struct Pod {
 pub struct PodSpec {
     #[serde(deserialize_with = "or_default")]
     pub containers: Vec<Container>,
-    /// Its init containers and sidecars.
+    /// The init containers and sidecars.
     #[serde(deserialize_with = "or_default")]
     pub init_containers: Vec<Container>,
-    /// The overhead of its runtime class.
+    /// The overhead of the pod's runtime class.
     #[serde(deserialize_with = "or_default")]
     pub overhead: Amounts,
     pub node_name: Option<String>,
@@ -52,7 +52,7 @@ pub struct Container {
 pub struct Resources {
     #[serde(deserialize_with = "or_default")]
     pub requests: Amounts,
-    /// The maximum; for extended resources equal to the minimum.
+    /// The limits. For extended resources they are equal to the requests.
     #[serde(deserialize_with = "or_default")]
     pub limits: Amounts,
 }
@@ -90,8 +90,8 @@ pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// The metadata that is read. Not annotations: kubectl keeps whole objects there, with
-/// the values of variables.
+/// Reads the identity of an object from its metadata. Annotations are not read, because
+/// kubectl keeps whole objects there, with the values of environment variables.
 fn identity<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -112,7 +112,7 @@ fn identity<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> 
 }
 
 impl Pod {
-    /// Whether none of its containers will run again.
+    /// Returns whether none of the pod's containers will run again.
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
     }

@@ -1,9 +1,10 @@
-//! Whether a device of a node can have room for a container, as far as that is certain
-//! from outside the node: which device each container got is known on the node alone.
+//! Finds out whether a device of a node can have room for a container. The result is certain
+//! only if there is no room, because which device each container got is known on the node
+//! alone.
 
-/// The least number of devices of `units` units that hold all claims, if each is of one
-/// device. No arrangement needs fewer; whether this many are enough depends on which
-/// device each claim got.
+/// Returns a lower bound for the number of devices with `units` units that are needed for all
+/// claims, if each claim is of one device. No arrangement needs fewer devices. Whether this
+/// many are enough depends on which device each claim got.
 ///
 /// For each size, claims that share no device with a claim of that size count as a
 /// device each, as do claims of more than half a device; what remains of smaller claims,

@@ -1,4 +1,4 @@
-//! The score of a node: how full it would be with the pod.
+//! The score of a node, which is higher the fuller the node would be with the pod.
 
 /// The highest score that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
@@ -13,10 +13,11 @@ pub struct Load {
     pub weight: u32,
 }
 
-/// (requested + in use) / total × 10, the mean of all resources by their weights, as a
-/// whole number: kube-scheduler discards the whole answer if one score has a fraction.
-/// It is rounded down, and on a node in use up, so that of two nodes of one size the one
-/// in use has more points. 0 if there are no resources, or none has a unit.
+/// Returns (requested + in use) / total × 10 as the weighted mean of all resources. The score
+/// is a whole number, because kube-scheduler discards the whole answer if one score has a
+/// fraction. It is rounded up on a node that is in use and down on an idle one, so that of two
+/// nodes with the same size the one in use gets the higher score. The score is 0 without
+/// resources, or if none has a unit.
 pub fn score(loads: impl IntoIterator<Item = Load>) -> u8 {
     let (mut sum, mut weights, mut idle) = (0_u64, 0_u64, true);
     for load in loads {

@@ -1,4 +1,4 @@
-//! The extender's view of the cluster: nodes, and the pods on them.
+//! The extender's view of the cluster: the nodes and the pods on them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct Ask {
     claims: Box<[u64]>,
 }
 
-/// The stored parts of a pod on a node.
+/// The parts of a pod on a node that are stored.
 #[derive(Debug)]
 pub struct PlacedPod {
     uid: Arc<str>,
@@ -32,10 +32,11 @@ pub struct PlacedPod {
 
 #[derive(Debug)]
 struct Node {
-    /// One for each configured resource.
+    /// The node's resources, one entry for each configured resource.
     resources: Box<[NodeResource]>,
     pods: usize,
-    /// A pod may be seen before its node, and after it.
+    /// Whether the node was listed. A pod may be seen before its node is listed, and after the
+    /// node is removed.
     listed: bool,
 }
 
@@ -43,10 +44,10 @@ struct Node {
 struct NodeResource {
     /// The units of healthy devices.
     allocatable: u64,
-    /// The units of the pods on it.
+    /// The units of the pods on the node.
     in_use: u64,
     devices: Option<Devices>,
-    /// What the kubelet allocated at once, each for one container.
+    /// The units that the kubelet allocated at once, one number for each container.
     claims: Vec<u64>,
 }
 
@@ -67,7 +68,7 @@ pub struct View {
 }
 
 impl Asks {
-    /// Reads what a pod requests. `None`: a quantity is not one that a device can have.
+    /// Reads a pod's requests. Returns `None` if a quantity is not valid for devices.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let mut asks = Vec::new();
         for (resource, configured) in config.resources.iter().enumerate() {
@@ -83,19 +84,19 @@ impl Asks {
         Some(Self(asks.into()))
     }
 
-    /// Whether it requests none of the configured resources.
+    /// Returns whether the pod requests none of the configured resources.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl PlacedPod {
-    /// The parts of a pod to store; `None` if it has no node, has ended, or requests
-    /// none of the resources.
+    /// Returns the parts of a pod to store. Returns `None` if the pod has no node, has ended,
+    /// or requests none of the resources.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
         let node = pod.spec.node_name.as_deref();
         let node = node.filter(|name| !name.is_empty())?;
-        // A quantity that no kubelet would have admitted holds nothing.
+        // No kubelet admits a pod with an invalid quantity, so that such a pod holds nothing.
         let asks = Asks::from_pod(pod, config).unwrap_or_default();
         let counts = !pod.is_terminal() && !asks.is_empty();
         let uid = pod.metadata.uid.as_deref().filter(|_| counts)?;
@@ -118,19 +119,19 @@ impl View {
         }
     }
 
-    /// Whether all nodes and pods have been listed once.
+    /// Returns whether all nodes and pods have been listed once.
     pub fn is_complete(&self) -> bool {
         self.nodes_listed && self.pods_listed
     }
 
-    /// How many nodes and pods with the resources there are.
+    /// Returns the numbers of nodes, and of pods with the resources.
     pub fn size(&self) -> (usize, usize) {
         let nodes = self.nodes.values().filter(|node| node.listed);
         (nodes.count(), self.pods.len())
     }
 
-    /// Why no device of a node can have room for a pod with this request; `None` if one
-    /// may have.
+    /// Returns why no device of a node can have room for a pod with this request, or `None` if
+    /// a device may have room.
     pub fn refusal(&self, asks: &Asks, name: &str) -> Option<String> {
         let node = self.nodes.get(name).filter(|node| node.listed)?;
         asks.0.iter().find_map(|ask| {
@@ -150,7 +151,7 @@ impl View {
         })
     }
 
-    /// The score of a node for a pod with this request.
+    /// Returns the score of a node for a pod with this request.
     pub fn score(&self, asks: &Asks, name: &str) -> u8 {
         let Some(node) = self.nodes.get(name).filter(|node| node.listed) else {
             return 0;
@@ -174,7 +175,7 @@ impl View {
         let node = self.node(name);
         node.listed = true;
         for (resource, known) in config.resources.iter().zip(&mut node.resources) {
-            // What is no number of devices counts as none.
+            // An invalid quantity counts as 0.
             let amount = |amounts: &objects::Amounts| {
                 let text = amounts.get(resource.name.as_str());
                 text.map_or(0, |text| quantity::units(text).unwrap_or(0))
@@ -191,7 +192,7 @@ impl View {
         }
     }
 
-    /// Removes a node. Its pods are removed later, each by itself.
+    /// Removes a node. Its pods are removed by their own events.
     pub fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
             node.listed = false;
@@ -253,8 +254,8 @@ impl View {
         self.pods_listed = true;
     }
 
-    /// Adds a pod that is not known yet. What a pod holds never changes: requests for
-    /// extended resources are immutable, and so is a pod's node.
+    /// Adds a pod that is not known yet. A known pod never changes: requests for extended
+    /// resources are immutable, and so is the pod's node.
     fn add_pod(&mut self, mut pod: PlacedPod) {
         if self.pods.contains_key(&pod.uid) {
             return;
@@ -266,14 +267,14 @@ impl View {
             resource.in_use = resource.in_use.saturating_add(ask.units);
             resource.claims.extend(&ask.claims);
         }
-        // One text for all pods of a node.
+        // All pods of a node share one text with its name.
         if let Some((name, _)) = self.nodes.get_key_value(&pod.node) {
             pod.node = Arc::clone(name);
         }
         self.pods.insert(Arc::clone(&pod.uid), pod);
     }
 
-    /// The node of this name, which may not have been listed yet.
+    /// Returns the node with this name, and creates it if it has not been listed yet.
     fn node(&mut self, name: &str) -> &mut Node {
         let known = self.nodes.get_key_value(name);
         let key = known.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));

@@ -1,6 +1,6 @@
-//! The messages between kube-scheduler and an extender. Today's types have no JSON tags, so
-//! that names are those of Go's fields; before 1.18 they had tags in lower case, which Go
-//! reads in any case.
+//! The messages between kube-scheduler and an extender. The types have no JSON tags, so that
+//! the keys are the names of Go's fields. Before Kubernetes 1.18 they had tags in lower case,
+//! and Go ignores the case of keys that it reads.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::json::{List, Text};
 /// The maximum number of nodes in a request: several times that of the largest cluster.
 const MAX_NODES: usize = 100_000;
 
-/// The longest pod, in bytes: more than the API server accepts.
+/// The maximum length in bytes of a pod, which is more than the API server accepts.
 const MAX_POD: usize = 4 << 20;
 
 /// The arguments of filter and prioritize.
@@ -26,9 +26,9 @@ pub struct Arguments<'a> {
 
 #[derive(Debug)]
 pub enum Candidates<'a> {
-    /// Their names, with `nodeCacheCapable: true`.
+    /// The names of nodes, with `nodeCacheCapable: true`.
     Names(Vec<Text<'a>>),
-    /// The whole objects, which are returned unchanged.
+    /// The nodes as whole objects, which are returned unchanged.
     Objects(Vec<(String, &'a RawValue)>),
     None,
 }
@@ -99,7 +99,7 @@ impl Candidates<'_> {
         }
     }
 
-    /// Keeps the nodes for which this is true.
+    /// Keeps the nodes for which `keep` returns true.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         match self {
             Candidates::Names(names) => names.retain(|name| keep(&name.0)),
@@ -109,7 +109,7 @@ impl Candidates<'_> {
     }
 }
 
-/// Nodes that were refused, and why.
+/// The nodes that were refused, with the reasons.
 pub type Refused = BTreeMap<String, String>;
 
 /// The answer to filter. kube-scheduler sends only nodes that passed its own filters,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The longest warning, in bytes: the API server may cut longer ones.
+/// The maximum length in bytes of a warning. The API server may cut longer ones.
 const MAX_WARNING: usize = 120;
 
 #[derive(Debug, Deserialize)]
@@ -41,7 +41,7 @@ pub struct GroupResource {
     pub resource: String,
 }
 
-/// The answer that admits an object, with these changes.
+/// Returns the answer that admits an object with these changes.
 pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
     let mut response = json!({"uid": uid, "allowed": true});
     if !patch.0.is_empty() {

@@ -60,11 +60,11 @@ pub struct FpgaRegionSpec {
     pub interface_id: String,
 }
 
-/// Nothing is reported.
+/// The status, which is always empty.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 pub struct NoStatus {}
 
-/// The definitions of both kinds.
+/// Returns the resource definitions of both kinds.
 pub fn definitions() -> [CustomResourceDefinition; 2] {
     [AcceleratorFunction::crd(), FpgaRegion::crd()]
 }

@@ -1,4 +1,4 @@
-//! One container's part of a mutation.
+//! The mutation of one container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,21 +28,21 @@ pub(super) struct Mutated<'a> {
 }
 
 struct Asked {
-    /// What each friendly name represents, and how many units, ordered by name.
+    /// By friendly name: the mapping of the name, and the requested number of units.
     friendly: BTreeMap<String, (Mapping, u64)>,
     modes: BTreeSet<Mode>,
 }
 
 impl Mutated<'_> {
-    /// The operations that map its names; there may be none.
+    /// Returns the operations that map the container's names. There may be none.
     ///
     /// # Errors
     /// The container is refused. Some messages are those of the vendor's webhook.
     pub(super) fn operations(&self, namespace: &Namespace) -> anyhow::Result<Vec<PatchOperation>> {
         let asked = self.asked(namespace)?;
         if asked.friendly.is_empty() {
-            // After the first pass the friendly names are gone, and the variables are
-            // ours.
+            // At a second review of the same pod the friendly names are replaced already, and
+            // the webhook has set the variables.
             return Ok(Vec::new());
         }
         ensure!(
@@ -84,7 +84,7 @@ impl Mutated<'_> {
                 value.map(|value| units(name, value)).transpose()
             };
             let (limit, request) = (amount(limits)?, amount(requests)?);
-            // Requests that are missing get the limits' values.
+            // Requests that are missing get the values of the limits.
             let Some(units) = limit.filter(|limit| request.is_none_or(|other| other == *limit))
             else {
                 bail!(
@@ -179,7 +179,7 @@ fn text(name: &str) -> Text<'_> {
     Text(name.into())
 }
 
-/// A quantity, which may be written as a number.
+/// Parses a quantity, which may be written as a JSON number.
 fn units(name: &str, value: &RawValue) -> anyhow::Result<u64> {
     let written = serde_json::from_str::<Text<'_>>(value.get());
     let written = written.map_or_else(|_| value.get().to_owned(), |text| text.0.into_owned());

@@ -53,7 +53,7 @@ pub async fn follow<K: Mapped>(
         Event::InitApply(object) => listed.push(object),
         Event::InitDone => {
             let keys: BTreeSet<_> = listed.iter().map(key).collect();
-            // Before they count as listed, all of them are there.
+            // All objects are stored before the kind counts as listed.
             listed.iter().for_each(|object| set(&reviewer, object));
             reviewer.change(|mappings| mappings.keep_only(K::KIND, &keys));
             listed = Vec::new();

@@ -8,18 +8,18 @@ use device_class::name::excerpt;
 use super::api::{AcceleratorFunctionSpec, FpgaRegionSpec};
 use super::names::{self, Mode, is_id};
 
-/// What a name represents.
+/// The meaning of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The device plugin's resource.
     pub resource: String,
-    /// How its ports are offered.
+    /// The mode in which the resource's ports are offered.
     pub mode: Mode,
     /// The region and the function that each unit is programmed with.
     pub program: Option<Program>,
 }
 
-/// What a port is programmed with.
+/// The region and the function with which a port is programmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     pub interface: String,
@@ -52,7 +52,7 @@ impl Object {
 }
 
 impl Namespace {
-    /// What a name represents. The name is written without the prefix. The first two
+    /// Returns the mapping of a name, which is written without the prefix. The first two error
     /// messages are those of the vendor's webhook.
     pub fn look_up(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
@@ -110,7 +110,7 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Whether both kinds have been listed once.
+    /// Returns whether both kinds have been listed once.
     pub fn are_complete(&self) -> bool {
         self.listed.len() == 2
     }
@@ -142,7 +142,7 @@ impl Mappings {
         self.retain(|of, known, object| (of, known, object.kind()) != (namespace, name, kind));
     }
 
-    /// All objects of a kind were listed: removes the others.
+    /// Removes the objects of a kind that are not in `listed`, the list of all its objects.
     pub fn keep_only(&mut self, kind: Kind, listed: &BTreeSet<(String, String)>) {
         self.retain(|namespace, name, object| {
             object.kind() != kind || listed.contains(&(namespace.to_owned(), name.to_owned()))

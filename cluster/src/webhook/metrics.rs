@@ -10,7 +10,7 @@ use crate::watch::Label;
 /// The metrics. Clones share their counters.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// By result: mapped, unchanged, denied or invalid.
+    /// The number of reviews, by result: `mapped`, `unchanged`, `denied` or `invalid`.
     pub reviews: Family<[Label; 1], Counter>,
     pub names: Gauge,
     pub watch_errors: Family<[Label; 1], Counter>,

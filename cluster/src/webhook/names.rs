@@ -9,16 +9,16 @@ use super::api::PREFIX;
 /// ports in one mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Programmed beforehand, with a function.
+    /// The port is programmed with a function beforehand.
     Function,
-    /// Programmed when a container starts.
+    /// The port is programmed when a container starts.
     Region,
-    /// Programmed by the container.
+    /// The container programs the port itself.
     RegionDevelopment,
 }
 
-/// The mode of a resource that a device plugin advertises; `None` for any other name,
-/// written without the prefix.
+/// Returns the mode of a resource that a device plugin advertises, by its name without the
+/// prefix. Returns `None` for any other name.
 pub fn mode_of(name: &str) -> Option<Mode> {
     let id = |text: &str, digits: std::ops::RangeInclusive<usize>| {
         digits.contains(&text.len()) && is_hex(text)
@@ -32,7 +32,7 @@ pub fn mode_of(name: &str) -> Option<Mode> {
     let rest = name.strip_prefix("af-")?;
     let parts: Vec<&str> = rest.split('.').collect();
     let named = match parts[..] {
-        // Of the vendor's plugin before 0.12.
+        // The vendor's plugin before 0.12 used such names.
         [function] => id(function, 8..=40),
         [interface, function, both] => {
             id(interface, 3..=3) && id(function, 3..=3) && URL_SAFE_NO_PAD.decode(both).is_ok()
@@ -42,8 +42,8 @@ pub fn mode_of(name: &str) -> Option<Mode> {
     named.then_some(Mode::Function)
 }
 
-/// Ports programmed with a function. `None`: the ids are not hexadecimal, or have no
-/// whole number of bytes together.
+/// Returns the resource of ports that are programmed with a function. Returns `None` if the
+/// ids are not hexadecimal, or together have an odd number of digits.
 pub fn function(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let long_enough = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
@@ -62,17 +62,17 @@ pub fn function(interface: &str, function: &str) -> Option<String> {
     ))
 }
 
-/// Ports of a region that are programmed when a container starts.
+/// Returns the resource of a region's ports that are programmed when a container starts.
 pub fn region(interface: &str) -> String {
     format!("{PREFIX}region-{interface}")
 }
 
-/// Ports of a region that are programmed by the container.
+/// Returns the resource of a region's ports that the container programs.
 pub fn region_development(interface: &str) -> String {
     format!("{PREFIX}regiondevel-{interface}")
 }
 
-/// Whether a text is an id that the resource definitions allow.
+/// Returns whether a text is an id that the resource definitions allow.
 pub fn is_id(text: &str, most: usize) -> bool {
     (8..=most).contains(&text.len()) && is_hex(text)
 }

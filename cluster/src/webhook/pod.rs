@@ -43,7 +43,8 @@ pub(super) struct Container<'a> {
     pub(super) resources: Option<Resources<'a>>,
     #[serde(borrow)]
     pub(super) env: Option<Variables<'a>>,
-    /// Only their number: the content would take memory.
+    /// The sources of variables, of which only the number is read, because the content would
+    /// take memory.
     pub(super) env_from: Option<Vec<IgnoredAny>>,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct Variables<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// The containers, each with the name of its list and its place there.
+    /// Returns the containers, each with the name of its list and its index in it.
     pub(super) fn containers(&self) -> impl Iterator<Item = (&'static str, usize, &Container<'a>)> {
         let spec = self.spec.as_ref();
         let init = spec.and_then(|spec| spec.init_containers.as_ref());
@@ -79,7 +80,7 @@ impl<'a> Pod<'a> {
         })
     }
 
-    /// Whether it requests a resource with the prefix.
+    /// Returns whether the pod requests a resource with the prefix.
     pub fn asks(&self) -> bool {
         self.containers().any(|(_, _, container)| {
             let sections = ["limits", "requests"].map(|one| container.amounts(one));
@@ -90,7 +91,7 @@ impl<'a> Pod<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// The resources in limits or requests.
+    /// Returns the resources in the section `limits` or `requests`.
     pub(super) fn amounts(&self, section: &str) -> Option<&Amounts<'a>> {
         let resources = self.resources.as_ref()?;
         match section {

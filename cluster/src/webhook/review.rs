@@ -13,7 +13,8 @@ use super::metrics::Metrics;
 use super::mutate::mutate;
 use super::pod::Pod;
 
-/// The longest body, in bytes. The API server accepts no request of more than 3 MiB.
+/// The maximum length in bytes of a request's body. The API server accepts no request of more
+/// than 3 MiB.
 pub const MAX_BODY: usize = 8 << 20;
 
 pub const LIMITS: Limits = Limits {
@@ -34,7 +35,7 @@ impl Reviewer {
         &self.metrics
     }
 
-    /// Why it cannot answer reviews; `None` if it can.
+    /// Returns why the webhook cannot answer reviews, or `None` if it can.
     pub fn waits_for(&self) -> Option<&'static str> {
         let complete = self.mappings().are_complete();
         (!complete).then_some("the mappings have not been listed yet")
@@ -55,7 +56,7 @@ impl Reviewer {
         result
     }
 
-    /// The webhook, under its path.
+    /// Returns the site that serves the webhook under its path.
     pub fn site(self: &Arc<Self>) -> impl Site + use<> {
         let reviewer = Arc::clone(self);
         move |method: &Method, path: &str, body: &[u8]| {

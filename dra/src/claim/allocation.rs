@@ -1,4 +1,4 @@
-//! What the scheduler allocated to a claim, as far as it is this driver's.
+//! Reads the devices of this driver that the scheduler allocated to a claim.
 
 use device_class::name::excerpt;
 use k8s_openapi::api::resource::v1::{
@@ -21,7 +21,7 @@ const MAX_DEVICES: usize = 128;
 /// its parameters among them.
 const MAX_CONFIGS: usize = 256;
 
-/// Why a claim cannot be prepared, by what the API server has of it.
+/// Why a claim cannot be prepared as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
     #[error(
@@ -35,20 +35,20 @@ pub enum AllocationError {
     #[error("the claim has {count} {items} of {DRIVER}; the limit of this driver is {max}")]
     TooMany {
         count: usize,
-        /// What they are, in the plural.
+        /// The name of the items, in the plural.
         items: &'static str,
         max: usize,
     },
     #[error("the parameters for {DRIVER} in `config` of the {of}: {error}")]
     Parameters {
-        /// Claim or device class.
+        /// The source of the parameters: the claim or its DeviceClass.
         of: &'static str,
         error: String,
     },
 }
 
 impl AllocationError {
-    /// Whether no pod can have the claim as it was prepared.
+    /// Returns whether the claim was replaced, so that no pod can have the prepared one.
     pub fn is_of_another(&self) -> bool {
         !matches!(
             self,
@@ -60,18 +60,18 @@ impl AllocationError {
 /// A device that the scheduler allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Granted {
-    /// The main request: the kubelet knows no subrequests.
+    /// The name of the request, without its subrequest, which the kubelet does not know.
     pub request: String,
     pub pool: String,
     pub device: String,
     pub share: Option<String>,
-    /// How many shares, if it is shared.
+    /// The number of shares, if the device is shared.
     pub shares: u64,
     pub admin: bool,
     pub parameters: Parameters,
 }
 
-/// The devices of the claim with this uid that are of this driver.
+/// Returns the devices of this driver that the claim with this uid has.
 pub fn granted(claim: &ResourceClaim, uid: &ClaimUid) -> Result<Vec<Granted>, AllocationError> {
     let found = claim.metadata.uid.as_deref().unwrap_or_default();
     if found != uid.as_str() {
@@ -114,7 +114,8 @@ fn results(allocation: &AllocationResult) -> impl Iterator<Item = &DeviceRequest
         .filter(|result| result.driver == DRIVER)
 }
 
-/// The parameters of this driver, with those of classes first.
+/// Returns the parameters for this driver. Those of device classes come before those of the
+/// claim.
 fn configs(
     allocation: &AllocationResult,
 ) -> impl Iterator<Item = (&DeviceAllocationConfiguration, &OpaqueDeviceConfiguration)> {
@@ -133,7 +134,8 @@ fn check_count(count: usize, items: &'static str, max: usize) -> Result<(), Allo
     }
 }
 
-/// How many shares are taken. What cannot be read takes all.
+/// Returns the number of shares that a result takes. A capacity that cannot be read takes all
+/// shares.
 fn shares(result: &DeviceRequestAllocationResult) -> u64 {
     let consumed = result.consumed_capacity.iter().flatten();
     let mut consumed = consumed.filter(|(name, _)| name.rsplit('/').next() == Some(SHARES));
@@ -154,9 +156,9 @@ fn main_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(main, _)| main)
 }
 
-/// Of several entries for a request the last counts: those of the device class come first.
-/// One may name a request with all its subrequests, or one of them. Entries of other drivers,
-/// and of requests that other drivers serve, are not ours.
+/// Returns the parameters of a request. If several entries match, the last one counts, because
+/// the entries of the device class come first. An entry may name a request, which means all
+/// its subrequests, or a single subrequest. Entries for other drivers are ignored.
 fn parameters(allocation: &AllocationResult, request: &str) -> Result<Parameters, AllocationError> {
     let mut parameters = Parameters::default();
     for (config, opaque) in configs(allocation) {

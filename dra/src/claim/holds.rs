@@ -1,4 +1,5 @@
-//! What claims have for themselves: the last line of defence, after the scheduler.
+//! Checks that no two claims have the same device. This is the last check, after that of the
+//! scheduler.
 //!
 //! Devices are compared by class and id. What a slice calls a device, and whether it is shared,
 //! depends on the class's settings and on what the API server keeps, and both may change while
@@ -11,19 +12,19 @@ use super::record::{ClaimUid, Record};
 use crate::class_devices::{ClassDevices, Named};
 use crate::names;
 
-/// How many claims an error names.
+/// The maximum number of claims that an error names.
 const NAMED: usize = 5;
 
-/// A device that a claim has or gets, as the class is now.
+/// A device that a claim has or gets, as the class describes it now.
 struct ClaimedDevice<'a> {
     name: &'a str,
-    /// Absent: a part that is not made.
+    /// The device's id. `None` means a part that does not exist.
     id: Option<&'a DeviceId>,
-    /// The device that it is a part of.
+    /// The device to which the part belongs.
     whole: Option<&'a DeviceId>,
-    /// How many shares it takes; `None`: it is not shared.
+    /// The number of shares that the claim takes. `None` means that the device is not shared.
     shares: Option<u64>,
-    /// Whether the slice names the share, so that it is a device of its own.
+    /// Whether each share is a device of its own in slices.
     is_named_share: bool,
 }
 
@@ -58,14 +59,15 @@ impl<'a> ClaimedDevice<'a> {
         }
     }
 
-    /// The device that a claim gets.
+    /// Returns the device that a claim gets.
     fn from_allocated(chosen: &'a AllocatedDevice<'_>) -> Self {
         let granted = chosen.granted;
         let share = (&granted.share, granted.shares);
         Self::new(chosen.class, &granted.device, None, Some(share))
     }
 
-    /// The devices of a class that the claim of a record has, or that are made for it.
+    /// Returns the devices of a class that the claim of a record has, or that are being made
+    /// for it.
     fn from_record(record: &'a Record, class: &'a ClassDevices) -> impl Iterator<Item = Self> {
         let is_of = |name: &ClassName| *name == class.class.name;
         let devices = record.devices.iter().filter(|one| !one.admin);
@@ -87,7 +89,8 @@ impl<'a> ClaimedDevice<'a> {
         self.name == other.name || self.is_same(other) || is_inside
     }
 
-    /// How many shares the other one has of the device, if both can have some.
+    /// Returns the number of shares that the other claim has of the same device, if both
+    /// claims can have shares of it.
     fn beside(&self, other: &Self) -> Option<u64> {
         let is_same_share = self.is_named_share && self.name == other.name;
         let can_be = self.shares.is_some() && self.is_same(other) && !is_same_share;
@@ -95,8 +98,8 @@ impl<'a> ClaimedDevice<'a> {
     }
 }
 
-/// Whether the claim had this when it was prepared before: it stays so, whatever the settings of
-/// the class have become.
+/// Returns whether the claim had this device when it was prepared before. Then it keeps the
+/// device, even if the settings of the class have changed.
 fn had(before: &Record, chosen: &AllocatedDevice<'_>) -> bool {
     let (granted, class) = (chosen.granted, &chosen.class.class.name);
     let mut devices = before.devices.iter().filter(|one| !one.admin);
@@ -108,13 +111,14 @@ fn had(before: &Record, chosen: &AllocatedDevice<'_>) -> bool {
     }) || making.any(|one| one.class == *class && one.device == granted.device)
 }
 
-/// No other claim has what the claim gets, and of what is shared there is enough.
+/// Checks that no other claim has a device that the claim gets, and that shared devices have
+/// enough free shares.
 pub(super) fn check(
     chosen: &[AllocatedDevice<'_>],
     before: Option<&Record>,
     others: &[Record],
 ) -> Result<(), PrepareError> {
-    // Who only looks at devices has none.
+    // A claim with admin access does not count.
     let chosen = || chosen.iter().filter(|one| !one.granted.admin);
     for one in chosen().filter(|one| !before.is_some_and(|before| had(before, one))) {
         let own = ClaimedDevice::from_allocated(one);
@@ -162,7 +166,7 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// The names of claims, though not of thousands.
+/// Returns the names of the first claims, and the number of the others.
 fn titles<'a>(records: impl Iterator<Item = &'a Record>) -> Vec<String> {
     let mut titles: Vec<String> = records.map(Record::title).collect();
     titles.dedup();

@@ -1,9 +1,9 @@
-//! Parts of devices, made when a claim gets one. A part that no claim has any more stays until
-//! its room is needed: then it is removed.
+//! Makes parts of devices when a claim gets one. A part that no claim has any more stays until
+//! its room is needed, and is removed then.
 //!
-//! What counts is what the class finds on the host, not what a program says of itself: so a
-//! part is recognised whoever made it, and one that was made by half, as by a process that was
-//! killed, is removed and made anew.
+//! Whether a part exists is decided by what the class finds on the host, and not by the exit
+//! status of a program. So a part is recognised whoever made it, and a part that is
+//! incomplete, because a process was killed, is removed and made again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +24,7 @@ use super::store::Unreadable;
 use crate::class_devices::{ClassDevices, Named, Whole};
 use crate::plugin_allocations::PluginAllocations;
 
-/// How long a part that was made may take to appear, and one that was removed to go.
+/// The limit for a new part to appear, and for a removed part to disappear.
 const APPEARS: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -48,15 +48,15 @@ pub enum PartError {
     Host { root: PathBuf, error: io::Error },
 }
 
-/// Where parts are made.
+/// The host on which parts are made.
 #[derive(Debug, Clone)]
 pub struct Workshop {
-    /// Where the host's root is here.
+    /// The path at which the host's root directory is mounted.
     pub root: PathBuf,
     pub allocations: PluginAllocations,
 }
 
-/// What claims have.
+/// The devices and parts that claims have.
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) records: Vec<Record>,
@@ -64,7 +64,8 @@ pub(super) struct Claimed {
 }
 
 impl Claimed {
-    /// Whether a claim has the part `name`, or its id `made`, or is having it made.
+    /// Returns whether a claim has the part with this name or with the id `made`, or whether
+    /// the part is being made for a claim.
     fn has_part(&self, class: &ClassName, name: &str, made: Option<&DeviceId>) -> bool {
         self.records.iter().any(|record| {
             let mut making = record.making.iter();
@@ -77,7 +78,7 @@ impl Claimed {
 }
 
 impl Workshop {
-    /// The class as the host is now.
+    /// Looks up the devices of the class again.
     pub(super) fn look(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         class.again(&self.root).map_err(|error| PartError::Host {
             root: self.root.clone(),
@@ -85,7 +86,8 @@ impl Workshop {
         })
     }
 
-    /// The same after programs have run: what else they changed is reported again.
+    /// Looks up the devices of the class after programs have run, and reads the driver facts
+    /// again, because the programs may have changed them.
     fn look_again(&self, class: &ClassDevices) -> Result<ClassDevices, PartError> {
         let spec = &class.class;
         if !spec.spec.facts.is_empty()
@@ -103,8 +105,8 @@ impl Workshop {
         self.look(class)
     }
 
-    /// The same when something has come about, which may be later than the end of the steps;
-    /// and whether it has.
+    /// Looks up the devices of the class until a condition holds, which may be some time after
+    /// the last step. Also returns whether it holds.
     fn look_until(
         &self,
         class: &ClassDevices,
@@ -122,8 +124,9 @@ impl Workshop {
         }
     }
 
-    /// Makes room on a device, and there the part, if that is what slices call `name`. Returns
-    /// the class as it is then, and the id of the part or device.
+    /// Makes room on a device for the part or the whole device that has the name `name` in
+    /// slices, and makes the part. Returns the class as it is afterwards, and the id of the
+    /// part or device.
     pub(super) fn ready(
         &self,
         class: &ClassDevices,
@@ -149,8 +152,8 @@ impl Workshop {
         }
     }
 
-    /// Removes parts that no claim has, if their room is needed. Returns the class as it is
-    /// then, if one was removed.
+    /// Removes parts that no claim has, if their room is needed. If any part was removed,
+    /// returns the class as it is afterwards.
     fn with_room(
         &self,
         class: &ClassDevices,
@@ -175,7 +178,7 @@ impl Workshop {
         }
         let mut room: Option<ClassDevices> = None;
         for (part, idle) in others.into_iter().filter(|(_, part)| part.made.is_some()) {
-            // With another one of `together`.
+            // The part was removed with another part of the same `together` group.
             if room.as_ref().is_some_and(|room| !is_made(room, part)) {
                 continue;
             }
@@ -189,7 +192,7 @@ impl Workshop {
                 part: part.to_owned(),
                 reason,
             };
-            // Others of `together` go with it.
+            // The other parts of the same `together` group are removed with it.
             let goes = |other: &&PossiblePart| other.made == idle.made || idle.together;
             let all = whole
                 .divisible
@@ -210,7 +213,7 @@ impl Workshop {
         Ok(room)
     }
 
-    /// No container has a part of which no claim is known.
+    /// Checks that no container has a part which no known claim has.
     fn check_unused(
         &self,
         class: &ClassDevices,
@@ -264,8 +267,8 @@ impl Workshop {
         }
     }
 
-    /// Removes what there may be by half of other parts, which no claim has: a removal that
-    /// failed leaves what the class does not find, and what takes the room nevertheless.
+    /// Removes incomplete remains of other parts, which no claim has. A removal that failed
+    /// may leave remains that the class does not find and that take up room nevertheless.
     fn clear_others(&self, class: &ClassDevices, name: &str, claimed: &Claimed) {
         let Ok((whole, Some(part))) = find(class, name) else {
             return;
@@ -273,7 +276,8 @@ impl Workshop {
         for (other, idle) in whole.parts().filter(|(other, _)| *other != name) {
             let mut both = part.takes.clone();
             add(&mut both, &idle.takes);
-            // All of `together` have the same steps, which were taken.
+            // All parts of a `together` group have the same steps, which were executed
+            // already.
             let may_be = idle.made.is_none()
                 && idle.remove != part.remove
                 && !claimed.has_part(&class.class.name, other, None);
@@ -283,12 +287,12 @@ impl Workshop {
         }
     }
 
-    /// Removes what an interrupted [`Self::ready`] may have left by half.
+    /// Removes the incomplete part that an interrupted [`Self::ready`] may have left.
     pub(super) fn roll_back(&self, class: &ClassDevices, name: &str) -> Result<(), PartError> {
-        // The facts may be those before.
+        // The driver facts may be older than the interruption.
         let now = self.look_again(class)?;
         match self.clear(&now, name) {
-            // Where nothing was made, a program says so by its status.
+            // If there is nothing to remove, the program may end with an error status.
             ended if !ended.is_killed() => Ok(()),
             ended => Err(PartError::NotRemoved {
                 device: name.to_owned(),
@@ -297,8 +301,8 @@ impl Workshop {
         }
     }
 
-    /// Removes what was made of a part by half. Where it or another part is, nothing was, and
-    /// the steps could mean that one.
+    /// Removes the incomplete remains of a part. If the part or another part exists in its
+    /// place, there are no remains, and the steps could remove that part.
     fn clear(&self, class: &ClassDevices, name: &str) -> Ended {
         let Ok((whole, Some(part))) = find(class, name) else {
             return Ended::Well;
@@ -312,7 +316,7 @@ impl Workshop {
     }
 }
 
-/// What a slice calls so, which is a device with parts or one of these.
+/// Finds the device, or the part of a device, that has this name in slices.
 fn find<'a>(
     class: &'a ClassDevices,
     name: &str,

@@ -1,5 +1,5 @@
-//! Resource claims on this node: what the API server allocated to them, what is known of
-//! those that are prepared, and the specifications by which engines find their devices.
+//! Resource claims on this node: their allocations in the API server, the records of prepared
+//! claims, and the CDI specifications by which engines find their devices.
 
 mod allocation;
 mod holds;

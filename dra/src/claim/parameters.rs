@@ -1,4 +1,4 @@
-//! What a claim, or its device class, says about the devices of a request, beside which ones.
+//! The parameters that a claim, or its DeviceClass, has for the devices of a request.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// In place of the class's default capabilities.
+    /// The capabilities, which replace the default ones of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<CapabilityName>,
-    /// In place of the class's default lists of files.
+    /// The lists of files, which replace the default ones of the class.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListName>,
 }
@@ -30,7 +30,7 @@ pub enum ParameterError {
     Unknown {
         name: CapabilityName,
         class: ClassName,
-        /// Those that it has, with commas between them.
+        /// The names that the class has, separated by commas.
         known: String,
     },
     #[error(
@@ -44,7 +44,7 @@ impl Parameters {
         *self == Self::default()
     }
 
-    /// The variables by which a container would ask for them.
+    /// Returns the environment variables by which a container would request the parameters.
     pub(super) fn variables(
         &self,
         class: &DeviceClass,

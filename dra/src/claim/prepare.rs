@@ -1,5 +1,5 @@
-//! Preparing and unpreparing claims. Each step may be the last of a process: whatever is
-//! left, the next call makes it whole.
+//! Prepares and unprepares claims. The process may be killed after each step. The next call
+//! completes whatever was left.
 //!
 //! ```text
 //! prepare:    record ─▶ [parts ─▶ record] ─▶ specification ─▶ answer
@@ -47,7 +47,7 @@ pub enum PrepareError {
     Held {
         pool: String,
         device: String,
-        /// `NAMESPACE/NAME`, of one.
+        /// The claim that has the device, as `NAMESPACE/NAME`.
         holder: String,
         uids: Vec<ClaimUid>,
     },
@@ -61,7 +61,7 @@ pub enum PrepareError {
         device: String,
         total: u16,
         used: u64,
-        /// `NAMESPACE/NAME` of each.
+        /// The claims that have the device, each as `NAMESPACE/NAME`.
         holders: Vec<String>,
         uids: Vec<ClaimUid>,
     },
@@ -86,22 +86,22 @@ pub enum UnprepareError {
 #[derive(Debug, Clone)]
 pub struct Claims {
     pub node: String,
-    /// The records.
+    /// The records of prepared claims.
     pub store: Store,
-    /// The directory of specifications.
+    /// The directory of CDI specifications.
     pub cdi: PathBuf,
-    /// The hook, as a path on the host.
+    /// The path of the hook on the host.
     pub hook: PathBuf,
-    /// Where engines find the host's root.
+    /// The host's root directory, as engines see it.
     pub host_root: PathBuf,
     pub workshop: Workshop,
 }
 
-/// A device that was allocated, as this node has it.
+/// An allocated device, as it is on this node.
 pub(super) struct AllocatedDevice<'a> {
     pub(super) granted: &'a Granted,
     pub(super) class: &'a ClassDevices,
-    /// Its id, if nothing has to be made for it.
+    /// The device as it is recorded, unless it must be made first.
     pub(super) device: Option<PreparedDevice>,
 }
 
@@ -126,7 +126,7 @@ impl Claims {
         }
     }
 
-    /// Prepares a claim, which may be prepared already, as the API server has it.
+    /// Prepares a claim as the API server has it. The claim may be prepared already.
     pub fn prepare(
         &self,
         uid: &ClaimUid,
@@ -136,7 +136,7 @@ impl Claims {
         let granted = granted(claim, uid)?;
         let chosen = granted.iter().map(|one| self.chosen(one, inventory));
         let chosen: Vec<AllocatedDevice<'_>> = chosen.collect::<Result<_, _>>()?;
-        // Who only looks at devices has nothing made.
+        // For a claim with admin access nothing is made.
         let made = chosen
             .iter()
             .filter(|one| one.device.is_none() && !one.granted.admin);
@@ -169,7 +169,7 @@ impl Claims {
                     .workshop
                     .ready(one.class, &one.granted.device, &claimed)?;
                 record.devices.push(prepared(one.granted, &now, id));
-                // The last look has all parts of the class.
+                // The last lookup has all parts of the class.
                 let mut known = inventory.to_mut().iter_mut();
                 if let Some(known) = known.find(|known| known.class.name == now.class.name) {
                     *known = now;
@@ -184,7 +184,7 @@ impl Claims {
         Ok(answer(&record))
     }
 
-    /// The device of an allocation.
+    /// Returns the device of an allocation.
     fn chosen<'a>(
         &self,
         granted: &'a Granted,
@@ -215,7 +215,7 @@ impl Claims {
         })
     }
 
-    /// The right to make and remove parts of the classes of a claim.
+    /// Locks the parts of all classes of a claim.
     fn lock_classes(&self, record: &Record) -> Result<Vec<Locked>, StoreError> {
         let classes: BTreeSet<&ClassName> = record.making.iter().map(|one| &one.class).collect();
         let locked = classes
@@ -224,8 +224,8 @@ impl Claims {
         locked.collect()
     }
 
-    /// No container of the node uses the claim any more. One that is unknown is as it
-    /// should be. Its parts stay until their room is needed.
+    /// Unprepares a claim, which no container of the node uses any more. An unknown claim is
+    /// not an error. The claim's parts stay until their room is needed.
     pub fn unprepare(
         &self,
         uid: &ClaimUid,
@@ -234,8 +234,9 @@ impl Claims {
         self.unprepare_if(uid, || true, inventory).map(drop)
     }
 
-    /// The same if a claim's record is still what was seen: a pod of which the API server did not
-    /// know then may have had it prepared since. Returns whether it was.
+    /// Unprepares a claim if its record is still `seen`. Otherwise a pod, of which the API
+    /// server did not know when it was asked, has had the claim prepared again. Returns
+    /// whether the claim was unprepared.
     pub(crate) fn unprepare_seen(
         &self,
         uid: &ClaimUid,
@@ -245,7 +246,7 @@ impl Claims {
         self.unprepare_if(uid, || self.store.is_still(uid, seen), inventory)
     }
 
-    /// Whether that is wanted is asked under each lock.
+    /// Unprepares a claim if the condition holds. The condition is evaluated under each lock.
     fn unprepare_if(
         &self,
         uid: &ClaimUid,
@@ -253,7 +254,8 @@ impl Claims {
         inventory: &[ClassDevices],
     ) -> Result<bool, UnprepareError> {
         let read = || self.store.read(uid).ok().flatten();
-        // Twice, because a preparation may be under way.
+        // The record is read again under the lock, because a preparation may have been in
+        // progress.
         let mut made = Vec::new();
         if let Some(record) = read().filter(|record| !record.making.is_empty()) {
             made = self.lock_classes(&record)?;
@@ -281,25 +283,25 @@ impl Claims {
         Ok(is_wanted)
     }
 
-    /// A claim's record as it is now.
+    /// Opens the file of a claim's record.
     pub(crate) fn see(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         self.store.see(uid)
     }
 
-    /// The prepared claims, and the records that cannot be read.
+    /// Returns the records of prepared claims, and the errors of those that cannot be read.
     pub fn prepared(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
         self.store.read_all()
     }
 
-    /// Whether each claim with a record has a specification.
+    /// Returns whether each claim with a record has a CDI specification.
     pub fn have_specifications(&self) -> bool {
         let there = specification::claims_with_files(&self.cdi);
         let known = self.store.uids();
         known.is_ok_and(|known| known.iter().all(|uid| there.contains(uid)))
     }
 
-    /// Makes the specifications those of the records: after a restart of the node there are
-    /// none. Returns what could not be done, a line each.
+    /// Writes the CDI specifications of all records, and removes those without a record. After
+    /// a restart of the node there are none. Returns one line for each error.
     pub fn restore(&self, inventory: &[ClassDevices]) -> Result<Vec<String>, StoreError> {
         let locked = self.store.lock()?;
         self.store.remove_unfinished(&locked)?;
@@ -308,7 +310,7 @@ impl Claims {
             .into_iter()
             .map(|(uid, reason)| format!("the record of claim {}: {reason}", uid.as_str()))
             .collect();
-        // For what is under way the kubelet asks again.
+        // For a preparation that was interrupted, the kubelet calls again.
         for record in records.iter().filter(|record| record.making.is_empty()) {
             let written = specification::write(&self.cdi, self.description(), record, inventory);
             if let Err(error) = written {
@@ -317,7 +319,7 @@ impl Claims {
             }
         }
         for uid in specification::claims_with_files(&self.cdi) {
-            // A record that cannot be read may be of a container that runs.
+            // A record that cannot be read may belong to a claim that a container uses.
             let is_known = records.iter().any(|record| record.uid == uid)
                 || problems.iter().any(|line| line.contains(uid.as_str()));
             if !is_known {
@@ -342,8 +344,9 @@ fn prepared(granted: &Granted, class: &ClassDevices, id: DeviceId) -> PreparedDe
     }
 }
 
-/// What the kubelet is told. The first device of a request brings all of its CDI device: a
-/// container that has one device of a request has all.
+/// Returns the answer for the kubelet. A request has one CDI device for all its devices, which
+/// is in the answer for the first of them, because a container that has one device of a
+/// request has all.
 fn answer(record: &Record) -> Vec<Device> {
     let mut names = specification::names(record);
     let mut answer = Vec::new();

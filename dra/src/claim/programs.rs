@@ -1,4 +1,4 @@
-//! Takes the steps that make and remove parts: programs, and writes to sysfs.
+//! Executes the steps that make and remove parts: programs, and writes to sysfs.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,10 +14,10 @@ use device_class::ownership;
 use host_inventory::host_program;
 use injection_plan::program_output;
 
-/// The length of a program's output that is read, in bytes.
+/// The maximum length in bytes of a program's output that is read.
 const MAX_OUTPUT: usize = 64 * 1024;
 
-/// How programs ended, and why not well.
+/// The result of steps.
 #[derive(Debug)]
 pub(super) enum Ended {
     Well,
@@ -34,7 +34,7 @@ impl Ended {
         matches!(self, Ended::Killed(_))
     }
 
-    /// Why what was wanted did not come about.
+    /// Returns why the steps did not have their effect.
     pub(super) fn reason(&self) -> String {
         match self {
             Ended::Well => "each step succeeded, but the devices are as before (`found` in \
@@ -45,8 +45,9 @@ impl Ended {
     }
 }
 
-/// Takes steps on the host whose root is at `root`, one after another; `until_failure`: none
-/// after one that fails. None after one that was given up.
+/// Executes steps, one after another, on the host whose root directory is `root`. With
+/// `until_failure` the first failure ends the execution. A step that exceeds the timeout ends
+/// it in any case.
 pub(super) fn run(root: &Path, steps: &[Step], timeout: Duration, until_failure: bool) -> Ended {
     let mut last = Ended::Well;
     for step in steps {
@@ -65,15 +66,16 @@ pub(super) fn run(root: &Path, steps: &[Step], timeout: Duration, until_failure:
     last
 }
 
-/// Files of which a write that was given up has not ended.
+/// The files to which a write has exceeded its timeout and not ended yet.
 static HANGING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn hanging() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     HANGING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a text as a whole. A driver may take its time; a write that it does not end stays
-/// behind, since nothing can end it, and no other is begun.
+/// Writes a text to a file of sysfs in one call. A driver may block the call for ever. A
+/// thread with such a call stays behind, because nothing can end it, and no other write to the
+/// file is started.
 #[expect(
     clippy::disallowed_methods,
     reason = "a file of a driver; nobody waits for the thread"
@@ -87,7 +89,7 @@ fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
     let (text, (sender, written)) = (text.to_owned(), mpsc::channel());
     thread::spawn(move || {
         let write = || -> io::Result<()> {
-            // A file that is not there must not be made.
+            // A file that does not exist must not be created.
             let mut file = File::options().write(true).open(&path)?;
             match file.write(text.as_bytes())? {
                 count if count == text.len() => Ok(()),
@@ -96,7 +98,7 @@ fn write(root: &Path, file: &Path, text: &str, timeout: Duration) -> Ended {
         };
         let done = write();
         hanging().remove(&path);
-        // Nobody waits any more.
+        // The receiver may have stopped waiting.
         let _ = sender.send(done);
     });
     match written.recv_timeout(timeout) {

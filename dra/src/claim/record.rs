@@ -1,4 +1,4 @@
-//! What is kept of a prepared claim, in a small file of its own.
+//! The record of a prepared claim, which is a small file of its own.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use device_class::name::{ClassName, DeviceId};
 
 use super::parameters::Parameters;
 
-/// The uid of a claim, fit for the name of a file.
+/// The uid of a claim, which is valid as the name of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClaimUid(String);
@@ -21,7 +21,7 @@ impl TryFrom<String> for ClaimUid {
     type Error = String;
 
     fn try_from(uid: String) -> Result<Self, String> {
-        // The API server makes them: 36 characters.
+        // The API server generates uids with 36 characters.
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
         match (1..=40).contains(&uid.len()) && uid.chars().all(fits) {
             true => Ok(ClaimUid(uid)),
@@ -39,7 +39,7 @@ impl From<ClaimUid> for String {
     }
 }
 
-/// A prepared claim. Fields that a later version adds are ignored.
+/// A prepared claim. Fields that a later version has added are ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub version: u32,
@@ -47,16 +47,16 @@ pub struct Record {
     pub namespace: String,
     pub name: String,
     pub devices: Vec<PreparedDevice>,
-    /// What is under way, or failed: the other devices of the claim.
+    /// The other devices of the claim, which are being made or could not be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub making: Vec<Making>,
 }
 
-/// A part that is made, or a device on which room is made.
+/// A part that is being made, or a device on which room is being made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Making {
     pub pool: String,
-    /// Its name in the pool.
+    /// The name in the pool.
     pub device: String,
     pub class: ClassName,
 }
@@ -64,20 +64,22 @@ pub struct Making {
 /// A device of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedDevice {
-    /// The main request, without its subrequest.
+    /// The name of the request, without its subrequest.
     pub request: String,
     pub pool: String,
-    /// Its name in the pool.
+    /// The name in the pool.
     pub device: String,
     pub class: ClassName,
     pub id: DeviceId,
-    /// Which share of a device that several claims may have.
+    /// The id of the share, for a device that several claims may have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
-    /// How many shares that takes. Versions that did not record it gave away most often one.
+    /// The number of shares that the claim takes. Records of older versions do not have it;
+    /// most of their claims have one share.
     #[serde(default = "default_shares", skip_serializing_if = "is_one")]
     pub shares: u64,
-    /// Whether the claim only looks at it, and others may have it.
+    /// Whether the claim has admin access (`adminAccess`). Then other claims may have the
+    /// device as well.
     #[serde(default)]
     pub admin: bool,
     #[serde(default, skip_serializing_if = "Parameters::is_empty")]
@@ -94,10 +96,10 @@ fn is_one(shares: &u64) -> bool {
 }
 
 impl Record {
-    /// The version that this program writes.
+    /// The version of the records that this program writes.
     pub const VERSION: u32 = 1;
 
-    /// `NAMESPACE/NAME`, for people.
+    /// Returns the claim's name for messages, `NAMESPACE/NAME`.
     pub fn title(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }

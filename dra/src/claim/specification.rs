@@ -1,5 +1,5 @@
-//! The CDI specification of a claim: a file of its own, whose names nobody else uses. It is
-//! thin: the hook looks libraries up when a container starts.
+//! The CDI specification of a claim, which is a file of its own. It has only device nodes and
+//! the hook, which looks up libraries when a container starts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +16,11 @@ use super::store::{StoreError, remove_file};
 use crate::class_devices::ClassDevices;
 use crate::names::{DRIVER, label};
 
-/// How the names of our files begin. The plugin, which removes files of an earlier run,
-/// has other names.
+/// The prefix of the files' names. The device plugin, which removes the files of an earlier
+/// run, uses another prefix.
 const PREFIX: &str = "boathook.dev-claim-";
 
-/// The longest name of a CDI device.
+/// The maximum length of a CDI device's name.
 const MAX_NAME: usize = 63;
 
 /// Why a claim has no specification.
@@ -42,15 +42,15 @@ pub enum SpecificationError {
     Directory(#[from] DirectoryError),
 }
 
-/// The devices of a claim that a container gets together: those of one request and class.
-/// Their variables are those of all, where devices one by one would overwrite them.
+/// The devices of a claim by request and class. The devices of a group are one CDI device,
+/// because the environment variables of several CDI devices would overwrite each other.
 type Groups<'a> = BTreeMap<(&'a str, &'a ClassName), (&'a Parameters, Vec<&'a DeviceId>)>;
 
 fn groups(record: &Record) -> Groups<'_> {
     let mut groups = Groups::new();
     for device in &record.devices {
         let key = (device.request.as_str(), &device.class);
-        // Those of a request have the same.
+        // All devices of a request have the same parameters.
         let group = groups.entry(key);
         let (_, ids) = group.or_insert_with(|| (&device.parameters, Vec::new()));
         if !ids.contains(&&device.id) {
@@ -60,11 +60,11 @@ fn groups(record: &Record) -> Groups<'_> {
     groups
 }
 
-/// The CDI names of a claim's devices, by request and class.
+/// Returns the names of a claim's CDI devices, by request and class.
 pub(super) fn names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
     let groups = groups(record).into_keys().enumerate();
     let name = |(number, key): (usize, (&str, &ClassName))| {
-        // The pod's status shows it.
+        // The status of the pod shows this name.
         let mut name = format!("{}-{number}-{}", record.uid.as_str(), label(key.0));
         name.truncate(MAX_NAME);
         name
@@ -79,7 +79,7 @@ pub(super) fn names(record: &Record) -> BTreeMap<(&str, &ClassName), String> {
         .collect()
 }
 
-/// Makes the file of a claim what it has to be.
+/// Writes the CDI specification of a claim, if it has changed.
 pub(super) fn write(
     cdi: &Path,
     description: Description<'_>,
@@ -123,12 +123,12 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Removes the file of a claim, if there is one.
+/// Removes the CDI specification of a claim, if it exists.
 pub(super) fn remove(cdi: &Path, uid: &ClaimUid) -> Result<(), StoreError> {
     remove_file(&path(cdi, uid))
 }
 
-/// The claims that have files.
+/// Returns the claims that have CDI specifications.
 pub(super) fn claims_with_files(cdi: &Path) -> Vec<ClaimUid> {
     let entries = fs::read_dir(cdi).into_iter().flatten().flatten();
     let uids = entries.filter_map(|entry| {

@@ -1,4 +1,4 @@
-//! The records of prepared claims, a file each.
+//! The directory with the records of prepared claims.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -31,24 +31,24 @@ pub enum StoreError {
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
-    /// Where locks are.
+    /// The driver's directory, which has the lock files.
     above: PathBuf,
 }
 
-/// The right to change records and specifications, until it is dropped.
+/// A lock, which is released when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Locked(#[expect(dead_code)] Flock<File>);
 
-/// The file of a record as it was found. Each preparation makes another file, also of the same
-/// text. This one is open, so that no other file can have its inode number.
+/// The open file of a record. Each preparation creates a new file, even with the same text.
+/// Because this file is open, no other file can get its inode number.
 #[derive(Debug)]
 pub(crate) struct RecordFile(File);
 
-/// Claims whose records cannot be read, and why.
+/// The claims whose records cannot be read, each with the error.
 pub type Unreadable = Vec<(ClaimUid, String)>;
 
 impl Store {
-    /// The records below the driver's directory, which is created.
+    /// Opens the directory of records below the driver's directory. Creates both.
     pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
         let directory = driver_directory.join("claims");
         let mut builder = fs::DirBuilder::new();
@@ -64,19 +64,20 @@ impl Store {
         Ok(Store { directory, above })
     }
 
-    /// Waits until no other thread or instance changes anything.
+    /// Takes the lock for records and specifications. Waits for other threads and instances.
     pub(super) fn lock(&self) -> Result<Locked, StoreError> {
         let path = self.above.join("serialize.lock");
         lock(&path, FlockArg::LockExclusive)
     }
 
-    /// Waits until no other thread or instance makes parts of a class. Programs may take long,
-    /// and claims of other devices do not wait for them.
+    /// Takes the lock for the parts of a class. Waits for other threads and instances. Each
+    /// class has its own lock, because programs may take long and claims for other devices
+    /// should not wait for them.
     pub(super) fn lock_class(&self, class: &ClassName) -> Result<Locked, StoreError> {
         lock(&self.parts_lock(class), FlockArg::LockExclusive)
     }
 
-    /// The same, if nobody makes any.
+    /// Takes the lock for the parts of a class, unless another thread or instance has it.
     pub(crate) fn try_lock_class(&self, class: &ClassName) -> Option<Locked> {
         lock(&self.parts_lock(class), FlockArg::LockExclusiveNonblock).ok()
     }
@@ -85,8 +86,8 @@ impl Store {
         self.above.join(format!("parts-{class}.lock"))
     }
 
-    /// Reads the records of all claims, and lists the files that are no records. Each of these
-    /// concerns one claim, which is prepared anew when the kubelet asks.
+    /// Reads the records of all claims. Also returns the errors of records that cannot be
+    /// read. Such a claim is prepared again when the kubelet calls.
     pub fn read_all(&self) -> Result<(Vec<Record>, Unreadable), StoreError> {
         let (mut records, mut bad) = (Vec::new(), Vec::new());
         for uid in self.uids()? {
@@ -100,7 +101,7 @@ impl Store {
         Ok((records, bad))
     }
 
-    /// The claims that have records.
+    /// Returns the uids of the claims that have records.
     pub(super) fn uids(&self) -> Result<Vec<ClaimUid>, StoreError> {
         let mut uids = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
@@ -111,7 +112,7 @@ impl Store {
         Ok(uids)
     }
 
-    /// A claim's record; `None` if there is none.
+    /// Reads a claim's record. Returns `None` if there is none.
     pub(super) fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
         let text = match read_own_text(&self.path(uid), MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -124,7 +125,7 @@ impl Store {
         }
     }
 
-    /// A claim's record as it is now; `None` if there is none.
+    /// Opens a claim's record. Returns `None` if there is none.
     pub(super) fn see(&self, uid: &ClaimUid) -> Result<Option<RecordFile>, StoreError> {
         let path = self.path(uid);
         match open_own_file(&path) {
@@ -134,21 +135,21 @@ impl Store {
         }
     }
 
-    /// Whether a claim's record is still that one.
+    /// Returns whether the file of a claim's record is still `seen`.
     pub(super) fn is_still(&self, uid: &ClaimUid, seen: &RecordFile) -> bool {
         let number = |of: Metadata| (of.dev(), of.ino());
         let now = fs::symlink_metadata(self.path(uid)).map(number);
         now.is_ok_and(|now| seen.0.metadata().map(number).is_ok_and(|then| then == now))
     }
 
-    /// Writes a record, whole or not at all.
+    /// Writes a record. The file is replaced as a whole.
     pub(super) fn write(&self, record: &Record) -> Result<(), StoreError> {
         let path = self.path(&record.uid);
         let text = serde_json::to_string_pretty(record).map_err(|error| StoreError::Json {
             path: path.clone(),
             error,
         })?;
-        // What is not read again would be a claim of which nobody knows what it has.
+        // A record that is too long to be read again would hide the devices of its claim.
         let written = match text.len() as u64 <= MAX {
             true => replace_file(&path, 0o640, text.as_bytes()),
             false => Err(io::ErrorKind::FileTooLarge.into()),
@@ -156,21 +157,22 @@ impl Store {
         written.map_err(|error| StoreError::Io { path, error })
     }
 
-    /// Removes records that a process did not finish writing when it was killed, also those of
-    /// versions that named them `UID.tmp`. No other process writes one under the lock.
+    /// Removes unfinished files of processes that were killed while they wrote a record. Older
+    /// versions named such a file `UID.tmp`. The caller has the lock, so that no other process
+    /// is writing a record.
     pub(super) fn remove_unfinished(&self, _: &Locked) -> Result<(), StoreError> {
         for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
             let name = entry.map_err(self.failed())?.file_name();
             let text = name.to_string_lossy();
             if text.starts_with(UNFINISHED_PREFIX) || text.ends_with(".tmp") {
-                // It is in nobody's way.
+                // An error is ignored, because an unfinished file does no harm.
                 let _ = fs::remove_file(self.directory.join(&name));
             }
         }
         Ok(())
     }
 
-    /// Removes a record, if there is one.
+    /// Removes a record, if it exists.
     pub(super) fn remove(&self, uid: &ClaimUid) -> Result<(), StoreError> {
         remove_file(&self.path(uid))
     }
@@ -187,7 +189,7 @@ impl Store {
     }
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::Io {

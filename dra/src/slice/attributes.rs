@@ -1,4 +1,4 @@
-//! What selectors and constraints of claims can name.
+//! The attributes of devices, which selectors and constraints of claims refer to.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,18 +12,18 @@ use crate::class_devices::{ClassDevices, Offered, Whole};
 const MAX_NAME: usize = 32;
 const MAX_VALUE: usize = 64;
 
-/// How many of a class's own attributes a device has; with those of this file and the
-/// shares there may be 32.
+/// The maximum number of a class's own attributes that a device gets. With the attributes of
+/// this file and the shares there may be 32 (Kubernetes).
 const MAX_OWN: usize = 24;
 
 /// The attribute with the profile of a part.
 pub(crate) const PART: &str = "part";
 
-/// Names of Kubernetes, the same for all drivers, so that a constraint can compare devices
-/// of several.
+/// The domain of the attributes that Kubernetes defines for all drivers, so that a constraint
+/// can compare the devices of several drivers.
 const STANDARD: &str = "resource.kubernetes.io";
 
-/// Builds the attributes of a device. Those without a domain are in the driver's domain.
+/// Builds the attributes of a device. Attributes without a domain are in the driver's domain.
 pub(super) fn build_attributes(
     class: &ClassDevices,
     device: &Device,
@@ -66,8 +66,8 @@ pub(super) fn build_attributes(
     all
 }
 
-/// The attributes of a part, whether it is made or not: those of its device, and which part
-/// it is.
+/// Returns the attributes of a part, whether or not it exists: those of its device, and the
+/// profile of the part.
 pub(super) fn of_part(
     class: &ClassDevices,
     whole: &Whole,
@@ -81,8 +81,8 @@ pub(super) fn of_part(
     all
 }
 
-/// A number if each device of the class has one there: a selector that compares numbers
-/// fails for all devices if one has a text.
+/// Returns the value as a number if this attribute is a number for each device of the class. A
+/// selector that compares numbers fails for all devices if one device has a text.
 fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
     let is_number = |device: &Device| {
         let mut values = device.attributes.iter();
@@ -95,7 +95,7 @@ fn own_value(class: &ClassDevices, name: &str, value: &str) -> DeviceAttribute {
     }
 }
 
-/// The devices whose attributes slices show: they stay when parts are made.
+/// Returns the devices whose attributes slices have. They do not change when parts are made.
 fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
     class
         .offered(true)
@@ -106,7 +106,7 @@ fn offered(class: &ClassDevices) -> impl Iterator<Item = &Device> {
         })
 }
 
-/// The number that a text is, if it is written as numbers are: `007` is a name.
+/// Parses a number in its usual form. `007` is a text.
 fn canonical(text: &str) -> Option<i64> {
     let number: i64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
@@ -126,7 +126,7 @@ fn number(value: i64) -> DeviceAttribute {
     }
 }
 
-/// The root complex of a device on the bus: `pci0000:15`.
+/// Returns the PCIe root complex of a device, such as `pci0000:15`.
 fn pcie_root(bus: &Path) -> Option<String> {
     let below = bus.strip_prefix("/sys/devices").ok()?;
     let root = below.iter().next()?.to_str()?;
@@ -137,7 +137,7 @@ fn pcie_root(bus: &Path) -> Option<String> {
     is_root.then(|| root.to_owned())
 }
 
-/// The address of the last PCI device on the way: `0000:3b:00.0`.
+/// Returns the address of the last PCI device in a path of sysfs, such as `0000:3b:00.0`.
 fn pci_address(bus: &Path) -> Option<String> {
     let mut names = bus.iter().rev().filter_map(|name| name.to_str());
     let address = names.find(|name| {

@@ -1,4 +1,4 @@
-//! One device, as the API server has it.
+//! Converts a device to its form in the API server.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,22 @@ use super::attributes;
 use crate::class_devices::{ClassDevices, Whole};
 use crate::names::{self, DRIVER, SHARES};
 
-/// What the API server keeps of a slice. Its feature gates decide, and it drops the rest
-/// without a word.
+/// The fields of slices that the API server keeps. This depends on its feature gates, and it
+/// drops the other fields without an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
-    /// Whether it keeps taints. If not, unhealthy devices are left out.
+    /// Whether taints are kept. If not, unhealthy devices are left out.
     pub taints: bool,
-    /// Whether it keeps devices that several claims may have. If not, each share is a
-    /// device.
+    /// Whether devices that several claims may have are kept. If not, each share is a device.
     pub shares: bool,
-    /// Whether it keeps counters, by which parts exclude each other. If not, no parts are
-    /// offered but those that are there.
+    /// Whether counters are kept, by which parts exclude each other. If not, only the parts
+    /// that exist are offered.
     pub parts: bool,
     /// The effect of the taint of unhealthy devices.
     pub effect: String,
 }
 
-/// A device of a class, or each of its shares.
+/// Returns a device of a class, or one entry for each of its shares.
 pub(super) fn published(
     class: &ClassDevices,
     device: &Device,
@@ -56,7 +55,8 @@ pub(super) fn published(
     }
 }
 
-/// A device and its parts: each takes of what the device has, and the device takes all.
+/// Returns a device and its possible parts. Each part consumes some of the device's counters,
+/// and the device consumes all of them.
 pub(super) fn published_whole(class: &ClassDevices, whole: &Whole, form: &Form) -> Vec<Published> {
     let consumes = |amounts: &BTreeMap<String, u64>| {
         let consumed = DeviceCounterConsumption {
@@ -83,7 +83,7 @@ pub(super) fn published_whole(class: &ClassDevices, whole: &Whole, form: &Form) 
     all
 }
 
-/// What a device has for its parts.
+/// Returns the counters of a device, which its parts consume.
 pub(super) fn counter_set(whole: &Whole) -> CounterSet {
     CounterSet {
         name: whole.name.clone(),
@@ -99,11 +99,11 @@ fn counters(amounts: &BTreeMap<String, u64>) -> BTreeMap<String, Counter> {
     amounts.iter().map(counter).collect()
 }
 
-/// The taints of a device; `None`: it is left out.
+/// Returns the taints of a device. Returns `None` if the device is left out.
 fn taints(class: &ClassDevices, health: &Health, form: &Form) -> Option<Option<Vec<DeviceTaint>>> {
     let effect = match health.is_healthy() {
         true if class.is_known => return Some(None),
-        // Those that use it may be right: they are not deleted.
+        // Pods that use the device already are not evicted.
         true => "NoSchedule",
         false => &form.effect,
     };
@@ -120,7 +120,7 @@ fn shares(class: &ClassDevices, count: u16) -> DeviceCapacity {
     let most = class.class.settings.max_per_container;
     DeviceCapacity {
         value: quantity(count),
-        // Without a policy a request that names no number would take all.
+        // Without a policy, a request without a number would take all shares.
         request_policy: Some(CapacityRequestPolicy {
             default: Some(quantity(1)),
             valid_range: Some(CapacityRequestPolicyRange {

@@ -1,4 +1,4 @@
-//! Resource slices: what the scheduler knows of the devices.
+//! Resource slices, by which the scheduler knows the devices.
 
 mod attributes;
 mod device;

@@ -1,17 +1,18 @@
-//! How soon what somebody else changed is changed back.
+//! The delay before a change of slices by another program is reverted.
 //!
-//! The kubelet deletes all slices when it starts, and they are wanted again at once. Another
-//! version of this driver on the node may want others: each would write whenever the other did.
+//! The kubelet deletes all slices when it starts, and they are to be written again at once.
+//! But another version of this driver on the node may want different slices: without a delay,
+//! each version would write whenever the other one did.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The shortest and the longest time, also after failures.
+/// The shortest and the longest delay, which also apply after failures.
 pub(super) const FIRST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
 
-/// The time after a write in which no other answers to somebody else's.
+/// The time after a write in which changes by other programs are not reverted.
 #[derive(Debug)]
 pub(super) struct Pause {
     wrote: Option<Instant>,
@@ -26,13 +27,13 @@ impl Pause {
         }
     }
 
-    /// When a change that is seen now may be answered.
+    /// Returns the time at which a change that is seen now may be reverted.
     pub(super) fn end(&self, now: Instant) -> Instant {
         self.wrote.map_or(now, |wrote| now.max(wrote + self.length))
     }
 
-    /// Something was written: whether as an answer to somebody else. Returns the next pause if it
-    /// is longer than the one before.
+    /// Notes a write. `is_answer` tells whether it reverted a change by another program.
+    /// Returns the next delay if it is longer than the previous one.
     pub(super) fn wrote(&mut self, now: Instant, is_answer: bool) -> Option<Duration> {
         let before = self.wrote.replace(now);
         let is_soon = before.is_some_and(|before| now - before <= self.length * 2);

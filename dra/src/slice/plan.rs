@@ -1,4 +1,5 @@
-//! From devices to slices, and from the slices that there are to those that are wanted.
+//! Plans the slices for the devices, and the changes from the present slices to the planned
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,35 +11,36 @@ use super::device::{Form, counter_set, published, published_whole};
 use crate::class_devices::{ClassDevices, Offered};
 use crate::names::{self, DRIVER};
 
-/// The most devices of a slice. Without taints it could have twice as many, but the number
-/// of slices should not depend on a device's health.
+/// The maximum number of devices of a slice. Without taints a slice could have twice as many,
+/// but the number of slices should not depend on a device's health.
 const MAX_DEVICES: usize = 64;
 
-/// The most slices of a pool: beyond, devices are left out.
+/// The maximum number of slices of a pool. Devices that do not fit are left out.
 const MAX_SLICES: usize = 64;
 
-/// The most sets of counters of a slice.
+/// The maximum number of counter sets of a slice.
 const MAX_SETS: usize = 8;
 
-/// The devices of a class, in slices.
+/// The devices of a class, divided into slices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
     pub name: String,
-    /// At least one, which may be empty: it says that the driver is alive.
+    /// The slices. There is at least one, which may be empty and shows that the driver is
+    /// alive.
     pub slices: Vec<Content>,
-    /// How many devices do not fit.
+    /// The number of devices that do not fit.
     pub left_out: usize,
 }
 
-/// What is in a slice: devices, or counters that devices of other slices take.
+/// The content of a slice: devices, or counters that devices in other slices consume.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Content {
     pub devices: Vec<Device>,
     pub counters: Vec<CounterSet>,
 }
 
-/// The pools of a node. The scheduler takes the first device that fits, so that the order
-/// fills the first devices of a class first.
+/// Returns the pools of a node. The scheduler takes the first device that fits, so that the
+/// first devices of a class are used first.
 pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
     let pool = |class: &ClassDevices| {
         let (mut devices, mut counters): (Vec<Device>, Vec<CounterSet>) = Default::default();
@@ -55,7 +57,7 @@ pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
         }
         let left_out = devices.len().saturating_sub(MAX_DEVICES * MAX_SLICES);
         devices.truncate(MAX_DEVICES * MAX_SLICES);
-        // First what tells whether the API server keeps counters.
+        // The counters come first, because they show whether the API server keeps counters.
         let counters = counters.chunks(MAX_SETS).map(|sets| Content {
             counters: sets.to_vec(),
             ..Content::default()
@@ -80,14 +82,14 @@ pub fn pools(node: &str, classes: &[ClassDevices], form: &Form) -> Vec<Pool> {
 /// A change of the API server's slices.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// Deletes exactly this one.
+    /// Deletes this slice, if it has not changed.
     Delete(Box<ResourceSlice>),
     Replace(Box<ResourceSlice>),
     Create(Box<ResourceSlice>),
 }
 
-/// What makes the present slices of this driver and node the wanted ones, in this order.
-/// Nothing if they are.
+/// Returns the changes, in order, from the present slices of this driver and node to the
+/// wanted ones. Returns none if they are the same.
 pub fn actions(node: &str, wanted: &[Pool], present: &[ResourceSlice]) -> Vec<Action> {
     let mut by_pool: BTreeMap<&str, Vec<&ResourceSlice>> = BTreeMap::new();
     for slice in present {
@@ -116,7 +118,7 @@ fn pool_actions(
 ) {
     let generation = present.iter().map(|slice| slice.spec.pool.generation).max();
     let mut used = BTreeSet::new();
-    // Those of an earlier generation are what an interrupted change left.
+    // Slices of an earlier generation were left by a change that was interrupted.
     let mut matching = |index: usize| {
         let found = present.iter().find(|slice| {
             Some(slice.spec.pool.generation) == generation
@@ -154,7 +156,7 @@ fn pool_actions(
         return;
     }
     let all_known = found.iter().all(Option::is_some);
-    // A pool of several slices is complete for a reader only with one generation.
+    // For a reader, a pool of several slices is complete only if all have the same generation.
     let is_small = changed <= 1 && all_known && obsolete == 0;
     let generation = match generation {
         None => 1,
@@ -206,13 +208,13 @@ fn counters_of(content: &Content) -> Option<Vec<CounterSet>> {
     is_of_counters.then(|| content.counters.clone())
 }
 
-/// The place of a slice in its pool, which its name begins with.
+/// Returns the index of a slice in its pool, with which its name begins.
 fn index_of(slice: &ResourceSlice) -> Option<usize> {
     let (index, _) = slice.metadata.name.as_deref()?.split_once('-')?;
     usize::from_str_radix(index, 16).ok()
 }
 
-/// The devices, whose taints that are old keep their time.
+/// Returns the new devices, with the old times of taints that they had already.
 fn keep_times(new: &[Device], old: &ResourceSlice) -> Vec<Device> {
     let old = old.spec.devices.as_deref().unwrap_or_default();
     let one = |device: &Device| match old.iter().find(|old| old.name == device.name) {

@@ -1,4 +1,4 @@
-//! Keeps the API server's slices as they should be.
+//! Keeps the slices in the API server equal to the planned ones.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::inventory::Inventory;
 use crate::metrics::Metrics;
 use crate::names::DRIVER;
 
-/// How long to wait for further changes of devices after one.
+/// The time to wait for further changes after a change of devices.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// The publisher of one node's slices.
@@ -32,14 +32,13 @@ pub struct Publisher {
     form: Form,
     metrics: Metrics,
     present: BTreeMap<String, ResourceSlice>,
-    /// Devices that the API server changed when it stored them, by slice: as they were sent,
-    /// and as they are there.
+    /// By slice: the devices as they were sent and as the API server has stored them, if it
+    /// changed them.
     kept: BTreeMap<String, (Vec<Device>, Vec<Device>)>,
 }
 
 impl Publisher {
-    /// One that has not read anything yet. `effect` is that of the taint of unhealthy
-    /// devices.
+    /// Creates a publisher. `effect` is the effect of the taint of unhealthy devices.
     pub fn new(client: Client, node: String, effect: &str, metrics: Metrics) -> Self {
         Publisher {
             node,
@@ -56,8 +55,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes for ever: when the devices change, and when somebody else changes the
-    /// slices, as the kubelet does that deletes them all when it starts.
+    /// Publishes the slices in a loop: when the devices change, and when another program
+    /// changes the slices. The kubelet deletes all slices when it starts.
     ///
     /// Nothing is published before the kubelet has registered the driver: it could not start
     /// a pod that the scheduler places meanwhile, and tries such a pod again a minute later.
@@ -76,7 +75,7 @@ impl Publisher {
         let (mut listed, mut is_listed) = (BTreeMap::new(), false);
         let mut failures = 0;
         let (mut due, mut pause) = (None, Pause::new());
-        // Whether what is wanted may have changed since it was written last.
+        // Whether the planned slices may have changed since the last write.
         let mut is_new = true;
         loop {
             tokio::select! {
@@ -110,7 +109,7 @@ impl Publisher {
                     }
                     sleep(SETTLE).await;
                     is_new = true;
-                    // Not before the end of a wait after a failure.
+                    // After a failure nothing is written before the end of the delay.
                     due = due.filter(|_| failures > 0).or(Some(Instant::now()));
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_listed && due.is_some() => {
@@ -142,11 +141,12 @@ impl Publisher {
         }
     }
 
-    /// Returns whether anything had to be written.
+    /// Makes the slices in the API server equal to the planned ones. Returns whether anything
+    /// had to be written.
     async fn reconcile(&mut self, inventory: &Inventory) -> Result<bool, kube::Error> {
         let mut wrote = false;
-        // A second time if the API server does not keep what is sent, and no more: what it
-        // changes otherwise is accepted.
+        // If the API server does not keep a field, the slices are planned and written once
+        // more without it. Other changes by the API server are accepted.
         for _ in 0..3 {
             let wanted = pools(&self.node, inventory, &self.form);
             let present: Vec<_> = self.present.values().map(|one| self.as_sent(one)).collect();
@@ -154,7 +154,8 @@ impl Publisher {
             for action in actions(&self.node, &wanted, &present) {
                 self.perform(action).await?;
                 wrote = true;
-                // What follows would be of the old form.
+                // The other actions were planned with fields that the API server does not
+                // keep.
                 if self.form != form {
                     break;
                 }
@@ -181,8 +182,8 @@ impl Publisher {
         }
     }
 
-    /// A slice with the devices that were sent, if it still has what the API server made of
-    /// them.
+    /// Returns a slice with the devices as they were sent, if its devices are still those that
+    /// the API server stored for them.
     fn as_sent(&self, slice: &ResourceSlice) -> ResourceSlice {
         let mut slice = slice.clone();
         if let Some((sent, kept)) = self.kept.get(&slice.name_any())
@@ -231,7 +232,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// The node, whose slices are removed with it.
+    /// Returns a reference to the node as the owner of the slices, so that they are deleted
+    /// with the node.
     async fn owner(&self) -> Result<OwnerReference, kube::Error> {
         let node = Api::<Node>::all(self.client.clone())
             .get(&self.node)
@@ -240,7 +242,8 @@ impl Publisher {
         Ok(reference.unwrap_or_default())
     }
 
-    /// Notices what the API server dropped.
+    /// Compares a sent slice with the stored one, and notes which fields the API server does
+    /// not keep.
     fn compare(&mut self, sent: &ResourceSlice, stored: &ResourceSlice) {
         let counters = |slice: &ResourceSlice| slice.spec.shared_counters.is_some();
         let lost_counters = counters(sent) && !counters(stored);

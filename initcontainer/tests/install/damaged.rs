@@ -1,5 +1,6 @@
-//! Something else, such as a pipe, a link or a directory, is at the path of a file that the installer reads or
-//! writes. The installer must name it, must not block, and must not change the target of a link.
+//! Something else, such as a pipe, a link or a directory, is at the path of a file that the
+//! installer reads or writes. The installer must name the path, must not block, and must not change
+//! the target of a link.
 
 use std::fs;
 use std::time::Instant;

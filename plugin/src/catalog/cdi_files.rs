@@ -23,18 +23,19 @@ use super::yaml_kind::yaml_kind;
 /// The specifications of the devices that are advertised.
 #[derive(Debug, Clone)]
 pub(crate) struct CdiFiles {
-    /// From which engines read them.
+    /// The directory from which engines read CDI specifications.
     directory: PathBuf,
-    /// The hook, as a path on the host.
+    /// The path of the hook on the host.
     hook: PathBuf,
-    /// The host's root as engines see it.
+    /// The host's root directory, as engines see it.
     host_root: PathBuf,
-    /// The files of this process; `None`: it has not written yet, and all files with our
-    /// names are those of an earlier one. Later, others are another program's.
+    /// The files that this process has written. `None` means that it has not written any yet:
+    /// then all files with Boathook's names were written by an earlier process, and are
+    /// replaced. Later, a file that is not in the list belongs to another program.
     written: Option<BTreeSet<String>>,
 }
 
-/// Describes the devices of a class as they were judged. One that cannot be described
+/// Makes the CDI specifications for the devices of a class. A device that cannot be described
 /// becomes unhealthy.
 pub(super) fn describe(
     description: Description<'_>,
@@ -88,10 +89,10 @@ impl CdiFiles {
         }
     }
 
-    /// Writes what has changed. Devices of a kind that cannot be written become unhealthy:
-    /// the engine would refuse each container that has one. Unless `all` classes are known,
-    /// no file is removed. Returns the faults that keep a device from its specification, a
-    /// line each.
+    /// Writes the specifications that have changed. If a specification cannot be written, its
+    /// devices become unhealthy, because the engine would refuse each container with one of
+    /// them. Files are removed only if `all` classes are known. Returns the errors that keep
+    /// devices from their specifications, one line for each.
     pub(super) fn write(
         &mut self,
         described: DescribedDevices,
@@ -138,7 +139,8 @@ impl CdiFiles {
                 }
             }
             Err(error) => {
-                // What was written is still there if only descriptors are lacking now.
+                // If the process is only out of file descriptors, the files that were written
+                // before are still there.
                 let lacking = lacks_descriptors(&error);
                 let known = self.written.as_ref().filter(|_| lacking);
                 let text = format!("{:#}", anyhow::Error::new(error));
@@ -163,7 +165,7 @@ impl CdiFiles {
         errors
     }
 
-    /// Whether an earlier call wrote the file of this kind.
+    /// Returns whether an earlier call wrote the specification of this CDI kind.
     fn has_written(&self, specifications: &[Specification], kind: &str) -> bool {
         let mut specifications = specifications.iter();
         let specification = specifications.find(|one| one.kind == kind);

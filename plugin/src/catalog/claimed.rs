@@ -1,5 +1,5 @@
-//! The devices that resource claims have: `boathook-dra` served their class before, and pods
-//! that it prepared them for may still run.
+//! Reads which devices are in use by resource claims. If `boathook-dra` served a class before,
+//! pods with prepared claims may still run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,20 +11,21 @@ use device_class::name::{ClassName, DeviceId};
 use rooted_path::read_own_text;
 use serde::Deserialize;
 
-/// The largest record of a claim that is read, in bytes, as the driver's.
+/// The maximum size in bytes of a claim record, which is the same as in the DRA driver.
 const MAX: u64 = 4 << 20;
 
-/// What claims have, or may have.
+/// The devices that are, or may be, in use by claims.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
     devices: BTreeSet<(ClassName, DeviceId)>,
-    /// Classes of which a part is made for a claim: which device that is shows when it is there.
+    /// The classes of which a part of a device is being made for a claim. Which device that
+    /// is, is known only when the part exists.
     classes: BTreeSet<ClassName>,
-    /// A record that cannot be read may be of any device.
+    /// The error of a record that cannot be read. Such a record may have any device.
     unreadable: Option<String>,
 }
 
-/// The fields of a record that say which devices a claim has.
+/// The fields of a claim record that tell which devices the claim has.
 #[derive(Deserialize)]
 struct Record {
     devices: Vec<Prepared>,
@@ -41,13 +42,15 @@ struct Making {
 struct Prepared {
     class: ClassName,
     id: DeviceId,
-    /// The claim only looks at it, and others may have it.
+    /// Whether the claim has admin access (`adminAccess`). Then other claims and pods may have
+    /// the device as well.
     #[serde(default)]
     admin: bool,
 }
 
 impl Claimed {
-    /// Reads the records. Returns those that cannot be read as lines, too.
+    /// Reads the claim records in a directory. Also returns one line for each record that
+    /// cannot be read.
     pub(crate) fn read(directory: &Path) -> (Self, Vec<String>) {
         let (mut claimed, mut problems) = (Self::default(), Vec::new());
         let mut unreadable = |path: &Path, error: &io::Error| {
@@ -86,7 +89,7 @@ impl Claimed {
                     let making = record.making.into_iter();
                     claimed.classes.extend(making.map(|one| one.class));
                 }
-                // A claim that has ended meanwhile.
+                // The claim has ended since the directory was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => unreadable(&path, &error),
             }

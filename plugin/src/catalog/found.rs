@@ -11,7 +11,7 @@ pub(super) struct ResourceDevices {
     pub(super) terms: Arc<Terms>,
     pub(super) devices: Vec<AdvertisedDevice>,
     budget: MessageBudget,
-    /// How many devices do not fit into the kubelet's list.
+    /// The number of devices that do not fit into the message to the kubelet.
     pub(super) left_out: usize,
 }
 
@@ -42,7 +42,7 @@ impl ResourceDevices {
     }
 }
 
-/// A device, or each of its shares.
+/// Returns the device as it is advertised, or one entry for each of its shares.
 fn advertised(device: Device) -> Vec<AdvertisedDevice> {
     let shared = device.replicas.is_some();
     let connections = Arc::new(device.connections.clone());

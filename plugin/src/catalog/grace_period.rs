@@ -27,8 +27,9 @@ impl GracePeriod {
         }
     }
 
-    /// The devices to advertise after `known`, if `found` was found at `now`. Missing
-    /// devices of a class that is not among `classes` are removed at once.
+    /// Returns the devices to advertise after a scan that found `found` at the time `now`, if
+    /// `known` were advertised before. A missing device stays as unhealthy for the grace
+    /// period, unless its class is not among `classes`: then it is removed at once.
     pub(crate) fn apply(
         &mut self,
         known: &Resources,
@@ -76,7 +77,7 @@ impl GracePeriod {
         found
     }
 
-    /// When the next missing device is removed.
+    /// Returns the time at which the next missing device is removed.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.missing
             .values()

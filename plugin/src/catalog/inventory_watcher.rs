@@ -19,14 +19,15 @@ pub(crate) struct InventoryWatcher {
     metrics: Metrics,
     grace: GracePeriod,
     claims: PathBuf,
-    /// What is written before devices are published; `None`: nothing.
+    /// The CDI specifications, which are written before their devices are published. `None`
+    /// means that none are written.
     cdi: Option<CdiFiles>,
     inventory: watch::Sender<Resources>,
 }
 
 impl InventoryWatcher {
-    /// Of the classes of a configuration. Missing devices have a grace period; records of
-    /// prepared claims may be in `claims`.
+    /// Creates a watcher for the classes of a configuration. `grace` is the grace period of
+    /// missing devices, and `claims` is the directory with the records of prepared claims.
     pub(crate) fn new(
         config: Config,
         grace: GracePeriod,
@@ -50,7 +51,7 @@ impl InventoryWatcher {
         self.host.scans()
     }
 
-    /// The inventory, and notification of its changes.
+    /// Returns a receiver for the inventory, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Resources> {
         self.inventory.subscribe()
     }
@@ -62,7 +63,8 @@ impl InventoryWatcher {
         loop {
             self.scan(changed).await;
             let period = self.until_next_scan(period);
-            // A file that somebody removes is written again.
+            // The directory of CDI specifications is watched as well, so that a file that is
+            // removed is written again.
             let directory = self.cdi.as_ref().map(CdiFiles::directory);
             let next = self.host.wait(period, directory, &mut reload).await;
             changed = next == WatcherTask::Load && self.host.load_classes();
@@ -70,7 +72,8 @@ impl InventoryWatcher {
         }
     }
 
-    /// The period, or less if the grace period of a device ends before.
+    /// Returns the time until the next scan: `period`, or less if the grace period of a device
+    /// ends before.
     fn until_next_scan(&self, period: Duration) -> Duration {
         let end = self.grace.next_end();
         end.map_or(period, |end| {
@@ -80,7 +83,7 @@ impl InventoryWatcher {
 
     async fn scan(&mut self, classes_changed: bool) {
         let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
-        // The devices of a class that cannot be read now are not known to be gone.
+        // If a class file cannot be read now, its devices may still be there.
         let all_known = self.host.class_errors() == 0;
         let scanned = self.host.scan(move |judged| {
             let (claimed, unreadable) = Claimed::read(&claims);
@@ -101,7 +104,8 @@ impl InventoryWatcher {
         };
         self.cdi = cdi;
         self.metrics.cdi_errors(cdi_errors);
-        // Changed classes may not describe the missing devices any more.
+        // If the classes have changed, the missing devices may not belong to any class any
+        // more.
         let classes = self.host.classes().iter();
         let classes: BTreeSet<_> = match classes_changed {
             true => BTreeSet::new(),

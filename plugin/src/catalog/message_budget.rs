@@ -6,10 +6,10 @@ use prost::encoding::message::encoded_len;
 use super::resource::AdvertisedDevice;
 use kubelet_api::MAX_MESSAGE;
 
-/// The number of `devices` in `ListAndWatchResponse`.
+/// The field number of `devices` in the protobuf message `ListAndWatchResponse`.
 const DEVICES_TAG: u32 = 1;
 
-/// The bytes that are left of a message.
+/// The number of bytes that are left in a message.
 #[derive(Debug)]
 pub(super) struct MessageBudget(usize);
 
@@ -18,8 +18,8 @@ impl MessageBudget {
         MessageBudget(MAX_MESSAGE)
     }
 
-    /// Reserves the bytes of one more device, with the longer form of its health.
-    /// Whether it fits.
+    /// Reserves the bytes of one more device, with the longer text of its health. Returns
+    /// false if the device does not fit.
     pub(super) fn reserve(&mut self, device: &AdvertisedDevice) -> bool {
         let needed = encoded_len(DEVICES_TAG, &device.largest_message());
         let left = self.0.checked_sub(needed);

@@ -20,7 +20,7 @@ pub(crate) struct Resource {
     by_id: Vec<u32>,
 }
 
-/// Properties of all devices of a class.
+/// The properties that all devices of a class have in common.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
     pub(crate) class: ClassName,
@@ -30,13 +30,14 @@ pub(crate) struct Terms {
     pub(crate) count_env: Option<EnvName>,
     /// The variable with the number of shares allocated in one call.
     pub(crate) call_count_env: Option<EnvName>,
-    /// The maximum number of shares of one container; `None`: any number.
+    /// The maximum number of shares that one container may have. `None` means any number.
     pub(crate) max_per_container: Option<u16>,
-    /// Whether the shares of one container are all of one device.
+    /// Whether all shares of one container must be of the same device.
     pub(crate) one_device: bool,
     /// Whether the engine brings the hook, by the devices' names in CDI.
     pub(crate) by_cdi: bool,
-    /// Whether the resource only shows how many devices there are.
+    /// Whether the resource exists only to show the number of devices, and cannot be
+    /// allocated.
     pub(crate) count_only: bool,
     pub(crate) placement: Preference,
 }
@@ -57,7 +58,7 @@ impl Terms {
         }
     }
 
-    /// Those of the class's count of devices.
+    /// Returns the terms of the resource that shows how many devices a class has.
     pub(crate) fn of_count(class: &DeviceClass) -> Self {
         Terms {
             count_only: true,
@@ -66,26 +67,26 @@ impl Terms {
     }
 }
 
-/// One device as it is advertised. There may be tens of thousands, of which many are
-/// shares of one: what these have in common exists once.
+/// One device as it is advertised to the kubelet. A node may have tens of thousands of them.
+/// Shares of the same device have their common data in shared pointers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct AdvertisedDevice {
-    /// Its id, for the kubelet and in requests.
+    /// The id of the device or share, which the kubelet and requests use.
     pub(crate) id: DeviceId,
     pub(crate) health: Health,
     pub(crate) numa: Option<u32>,
-    /// Devices with the same group belong together.
+    /// The group of the device. A container preferably gets devices of the same group.
     pub(crate) group: Option<String>,
     pub(crate) connections: Arc<Connections>,
-    /// The device that it is a share of; `None` if it is not a share.
+    /// The id of the device to which the share belongs. `None` means that this is not a share.
     pub(crate) share_of: Option<Arc<DeviceId>>,
-    /// The variables that a container gets with it.
+    /// The environment variables that a container gets with the device.
     pub(crate) env: Arc<BTreeMap<EnvName, String>>,
 }
 
 impl Resource {
-    /// A resource with its devices, in the order of their indices.
-    /// Ids must be unique; those of discovery are.
+    /// Creates a resource with its devices, which must be in the order of their indices and
+    /// have unique ids. The devices of discovery are so.
     pub(crate) fn new(
         name: ResourceName,
         terms: Arc<Terms>,
@@ -106,7 +107,7 @@ impl Resource {
         &self.devices
     }
 
-    /// Makes the devices that are healthy unhealthy.
+    /// Makes all healthy devices unhealthy, with this reason.
     pub(super) fn refuse(&mut self, reason: &str) {
         for device in self.devices.iter_mut().filter(|device| device.is_healthy()) {
             let reason = reason.to_owned();
@@ -114,14 +115,14 @@ impl Resource {
         }
     }
 
-    /// The place of a device in [`Resource::devices`].
+    /// Returns the position of a device in [`Resource::devices`].
     pub(crate) fn position(&self, id: &str) -> Option<usize> {
         let id_at = |at: &u32| self.devices[*at as usize].id.as_str();
         let found = self.by_id.binary_search_by(|at| id_at(at).cmp(id)).ok()?;
         Some(self.by_id[found] as usize)
     }
 
-    /// Whether [`Resource::list`] gives the same for both.
+    /// Returns whether [`Resource::list`] returns the same message for both resources.
     pub(crate) fn lists_the_same(&self, other: &Resource) -> bool {
         let listed = |device: &AdvertisedDevice| (device.is_healthy(), device.numa);
         self.devices.len() == other.devices.len()
@@ -132,7 +133,7 @@ impl Resource {
                 .all(|(a, b)| a.id == b.id && listed(a) == listed(b))
     }
 
-    /// The message for ListAndWatch.
+    /// Returns the message for a ListAndWatch stream.
     pub(crate) fn list(&self) -> ListAndWatchResponse {
         ListAndWatchResponse {
             devices: self.devices.iter().map(AdvertisedDevice::message).collect(),
@@ -149,7 +150,8 @@ impl AdvertisedDevice {
         matches!(self.health, Health::Healthy)
     }
 
-    /// Its part of the list at its maximum length: while it is unhealthy.
+    /// Returns the device's entry in the message at its maximum length, which it has while the
+    /// device is unhealthy.
     pub(super) fn largest_message(&self) -> Device {
         Device {
             health: UNHEALTHY.to_owned(),

@@ -1,4 +1,4 @@
-//! From the devices of the classes to resources.
+//! Turns the devices of the classes into resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::{Claimed, Resources};
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) inventory: Resources,
-    /// The omitted devices and classes, a line each with the reason.
+    /// The devices and classes that are left out, one line for each with the reason.
     pub(crate) warnings: Vec<String>,
-    /// The devices as specifications of CDI have them, if that was wanted.
+    /// The CDI specifications of the devices, if the scan was asked for them.
     pub(super) described: DescribedDevices,
 }
 
-/// The resources of the devices. With a `description` the devices get specifications of
-/// CDI, and one that cannot have any is unhealthy.
+/// Makes resources of the devices. With a `description`, also makes the CDI specifications of
+/// the devices, and a device for which that fails is unhealthy.
 pub(crate) fn scan(
     judged: HostScan<'_>,
     claimed: &Claimed,
@@ -57,7 +57,7 @@ pub(crate) fn scan(
                     Ok(()) => found
                         .entry(name.clone())
                         .or_insert_with(|| ResourceDevices::new(Arc::new(Terms::of_count(class))))
-                        // As one, whether or not it is shared.
+                        // A device counts as one, whether or not it is shared.
                         .add(Device {
                             replicas: None,
                             ..device.clone()

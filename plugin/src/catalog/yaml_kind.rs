@@ -1,4 +1,4 @@
-//! The kind of a CDI specification in YAML, which another program may have written.
+//! Finds the kind of a CDI specification in YAML, which another program may have written.
 //!
 //! Engines read it with Go's `sigs.k8s.io/yaml`: the first document counts, keys are compared
 //! without regard to case, and a mapping may be merged into another one (`<<`).
@@ -8,24 +8,27 @@ use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser};
 
-/// A node of a YAML document, as far as it matters here.
+/// A node of a YAML document, reduced to what is needed to find the kind.
 #[derive(Clone, Default)]
 struct Node<'a> {
     scalar: Option<Cow<'a, str>>,
-    /// The value of the key `kind` of a mapping; of a list that of its first such mapping, since
-    /// a list of mappings can be merged, too.
+    /// The value of the key `kind`, if the node is a mapping. If the node is a list, the value
+    /// of the first mapping in it that has the key, because a list of mappings can be merged
+    /// as well.
     kind: Option<Cow<'a, str>>,
 }
 
-/// A list or mapping that has begun.
+/// A list or mapping whose end was not read yet.
 struct Collection<'a> {
-    /// The number by which an alias refers to it; 0: it has no anchor.
+    /// The number by which an alias refers to the collection. It is 0 if the collection has no
+    /// anchor.
     anchor: usize,
     is_mapping: bool,
-    /// The key whose value is next.
+    /// The key whose value follows.
     key: Option<Cow<'a, str>>,
     kind: Option<Cow<'a, str>>,
-    /// The kind of what is merged into it, which a key of its own precedes.
+    /// The kind of a mapping that is merged into this one. A key of this mapping itself takes
+    /// precedence.
     merged: Option<Cow<'a, str>>,
 }
 
@@ -54,11 +57,12 @@ impl<'a> Collection<'a> {
     }
 }
 
-/// The value of the key `kind` of a specification; `None` if it has none, or is no YAML.
+/// Returns the value of the key `kind` of a specification. Returns `None` if there is no such
+/// key or the text is not YAML.
 pub(super) fn yaml_kind(text: &str) -> Option<String> {
     let mut anchors: BTreeMap<usize, Node<'_>> = BTreeMap::new();
     let mut open: Vec<Collection<'_>> = Vec::new();
-    // An editor of Windows begins a file with a byte order mark.
+    // Editors on Windows may write a byte order mark at the beginning of a file.
     for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
         let (event, _) = event.ok()?;
         let (anchor, node) = match event {

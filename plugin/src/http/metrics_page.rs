@@ -20,8 +20,9 @@ impl MetricsPage {
         MetricsPage(Arc::new(Mutex::new(registry)))
     }
 
-    /// The page. The kubelet's record, of megabytes, is read for it beside the thread that
-    /// serves, and for one client after another: there is one such thread, even if it hangs.
+    /// Returns the text of the page. For it the kubelet checkpoint is read, which may have
+    /// megabytes. That is done on a separate thread, and for one client after the other, so
+    /// that there is only one such thread even if it hangs.
     pub(crate) async fn text(&self) -> String {
         let registry = Arc::clone(&self.0).lock_owned().await;
         let page = tokio::task::spawn_blocking(move || encode(&registry));

@@ -26,12 +26,13 @@ pub(crate) struct Present {
     pub(crate) streams: Streams,
     pub(crate) left: YieldedResources,
     pub(crate) scans: ScanProgress,
-    /// The kubelet's record of allocated devices.
+    /// The path of the kubelet checkpoint.
     pub(crate) record: PathBuf,
 }
 
 impl Present {
-    /// Ready: the kubelet watches every resource that is not left to another plugin.
+    /// Returns whether the plugin is ready: the kubelet watches every resource that is not
+    /// left to another plugin.
     pub(super) fn readiness(&self) -> Result<String, String> {
         if !self.scans.has_ended() {
             return Err("the first device scan has not ended".to_owned());
@@ -96,9 +97,9 @@ impl Collector for Present {
     }
 }
 
-/// The number of allocated devices by resource, pod and container, only of the plugin's
-/// resources. There are none if there is no record: the kubelet writes its first with its
-/// first allocation.
+/// Counts the allocated devices of the plugin's resources by resource, pod and container.
+/// There are none without a checkpoint, because the kubelet writes its first one at its first
+/// allocation.
 fn allocated_devices(
     path: &Path,
     inventory: &Resources,

@@ -3,9 +3,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// Waits that double from one failure to the next, with a quarter of jitter: so
-/// that the resources of a node, and the nodes of a cluster, do not all retry
-/// at the same moment.
+/// A delay that doubles with each failure. A random part of up to a quarter keeps the
+/// resources of a node, and the nodes of a cluster, from retrying at the same moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -24,7 +23,7 @@ impl Backoff {
         }
     }
 
-    /// The wait after one more failure.
+    /// Counts a failure, and returns the delay before the next attempt.
     pub(crate) fn next_wait(&mut self) -> Duration {
         let doubled = self.first.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);

@@ -26,12 +26,12 @@ use super::{Backoff, Context, RegisterBy, Timing, register};
 use crate::kubelet_dir::socket_name;
 use kubelet_api::deviceplugin::DevicePluginOptions;
 
-/// The first delay after a failure: the process may not listen on a new socket
-/// yet.
+/// The first delay after a failure. It is short, because the kubelet may have created its
+/// socket and not listen at it yet.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 
-/// The delay before another plugin is assumed to serve the resource: a stream of this
-/// plugin may have just ended.
+/// The delay before another plugin is assumed to serve the resource. A stream of this plugin
+/// may have just ended.
 const CONFIRM: Duration = Duration::from_millis(300);
 
 /// The state of one resource's registration.
@@ -41,7 +41,8 @@ pub(super) struct Lifecycle {
     context: Context,
     socket_name: String,
     socket: Option<Socket>,
-    /// The kubelet's socket at which we registered, and when.
+    /// The kubelet's socket at which the resource is registered, and the time of the
+    /// registration.
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
@@ -56,7 +57,7 @@ pub(super) struct Lifecycle {
 /// Another plugin that serves the resource.
 enum Other {
     Suspected,
-    /// The resource is left to it.
+    /// The other plugin serves the resource, which is left to it.
     Found(#[allow(dead_code, reason = "a guard")] YieldedResource),
 }
 
@@ -65,20 +66,20 @@ enum Step {
     Bind,
     /// Register with the kubelet at this socket.
     Register(SocketId),
-    /// Wait for a change, at most this long.
+    /// Wait for a change, for at most this time.
     Wait(Duration),
 }
 
 /// The state that determines the next step.
 #[derive(Debug, Clone, Copy)]
 struct Situation {
-    /// What is at the path of our socket, if we have one.
+    /// The state of the plugin's socket, if it has one.
     socket: Option<Presence>,
-    /// The kubelet's socket, if we register there.
+    /// The kubelet's socket, if the resource is registered by a call at that socket.
     kubelet: Option<SocketId>,
-    /// Where we are registered, and for how long.
+    /// The kubelet's socket at which the resource is registered, and for how long.
     registered: Option<(SocketId, Duration)>,
-    /// How many ListAndWatch streams are open.
+    /// The number of open ListAndWatch streams.
     listeners: usize,
 }
 
@@ -169,7 +170,7 @@ impl Lifecycle {
         self.directory().join(&self.socket_name)
     }
 
-    /// Whether the kubelet has devices of the resource that are not ours.
+    /// Returns whether the kubelet has devices of the resource from another plugin.
     async fn another_serves(&mut self) -> bool {
         let is_listed = *self.listening.borrow() > 0;
         let succeeds = self.succeeds || self.socket.is_none() && is_served(&self.path());
@@ -187,7 +188,7 @@ impl Lifecycle {
         false
     }
 
-    /// Leaves the resource to the plugin that serves it, for now.
+    /// Leaves the resource to the plugin that serves it, until that plugin ends.
     async fn leave_to_it(&mut self) {
         if self.other.is_none() {
             self.other = Some(Other::Suspected);

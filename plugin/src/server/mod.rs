@@ -1,5 +1,5 @@
-//! One resource's server: its socket, its registration, and the group of both
-//! tasks, which start and end together.
+//! The server of one resource. Two tasks, one for the socket and one for the registration,
+//! start and end together.
 
 mod backoff;
 mod lifecycle;
@@ -44,12 +44,12 @@ pub(crate) enum RegisterBy {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timing {
-    /// Of Register: the kubelet connects to the plugin, for up to 10 s, before it
-    /// answers.
+    /// The limit for a Register call. The kubelet connects to the plugin, for up to 10
+    /// seconds, before it answers.
     pub(crate) register: Duration,
-    /// Between two checks of the sockets when no event arrives.
+    /// The time between two checks of the sockets when no event arrives.
     pub(crate) poll: Duration,
-    /// For ListAndWatch after a registration, before registering again.
+    /// How long to wait for ListAndWatch after a registration before registering again.
     pub(crate) listen: Duration,
     /// The longest delay between two attempts.
     pub(crate) retry: Duration,
@@ -104,7 +104,8 @@ pub(crate) async fn serve(
 
     let incoming =
         ReceiverStream::new(incoming).map(|one| Ok::<_, io::Error>(WatcherStream::new(one)));
-    // Both services at every socket: either part of the kubelet may be the client.
+    // Every socket has both services, because the client may be the kubelet's device manager
+    // or its plugin watcher.
     let serving = Server::builder()
         .add_service(service)
         .add_service(RegistrationServer::new(PluginInfoService {
@@ -120,15 +121,15 @@ pub(crate) async fn serve(
         socket_changes,
     );
     tokio::select! {
-        // First, so that a withdrawal is not mistaken for a failure.
+        // The withdrawal is checked first, so that it is not mistaken for a failure.
         biased;
         () = withdrawn(resource) => {}
         served = &mut serving => return served.context(SERVER_ENDED),
         () = lifecycle.run() => bail!("the registration ended"),
         () = accept(listeners, connections) => bail!("the accepting of connections ended"),
     }
-    // The socket is removed with its lifecycle, so that no client can connect.
-    // Connected clients see their streams end.
+    // The lifecycle task has removed the socket, so that no client can connect any more. The
+    // streams of connected clients end.
     serving.await.context(SERVER_ENDED)
 }
 

@@ -15,8 +15,9 @@ use kubelet_api::ask_pod_resources;
 use kubelet_api::podresources::AllocatableResourcesRequest;
 use tokio::sync::watch;
 
-/// Whether the kubelet has healthy devices of a resource. `None` if that is not known:
-/// it does not serve the API, or the directory of its socket is not mounted.
+/// Returns whether the kubelet has healthy devices of a resource. Returns `None` if that is
+/// not known, because the kubelet does not serve the pod resources API or the directory of its
+/// socket is not mounted.
 pub(super) async fn has_devices(socket: &Path, resource: &ResourceName) -> Option<bool> {
     let answer = ask_pod_resources(socket, async |kubelet| {
         kubelet

@@ -10,7 +10,7 @@ use kubelet_api::deviceplugin::registration_client::RegistrationClient;
 use kubelet_api::deviceplugin::{DevicePluginOptions, RegisterRequest};
 use kubelet_api::{VERSION, connect};
 
-/// How much of the kubelet's message is quoted, in characters.
+/// The maximum number of characters of the kubelet's message that are quoted.
 const MAX_QUOTE: usize = 300;
 
 /// Registers the plugin that serves `resource` at `socket`, a name in the
@@ -25,7 +25,7 @@ pub(crate) async fn register(
     let asking = async {
         let path = kubelet_socket.display();
         let unreachable = |error: tonic::transport::Error| {
-            // The outer causes are only "transport error".
+            // The outer errors of the chain say only "transport error".
             let error = anyhow::Error::new(error);
             anyhow!("cannot reach the kubelet at {path}: {}", error.root_cause())
         };
@@ -52,7 +52,8 @@ pub(crate) async fn register(
         })
 }
 
-/// A status as part of a log line: its message may be long and have line breaks.
+/// Formats a status for a log line. Its message is shortened, and line breaks in it are
+/// removed.
 fn one_line(status: &tonic::Status) -> String {
     let message = status
         .message()

@@ -22,8 +22,8 @@ const TEMPORARY_PREFIX: &str = ".boathook-";
 pub(crate) struct SocketId {
     device: u64,
     inode: u64,
-    /// Since the epoch: when it was created, or last changed if the file system does not
-    /// store that (statx(2), `STATX_BTIME`).
+    /// The time since the epoch at which the file was created (statx(2), `STATX_BTIME`), or
+    /// last changed if the file system does not store that.
     made: Duration,
 }
 
@@ -48,14 +48,14 @@ impl SocketId {
     }
 }
 
-/// What is at the path of the plugin's socket.
+/// The state of the path of the plugin's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// The socket that we serve.
+    /// The path has the socket that this process serves.
     Ours,
-    /// Nothing, or a socket without a server.
+    /// The path has no file, or a socket at which no process listens.
     Free,
-    /// A socket that another process serves.
+    /// The path has a socket that another process serves.
     Taken,
 }
 
@@ -111,14 +111,13 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if SocketId::read(&self.path) == Some(self.id) {
-            // A failure is ignored: a stale socket is replaced at the next
-            // start.
+            // An error is ignored, because a stale socket is replaced at the next start.
             let _ = remove(&self.path);
         }
     }
 }
 
-/// Whether a process listens at `path`.
+/// Returns whether a process listens at `path`.
 pub(crate) fn is_served(path: &Path) -> bool {
     // Connecting to a Unix socket does not wait: it succeeds at once, or the
     // queue is full (EAGAIN), which only a listener has.

@@ -1,5 +1,5 @@
-//! Allocate: names the devices to the hook, by environment and annotation, and
-//! adds nothing else.
+//! Implements Allocate. The answer names the devices for the hook, by environment variables
+//! and annotations, and has nothing else.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,9 +15,8 @@ use crate::catalog::{AdvertisedDevice, Resource};
 /// The plugin's name in the keys of CDI annotations.
 const CDI_PLUGIN: &str = "boathook";
 
-/// The devices that `ids` name, each once, in the resource's own order: the
-/// kubelet's order is that of a hash table, and equal requests should have
-/// equal answers.
+/// Returns the devices with these ids, each once, in the order of the resource. The kubelet's
+/// order is that of a hash table, and equal requests should get equal answers.
 fn named<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a AdvertisedDevice>, Status> {
     let name = &resource.name;
     let mut positions = BTreeSet::new();
@@ -29,7 +28,7 @@ fn named<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a Advertise
         positions.insert(resource.position(id).ok_or_else(unknown)?);
     }
     if positions.is_empty() {
-        // The kubelet never sends that.
+        // The kubelet never sends an empty list.
         return Err(Status::invalid_argument(format!(
             "{name}: empty device list"
         )));
@@ -40,7 +39,7 @@ fn named<'a>(resource: &'a Resource, ids: &[String]) -> Result<Vec<&'a Advertise
         .collect())
 }
 
-/// The answers for the containers of one call.
+/// Returns the answers for all containers of one call.
 pub(crate) fn containers_of_a_call(
     resource: &Resource,
     containers: &[&[String]],
@@ -88,7 +87,7 @@ pub(crate) fn container(
         )));
     }
     let mut hardware: Vec<&str> = devices.iter().map(|d| d.hardware().as_str()).collect();
-    // The shares of a device stand together in the resource's order.
+    // In the order of the resource, the shares of a device are next to each other.
     hardware.dedup();
     if terms.one_device && hardware.len() > 1 {
         return Err(Status::invalid_argument(format!(
@@ -101,16 +100,17 @@ pub(crate) fn container(
     if let Some(count) = &terms.count_env {
         envs.insert(count.to_string(), devices.len().to_string());
     }
-    // The vendor's programs read the variable: they know devices, not shares.
+    // Programs of the vendor read the variable. They know devices and not shares.
     let by_cdi = terms.by_cdi.then(|| cdi_annotation(resource, &hardware));
     let hardware = hardware.join(",");
     let shares: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
     let mut allocated = shares.join(",");
-    // The hook refuses more, and has the shares from the kubelet's record.
+    // The hook refuses a longer text. It can read the shares from the kubelet checkpoint.
     if allocated.len() > MAX_REQUEST {
         allocated.clone_from(&hardware);
     }
-    // Where the class gives it another value than the ids, these are in the annotation.
+    // A class may give the variable another value than the ids, which are then in the
+    // annotation only.
     envs.entry(terms.request_env.to_string())
         .or_insert(hardware);
     let annotation = format!("{ANNOTATION_PREFIX}{}", terms.class);
@@ -121,9 +121,10 @@ pub(crate) fn container(
     })
 }
 
-/// Has the engine bring the hook, by the devices' specification. Every engine with CDI
-/// reads the annotation; with `cdi_devices` as well, some would bring it twice. The key is
-/// the resource's own: a container may have several.
+/// Returns the annotation by which the engine uses the CDI specifications of the devices, and
+/// with them the hook. Every engine with CDI reads the annotation. If `cdi_devices` were set
+/// as well, some engines would call the hook twice. The key has the resource's name, because a
+/// container may have several resources.
 fn cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
     let name = &resource.name;
     let names: Vec<String> = hardware.iter().map(|id| format!("{name}={id}")).collect();
@@ -131,8 +132,8 @@ fn cdi_annotation(resource: &Resource, hardware: &[&str]) -> (String, String) {
     (key, names.join(","))
 }
 
-/// The devices' own variables. If several devices set a variable to different
-/// values, it lists them all, in the order of the devices.
+/// Returns the environment variables of the devices. If several devices set a variable to
+/// different values, the variable has all values, in the order of the devices.
 fn environment(devices: &[&AdvertisedDevice]) -> HashMap<String, String> {
     let mut values: HashMap<&EnvName, Vec<&str>> = HashMap::new();
     for (name, value) in devices.iter().flat_map(|device| device.env.iter()) {

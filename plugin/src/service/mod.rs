@@ -34,10 +34,10 @@ pub(crate) fn options() -> DevicePluginOptions {
     }
 }
 
-/// Answers for one resource, with the current value of its channel.
+/// Answers the kubelet's calls for one resource, with the current value of its channel.
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
-    /// Its streams end when the channel's sender is dropped.
+    /// The channel with the resource. The streams end when its sender is dropped.
     pub(crate) resource: watch::Receiver<Arc<Resource>>,
     pub(crate) streams: StreamCount,
     pub(crate) metrics: Metrics,

@@ -20,7 +20,7 @@ impl Registration for PluginInfoService {
         Ok(Response::new(PluginInfo {
             r#type: PLUGIN_TYPE.to_owned(),
             name: self.resource.to_string(),
-            // The same socket serves the resource.
+            // An empty endpoint means that the same socket serves the resource.
             endpoint: String::new(),
             supported_versions: vec![VERSION.to_owned()],
         }))

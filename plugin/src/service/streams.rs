@@ -1,4 +1,5 @@
-//! ListAndWatch: sends the list at once, and again when it changes.
+//! Implements ListAndWatch, which sends the list of devices at once, and again when it
+//! changes.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,8 +14,7 @@ use tonic::Status;
 use crate::catalog::{Resource, Resources};
 use kubelet_api::deviceplugin::ListAndWatchResponse;
 
-/// How many ListAndWatch streams are open, by resource. A clone shares the
-/// counts.
+/// The numbers of open ListAndWatch streams, by resource. Clones share the counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
 
@@ -40,8 +40,8 @@ impl Streams {
     }
 }
 
-/// How many streams one server has open. Without any, no kubelet uses it,
-/// regardless of the answer to the registration.
+/// The number of open streams of one server. If it is 0, no kubelet uses the server, whatever
+/// the answer to the registration was.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamCount {
     open: watch::Sender<usize>,
@@ -50,7 +50,7 @@ pub(crate) struct StreamCount {
 }
 
 impl StreamCount {
-    /// Counts one more until the guard is dropped.
+    /// Counts one more stream until the guard is dropped.
     pub(crate) fn enter(&self) -> StreamGuard {
         self.open.send_modify(|open| *open += 1);
         let name = self.resource.clone();
@@ -60,7 +60,7 @@ impl StreamCount {
         StreamGuard(self.clone())
     }
 
-    /// The count, and notification of its changes.
+    /// Returns a receiver for the count, which is notified of changes.
     pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
         self.open.subscribe()
     }
@@ -89,15 +89,15 @@ impl Drop for StreamGuard {
 pub(crate) type DeviceStream =
     Pin<Box<dyn Stream<Item = Result<ListAndWatchResponse, Status>> + Send>>;
 
-/// One call of ListAndWatch. Ends when the resource is withdrawn; a client
+/// Answers one call of ListAndWatch. The stream ends when the resource is withdrawn; a client
 /// that cancels drops it.
 pub(crate) fn lists(resource: watch::Receiver<Arc<Resource>>, guard: StreamGuard) -> DeviceStream {
     let mut sent: Option<Arc<Resource>> = None;
     let lists = WatchStream::new(resource).filter_map(move |resource| {
-        // It is counted as long as this function lives.
+        // The stream is counted as long as this closure exists.
         let _ = &guard;
         let sent = sent.replace(Arc::clone(&resource));
-        // The kubelet need not know of changes that only Allocate shows.
+        // A change that shows only in Allocate is not sent to the kubelet.
         let is_known = sent.is_some_and(|sent| sent.lists_the_same(&resource));
         (!is_known).then(|| Ok(resource.list()))
     });

@@ -10,7 +10,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn first(layout: &[String]) -> Result<()> {
             fresh("proc", "/proc", None)?;
             fresh("tmpfs", "/run", Some("mode=755"))?;
             // dockerd has a containerd that does not answer write its stacks there.
-            fresh("tmpfs", "/tmp", Some("mode=1777"))?;
+            cover("/tmp", &own_directories()?)?;
             // containerd creates /opt/containerd, podman /var/lib/containers/cache,
             // wherever their data are configured to be.
             for (directory, written) in [
@@ -93,6 +93,42 @@ fn first(layout: &[String]) -> Result<()> {
             sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// The directories that the tests' programs read: the source tree, cargo's output, and the
+/// programs under test if they are elsewhere.
+fn own_directories() -> Result<Vec<PathBuf>> {
+    let mut directories = vec![
+        binaries::source_tree().to_owned(),
+        binaries::target_directory()?,
+    ];
+    if let Ok(program) = binaries::program("boathook") {
+        directories.extend(program.parent().map(Path::to_owned));
+    }
+    Ok(directories)
+}
+
+/// Mounts an empty tmpfs on `path`, in which the directories of `kept` that are below it stay
+/// visible: a clone of the project may be in /tmp.
+fn cover(path: &str, kept: &[PathBuf]) -> Result<()> {
+    let bind = |source: &Path, target: &Path| {
+        std::fs::create_dir_all(target)?;
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(source), target, None::<&str>, flags, None::<&str>)
+            .with_context(|| format!("cannot bind {}", source.display()))
+    };
+    let below: Vec<&PathBuf> = kept.iter().filter(|it| it.starts_with(path)).collect();
+    let aside = |index: usize| PathBuf::from(format!("/run/kept-{index}"));
+    for (index, directory) in below.iter().enumerate() {
+        bind(directory, &aside(index))?;
+    }
+    fresh("tmpfs", path, Some("mode=1777"))?;
+    for (index, directory) in below.iter().enumerate() {
+        bind(&aside(index), directory)?;
+        umount2(&aside(index), MntFlags::MNT_DETACH)?;
+        std::fs::remove_dir(aside(index))?;
+    }
+    Ok(())
 }
 
 /// Makes another root file system the root; files written to it are in memory.

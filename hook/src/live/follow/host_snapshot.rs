@@ -2,13 +2,15 @@
 //! compared with the same snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover::{self, Device, FoundNode, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use injection_plan::request::Selection;
+use serde::{Deserialize, Serialize};
 
 use super::announcement::Announcement;
 use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
@@ -17,19 +19,39 @@ use crate::log;
 use crate::planner::{self, LookedUp};
 
 /// A device of a container whose class is followed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub(super) struct FollowedDevice<'d> {
     pub(super) device: &'d AttachedDevice,
     /// The device as the host has it now. `None` means that the host does not have it.
     pub(super) present: Option<PresentDevice>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PresentDevice {
     /// The id, which changes for a device that is requested by name and is plugged in elsewhere.
     pub(super) id: String,
-    /// The nodes, as text.
-    pub(super) nodes: String,
+    pub(super) nodes: Vec<PresentNode>,
+}
+
+/// A device node of the host, as containers get it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PresentNode {
+    /// The path in the container.
+    path: PathBuf,
+    /// The device number, such as `c 10:183`.
+    number: String,
+    /// The symbolic links to the node.
+    links: Vec<PathBuf>,
+}
+
+impl fmt::Display for PresentNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.path.display(), self.number)?;
+        for link in &self.links {
+            write!(f, " {}", link.display())?;
+        }
+        Ok(())
+    }
 }
 
 /// The classes of some containers' devices, by name.
@@ -131,13 +153,12 @@ impl HostSnapshot {
         classes.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Returns, as text, the nodes that the classes of a container's devices have for all their
-    /// devices together.
-    pub(super) fn describe_class_nodes(&self, record: &AttachmentRecord) -> String {
+    /// Returns the nodes that the classes of a container's devices have for all their devices
+    /// together.
+    pub(super) fn class_nodes(&self, record: &AttachmentRecord) -> Vec<PresentNode> {
         let classes = self.followed_class_names(record).into_iter();
-        let nodes =
-            classes.filter_map(|class| describe_nodes(&self.followed[class].found.edits.nodes));
-        nodes.collect::<Vec<_>>().join(" ")
+        let nodes = classes.flat_map(|class| &self.followed[class].found.edits.nodes);
+        nodes.filter_map(present_node).collect()
     }
 
     pub(super) fn is_unfollowed(&self, class: &str) -> bool {
@@ -222,9 +243,10 @@ fn announcements(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Anno
 
 fn find_present(class: &LookedUp, device: &AttachedDevice) -> Option<PresentDevice> {
     let found = find_device(class, device)?;
-    Some(PresentDevice {
+    let nodes: Vec<PresentNode> = found.nodes.iter().filter_map(present_node).collect();
+    (!nodes.is_empty()).then(|| PresentDevice {
         id: found.id.to_string(),
-        nodes: describe_nodes(&found.nodes)?,
+        nodes,
     })
 }
 
@@ -245,16 +267,14 @@ fn find_device<'c>(class: &'c LookedUp, device: &AttachedDevice) -> Option<&'c D
     }
 }
 
-/// Returns the nodes that the host has as text. `None` means that it has none of them.
-fn describe_nodes(nodes: &[FoundNode]) -> Option<String> {
-    let nodes = nodes.iter().filter_map(|node| match node.number {
-        Presence::Found(number) => Some(format!(
-            "{} {number} {:?}",
-            node.container.display(),
-            node.links
-        )),
-        _ => None,
-    });
-    let nodes: Vec<String> = nodes.collect();
-    (!nodes.is_empty()).then(|| nodes.join(" "))
+/// Returns a node of a class as containers get it. Returns `None` if the host does not have it.
+fn present_node(node: &FoundNode) -> Option<PresentNode> {
+    let Presence::Found(number) = node.number else {
+        return None;
+    };
+    Some(PresentNode {
+        path: node.container.clone(),
+        number: number.to_string(),
+        links: node.links.clone(),
+    })
 }

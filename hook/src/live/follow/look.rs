@@ -11,7 +11,7 @@ use super::announce::{ChangedContainer, DeviceChange, announce};
 use super::host_snapshot::{FollowedDevice, HostSnapshot};
 use super::replace_devices::replace_devices;
 use super::stale_rules::{RemovedDevices, find_removed, remove_nodes, revoke_stale};
-use super::state::FollowerState;
+use super::state::{ContainerState, FollowerState};
 use crate::live::LiveError;
 use crate::live::attachment_record::AttachmentRecord;
 use crate::live::record_files;
@@ -36,7 +36,7 @@ pub(super) struct Look<'a> {
 struct ContainerInWork<'r> {
     record: &'r AttachmentRecord,
     /// The devices that the container has afterwards, as [`FollowerState::devices`] has them.
-    devices: String,
+    devices: ContainerState,
     child: Child,
 }
 
@@ -73,7 +73,7 @@ impl Look<'_> {
                 self.state.failed.remove(&record.id);
                 continue;
             }
-            let devices = describe_devices(record, &followed, &removed, &snapshot);
+            let devices = container_state(record, &followed, &removed, &snapshot);
             if !self.is_due(&record.id, &devices) {
                 continue;
             }
@@ -128,7 +128,7 @@ impl Look<'_> {
 
     /// Whether a container is to be changed: its devices are others than after the last change,
     /// and the last failure is long enough ago.
-    fn is_due(&self, id: &str, devices: &str) -> bool {
+    fn is_due(&self, id: &str, devices: &ContainerState) -> bool {
         let is_changed = self
             .state
             .devices
@@ -166,7 +166,7 @@ impl Look<'_> {
     fn take_answer<'r>(
         &mut self,
         record: &'r AttachmentRecord,
-        devices: String,
+        devices: ContainerState,
         answer: Result<Option<String>, Errno>,
     ) -> Option<ChangedContainer<'r>> {
         let error = match answer {
@@ -219,21 +219,26 @@ impl Look<'_> {
     }
 }
 
-/// Returns a text that differs whenever a container needs a change.
-fn describe_devices(
+fn container_state(
     record: &AttachmentRecord,
     followed: &[FollowedDevice<'_>],
     removed: &RemovedDevices,
     snapshot: &HostSnapshot,
-) -> String {
-    let announcements: Vec<_> = record
-        .devices
+) -> ContainerState {
+    let announcements = record.devices.iter().map(|device| {
+        let of_device = snapshot.announcements_of(device);
+        of_device.map(<[_]>::to_vec)
+    });
+    let followed = followed
         .iter()
-        .map(|device| snapshot.announcements_of(device))
-        .collect();
-    let class_nodes = snapshot.describe_class_nodes(record);
-    let start_time = record.start_time;
-    format!("{start_time} {followed:?} {class_nodes} {announcements:?} {removed:?}")
+        .map(|followed| (followed.device.key(), followed.present.clone()));
+    ContainerState {
+        start_time: record.start_time,
+        followed: followed.collect(),
+        class_nodes: snapshot.class_nodes(record),
+        announcements: announcements.collect(),
+        removed: removed.clone(),
+    }
 }
 
 /// Changes one container. Returns whether anything was changed, or `None` if the container has

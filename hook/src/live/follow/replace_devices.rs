@@ -134,10 +134,11 @@ pub(super) fn replace_devices(
     for (device, found) in present {
         let (id, class) = (&device.device, &device.class);
         log::info(|| match found {
-            Some(found) => format!(
-                "container {}: {id} of {class} is {}",
-                record.id, found.nodes
-            ),
+            Some(found) => {
+                let nodes: Vec<String> = found.nodes.iter().map(ToString::to_string).collect();
+                let nodes = nodes.join(" ");
+                format!("container {}: {id} of {class} is {nodes}", record.id)
+            }
             None => format!("container {}: {id} of {class} is gone", record.id),
         });
     }

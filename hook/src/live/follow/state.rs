@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::announcement::Announcement;
+use super::host_snapshot::{PresentDevice, PresentNode};
+use super::stale_rules::RemovedDevices;
+
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct FollowerState {
-    /// By container id: the devices when the container was changed for the last time.
-    pub(super) devices: BTreeMap<String, String>,
+    /// By container id: what the container needed when it was changed for the last time.
+    pub(super) devices: BTreeMap<String, ContainerState>,
     /// By container id: when the last change failed, in seconds since the follower started, and
     /// the error.
     pub(super) failed: BTreeMap<String, (u64, String)>,
@@ -17,6 +21,20 @@ pub(super) struct FollowerState {
     /// The messages for records that cannot be read.
     #[serde(default)]
     pub(super) unreadable: BTreeSet<String>,
+}
+
+/// All on which it depends whether a container needs a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ContainerState {
+    /// A container with the same id that was started later needs its own change.
+    pub(super) start_time: u64,
+    /// The keys of the followed devices, each with the device as the host has it.
+    pub(super) followed: Vec<(String, Option<PresentDevice>)>,
+    /// The nodes that the classes have for all their devices together.
+    pub(super) class_nodes: Vec<PresentNode>,
+    /// By device: what is announced of it. `None` means that its class has no `announce`.
+    pub(super) announcements: Vec<Option<Vec<Announcement>>>,
+    pub(super) removed: RemovedDevices,
 }
 
 impl FollowerState {

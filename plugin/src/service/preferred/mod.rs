@@ -1,4 +1,4 @@
-//! GetPreferredAllocation: which of the free devices are best for one
+//! Implements GetPreferredAllocation, which chooses the best of the free devices for one
 //! container.
 
 mod near;

@@ -1,6 +1,6 @@
-//! Of choices that are equal for NUMA nodes, groups and shares, the one whose devices
-//! are nearest to each other: by direct connections, then by the bus. Only direct
-//! connections outweigh a NUMA node.
+//! Improves a choice of devices, so that they are nearer to each other: by direct connections
+//! first, then by the bus. The improved choice is as good for NUMA nodes, groups and shares.
+//! Only direct connections outweigh a NUMA node.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use device_class::discover::Connections;
 
 use super::placement::Slot;
 
-/// With more interchangeable bins than this, the choice is not changed.
+/// The maximum number of interchangeable bins. With more of them the choice is not changed.
 const MAX_BINS: usize = 128;
 
-/// What distinguishes bins: NUMA node and group, or one slot without a group.
+/// The key of a bin: its NUMA node and its group, or the index of a slot without a group.
 type Key<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
 
-/// Slots of one group, or one slot without a group.
+/// The slots of one group, or one slot without a group.
 #[derive(Debug, Default)]
 struct Bin {
     slots: Vec<usize>,
@@ -40,8 +40,9 @@ pub(super) fn bring_together(
     }
 }
 
-/// The cost to minimise, compared from the first number: pairs of devices without
-/// a direct connection, pairs on different NUMA nodes, bridges between all of them.
+/// The cost of a choice, which is compared from the first number on: the pairs of devices
+/// without a direct connection, the pairs on different NUMA nodes, and the bridges between all
+/// pairs.
 type Cost = [usize; 3];
 
 fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
@@ -50,7 +51,7 @@ fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
     })
 }
 
-/// Exchanges bins of devices for others that can stand in for them, to lower the cost.
+/// Exchanges bins of devices for equivalent ones, to lower the cost.
 struct BinExchange<'a> {
     slots: &'a [Slot<'a>],
     connections: &'a [&'a Connections],
@@ -65,7 +66,7 @@ impl<'a> BinExchange<'a> {
         node: impl Fn(Option<u32>) -> Option<u32>,
         is_better: impl Fn(Cost, Cost) -> bool,
     ) {
-        // Bins that can stand in for each other.
+        // The bins by what makes them equivalent to each other.
         let mut sorts: BTreeMap<(Option<u32>, usize, usize), Vec<Bin>> = BTreeMap::new();
         for ((numa, ..), bin) in self.bins(taken) {
             let is_whole = bin.taken == 0 || bin.taken == bin.free;
@@ -147,7 +148,7 @@ struct Distances {
 }
 
 impl Distances {
-    /// The cost of adding a bin to others.
+    /// Returns the cost of adding a bin to other bins.
     fn added(&self, bin: usize, others: &[usize]) -> Cost {
         let others = others.iter().map(|other| self.between[bin][*other]);
         sum(others.chain([self.to_fixed[bin]]))
@@ -157,8 +158,9 @@ impl Distances {
         sum((0..bins.len()).map(|at| self.added(bins[at], &bins[..at])))
     }
 
-    /// `wanted` bins that are near to each other and to the fixed slots: grown from each
-    /// bin in turn by the nearest one, and the best of these; of equal ones the first.
+    /// Returns `wanted` bins that are near to each other and to the fixed slots. Beginning
+    /// with each bin in turn, the nearest bin is added until there are enough, and the result
+    /// with the lowest cost is chosen; the first one, if several have the same cost.
     fn nearest(&self, wanted: usize) -> (Cost, Vec<usize>) {
         let all = 0..self.to_fixed.len();
         let grown = all.clone().map(|first| {

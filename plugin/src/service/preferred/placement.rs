@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Slot<'a> {
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
-    /// How many units of it can be allocated.
+    /// The number of units of the device that can be allocated.
     pub(super) free: usize,
-    /// Whether the container has units of it already.
+    /// Whether the container has units of the device already.
     pub(super) held: bool,
 }
 
-/// How many units to take of each slot, `wanted` altogether, or all that are
+/// Returns the number of units to take of each slot: `wanted` altogether, or all that are
 /// free. Units near those that the container has already are preferred.
 pub(super) fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
     let taken = vec![0; slots.len()];
@@ -35,9 +35,9 @@ pub(super) fn pack(slots: &[Slot<'_>], wanted: usize) -> Vec<usize> {
     packer.taken
 }
 
-/// The slot from which to take all `wanted` units: the one with the fewest free
-/// units that are enough. `None`: no device has so many, or the container holds
-/// units of another one.
+/// Returns the slot from which to take all `wanted` units, which is the smallest one with
+/// enough free units. Returns `None` if no device has so many, or if the container has units
+/// of another device.
 pub(super) fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
     let taken = vec![0; slots.len()];
     let packer = Packer { slots, taken };
@@ -49,7 +49,7 @@ pub(super) fn best_fit(slots: &[Slot<'_>], wanted: usize) -> Option<usize> {
     }
 }
 
-/// Sets of slots, the smallest first.
+/// The kinds of sets of slots, the smallest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
     Device,

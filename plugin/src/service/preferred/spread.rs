@@ -13,47 +13,47 @@ use std::collections::{BTreeMap, BTreeSet};
 /// One available device, or share of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Candidate<'a> {
-    /// Its index in the resource.
+    /// The position of the device or share in the resource.
     pub(super) position: usize,
-    /// The hardware that it is, or is a share of.
+    /// The id of the device, or of the device to which the share belongs.
     pub(super) hardware: &'a str,
     pub(super) numa: Option<u32>,
     pub(super) group: Option<&'a str>,
     pub(super) must: bool,
-    /// How many shares of its hardware are not available.
+    /// The number of shares of the same device that are not available.
     pub(super) used: usize,
 }
 
 /// A piece of hardware with its available shares.
 struct Hardware<'a> {
     numa: Option<u32>,
-    /// Node and group; of hardware without a group, itself.
+    /// The NUMA node and the group. A device without a group is a group of its own.
     bin: (Option<u32>, Option<&'a str>, Option<&'a str>),
-    /// Indices that are not chosen yet, the first one last.
+    /// The positions of shares that are not chosen yet, in reverse order.
     shares: Vec<usize>,
-    /// How many of its shares the container has.
+    /// The number of the device's shares that the container has.
     chosen: usize,
-    /// How many of its shares others have.
+    /// The number of the device's shares that other containers have.
     used: usize,
 }
 
-/// What decides first which share is taken next.
+/// The first criterion for the share that is taken next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
     /// A container has each piece of hardware as few times as possible.
     Apart,
-    /// Of each piece of hardware as many shares are in use, whoever has them.
+    /// All devices have the same number of shares in use, by whichever container.
     EvenUse,
 }
 
-/// The positions of `size` candidates, of which there are enough.
+/// Chooses `size` candidates, and returns their positions. There must be enough candidates.
 pub(super) fn choose(candidates: &[Candidate<'_>], size: usize, first: First) -> BTreeSet<usize> {
     let must = candidates.iter().filter(|candidate| candidate.must);
     let mut chosen: BTreeSet<usize> = must.map(|candidate| candidate.position).collect();
     let mut hardware = by_hardware(candidates);
     let nodes = numbered(hardware.iter().map(|piece| piece.numa));
     let bins = numbered(hardware.iter().map(|piece| piece.bin));
-    // How many shares of each node and bin are chosen already.
+    // The number of shares of each node and of each bin that are chosen already.
     let (mut on_node, mut in_bin) = (vec![0; hardware.len()], vec![0; hardware.len()]);
     for (at, piece) in hardware.iter().enumerate() {
         on_node[nodes[at]] += piece.chosen;
@@ -102,7 +102,7 @@ fn by_hardware<'a>(candidates: &[Candidate<'a>]) -> Vec<Hardware<'a>> {
     found.into_values().collect()
 }
 
-/// A number below the number of keys for each, the same for keys that are equal.
+/// Numbers the keys from 0. Equal keys get the same number.
 fn numbered<K: Ord>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     let mut numbers = BTreeMap::new();
     let number = |key| {
