@@ -48,8 +48,12 @@ impl FactsPrograms {
             self.faults = ended.join().unwrap_or_default();
             self.last = self.last.take().map(|(nodes, _)| (nodes, now));
         }
-        let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
-        let nodes: BTreeSet<_> = nodes.map(|node| node.host.display().to_string()).collect();
+        let nodes: BTreeSet<_> = inventory
+            .devices
+            .iter()
+            .flat_map(|device| &device.nodes)
+            .map(|node| node.host.display().to_string())
+            .collect();
         let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
         let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= REST;
         if changed {

@@ -134,8 +134,7 @@ pub fn scan_host<'a>(
         let devices = &mut inventory.devices;
         // Devices that are divided into parts are checked as well: a part that is not created
         // yet has the health of its device.
-        let divided = inventory.divided.iter_mut();
-        let divided = divided.chain(&mut inventory.replaced);
+        let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
         let all = devices.iter_mut().chain(divided);
         remembered.health.judge_with(all, now, &log);
         if let Some(root) = &memory.host_root {

@@ -143,8 +143,11 @@ fn removed_classes(
     fewer_classes: bool,
 ) -> Result<Option<String>> {
     let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
-    let installed = installed.iter().filter_map(|name| name.to_str());
-    let installed: BTreeSet<&str> = installed.filter(|name| name.ends_with(".toml")).collect();
+    let installed: BTreeSet<&str> = installed
+        .iter()
+        .filter_map(|name| name.to_str())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
     let next = payload.classes();
     let names: Vec<String> = installed
         .difference(&next)

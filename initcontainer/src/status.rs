@@ -126,8 +126,12 @@ impl fmt::Display for Status {
                 "boathook is not installed; boathook-init install does that"
             )?,
             Some(version) => {
-                let others = self.versions.iter().filter(|v| *v != version);
-                let others: Vec<_> = others.map(String::as_str).collect();
+                let others: Vec<_> = self
+                    .versions
+                    .iter()
+                    .filter(|v| *v != version)
+                    .map(String::as_str)
+                    .collect();
                 write!(f, "boathook {version} is installed")?;
                 match others.as_slice() {
                     [] => writeln!(f)?,

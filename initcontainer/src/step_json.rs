@@ -16,8 +16,10 @@ impl Step {
                 json!({ "action": "mkdir", "path": path, "files": [file.0] })
             }
             Self::Stage { payload, to } => {
-                let files = payload.files();
-                let files: Vec<_> = files.map(|f| to.join(f.dir).join(&f.name)).collect();
+                let files: Vec<_> = payload
+                    .files()
+                    .map(|f| to.join(f.dir).join(&f.name))
+                    .collect();
                 json!({ "action": "copy", "path": path, "files": files })
             }
             Self::Publish { from, .. } => {

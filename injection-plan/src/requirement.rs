@@ -78,8 +78,9 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
     match best {
         Some(unknown) if !is_evaluated => Ok(unknown.into_iter().collect()),
         _ => {
-            let known = host.iter();
-            let known = known.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+            let known = host
+                .iter()
+                .filter_map(|(name, value)| Some((name, value.as_ref()?)));
             let host: Vec<_> = known
                 .map(|(name, value)| format!("{} {value}", name.as_str()))
                 .collect();
@@ -102,8 +103,10 @@ fn is_met(
     let (name, rest) = term.split_at(index);
     let wanted = rest.trim_start_matches(is_sign);
     let signs = &rest[..rest.len() - wanted.len()];
-    let operator = OPERATORS.iter().find(|known| known.starts_with(signs));
-    let operator = operator.ok_or_else(malformed)?;
+    let operator = OPERATORS
+        .iter()
+        .find(|known| known.starts_with(signs))
+        .ok_or_else(malformed)?;
     if name.is_empty() || wanted.is_empty() {
         return Err(malformed());
     }
@@ -261,8 +264,9 @@ mod tests {
             ("driver<=550.54.15", Ok("")),
             ("arch>=7.5", Ok("arch")),
         ] {
-            let found = check(text, &host).map(|unknown| unknown.join(","));
-            let found = found.map_err(|error| error.to_string());
+            let found = check(text, &host)
+                .map(|unknown| unknown.join(","))
+                .map_err(|error| error.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
         }
         for text in ["cuda", ">=12", "cuda>="] {

@@ -32,8 +32,9 @@ mod tests {
             ("{} x", 1),
             ("{\"a\": NaN}", 1),
         ] {
-            let error = check_object(Path::new("/f.json"), text).unwrap_err();
-            let error = error.to_string();
+            let error = check_object(Path::new("/f.json"), text)
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with(&format!("/f.json:{line}: ")), "{error}");
         }
     }

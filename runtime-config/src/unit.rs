@@ -290,8 +290,10 @@ mod tests {
         ];
         for (files, expected) in cases {
             let (_dir, host) = host(files);
-            let lines = command_lines(&host, "docker.service").into_iter();
-            let lines: Vec<String> = lines.map(|(_, line)| line).collect();
+            let lines: Vec<String> = command_lines(&host, "docker.service")
+                .into_iter()
+                .map(|(_, line)| line)
+                .collect();
             let words: Vec<&str> = lines
                 .iter()
                 .flat_map(|line| line.split_whitespace())

@@ -73,12 +73,11 @@ fn a_configuration_of_the_administrator_must_name_it() {
         let text = format!("log_level = \"info\"\n{runtime}");
         let file = site.release().join("config.toml");
         fs::write(&file, &text).unwrap();
-        let output = match own {
-            true => {
-                site.write("etc/boathook/config.toml", &text);
-                site.run(&INSTALL)
-            }
-            false => site.run(&[&given[..], &[file.to_str().unwrap()]].concat()),
+        let output = if own {
+            site.write("etc/boathook/config.toml", &text);
+            site.run(&INSTALL)
+        } else {
+            site.run(&[&given[..], &[file.to_str().unwrap()]].concat())
         };
         let is_set = || site.read("etc/docker/daemon.json").contains("boathook");
         match refusal {

@@ -243,8 +243,7 @@ fn make_plan(
     let source = RequestSource::Cdi {
         devices: text.to_owned(),
     };
-    let request = Request::parse(class, environment, source)?;
-    let request = request.ok_or(DescriptionError::Nothing)?;
+    let request = Request::parse(class, environment, source)?.ok_or(DescriptionError::Nothing)?;
     let found = FoundClass {
         inventory: Inventory {
             devices: devices.iter().copied().cloned().collect(),

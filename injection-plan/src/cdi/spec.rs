@@ -135,8 +135,7 @@ impl ContainerEdits {
                 Action::Library { mount, links } => {
                     edits.mounts.push(bound(mount, mount.path.clone()));
                     let directory = mount.path.parent().unwrap_or(Path::new("/"));
-                    let links = links.iter().map(|link| directory.join(link));
-                    let links = links.map(|link| bound(mount, link));
+                    let links = links.iter().map(|link| bound(mount, directory.join(link)));
                     edits.mounts.extend(links);
                 }
                 Action::Loader {
@@ -149,9 +148,12 @@ impl ContainerEdits {
                         let directory = image.directory.display();
                         format!("the image's own libraries in {directory}")
                     }));
-                    let directories = directories.iter().chain(directory_32bit);
-                    let directories = directories.map(|path| path.display().to_string());
-                    let directories = directories.collect::<Vec<_>>().join(":");
+                    let directories = directories
+                        .iter()
+                        .chain(directory_32bit)
+                        .map(|path| path.display().to_string())
+                        .collect::<Vec<_>>()
+                        .join(":");
                     edits.env.push(format!("LD_LIBRARY_PATH={directories}"));
                     lacking.insert("the loader's cache (LD_LIBRARY_PATH is set instead)".into());
                 }

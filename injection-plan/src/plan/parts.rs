@@ -63,12 +63,14 @@ impl PlanBuilder {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let first = self.libraries.entry((library.programs, name));
-            let first = first.or_insert(PlannedLibrary {
-                source: source.clone(),
-                links: BTreeSet::new(),
-                users: BTreeSet::new(),
-            });
+            let first = self
+                .libraries
+                .entry((library.programs, name))
+                .or_insert(PlannedLibrary {
+                    source: source.clone(),
+                    links: BTreeSet::new(),
+                    users: BTreeSet::new(),
+                });
             if first.source != source {
                 let path = library_dir(library.programs).join(&library.soname);
                 return Err(new_conflict(path, &first.source, &source));

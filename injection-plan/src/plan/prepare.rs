@@ -81,8 +81,8 @@ pub(super) fn plan_preparations<'a>(
             class: class.name.to_string(),
         })?;
         let known = with_value(device, pair, spec);
-        let preparation = Preparation::from_spec(prepare, device, &known);
-        let preparation = preparation.map_err(|error| template_error(device, error))?;
+        let preparation = Preparation::from_spec(prepare, device, &known)
+            .map_err(|error| template_error(device, error))?;
         actions.push((device, Action::Prepare(preparation)));
     }
     Ok(actions)
@@ -102,8 +102,10 @@ fn take_first<'a>(
 }
 
 fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
-    let select = spec.select.fill(&device.attributes);
-    let select = select.map_err(|error| template_error(device, error.into()))?;
+    let select = spec
+        .select
+        .fill(&device.attributes)
+        .map_err(|error| template_error(device, error.into()))?;
     Ok(spec.canonical(&select) == pair.select)
 }
 
@@ -116,8 +118,10 @@ fn is_ready(
     prepare: &Prepare,
 ) -> Result<bool, PlanError> {
     let known = with_value(device, pair, spec);
-    let wanted = prepare.equals.fill(&known);
-    let wanted = wanted.map_err(|error| template_error(device, error.into()))?;
+    let wanted = prepare
+        .equals
+        .fill(&known)
+        .map_err(|error| template_error(device, error.into()))?;
     let content = device
         .state
         .as_ref()

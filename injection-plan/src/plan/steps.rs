@@ -25,11 +25,15 @@ impl PlanBuilder {
         }
         for (path, mask) in self.masks {
             let make = !mask.texts.is_empty();
-            let texts = mask.texts.into_iter();
-            let texts = texts.map(|(path, (text, bits))| (path, text.with(bits)));
+            let texts = mask
+                .texts
+                .into_iter()
+                .map(|(path, (text, bits))| (path, text.with(bits)));
             let files = inserted(mask.files.into_iter().chain(texts));
-            let shown = mask.shown.into_iter();
-            let shown = shown.map(|(at, from)| BindMount::shown(from, at));
+            let shown = mask
+                .shown
+                .into_iter()
+                .map(|(at, from)| BindMount::shown(from, at));
             let action = Action::Mask {
                 path,
                 make,
@@ -162,8 +166,11 @@ fn allow_device(
 /// udev writes its links in the same way.
 fn relative_target(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
-    let common = directory.iter().zip(target).take_while(|(a, b)| a == b);
-    let common = common.count();
+    let common = directory
+        .iter()
+        .zip(target)
+        .take_while(|(a, b)| a == b)
+        .count();
     let up = directory.iter().skip(common).map(|_| "..".as_ref());
     up.chain(target.iter().skip(common)).collect()
 }

@@ -99,8 +99,11 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
             directory_32bit,
             libraries_32bit,
         } => {
-            let directories = directories.iter().chain(directory_32bit);
-            let directories: Vec<_> = directories.map(|d| d.display().to_string()).collect();
+            let directories: Vec<_> = directories
+                .iter()
+                .chain(directory_32bit)
+                .map(|d| d.display().to_string())
+                .collect();
             let count = libraries.len() + libraries_32bit.len();
             let mut text = format!("{count} names in {}", directories.join(", "));
             for ImageLibraries {

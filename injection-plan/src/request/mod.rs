@@ -197,8 +197,7 @@ impl Request {
             let value = env(name.as_str())?;
             choices.get(value).cloned()
         }));
-        let named = spec.lists_env.as_ref();
-        let named = named.and_then(|name| env(name.as_str()));
+        let named = spec.lists_env.as_ref().and_then(|name| env(name.as_str()));
         let lists = parse_lists(named.unwrap_or_default()).map_err(refused)?;
         let paths = selection.paths(&class.spec);
         let class = class.name.clone();

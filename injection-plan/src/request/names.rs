@@ -259,8 +259,10 @@ impl<'a> RequestNames<'a> {
             None => return Err(unknown("paths of the host are not read here")),
         };
         let positions = |devices: &[Device]| -> Vec<usize> {
-            let meant = devices.iter().zip(0..);
-            let meant = meant.filter(|(device, _)| ids.contains(&device.id));
+            let meant = devices
+                .iter()
+                .zip(0..)
+                .filter(|(device, _)| ids.contains(&device.id));
             meant.map(|(_, position)| position).collect()
         };
         let (mut divided, mut devices) = (Vec::new(), Vec::new());

@@ -135,8 +135,10 @@ pub(super) fn parse_capabilities(
     if list.len() > MAX_REQUEST {
         return Err(RequestError::TooLong { length: list.len() });
     }
-    let items = list.split(',').map(str::trim);
-    let items = items.filter(|item| !item.is_empty());
+    let items = list
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
     // The keys are the names in lower case; the values are the names as they were written.
     let mut unknown: BTreeMap<String, &str> =
         inserted(items.map(|item| (item.to_ascii_lowercase(), item)));

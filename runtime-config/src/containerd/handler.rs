@@ -158,8 +158,11 @@ pub(super) fn collect_handlers(
         if let Some(name) = name.filter(|name| *name != HANDLER) {
             name.clone_into(&mut default);
         }
-        let runtimes = section.get("runtimes").and_then(Item::as_table_like);
-        let runtimes = runtimes.into_iter().flat_map(TableLike::iter);
+        let runtimes = section
+            .get("runtimes")
+            .and_then(Item::as_table_like)
+            .into_iter()
+            .flat_map(TableLike::iter);
         for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
             let index = handlers
                 .iter()

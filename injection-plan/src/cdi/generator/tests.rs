@@ -183,7 +183,7 @@ fn an_index_that_means_another_device_is_no_name() {
         )
     });
     let generated = generated(vec![parsed("stick", text)], &host.concat());
-    let expected = ["usb-1", "0", "usb-2", "usb-3", "usb-4", "all"];
-    let expected = expected.map(|name| format!("a.com/stick={name}"));
+    let expected =
+        ["usb-1", "0", "usb-2", "usb-3", "usb-4", "all"].map(|name| format!("a.com/stick={name}"));
     assert_eq!(names(&generated), expected);
 }
