@@ -8,7 +8,7 @@ use device_class::class::Server;
 use device_class::config::Config;
 use device_class::discover::{Device, FoundClass, FoundEdits, Health};
 use device_class::name::ClassName;
-use host_inventory::{HostWatcher, Judged, JudgedClass, Next, Notified};
+use host_inventory::{ClassScan, HostScan, HostWatcher, Notifications, WatcherTask};
 use tokio::sync::watch;
 
 use crate::claim::{Store, StoreLock};
@@ -59,9 +59,9 @@ impl Scanner {
     }
 
     /// Scans in a loop.
-    pub(crate) async fn run(mut self, period: Duration, mut reload: Notified) {
+    pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
         loop {
-            if self.host.wait(period, None, &mut reload).await == Next::Load {
+            if self.host.wait(period, None, &mut reload).await == WatcherTask::Load {
                 self.host.load_classes();
             }
             self.scan().await;
@@ -112,7 +112,7 @@ impl Scanner {
             }
             (classes, warnings)
         });
-        if let Some(new) = scanned.await.made {
+        if let Some(new) = scanned.await.result {
             self.inventory.send_if_modified(|known| {
                 let changed = !is_same(known, &new);
                 // The new inventory is kept even if the slices are the same, because it may
@@ -163,14 +163,14 @@ fn is_same(known: &[ClassDevices], new: &[ClassDevices]) -> bool {
 /// Collects the devices of a scan by class, and warnings about devices that are left out. A
 /// device that the device plugin has given to a container must not be allocated again.
 fn collect_classes(
-    judged: Judged<'_>,
+    judged: HostScan<'_>,
     held: Option<&ContainerDeviceIds>,
     root: &Path,
 ) -> (Vec<ClassDevices>, Vec<String>) {
     let mut warnings = judged.warnings;
     let mut classes = Vec::new();
     for judged in judged.classes {
-        let JudgedClass {
+        let ClassScan {
             class,
             mut inventory,
             control_nodes,

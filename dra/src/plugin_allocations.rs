@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::discover::Device;
-use injection_plan::record::{self, Record, RecordError};
+use injection_plan::kubelet_checkpoint::{self, CheckpointError, KubeletCheckpoint};
 use kubelet_api::podresources::{ListPodResourcesRequest, PodResources};
 use kubelet_api::{POD_RESOURCES_SOCKET, ask_pod_resources};
 use tokio::task::spawn_blocking;
@@ -48,7 +48,7 @@ pub(crate) struct ContainerDeviceIds(BTreeSet<(String, String)>);
 #[error("{}: {error}", path.display())]
 pub(crate) struct UnreadableRecord {
     path: PathBuf,
-    error: RecordError,
+    error: CheckpointError,
 }
 
 impl ContainerDeviceIds {
@@ -68,7 +68,9 @@ impl PluginAllocations {
     /// mounted.
     pub fn new(kubelet: &Path, host: &Path, pod: Option<OwnPod>) -> Self {
         Self {
-            record: kubelet.join("device-plugins").join(record::FILE_NAME),
+            record: kubelet
+                .join("device-plugins")
+                .join(kubelet_checkpoint::FILE_NAME),
             socket: kubelet.join(POD_RESOURCES_SOCKET),
             cgroups: host.join("sys/fs/cgroup"),
             pod,
@@ -77,7 +79,7 @@ impl PluginAllocations {
 
     /// Reads the ids of the devices that containers have. Without a checkpoint there are none.
     pub(crate) async fn read(&self) -> Result<ContainerDeviceIds, UnreadableRecord> {
-        let record = match Record::read(&self.record) {
+        let record = match KubeletCheckpoint::read(&self.record) {
             Ok(record) => record,
             Err(error) if error.is_absent() => return Ok(ContainerDeviceIds::default()),
             Err(error) => {

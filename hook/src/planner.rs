@@ -12,7 +12,7 @@ use device_class::discover::{self, FoundClass, LookUpError};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
-use injection_plan::plan::{self, Asked, Authority, InjectionPlan, PlanError};
+use injection_plan::plan::{self, Authority, InjectionPlan, PlanError, PlanInput};
 use injection_plan::request::{RefusedRequest, Request};
 
 use crate::authorization::{Decision, SourceKind, authorize, counts};
@@ -154,7 +154,7 @@ fn compute_plan(
     let asked = authorized
         .iter()
         .zip(&found)
-        .map(|((wanted, authority), found)| Asked {
+        .map(|((wanted, authority), found)| PlanInput {
             class: &wanted.class,
             request: &wanted.request,
             found,
@@ -205,7 +205,7 @@ pub(crate) fn plan_attached<'l>(
             wanted.extend(authority.map(|authority| (one, request, authority)));
         }
     }
-    let asked = wanted.iter().map(|(one, request, authority)| Asked {
+    let asked = wanted.iter().map(|(one, request, authority)| PlanInput {
         class: &one.class,
         request,
         found: &one.found,

@@ -50,7 +50,7 @@ impl Classes {
             return Ok(());
         }
         let root = &config.host_root;
-        if let Some(unmounted) = mounted::unmounted(&class, root) {
+        if let Some(unmounted) = mounted::find_unmounted(&class, root) {
             let root = root.display();
             let message = format!(
                 "reads {unmounted}, which is not mounted below {root}: mount it in the DaemonSet \

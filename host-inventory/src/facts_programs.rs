@@ -11,7 +11,7 @@ use device_class::DeviceClass;
 use device_class::discover::Inventory;
 use device_class::facts::Facts;
 use device_class::host::{HostView, RealHost};
-use injection_plan::facts::Reported;
+use injection_plan::facts::ReportedFacts;
 
 use crate::host_program;
 
@@ -48,8 +48,12 @@ impl FactsPrograms {
             self.faults = ended.join().unwrap_or_default();
             self.last = self.last.take().map(|(nodes, _)| (nodes, now));
         }
-        let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
-        let nodes: BTreeSet<_> = nodes.map(|node| node.host.display().to_string()).collect();
+        let nodes: BTreeSet<_> = inventory
+            .devices
+            .iter()
+            .flat_map(|device| &device.nodes)
+            .map(|node| node.host.display().to_string())
+            .collect();
         let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
         let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= REST;
         if changed {
@@ -82,7 +86,7 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> 
     let start =
         |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
     write(
-        &Reported::run_programs(class, root, start),
+        &ReportedFacts::run_programs(class, root, start),
         class,
         root,
         host,
@@ -93,7 +97,7 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> 
 /// Writes the facts that the programs reported. Returns the faults of the programs and of
 /// writing, one line each.
 fn write(
-    reported: &Reported,
+    reported: &ReportedFacts,
     class: &DeviceClass,
     root: &Path,
     host: &dyn HostView,
@@ -167,7 +171,7 @@ mod tests {
         fs::write(root.join("sh"), "").unwrap();
         fs::set_permissions(root.join("sh"), fs::Permissions::from_mode(0o755)).unwrap();
         let host = RealHost::open(root).unwrap();
-        let reported = Reported::run_programs(&class, root, |_, arguments| {
+        let reported = ReportedFacts::run_programs(&class, root, |_, arguments| {
             let mut command = Command::new("/bin/sh");
             command.args(arguments);
             command

@@ -7,7 +7,7 @@ pub struct Faults(Vec<String>);
 impl Faults {
     /// Replaces the remembered faults by the present ones, and calls `log` with each fault
     /// that was not remembered before.
-    pub fn now(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
+    pub fn report(&mut self, faults: impl IntoIterator<Item = String>, log: impl Fn(&str)) {
         let before = std::mem::replace(&mut self.0, faults.into_iter().collect());
         let new = self.0.iter().filter(|fault| !before.contains(fault));
         new.for_each(|fault| log(fault));
@@ -30,7 +30,7 @@ mod tests {
         let logged = RefCell::new(Vec::new());
         for now in [&["a"][..], &["a", "b"], &["b"], &["a", "b"], &[], &["b"]] {
             let now = now.iter().map(|fault| (*fault).to_owned());
-            faults.now(now, |fault| logged.borrow_mut().push(fault.to_owned()));
+            faults.report(now, |fault| logged.borrow_mut().push(fault.to_owned()));
         }
         assert_eq!(logged.into_inner(), ["a", "b", "a", "b"]);
         assert_eq!(faults.count(), 1);

@@ -22,13 +22,13 @@ type Key = Vec<String>;
 #[derive(Debug, Default)]
 pub(crate) struct HealthPrograms {
     outcomes: BTreeMap<Key, (Outcome, Instant)>,
-    under_way: Option<JoinHandle<Vec<(Key, Outcome)>>>,
+    running: Option<JoinHandle<Vec<(Key, Outcome)>>>,
 }
 
 impl HealthPrograms {
     /// Sets the health of devices by the last results, and starts the programs that are due.
     /// Returns the programs that could not be run, one line each.
-    pub(crate) fn judge(
+    pub(crate) fn update_health(
         &mut self,
         devices: &mut [Device],
         root: &Path,
@@ -73,20 +73,20 @@ impl HealthPrograms {
             let ended = self.outcomes.get(key).map(|(_, ended)| *ended);
             ended.is_none_or(|ended| now.saturating_duration_since(ended) >= REST)
         });
-        if self.under_way.is_none() && !wanted.is_empty() {
+        if self.running.is_none() && !wanted.is_empty() {
             let root = root.to_owned();
             let all = move || {
                 let each = wanted.into_iter();
                 each.map(|(key, command)| (key, run(&command, &root)))
                     .collect()
             };
-            self.under_way = Some(thread::spawn(all));
+            self.running = Some(thread::spawn(all));
         }
         not_run
     }
 
     fn collect(&mut self, now: Instant) {
-        let Some(ended) = self.under_way.take_if(|under_way| under_way.is_finished()) else {
+        let Some(ended) = self.running.take_if(|running| running.is_finished()) else {
             return;
         };
         for (key, outcome) in ended.join().unwrap_or_default() {
@@ -96,8 +96,8 @@ impl HealthPrograms {
 
     #[cfg(test)]
     pub(crate) fn is_running(&self) -> bool {
-        let under_way = self.under_way.as_ref();
-        under_way.is_some_and(|under_way| !under_way.is_finished())
+        let running = self.running.as_ref();
+        running.is_some_and(|running| !running.is_finished())
     }
 }
 

@@ -19,8 +19,8 @@ use crate::kernel_log::KernelLog;
 
 /// The result of a device scan.
 #[derive(Debug, Default)]
-pub struct Judged<'a> {
-    pub classes: Vec<JudgedClass<'a>>,
+pub struct HostScan<'a> {
+    pub classes: Vec<ClassScan<'a>>,
     /// The class that owns each request variable and each resource.
     pub claims: Claims,
     /// The omitted devices and classes, each with the reason, in one line.
@@ -29,7 +29,7 @@ pub struct Judged<'a> {
 
 /// The result of a scan for one class.
 #[derive(Debug)]
-pub struct JudgedClass<'a> {
+pub struct ClassScan<'a> {
     pub class: &'a DeviceClass,
     /// The devices of the class, without devices whose resource belongs to another class.
     pub inventory: Inventory,
@@ -40,7 +40,7 @@ pub struct JudgedClass<'a> {
 /// The values that earlier scans read of each class's devices, for health checks that
 /// compare a value over time.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
     /// The root directory of the host. `None` means that neither the kernel's log is read
     /// nor programs are run.
@@ -55,7 +55,7 @@ struct ClassMemory {
     facts: FactsPrograms,
 }
 
-impl Memory {
+impl ScanMemory {
     /// Returns an empty memory for a single scan or for a recorded host. The kernel's log is
     /// not read, and no programs are run.
     pub fn new() -> Self {
@@ -65,7 +65,7 @@ impl Memory {
     /// Returns an empty memory for repeated scans of the host whose root directory is `root`.
     /// Scans with it read the kernel's log and run programs.
     pub fn of_host(root: &Path) -> Self {
-        Memory {
+        ScanMemory {
             host_root: Some(root.to_owned()),
             ..Self::default()
         }
@@ -88,20 +88,20 @@ impl ClassMemory {
 /// containers that set a variable of two classes.
 ///
 /// `memory` has the values of earlier scans, and is updated. `now` is the time of this scan.
-pub fn judge<'a>(
+pub fn scan_host<'a>(
     classes: &'a [DeviceClass],
     host: &dyn HostView,
-    memory: &mut Memory,
+    memory: &mut ScanMemory,
     now: Instant,
-) -> Judged<'a> {
+) -> HostScan<'a> {
     memory
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
-    let mut judged = Judged::default();
+    let mut scan = HostScan::default();
     for class in classes {
-        let Judged {
+        let HostScan {
             claims, warnings, ..
-        } = &mut judged;
+        } = &mut scan;
         if let Err(claimed) = claims.env(class) {
             warnings.push(format!("{}: {claimed}", class.name));
             continue;
@@ -134,14 +134,13 @@ pub fn judge<'a>(
         let devices = &mut inventory.devices;
         // Devices that are divided into parts are checked as well: a part that is not created
         // yet has the health of its device.
-        let divided = inventory.divided.iter_mut();
-        let divided = divided.chain(&mut inventory.replaced);
+        let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
         let all = devices.iter_mut().chain(divided);
         remembered.health.judge_with(all, now, &log);
         if let Some(root) = &memory.host_root {
-            let unrun = remembered.programs.judge(devices, root, now);
+            let faults = remembered.programs.update_health(devices, root, now);
             warnings.extend(
-                unrun
+                faults
                     .into_iter()
                     .map(|line| format!("{}: {line}", class.name)),
             );
@@ -156,7 +155,7 @@ pub fn judge<'a>(
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
         } else if !inventory.devices.is_empty()
-            && let Some(reason) = host_files::missing(class, host)
+            && let Some(reason) = host_files::find_missing(class, host)
         {
             inventory.refuse(&reason);
         }
@@ -168,13 +167,13 @@ pub fn judge<'a>(
             }
             claimed.is_ok()
         });
-        judged.classes.push(JudgedClass {
+        scan.classes.push(ClassScan {
             class,
             inventory,
             control_nodes: control_nodes.unwrap_or_default(),
         });
     }
-    judged
+    scan
 }
 
 /// Returns the control nodes, which a container gets together with any device of the class.
@@ -217,14 +216,14 @@ mod tests {
             );
             let name = "x".to_owned().try_into().unwrap();
             let class = [DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap()];
-            let (mut memory, start) = (Memory::new(), Instant::now());
+            let (mut memory, start) = (ScanMemory::new(), Instant::now());
             for (seconds, healthy) in [(0, true), (31, false)] {
                 let mut host = RecordedHost::default();
                 host.add_file("/sys/x/beat", "7");
                 host.add_file("/sys/x/p/beat", seconds.to_string());
                 let now = start + Duration::from_secs(seconds);
-                let judged = judge(&class, &host, &mut memory, now);
-                let found = &judged.classes[0].inventory;
+                let scan = scan_host(&class, &host, &mut memory, now);
+                let found = &scan.classes[0].inventory;
                 assert!(found.devices[0].health.is_healthy(), "{:?}", found.devices);
                 let whole = found.divided.first().or(found.replaced.first()).unwrap();
                 assert_eq!(whole.health.is_healthy(), healthy, "{keeps} {seconds}");
@@ -239,7 +238,7 @@ mod tests {
                     device = { id = 'x', health = [{ file = 'beat', changes_within = 30 }] }\n";
         let name = "x".to_owned().try_into().unwrap();
         let class = [DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()];
-        let (mut memory, start) = (Memory::new(), Instant::now());
+        let (mut memory, start) = (ScanMemory::new(), Instant::now());
         for (seconds, beat, healthy) in [
             (0, "7", true),
             (30, "7", true),
@@ -249,8 +248,8 @@ mod tests {
             let mut host = RecordedHost::default();
             host.add_file("/sys/x/beat", beat);
             let now = start + Duration::from_secs(seconds);
-            let judged = judge(&class, &host, &mut memory, now);
-            let device = &judged.classes[0].inventory.devices[0];
+            let scan = scan_host(&class, &host, &mut memory, now);
+            let device = &scan.classes[0].inventory.devices[0];
             assert_eq!(device.health.is_healthy(), healthy, "{seconds}");
         }
     }

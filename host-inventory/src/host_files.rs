@@ -11,7 +11,7 @@ use device_class::host::Entry;
 /// Returns `None` if no file is missing, or if the host has no visible loader cache: the
 /// plugin's container usually has only the directories that discovery reads, so the absence
 /// of a file there says nothing about the host.
-pub(crate) fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+pub(crate) fn find_missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let cache = host.entry(Path::new("/etc/ld.so.cache"));
     match cache {
         Ok(Some(Entry::File)) => discover::missing(class, host),
@@ -28,7 +28,7 @@ mod tests {
     use device_class::host::RealHost;
     use device_class::ld_cache::{Abi, LdCache, NewEntry};
 
-    use crate::{Memory, judge};
+    use crate::{ScanMemory, scan_host};
 
     use super::*;
 
@@ -43,8 +43,8 @@ mod tests {
         let library = Path::new("/usr/lib/libx.so.1");
         let health = || {
             let host = RealHost::open(root.path()).unwrap();
-            let judged = judge(&class, &host, &mut Memory::new(), Instant::now());
-            judged.classes[0].inventory.devices[0].health.clone()
+            let scan = scan_host(&class, &host, &mut ScanMemory::new(), Instant::now());
+            scan.classes[0].inventory.devices[0].health.clone()
         };
         // The plugin's container has no loader cache of the host.
         assert_eq!(health(), Health::Healthy);

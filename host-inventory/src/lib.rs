@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! class files ─▶ Classes ─┐
-//! host ───────────────────┴▶ judge ─▶ Judged: devices with their health, control nodes
+//! host ───────────────────┴▶ scan_host ─▶ HostScan: devices with their health, control nodes
 //! ```
 //!
 //! [`HostWatcher`] reads the class files and the host again when they change.
@@ -33,8 +33,8 @@ mod watcher;
 pub use classes::Classes;
 pub use dir_watch::{Interest, Notice};
 pub use faults::Faults;
-pub use health_scan::{Judged, JudgedClass, Memory, judge};
+pub use health_scan::{ClassScan, HostScan, ScanMemory, scan_host};
 pub use hotplug::watch_directories;
-pub use notify::{Notified, Notifier};
+pub use notify::{Notifications, Notifier};
 pub use slow_scan::ScanProgress;
-pub use watcher::{HostWatcher, Next, Scanned};
+pub use watcher::{HostWatcher, ScanOutcome, WatcherTask};

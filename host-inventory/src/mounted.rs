@@ -10,9 +10,9 @@ use device_class::DeviceClass;
 
 /// Returns the first path that a class reads and that is not mounted below `root`. Returns
 /// `None` if all paths are mounted, or if `root` is the root of the host itself.
-pub(crate) fn unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
+pub(crate) fn find_unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
-    if !is_assembled(root, &directories(root), device) {
+    if !is_assembled(root, &list_directories(root), device) {
         return None;
     }
     let paths = class.spec.paths_read();
@@ -21,7 +21,7 @@ pub(crate) fn unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
         .find(|path| !is_mounted(root, Path::new(path), device))
 }
 
-fn directories(root: &Path) -> Vec<PathBuf> {
+fn list_directories(root: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(root).into_iter().flatten();
     entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
 }

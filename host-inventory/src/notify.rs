@@ -3,16 +3,18 @@
 
 use tokio::sync::watch;
 
+/// The sender of notifications.
 #[derive(Debug, Clone)]
 pub struct Notifier(watch::Sender<()>);
 
+/// The receiver of notifications.
 #[derive(Debug, Clone)]
-pub struct Notified(watch::Receiver<()>);
+pub struct Notifications(watch::Receiver<()>);
 
 impl Notifier {
-    pub fn new() -> (Notifier, Notified) {
+    pub fn new() -> (Notifier, Notifications) {
         let (sender, receiver) = watch::channel(());
-        (Notifier(sender), Notified(receiver))
+        (Notifier(sender), Notifications(receiver))
     }
 
     pub fn notify(&self) {
@@ -20,7 +22,7 @@ impl Notifier {
     }
 }
 
-impl Notified {
+impl Notifications {
     /// Waits for a notification, and returns at once if there was one since the last wait. If
     /// the notifier was dropped, this function never returns.
     pub async fn wait(&mut self) {

@@ -12,9 +12,11 @@ use device_class::host::RealHost;
 use device_class::load::ClassSource;
 
 use crate::dir_watch::Interest;
-use crate::hotplug::{self, Watching};
+use crate::hotplug::{self, WatchTask};
 use crate::slow_scan::wait_for_scan;
-use crate::{Classes, Faults, Judged, Memory, Notified, Notifier, ScanProgress, judge};
+use crate::{
+    Classes, Faults, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
+};
 
 /// The time between the first event and the scan, in which further events are collected.
 const SETTLE: Duration = Duration::from_millis(10);
@@ -24,7 +26,7 @@ const REST: Duration = Duration::from_millis(50);
 
 /// The next task of the program that waits for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum WatcherTask {
     /// Scan the host, because a device may have changed or the period has passed.
     Scan,
     /// Read the class files and scan the host, because a class may have changed.
@@ -33,12 +35,12 @@ pub enum Next {
 
 /// The result of one scan.
 #[derive(Debug)]
-pub struct Scanned<T> {
+pub struct ScanOutcome<T> {
     /// The value that the caller's function made of the scan. `None` means that the scan
     /// failed; the reason was logged.
-    pub made: Option<T>,
+    pub result: Option<T>,
     /// The duration of the scan.
-    pub took: Duration,
+    pub duration: Duration,
 }
 
 /// Scans one host repeatedly. Keeps the classes and the values that health checks compare
@@ -47,7 +49,7 @@ pub struct Scanned<T> {
 pub struct HostWatcher {
     config: Config,
     server: Server,
-    memory: Memory,
+    memory: ScanMemory,
     classes: Arc<Vec<DeviceClass>>,
     class_files: Vec<ClassSource>,
     /// Whether the last attempt to read the class files failed as a whole.
@@ -64,19 +66,19 @@ pub struct HostWatcher {
 #[derive(Debug)]
 struct Events {
     device: Notifier,
-    devices: Notified,
-    files: Notified,
+    devices: Notifications,
+    files: Notifications,
     watched: BTreeSet<PathBuf>,
-    watching: Option<Watching>,
-    _classes: Watching,
-    _uevents: Watching,
+    watching: Option<WatchTask>,
+    _classes: WatchTask,
+    _uevents: WatchTask,
 }
 
 impl HostWatcher {
     /// Returns a watcher for the classes that `server` offers, and reads their class files.
     pub fn new(config: Config, server: Server) -> Self {
         let mut watcher = HostWatcher {
-            memory: Memory::of_host(&config.host_root),
+            memory: ScanMemory::of_host(&config.host_root),
             config,
             server,
             classes: Arc::default(),
@@ -115,35 +117,35 @@ impl HostWatcher {
         &mut self,
         period: Duration,
         directories: Option<PathBuf>,
-        reload: &mut Notified,
-    ) -> Next {
+        reload: &mut Notifications,
+    ) -> WatcherTask {
         if self.events.is_some() {
             tokio::time::sleep(REST).await;
         }
-        let mut watched = hotplug::directories(&self.classes, &self.config.host_root);
+        let mut watched = hotplug::watched_directories(&self.classes, &self.config.host_root);
         watched.extend(directories);
         let class_files = &self.config.classes;
         let events = self.events.get_or_insert_with(|| Events::new(class_files));
         if watched != events.watched {
             let device = events.device.clone();
-            events.watching = Some(Watching::directories(&watched, Interest::Names, device));
+            events.watching = Some(WatchTask::directories(&watched, Interest::Names, device));
             events.watched = watched;
         }
         let next = tokio::select! {
-            () = tokio::time::sleep(period) => Next::Scan,
-            () = events.devices.wait() => Next::Scan,
-            () = events.files.wait() => Next::Load,
-            () = reload.wait() => Next::Load,
+            () = tokio::time::sleep(period) => WatcherTask::Scan,
+            () = events.devices.wait() => WatcherTask::Scan,
+            () = events.files.wait() => WatcherTask::Load,
+            () = reload.wait() => WatcherTask::Load,
         };
         // A driver creates several nodes at once, and an editor writes a file in several
         // steps. This delay lets one scan see all of them.
         tokio::time::sleep(SETTLE).await;
         events.devices.clear();
         match next {
-            Next::Scan if !self.unread => Next::Scan,
+            WatcherTask::Scan if !self.unread => WatcherTask::Scan,
             _ => {
                 events.files.clear();
-                Next::Load
+                WatcherTask::Load
             }
         }
     }
@@ -168,7 +170,7 @@ impl HostWatcher {
             "class left out"
         };
         self.class_errors
-            .now(errors, |error| tracing::error!("{message}: {error}"));
+            .report(errors, |error| tracing::error!("{message}: {error}"));
         let Ok(Classes {
             usable, sources, ..
         }) = loaded
@@ -184,7 +186,7 @@ impl HostWatcher {
             let known = sources.iter().map(|source| source.name.as_str());
             let warnings = self.config.warn_of_unknown_classes(known);
             self.unknown_classes
-                .now(warnings, |warning| tracing::warn!("{warning}"));
+                .report(warnings, |warning| tracing::warn!("{warning}"));
         }
         let names: Vec<String> = usable.iter().map(|class| class.name.to_string()).collect();
         let names = names.join(", ");
@@ -214,26 +216,31 @@ impl HostWatcher {
     /// must not block.
     pub async fn scan<T: Send + 'static>(
         &mut self,
-        make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
-    ) -> Scanned<T> {
+        make: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
+    ) -> ScanOutcome<T> {
         self.scans.begin();
-        let made = self.scan_once(make).await;
-        let took = self.scans.end();
-        Scanned { made, took }
+        let result = self.scan_once(make).await;
+        let duration = self.scans.end();
+        ScanOutcome { result, duration }
     }
 
     /// Does the work of [`HostWatcher::scan`] without measuring the time. Returns `None` if
     /// the scan failed, and logs the reason.
     async fn scan_once<T: Send + 'static>(
         &mut self,
-        make: impl FnOnce(Judged<'_>) -> (T, Vec<String>) + Send + 'static,
+        make: impl FnOnce(HostScan<'_>) -> (T, Vec<String>) + Send + 'static,
     ) -> Option<T> {
         let classes = Arc::clone(&self.classes);
         let root = self.config.host_root.clone();
-        let mut memory = std::mem::replace(&mut self.memory, Memory::of_host(&root));
+        let mut memory = std::mem::replace(&mut self.memory, ScanMemory::of_host(&root));
         let scanning = tokio::task::spawn_blocking(move || {
             let made = match RealHost::open(&root) {
-                Ok(host) => Ok(make(judge(&classes, &host, &mut memory, Instant::now()))),
+                Ok(host) => Ok(make(scan_host(
+                    &classes,
+                    &host,
+                    &mut memory,
+                    Instant::now(),
+                ))),
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()
@@ -254,7 +261,7 @@ impl HostWatcher {
             Err(warning) => (None, vec![warning]),
         };
         self.warnings
-            .now(warnings, |warning| tracing::warn!("{warning}"));
+            .report(warnings, |warning| tracing::warn!("{warning}"));
         made
     }
 }
@@ -265,8 +272,8 @@ impl Events {
         let (file, files) = Notifier::new();
         let class_files = class_files.iter().cloned().collect();
         Events {
-            _classes: Watching::directories(&class_files, Interest::Contents, file),
-            _uevents: Watching::uevents(device.clone()),
+            _classes: WatchTask::directories(&class_files, Interest::Contents, file),
+            _uevents: WatchTask::uevents(device.clone()),
             device,
             devices,
             files,

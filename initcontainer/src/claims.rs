@@ -9,7 +9,7 @@ use runtime_config::HostRoot;
 use crate::layout::DRIVER;
 
 /// Returns the uids of the prepared claims. A uid is the name of a claim record without suffix.
-pub(crate) fn prepared(host: &HostRoot) -> Result<BTreeSet<String>> {
+pub(crate) fn find_prepared(host: &HostRoot) -> Result<BTreeSet<String>> {
     let directory = Path::new(DRIVER).join("claims");
     if !host.is_dir(&directory) {
         return Ok(BTreeSet::new());

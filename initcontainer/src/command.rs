@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
-use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record};
+use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record_path};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
-use runtime_config::{Engine, HeldRuntime, HostRoot, Options, Plan, Record, held};
+use runtime_config::{
+    Engine, HostRoot, InstallationRecord, Options, Plan, RuntimeUse, find_runtime_use,
+};
 
-use crate::output::{Installed, Output};
+use crate::output::{InstalledRelease, Output};
 use crate::restart;
 
 /// Runs a command. Returns whether it was successful and found nothing missing.
@@ -74,20 +76,21 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
         set_default: args.set_default,
-        real_runtime: match args.set_default {
-            true => configuration::real_runtime(host, &payload)?,
-            false => None,
+        real_runtime: if args.set_default {
+            configuration::real_runtime(host, &payload)?
+        } else {
+            None
         },
         base_spec: args.base_spec.as_ref().map(read).transpose()?,
     };
     let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
-    let engines = choose(host, &args.engine, &options, output)?;
+    let engines = choose_engines(host, &args.engine, &options, output)?;
     let fewer = args.classes.is_some();
     let plan = install::plan(host, &payload, &engines, &options, fewer)?;
     for note in &plan.notes {
-        output.note(note);
+        output.report_note(note);
     }
-    output.installed(installed(&payload, &plan));
+    output.set_installed(describe_release(&payload, &plan));
     if args.dry_run {
         show_steps(&plan.steps, output);
         let due = plan
@@ -95,7 +98,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
             .iter()
             .filter(|p| restart::would_be_due(host, p));
         let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
-        output.next(next_commands(host, &plan, &due));
+        output.set_next_commands(next_commands(host, &plan, &due));
         return Ok(());
     }
     step::run(host, &plan.steps, |step| {
@@ -104,27 +107,27 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         if let Some(lock) = lock.as_mut().filter(|_| made_root) {
             lock.extend(host)?;
         }
-        output.step(step);
+        output.report_step(step);
         Ok(())
     })?;
     if let Some(lock) = lock {
         release(lock, output);
     }
     show_links(&plan.steps, output);
-    output.text(&summary(&payload, &plan));
+    output.print_text(&format_summary(&payload, &plan));
     let due = follow_up(host, &plan.engines, args.restart, output)?;
     let next = next_commands(host, &plan, &due);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
-    output.text(&format!("\nnext:\n{lines}"));
-    output.next(next);
+    output.print_text(&format!("\nnext:\n{lines}"));
+    output.set_next_commands(next);
     Ok(())
 }
 
 /// Prints the steps of a dry run.
 fn show_steps(steps: &[Step], output: &mut Output) {
-    steps.iter().for_each(|step| output.step(step));
+    steps.iter().for_each(|step| output.report_step(step));
     if steps.is_empty() {
-        output.text("nothing to do\n");
+        output.print_text("nothing to do\n");
     }
     show_links(steps, output);
 }
@@ -133,7 +136,7 @@ fn show_steps(steps: &[Step], output: &mut Output) {
 /// their own.
 fn show_links(steps: &[Step], output: &Output) {
     if let Some(links) = step::shared_links(steps) {
-        output.text(&format!("{links}\n"));
+        output.print_text(&format!("{links}\n"));
     }
 }
 
@@ -151,7 +154,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
             .engines
             .iter()
             .filter(|plan| restart::is_due(host, plan));
-        output.next(due.map(|plan| restart::advice(plan.engine, true)).collect());
+        output.set_next_commands(due.map(|plan| restart::advice(plan.engine, true)).collect());
         return Ok(());
     }
     check_user(host)?;
@@ -162,9 +165,9 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     let mut released = Vec::new();
     for engine in Engine::ALL {
         if args.restart && restart::release(host, engine)? {
-            output.restarted(engine, "dropped the runtime".to_owned());
+            output.report_restart(engine, "dropped the runtime".to_owned());
             released.push(engine);
-        } else if !force && held(host, engine) == HeldRuntime::DefaultRuntime {
+        } else if !force && find_runtime_use(host, engine) == RuntimeUse::DefaultRuntime {
             bail!(
                 "{engine} is running with boathook-runtime as its default runtime and would keep \
                  it, so that no container starts; use --restart, which restores its own runtime"
@@ -173,7 +176,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     }
     let plan = uninstall::plan(host, also, force)?;
     step::run(host, &plan.steps, |step| {
-        output.step(step);
+        output.report_step(step);
         Ok(())
     })?;
     release(lock, output);
@@ -183,30 +186,30 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     }
     note_stranded(&plan.stranded, output);
     if plan.steps.is_empty() {
-        output.text("nothing to do\n");
+        output.print_text("nothing to do\n");
     } else {
-        output.text("boathook is uninstalled\n");
+        output.print_text("boathook is uninstalled\n");
     }
     let engines = plan.engines.iter();
     let left = engines.filter(|plan| !released.contains(&plan.engine));
     let mut next = Vec::new();
     for plan in left.filter(|plan| restart::is_due(host, plan)) {
         if args.restart {
-            output.restarted(plan.engine, restart::now(host, plan)?);
+            output.report_restart(plan.engine, restart::restart(host, plan)?);
         } else {
             let advice = restart::advice(plan.engine, true);
-            output.text(&format!("next: {advice}\n"));
+            output.print_text(&format!("next: {advice}\n"));
             next.push(advice);
         }
     }
-    output.next(next);
+    output.set_next_commands(next);
     Ok(())
 }
 
 /// Releases the lock. A failure is only reported, because the command itself was successful.
 fn release(lock: Lock, output: &mut Output) {
     if let Err(error) = lock.release() {
-        output.note(&format!(
+        output.report_note(&format!(
             "{error}; the next run of boathook-init removes it"
         ));
     }
@@ -214,7 +217,7 @@ fn release(lock: Lock, output: &mut Output) {
 
 fn note_stranded(names: &[String], output: &mut Output) {
     if !names.is_empty() {
-        output.note(&format!(
+        output.report_note(&format!(
             "docker: these containers have the runtime boathook and cannot be started without it: \
              {}; create them again",
             names.join(", ")
@@ -224,9 +227,10 @@ fn note_stranded(names: &[String], output: &mut Output) {
 
 fn status(host: &HostRoot, json: bool) -> Result<bool> {
     let status = Status::read(host)?;
-    match json {
-        true => command_line::print_json(&status)?,
-        false => command_line::print(&status.to_string())?,
+    if json {
+        command_line::print_json(&status)?;
+    } else {
+        command_line::print(&status.to_string())?;
     }
     Ok(status.is_complete())
 }
@@ -255,7 +259,7 @@ fn own_source() -> Result<PathBuf> {
 
 /// Returns the engines to configure. An engine that was found but not named is left out if it
 /// starts no pods.
-fn choose(
+fn choose_engines(
     host: &HostRoot,
     choice: &EngineChoice,
     options: &Options,
@@ -267,7 +271,7 @@ fn choose(
         let sees_programs = host.is_dir(Path::new("/usr/bin"));
         let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
         for engine in engines.iter().filter(absent) {
-            output.note(&format!(
+            output.report_note(&format!(
                 "{engine}: no program of it was found under {}; it is configured nevertheless, \
                  and `boathook-init uninstall` reverts it",
                 host.as_path().display()
@@ -277,18 +281,18 @@ fn choose(
     }
     let mut chosen = Vec::new();
     for engine in Engine::ALL.into_iter().filter(|e| e.detect(host).is_some()) {
-        let known = Record::load(host, &record(engine))?;
-        let now = engine.read(host, known.as_ref())?;
-        match engine.plan_install(&now, known.as_ref(), options) {
+        let record = InstallationRecord::load(host, &record_path(engine))?;
+        let now = engine.read(host, record.as_ref())?;
+        match engine.plan_install(&now, record.as_ref(), options) {
             Err(e @ runtime_config::Error::CriDisabled { .. }) => {
-                output.note(&format!("{engine}: left out: {e}"));
+                output.report_note(&format!("{engine}: left out: {e}"));
             }
             _ => chosen.push(engine),
         }
     }
     if chosen.is_empty() {
         let known = Engine::ALL.map(Engine::name).join(", ");
-        output.note(&format!(
+        output.report_note(&format!(
             "no engine to configure was found under {}: name one with --engine ({known}), or \
              use CDI (docs/cdi.md)",
             host.as_path().display()
@@ -297,10 +301,10 @@ fn choose(
     Ok(chosen)
 }
 
-fn installed(payload: &Payload, plan: &install::Installation) -> Installed {
+fn describe_release(payload: &Payload, plan: &install::Installation) -> InstalledRelease {
     let classes = payload.classes();
     let classes = classes.iter().map(|name| name.trim_end_matches(".toml"));
-    Installed {
+    InstalledRelease {
         version: payload.version.clone(),
         directory: ROOT,
         classes: classes.map(str::to_owned).collect(),
@@ -308,7 +312,7 @@ fn installed(payload: &Payload, plan: &install::Installation) -> Installed {
     }
 }
 
-fn summary(payload: &Payload, plan: &install::Installation) -> String {
+fn format_summary(payload: &Payload, plan: &install::Installation) -> String {
     if plan.steps.is_empty() {
         return "nothing to do: everything is installed and configured\n".into();
     }
@@ -340,7 +344,7 @@ fn follow_up(
         return Ok(due.iter().map(|plan| plan.engine).collect());
     }
     for plan in due {
-        output.restarted(plan.engine, restart::now(host, plan)?);
+        output.report_restart(plan.engine, restart::restart(host, plan)?);
     }
     Ok(Vec::new())
 }

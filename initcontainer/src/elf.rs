@@ -22,24 +22,24 @@ const MACHINES: &[(u16, &str)] = &[
 ];
 
 /// Returns an error if a program was built for another machine.
-pub fn check(path: &Path) -> Result<()> {
+pub fn check_machine(path: &Path) -> Result<()> {
     let mut head = [0_u8; 20];
     let read = open_regular_file(path).and_then(|mut file| file.read_exact(&mut head));
     match read {
         Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
-            bail!(unfit(path, "it is too short to be a program"));
+            bail!(describe_refusal(path, "it is too short to be a program"));
         }
         read => read.map_err(runtime_config::Error::io("read", path))?,
     }
     ensure!(
         head.starts_with(b"\x7fELF"),
-        unfit(path, "it is no ELF program")
+        describe_refusal(path, "it is no ELF program")
     );
     // The byte EI_DATA is 1 for little-endian and 2 for big-endian files.
     let machine = match head[5] {
         1 => u16::from_le_bytes([head[18], head[19]]),
         2 => u16::from_be_bytes([head[18], head[19]]),
-        _ => bail!(unfit(path, "its byte order is unknown")),
+        _ => bail!(describe_refusal(path, "its byte order is unknown")),
     };
     let name = MACHINES.iter().find(|(number, _)| *number == machine);
     if name.is_some_and(|(_, name)| *name == HOST) {
@@ -56,7 +56,7 @@ pub fn check(path: &Path) -> Result<()> {
 }
 
 /// Returns the message for a file of a payload that is refused.
-pub(crate) fn unfit(path: &Path, problem: &str) -> String {
+pub(crate) fn describe_refusal(path: &Path, problem: &str) -> String {
     format!(
         "{} cannot be installed: {problem}; use the image or archive of this release",
         path.display()

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, processes};
+use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, find_processes};
 use serde_json::Value;
 
 use crate::layout::ROOT;
@@ -29,10 +29,10 @@ const MAX_OF_USER: usize = 256;
 const MAX_FILE_OF_USER: i64 = 256 << 10;
 
 /// Returns the installed versions that the bundle of a container names.
-pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
+pub fn find_used_versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
     let mut found = BTreeSet::new();
-    for bundle in bundles(host, &watchers(host))? {
+    for bundle in find_bundles(host, &find_monitors(host))? {
         for text in ALL_FILES.iter().filter_map(|file| bundle.text(file)) {
             let names = text
                 .split(&prefix)
@@ -45,11 +45,11 @@ pub fn versions(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
 }
 
 /// Returns the ids of the containers that only the wrapper runtime can stop.
-pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
+pub fn find_wrapped_containers(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
     let prefix = format!("{ROOT}/");
-    let running = watchers(host);
+    let running = find_monitors(host);
     let watched = running.iter().filter_map(watched_by_conmon);
-    let bundles = bundles(host, &running)?;
+    let bundles = find_bundles(host, &running)?;
     let named = bundles.iter().filter(|bundle| {
         let mut texts = RUNTIME_FILES.iter().filter_map(|file| bundle.text(file));
         texts.any(|text| text.contains(&prefix))
@@ -58,7 +58,7 @@ pub fn wrapped(host: &HostRoot) -> Result<BTreeSet<String>, Error> {
 }
 
 /// Returns the names of the containers that Docker would start again with the wrapper runtime.
-pub fn created(host: &HostRoot) -> Vec<String> {
+pub fn find_docker_containers(host: &HostRoot) -> Vec<String> {
     let json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
     let daemon = json(Path::new("/etc/docker/daemon.json")).unwrap_or_default();
@@ -83,8 +83,8 @@ const CONMON: &str = "conmon";
 const SHIM: &str = "containerd-shim";
 
 /// Returns the processes that monitor containers: containerd's shims and conmon.
-fn watchers(host: &HostRoot) -> Vec<Process> {
-    processes(host, |program| {
+fn find_monitors(host: &HostRoot) -> Vec<Process> {
+    find_processes(host, |program| {
         program.starts_with(CONMON) || program.starts_with(SHIM)
     })
 }
@@ -131,10 +131,10 @@ impl Bundle {
     }
 }
 
-fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
+fn find_bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
     let mut all = Vec::new();
     for pattern in Engine::ALL.iter().flat_map(|engine| engine.facts().bundles) {
-        let dirs = matching(host, pattern)?;
+        let dirs = expand_pattern(host, pattern)?;
         all.extend(dirs.iter().filter_map(|dir| host.reach(dir)).map(|dir| {
             let is_of_user = false;
             Bundle { dir, is_of_user }
@@ -153,13 +153,15 @@ fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
         }
         let is_of_user = shim.uid != 0;
         let count = of_users.entry(shim.uid).or_default();
-        let limit = match is_of_user {
-            true => MAX_OF_USER - *count,
-            false => usize::MAX,
+        let limit = if is_of_user {
+            MAX_OF_USER - *count
+        } else {
+            usize::MAX
         };
-        let here = above.reach(Path::new("/"));
-        let names = here.and_then(|here| here.first_names(limit).ok());
-        let names = names.unwrap_or_default();
+        let names = above
+            .reach(Path::new("/"))
+            .and_then(|place| place.first_names(limit).ok())
+            .unwrap_or_default();
         *count += names.len();
         let dirs = names.iter().filter_map(|name| above.reach(Path::new(name)));
         all.extend(dirs.map(|dir| Bundle { dir, is_of_user }));
@@ -168,7 +170,7 @@ fn bundles(host: &HostRoot, running: &[Process]) -> Result<Vec<Bundle>, Error> {
 }
 
 /// Returns the directories that match a pattern. `*` in it matches any one name.
-fn matching(host: &HostRoot, pattern: &str) -> Result<Vec<PathBuf>, Error> {
+fn expand_pattern(host: &HostRoot, pattern: &str) -> Result<Vec<PathBuf>, Error> {
     let mut found = vec![PathBuf::from("/")];
     for name in pattern.split('/').skip(1) {
         let mut next = Vec::new();

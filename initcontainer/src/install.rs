@@ -1,9 +1,10 @@
-//! Plans an installation: a list of steps, made before the first of them is done.
+//! Plans an installation. The whole list of steps is computed before the first step is carried
+//! out.
 //!
-//! The order keeps the host usable after any step. Files that nothing refers to
-//! come first; then the link, which activates a version in one rename; then the
-//! engines, which refer to the link. What was there before is recorded before
-//! it is changed.
+//! The order of the steps keeps the host usable after each one. New files come first, because
+//! nothing refers to them yet. Then one rename of the link `current` activates the version. Then
+//! the engines are configured to call the programs by this link. The former state of a file is
+//! recorded before the file is changed.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use device_class::config::Config;
-use runtime_config::{Change, Engine, HostRoot, Options, Plan, Record, common_runtime};
+use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Options, Plan, common_runtime};
 
 use crate::configuration::Configuration;
 use crate::in_use;
 use crate::layout::{
-    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, record,
-    staging_dir, target, version_dir,
+    CONFIG, CURRENT, LINKS, MANIFEST, OWN_CLASSES, PACKAGED, SHARED_LINKS, STATE, link_target,
+    record_path, staging_dir, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
@@ -33,12 +34,12 @@ pub struct Installation {
     pub notes: Vec<String>,
 }
 
-/// Plans the installation of a payload, and the engines' configuration. With
-/// `fewer_classes`, a release with more class files may be replaced.
+/// Plans the installation of a payload and the configuration of the engines. With
+/// `fewer_classes`, an installed release that has more class files may be replaced.
 ///
 /// # Errors
-/// An engine's configuration cannot be read or extended, or a directory cannot
-/// be written to, or can be written to by others. Nothing was changed.
+/// Fails if an engine's configuration cannot be read or extended, or if a directory is not
+/// writable or is writable by other users. Nothing is changed.
 pub fn plan(
     host: &HostRoot,
     payload: &Payload,
@@ -54,9 +55,9 @@ pub fn plan(
     notes.extend(removed_classes(host, payload, fewer_classes)?);
     let mut plans = Vec::new();
     for engine in engines {
-        let known = Record::load(host, &record(*engine))?;
-        let now = engine.read(host, known.as_ref())?;
-        plans.push(engine.plan_install(&now, known.as_ref(), options)?);
+        let record = InstallationRecord::load(host, &record_path(*engine))?;
+        let now = engine.read(host, record.as_ref())?;
+        plans.push(engine.plan_install(&now, record.as_ref(), options)?);
     }
     let replaced = plans
         .iter()
@@ -64,20 +65,20 @@ pub fn plan(
     let real_runtime = common_runtime(replaced)?;
     notes.extend(plans.iter().filter_map(replaced_runtime));
     notes.extend(unknown_classes(host, payload)?);
-    let links = links(host, payload, &mut notes)?;
+    let links = plan_links(host, payload, &mut notes)?;
     let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
     let mut dirs = BTreeSet::from_iter(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?);
     for link in &links {
         dirs.extend(host.missing_dirs(link)?);
     }
-    let mut steps = remember(host, payload, &links, &config, &dirs)?;
+    let mut steps = record_manifest(host, payload, &links, &config, &dirs)?;
     steps.extend(discard_leftovers(host)?);
-    steps.extend(version(host, payload)?);
+    steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
     steps.extend(dirs.into_iter().map(make_dir));
     steps.extend(config.steps);
-    steps.extend(switch(host, &payload.version)?);
+    steps.extend(switch_version(host, &payload.version)?);
     for plan in &plans {
         let engine = engine_steps(host, plan)?;
         // Two engines may need the same new directory, which is then made once.
@@ -90,12 +91,12 @@ pub fn plan(
     steps.extend(old_links(host, payload)?);
     for link in links {
         steps.push(Step::Point {
-            after: Some(target(&link)),
+            after: Some(link_target(&link)),
             before: None,
             link,
         });
     }
-    steps.extend(collect(host, &payload.version)?);
+    steps.extend(discard_unused_versions(host, &payload.version)?);
     refuse_unwritable(host, &steps)?;
     Ok(Installation {
         steps,
@@ -142,8 +143,11 @@ fn removed_classes(
     fewer_classes: bool,
 ) -> Result<Option<String>> {
     let installed = host.list(&Path::new(CURRENT).join(CLASSES))?;
-    let installed = installed.iter().filter_map(|name| name.to_str());
-    let installed: BTreeSet<&str> = installed.filter(|name| name.ends_with(".toml")).collect();
+    let installed: BTreeSet<&str> = installed
+        .iter()
+        .filter_map(|name| name.to_str())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
     let next = payload.classes();
     let names: Vec<String> = installed
         .difference(&next)
@@ -164,7 +168,7 @@ fn removed_classes(
 /// Returns the links below /usr/local that the installation makes. A name that is taken is not
 /// changed. A program that a package installed gets no link: the link would hide the package's
 /// program, and the next installation would be run from the old release.
-fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+fn plan_links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
     let has_programs = host.is_dir(Path::new(LINKS));
     let shared = host.place(&Path::new(SHARED_LINKS).join("any"));
@@ -173,11 +177,12 @@ fn links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<
     let (mut links, mut taken) = (Vec::new(), 0);
     for link in payload.links() {
         let is_program = link.starts_with(LINKS);
-        let is_wanted = match is_program {
-            true => has_programs && !packaged(link.file_name().unwrap_or_default()),
-            false => has_shared,
+        let is_wanted = if is_program {
+            has_programs && !packaged(link.file_name().unwrap_or_default())
+        } else {
+            has_shared
         };
-        if !is_wanted || host.read_link(&link)? == Some(target(&link)) {
+        if !is_wanted || host.read_link(&link)? == Some(link_target(&link)) {
             continue;
         }
         if !host.missing_dirs(&link)?.is_empty() {
@@ -210,16 +215,16 @@ fn old_links(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for link in known {
         if link.starts_with(SHARED_LINKS) && !wanted.contains(&link) {
-            steps.extend(unlink(host, &link)?);
+            steps.extend(remove_link(host, &link)?);
         }
     }
     Ok(steps)
 }
 
 /// Returns the step that removes a link, if the link still leads to Boathook's file.
-pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
+pub(crate) fn remove_link(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
     let before = host.read_link(link)?;
-    Ok((before == Some(target(link))).then(|| Step::Point {
+    Ok((before == Some(link_target(link))).then(|| Step::Point {
         link: link.into(),
         before,
         after: None,
@@ -228,7 +233,7 @@ pub(crate) fn unlink(host: &HostRoot, link: &Path) -> Result<Option<Step>> {
 
 /// Returns the steps that write the manifest and make its directories. `dirs` are further
 /// directories that the installation makes, and that the manifest has to list.
-fn remember(
+fn record_manifest(
     host: &HostRoot,
     payload: &Payload,
     links: &[PathBuf],
@@ -245,7 +250,7 @@ fn remember(
         }
     }
     if !manifest.versions.contains(&payload.version) {
-        manifest.versions = present(host, manifest.versions)?;
+        manifest.versions = find_version_dirs(host, manifest.versions)?;
         manifest.versions.push(payload.version.clone());
     }
     for link in links {
@@ -277,10 +282,10 @@ fn remember(
     })
 }
 
-fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
+fn plan_version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     let dir = version_dir(&payload.version);
     let exchange = match host.entry(&dir) {
-        Ok(place) if tree::holds(&place, payload) => return Ok(Vec::new()),
+        Ok(place) if tree::is_copy_of(&place, payload) => return Ok(Vec::new()),
         Ok(place) => place.stat()?.is_some(),
         // An error means that the directory of the installation does not exist yet.
         Err(_) => false,
@@ -302,8 +307,8 @@ fn version(host: &HostRoot, payload: &Payload) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>> {
-    let before = current(host)?;
+fn switch_version(host: &HostRoot, version: &str) -> Result<Option<Step>> {
+    let before = current_version(host)?;
     let after = Some(PathBuf::from(version));
     Ok((before != after).then(|| Step::Point {
         link: CURRENT.into(),
@@ -313,16 +318,16 @@ fn switch(host: &HostRoot, version: &str) -> Result<Option<Step>> {
 }
 
 /// Returns the target of the link to the version in use, or `None` if there is no link.
-pub fn current(host: &HostRoot) -> Result<Option<PathBuf>> {
+pub fn current_version(host: &HostRoot) -> Result<Option<PathBuf>> {
     Ok(host.read_link(Path::new(CURRENT))?)
 }
 
 /// Returns the steps that record the state of an engine's files and then change them. The record
 /// comes first, because a removal needs it.
 pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
-    let path = record(plan.engine);
+    let path = record_path(plan.engine);
     let before = host.read(&path)?;
-    let after = plan.record.as_ref().map(Record::to_text);
+    let after = plan.record.as_ref().map(InstallationRecord::to_text);
     let kept = after.and_then(|after| {
         let (before, after) = (before.as_deref(), Some(after.as_str()));
         Change::rewrite(&path, before, after, MODE)
@@ -334,11 +339,11 @@ pub fn engine_steps(host: &HostRoot, plan: &Plan) -> Result<Vec<Step>> {
 /// Returns the steps that remove unused versions. Three kinds of versions are kept: the new one,
 /// the previous one, with which containers may be starting just now, and versions that the
 /// bundle of a container names.
-fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
-    let before = current(host)?;
-    let used = in_use::versions(host)?;
+fn discard_unused_versions(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
+    let before = current_version(host)?;
+    let used = in_use::find_used_versions(host)?;
     let mut steps = Vec::new();
-    for name in installed(host)? {
+    for name in installed_versions(host)? {
         let is_before = before.as_deref() == Some(Path::new(&name));
         if name != version && !is_before && !used.contains(&name) {
             steps.push(Step::Discard {
@@ -350,15 +355,15 @@ fn collect(host: &HostRoot, version: &str) -> Result<Vec<Step>> {
 }
 
 /// Returns the versions on a host that this program installed, sorted.
-pub fn installed(host: &HostRoot) -> Result<Vec<String>> {
+pub fn installed_versions(host: &HostRoot) -> Result<Vec<String>> {
     let versions = Manifest::load(host)?.unwrap_or_default().versions;
-    let mut versions = present(host, versions)?;
+    let mut versions = find_version_dirs(host, versions)?;
     versions.sort();
     Ok(versions)
 }
 
 /// Returns the versions whose directory exists on the host.
-fn present(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
+fn find_version_dirs(host: &HostRoot, versions: Vec<String>) -> Result<Vec<String>> {
     let mut present = Vec::new();
     for version in versions {
         if host.try_exists(&version_dir(&version))? {

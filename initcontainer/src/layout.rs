@@ -5,13 +5,13 @@
 //! /opt/boathook/0.1.0/classes.d/*.toml
 //! /opt/boathook/0.1.0/share/...            manual pages and completions
 //! /opt/boathook/current -> 0.1.0
-//! /opt/boathook/state/install.json         what was there before
-//! /opt/boathook/state/containerd.json      and what the engine's files held
-//! /opt/boathook/state/config.toml          the configuration of the cluster
-//! /etc/boathook/config.toml                the administrator's
+//! /opt/boathook/state/install.json         the manifest of the installation
+//! /opt/boathook/state/containerd.json      the record of an engine's files (one per engine)
+//! /opt/boathook/state/config.toml          a copy of the given configuration
+//! /etc/boathook/config.toml                the configuration in use
 //! /etc/boathook/classes.d/                 the administrator's class files
 //! /usr/local/bin/boathook...               links to the programs
-//! /usr/local/share/{man,bash-completion,zsh,fish}/...  and to what an archive has of them
+//! /usr/local/share/{man,bash-completion,zsh,fish}/...  links to manual pages and completions
 //! ```
 
 use std::ffi::{OsStr, OsString};
@@ -68,7 +68,7 @@ classes = [
 
 /// Returns the target, a file of the current version, of a link in [`LINKS`] or
 /// [`SHARED_LINKS`].
-pub(crate) fn target(link: &Path) -> PathBuf {
+pub(crate) fn link_target(link: &Path) -> PathBuf {
     Path::new(CURRENT).join(link.strip_prefix(LOCAL).unwrap_or(link))
 }
 
@@ -78,20 +78,20 @@ pub fn version_dir(version: &str) -> PathBuf {
 
 /// Returns the directory in which a version is assembled before it is renamed to its final name.
 pub fn staging_dir(version: &str) -> PathBuf {
-    Path::new(ROOT).join(unfinished(OsStr::new(version)))
+    Path::new(ROOT).join(unfinished_name(OsStr::new(version)))
 }
 
 /// Returns the temporary name, in the same directory, of a file or directory that is incomplete.
-pub fn unfinished(name: &OsStr) -> OsString {
-    marked(name, "new")
+pub fn unfinished_name(name: &OsStr) -> OsString {
+    temporary_name(name, "new")
 }
 
 /// Returns the temporary name, in the same directory, of a directory that is being removed.
-pub fn discarded(name: &OsStr) -> OsString {
-    marked(name, "old")
+pub fn discarded_name(name: &OsStr) -> OsString {
+    temporary_name(name, "old")
 }
 
-fn marked(name: &OsStr, mark: &str) -> OsString {
+fn temporary_name(name: &OsStr, mark: &str) -> OsString {
     format!(".boathook-{mark}-{}", name.to_string_lossy()).into()
 }
 
@@ -104,6 +104,6 @@ pub fn is_leftover(name: &str) -> bool {
     name.starts_with(".boathook-") && name != LOCK
 }
 
-pub fn record(engine: Engine) -> PathBuf {
+pub fn record_path(engine: Engine) -> PathBuf {
     Path::new(STATE).join(format!("{engine}.json"))
 }

@@ -1,9 +1,8 @@
 //! Install the hook on a host, report its state, and remove it.
 //!
 //! [`install::plan`] and [`uninstall::plan`] read the host and return a list of
-//! [steps](step::Step), each of which is done or not done; [`step::run`]
-//! carries them out. A run that is killed after any step leaves the host in its
-//! old or its new state, and the next run continues from there.
+//! [steps](step::Step). [`step::run`] carries the steps out, each completely or not at all. If a
+//! run is killed, the host has its old or its new state, and the next run continues from there.
 #![forbid(unsafe_code)]
 
 mod claims;

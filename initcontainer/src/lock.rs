@@ -50,21 +50,22 @@ impl Lock {
             .ancestors()
             .find(|dir| host.exists(dir))
             .unwrap_or(root);
-        let mut held = vec![lock(host, nearest)?];
-        // What a run that was killed before it made the directories has left. Another that
-        // holds one of these began before the directories were made, and removes it.
+        let mut held = vec![lock_file(host, nearest)?];
+        // A run that was killed before it made the directories has left its lock file in a
+        // directory above. The file is locked here, so that it is removed at the end. If another
+        // run has it locked, that run removes it.
         for above in nearest.ancestors().skip(1) {
             if host.exists(&above.join(LOCK)) {
-                held.extend(lock(host, above).ok());
+                held.extend(lock_file(host, above).ok());
             }
         }
         Ok(Self { held })
     }
 
-    /// Takes a second lock in the directory of the installation after that was made. Another
+    /// Takes a second lock in the directory of the installation, once that directory exists. An
     /// installer that starts later looks for the lock there.
     pub fn extend(&mut self, host: &HostRoot) -> Result<()> {
-        self.held.push(lock(host, Path::new(ROOT))?);
+        self.held.push(lock_file(host, Path::new(ROOT))?);
         Ok(())
     }
 
@@ -95,10 +96,10 @@ impl LockedFile {
     }
 }
 
-fn lock(host: &HostRoot, parent: &Path) -> Result<LockedFile> {
+fn lock_file(host: &HostRoot, parent: &Path) -> Result<LockedFile> {
     let dir = host.entry(&parent.join(LOCK))?;
     for _ in 0..ATTEMPTS {
-        match attempt(&dir) {
+        match try_lock_file(&dir) {
             // Another installer has removed the file in the meantime.
             Ok(None) => {}
             Err(error) if is_absence(&error) => {}
@@ -106,7 +107,7 @@ fn lock(host: &HostRoot, parent: &Path) -> Result<LockedFile> {
             Err(error) => return Err(error),
         }
     }
-    bail!(busy(&dir))
+    bail!(new_busy_error(&dir))
 }
 
 fn is_absence(error: &anyhow::Error) -> bool {
@@ -114,7 +115,7 @@ fn is_absence(error: &anyhow::Error) -> bool {
     of_host.is_some_and(|error| error.kind() == Some(ErrorKind::NotFound))
 }
 
-fn busy(dir: &Place) -> String {
+fn new_busy_error(dir: &Place) -> String {
     let path = dir.shown();
     format!(
         "another boathook-init is running on {}; try again when it has ended",
@@ -124,7 +125,7 @@ fn busy(dir: &Place) -> String {
 
 /// Tries to lock the file once. Returns `None` if the locked file was removed in the meantime,
 /// so that another installer could lock a new file of the same name.
-fn attempt(dir: &Place) -> Result<Option<LockedFile>> {
+fn try_lock_file(dir: &Place) -> Result<Option<LockedFile>> {
     ignore_existing(dir.make_dir_with(0o700))?;
     let name = dir.child("lock")?;
     ignore_existing(name.create(MODE, |_| Ok(())))?;
@@ -140,7 +141,7 @@ fn attempt(dir: &Place) -> Result<Option<LockedFile>> {
     );
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => bail!(busy(dir)),
+        Err(TryLockError::WouldBlock) => bail!(new_busy_error(dir)),
         Err(TryLockError::Error(cause)) => return Err(failed("lock")(cause).into()),
     }
     let named = name.stat()?;

@@ -1,4 +1,5 @@
-//! What the commands print: lines as things happen, or one JSON document at the end.
+//! The output of the commands: lines of text while a command runs, or one JSON document at its
+//! end.
 
 use command_line::{print, print_json};
 use initcontainer::step::Step;
@@ -9,31 +10,32 @@ use serde_json::Value;
 pub(crate) struct Output {
     json: bool,
     verbose: bool,
-    report: Report,
+    report: JsonReport,
 }
 
+/// The JSON document of `install` and `uninstall`.
 #[derive(Debug, Default, Serialize)]
-struct Report {
-    /// Whether nothing was changed.
+struct JsonReport {
+    /// Whether the command only printed its steps and changed nothing.
     dry_run: bool,
-    /// What is installed; absent in a removal.
+    /// The installed release. A removal has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    installed: Option<Installed>,
-    /// What the operator should know besides.
+    installed: Option<InstalledRelease>,
+    /// Further information for the operator.
     notes: Vec<String>,
-    /// What was done or, in a dry run, would be done.
+    /// The steps that were carried out or that, in a dry run, would be carried out.
     steps: Vec<Value>,
     /// The engines that were restarted or reloaded.
-    restarted: Vec<Restarted>,
-    /// What a removal leaves, and why.
+    restarted: Vec<RestartedEngine>,
+    /// The files that a removal keeps, with the reasons.
     kept: Vec<String>,
-    /// The commands to run next.
+    /// The commands that the operator should run next.
     next: Vec<String>,
 }
 
-/// A release on a host.
+/// A release that was installed on a host.
 #[derive(Debug, Serialize)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledRelease {
     pub(crate) version: String,
     pub(crate) directory: &'static str,
     pub(crate) classes: Vec<String>,
@@ -41,16 +43,17 @@ pub(crate) struct Installed {
 }
 
 #[derive(Debug, Serialize)]
-struct Restarted {
+struct RestartedEngine {
     engine: Engine,
+    /// The command or the signal that was used.
     action: String,
 }
 
 impl Output {
     pub(crate) fn new(json: bool, verbose: bool, dry_run: bool) -> Self {
-        let report = Report {
+        let report = JsonReport {
             dry_run,
-            ..Report::default()
+            ..JsonReport::default()
         };
         Self {
             json,
@@ -59,50 +62,57 @@ impl Output {
         }
     }
 
-    /// Prints lines that JSON has in another form.
-    pub(crate) fn text(&self, lines: &str) {
+    /// Prints lines, unless the output is JSON. The JSON document has the same information in its
+    /// own fields.
+    pub(crate) fn print_text(&self, lines: &str) {
         if !self.json {
-            // A reader that has gone away must not end an installation halfway, so what
-            // cannot be printed is lost.
+            // The result is ignored: if the reader of a pipe has ended, the installation must
+            // still be completed.
             let _ = print(lines);
         }
     }
 
-    pub(crate) fn note(&mut self, note: &str) {
-        self.text(&format!("{note}\n"));
+    /// Reports further information for the operator.
+    pub(crate) fn report_note(&mut self, note: &str) {
+        self.print_text(&format!("{note}\n"));
         self.report.notes.push(note.to_owned());
     }
 
-    pub(crate) fn step(&mut self, step: &Step) {
-        self.text(&match self.verbose {
-            true => format!("{step:#}"),
-            false => step.to_string(),
+    /// Reports a step that was or would be carried out.
+    pub(crate) fn report_step(&mut self, step: &Step) {
+        self.print_text(&if self.verbose {
+            format!("{step:#}")
+        } else {
+            step.to_string()
         });
         self.report.steps.push(step.to_json(self.verbose));
     }
 
-    pub(crate) fn installed(&mut self, installed: Installed) {
+    /// Sets the installed release in the JSON document. The text output names it separately.
+    pub(crate) fn set_installed(&mut self, installed: InstalledRelease) {
         self.report.installed = Some(installed);
     }
 
-    /// What was done to have an engine read its configuration.
-    pub(crate) fn restarted(&mut self, engine: Engine, action: String) {
-        self.text(&format!("{engine}: {action}\n"));
-        self.report.restarted.push(Restarted { engine, action });
+    /// Reports the action that made an engine read its configuration.
+    pub(crate) fn report_restart(&mut self, engine: Engine, action: String) {
+        self.print_text(&format!("{engine}: {action}\n"));
+        let restarted = RestartedEngine { engine, action };
+        self.report.restarted.push(restarted);
     }
 
-    /// Reports what a removal leaves, and why.
+    /// Reports a file that a removal keeps, with the reason.
     pub(crate) fn report_kept(&mut self, kept: &str) {
-        self.text(&format!("kept {kept}\n"));
+        self.print_text(&format!("kept {kept}\n"));
         self.report.kept.push(kept.to_owned());
     }
 
-    /// The commands to run next, which the text has in sentences of its own.
-    pub(crate) fn next(&mut self, commands: Vec<String>) {
+    /// Sets the commands to run next in the JSON document. The text output has them in sentences
+    /// of its own.
+    pub(crate) fn set_next_commands(&mut self, commands: Vec<String>) {
         self.report.next = commands;
     }
 
-    /// Prints the JSON document if that is wanted.
+    /// Prints the JSON document if the output is JSON.
     pub(crate) fn finish(&self) {
         if self.json {
             let _ = print_json(&self.report);

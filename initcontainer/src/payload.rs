@@ -1,4 +1,4 @@
-//! What an image, an archive or a build brings to be installed.
+//! The files that an installation copies, from an image, an archive or a build.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,15 +11,15 @@ use device_class::load::ClassSource;
 use rooted_path::open_regular_file;
 use runtime_config::Error as HostError;
 
-use crate::elf::{self, unfit};
+use crate::elf::{self, describe_refusal};
 use crate::layout::LOCAL;
 
 pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
-/// Where the programs are, in a release and in a version's directory.
+/// The directory of the programs, in a release and in an installed version.
 pub(crate) const BIN: &str = "bin";
-/// Where the class files are, in a release and in a version's directory.
+/// The directory of the class files, in a release and in an installed version.
 pub(crate) const CLASSES: &str = "classes.d";
-/// Where manual pages and completions are, in a release and in a version's directory.
+/// The directories of manual pages and completions, in a release and in an installed version.
 const SHARED: [&str; 5] = [
     "share/man/man1",
     "share/man/man5",
@@ -27,15 +27,17 @@ const SHARED: [&str; 5] = [
     "share/zsh/site-functions",
     "share/fish/vendor_completions.d",
 ];
-/// More class files than anyone has.
+/// The maximum number of class files in a directory. With more, the installation fails.
 const MAX_CLASSES: usize = 1000;
 
+/// The choice of the class files that are installed.
 #[derive(Debug, Clone, Copy)]
 pub enum ClassFiles<'a> {
-    /// From `classes.d` of the source.
+    /// The class files in `classes.d` of the source. At least one is required.
     OfSource,
+    /// The class files in this directory. At least one is required.
     From(&'a Path),
-    /// There are none, and that is wanted.
+    /// No class files are installed (`--classes=none`).
     None,
 }
 
@@ -48,10 +50,11 @@ pub struct Payload {
     files: Vec<PayloadFile>,
 }
 
+/// A file to copy.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadFile {
     source: PathBuf,
-    /// The directory in the version's directory.
+    /// The directory of the copy, relative to the version's directory.
     pub(crate) dir: &'static str,
     pub(crate) name: String,
     pub(crate) mode: u32,
@@ -64,18 +67,18 @@ impl PayloadFile {
 }
 
 impl Payload {
-    /// Reads `source`: a release, which holds `bin` and `classes.d`, or a
-    /// directory with the programs themselves, as a build leaves them.
+    /// Collects and checks the files in `source`. It is a release with the directories `bin` and
+    /// `classes.d`, or a directory with the programs themselves, such as that of a build.
     ///
     /// # Errors
-    /// A program is missing, or is for another machine; a class file is wrong;
-    /// there are no class files where some are wanted.
+    /// Fails if a program is missing or was built for another machine, if a class file has a
+    /// mistake, or if there are no class files although `classes` requires some.
     pub fn read(version: &str, source: &Path, classes: ClassFiles<'_>) -> Result<Self> {
         let mut files = Vec::new();
         let bin = program_dir(source)?;
         for name in PROGRAMS {
-            let from = regular(bin.join(name))?;
-            elf::check(&from)?;
+            let from = check_regular_file(bin.join(name))?;
+            elf::check_machine(&from)?;
             files.push(PayloadFile {
                 source: from,
                 dir: BIN,
@@ -85,11 +88,11 @@ impl Payload {
         }
         let shipped = source.join(CLASSES);
         match classes {
-            ClassFiles::OfSource => files.extend(some(&shipped, &[])?),
-            ClassFiles::From(dir) => files.extend(some(dir, &[shipped])?),
+            ClassFiles::OfSource => files.extend(required_class_files(&shipped, &[])?),
+            ClassFiles::From(dir) => files.extend(required_class_files(dir, &[shipped])?),
             ClassFiles::None => {}
         }
-        files.extend(shared(source)?);
+        files.extend(shared_files(source)?);
         Ok(Self {
             version: version.to_owned(),
             config: None,
@@ -97,11 +100,11 @@ impl Payload {
         })
     }
 
-    /// The same with the administrator's own class files, which may extend those of the
-    /// release in `source`. One with the name of a file of the release replaces it.
+    /// Adds the administrator's class files in `dir`, which may extend class files of the release
+    /// in `source`. A file with the name of one of the release replaces that one.
     ///
     /// # Errors
-    /// The directory cannot be read, or a class file is wrong.
+    /// Fails if the directory cannot be read, or if a class file has a mistake.
     pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self> {
         let own = class_files(dir, &[source.join(CLASSES)])?;
         let is_replaced =
@@ -111,10 +114,10 @@ impl Payload {
         Ok(self)
     }
 
-    /// The same with the configuration in a file.
+    /// Adds the configuration in `file`.
     ///
     /// # Errors
-    /// The file cannot be read, or the hook would refuse to work with it.
+    /// Fails if the file cannot be read, or if the hook could not read it as its configuration.
     #[expect(
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
@@ -130,29 +133,33 @@ impl Payload {
         self.files.iter()
     }
 
+    /// Returns the names of the class files.
     pub fn classes(&self) -> BTreeSet<&str> {
-        let classes = self.files();
-        let classes = classes.filter(|file| file.dir == CLASSES);
-        classes.map(|file| file.name.as_str()).collect()
+        self.files()
+            .filter(|file| file.dir == CLASSES)
+            .map(|file| file.name.as_str())
+            .collect()
     }
 
-    /// The directories in the version's directory, each before those in it.
+    /// Returns the directories to make in the version's directory. Each one comes before its
+    /// subdirectories.
     pub(crate) fn dirs(&self) -> BTreeSet<&'static Path> {
-        let used = self
-            .files()
-            .flat_map(|file| Path::new(file.dir).ancestors());
-        let used = used.filter(|dir| !dir.as_os_str().is_empty());
-        used.chain([Path::new(CLASSES)]).collect()
+        self.files()
+            .flat_map(|file| Path::new(file.dir).ancestors())
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .chain([Path::new(CLASSES)])
+            .collect()
     }
 
-    /// Where the programs, or the manual pages and completions, are linked to.
+    /// Returns the paths below /usr/local at which links to the programs, the manual pages and
+    /// the completions are made.
     pub(crate) fn links(&self) -> impl Iterator<Item = PathBuf> {
         let linked = self.files().filter(|file| file.dir != CLASSES);
         linked.map(|file| Path::new(LOCAL).join(file.dir).join(&file.name))
     }
 }
 
-/// The directory with the programs of a source.
+/// Returns the directory with the programs: `bin` in `source`, or `source` itself.
 fn program_dir(source: &Path) -> Result<PathBuf> {
     let dirs = [source.join(BIN), source.to_path_buf()];
     let found = dirs.into_iter().find(|dir| {
@@ -168,9 +175,9 @@ fn program_dir(source: &Path) -> Result<PathBuf> {
     })
 }
 
-/// The manual pages and completions of a release that has some, for the programs that are
-/// installed.
-fn shared(source: &Path) -> Result<Vec<PayloadFile>> {
+/// Returns the manual pages and completions in `source`. Those of `boathook-plugin` are left out,
+/// because that program is not installed. A build has none.
+fn shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
     let mut files = Vec::new();
     for dir in SHARED {
         let from = source.join(dir);
@@ -185,7 +192,7 @@ fn shared(source: &Path) -> Result<Vec<PayloadFile>> {
                 continue;
             }
             files.push(PayloadFile {
-                source: regular(entry.path())?,
+                source: check_regular_file(entry.path())?,
                 dir,
                 name,
                 mode: 0o644,
@@ -195,8 +202,8 @@ fn shared(source: &Path) -> Result<Vec<PayloadFile>> {
     Ok(files)
 }
 
-/// The class files of a directory that has some.
-fn some(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
+/// Returns the class files in a directory, and fails if there are none.
+fn required_class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
     let files = class_files(dir, bases)?;
     ensure!(
         !files.is_empty(),
@@ -213,13 +220,14 @@ fn no_classes(dir: &Path, problem: impl Display) -> String {
     )
 }
 
-/// The class files in a directory, which may extend those in others.
+/// Returns the class files in a directory, sorted by name. They may extend class files in the
+/// directories `bases`.
 fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
     let entries = fs::read_dir(dir).map_err(|error| anyhow!(no_classes(dir, error)))?;
     let mut files = Vec::new();
     for entry in entries {
         let from = entry.map_err(HostError::io("list", dir))?.path();
-        // A ConfigMap's mount has links and directories of its own.
+        // The mount of a ConfigMap also contains directories and links such as `..data`.
         if from.extension().is_none_or(|e| e != "toml") {
             continue;
         }
@@ -230,19 +238,22 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            source: regular(from)?,
+            source: check_regular_file(from)?,
             dir: CLASSES,
             mode: 0o644,
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     let problem = format!("it holds more than {MAX_CLASSES} class files");
-    ensure!(files.len() <= MAX_CLASSES, unfit(dir, &problem));
+    ensure!(files.len() <= MAX_CLASSES, describe_refusal(dir, &problem));
     Ok(files)
 }
 
-fn regular(path: PathBuf) -> Result<PathBuf> {
+fn check_regular_file(path: PathBuf) -> Result<PathBuf> {
     let meta = path.metadata().map_err(HostError::io("read", &path))?;
-    ensure!(meta.is_file(), unfit(&path, "it is not a regular file"));
+    ensure!(
+        meta.is_file(),
+        describe_refusal(&path, "it is not a regular file")
+    );
     Ok(path)
 }

@@ -1,19 +1,20 @@
-//! Has running engines read their configuration.
+//! Makes running engines read their configuration.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use initcontainer::layout::record;
+use initcontainer::layout::record_path;
 use initcontainer::{install, step};
 use runtime_config::{
-    Engine, HeldRuntime, HostRoot, Loaded, Plan, Record, Reload, held, is_running,
+    Engine, HostRoot, InstallationRecord, LoadState, Plan, Reload, RuntimeUse, find_runtime_use,
+    is_running,
 };
 
-/// Whether a running engine still must read what the plan wrote.
+/// Returns whether a running engine still has to read the configuration that the plan wrote.
 pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
     match &plan.record {
-        Some(record) => runtime_config::loaded(host, plan.engine, record) == Loaded::No,
+        Some(record) => runtime_config::find_load_state(host, plan.engine, record) == LoadState::No,
         None => {
             let changed = !plan.is_empty() && plan.engine.facts().reload != Reload::NotNeeded;
             changed && is_running(host, plan.engine)
@@ -21,47 +22,49 @@ pub(crate) fn is_due(host: &HostRoot, plan: &Plan) -> bool {
     }
 }
 
-/// Whether a running engine would have to read what the plan is to write.
+/// Returns whether a running engine would have to read its configuration after the plan is
+/// carried out. A dry run prints this.
 pub(crate) fn would_be_due(host: &HostRoot, plan: &Plan) -> bool {
     is_due(host, plan) || !plan.is_empty() && is_running(host, plan.engine)
 }
 
-/// Restarts or reloads an engine, and waits until it has read what the plan
-/// wrote. Returns what was done.
-pub(crate) fn now(host: &HostRoot, plan: &Plan) -> Result<String> {
+/// Restarts or reloads an engine, and waits until it has read the configuration that the plan
+/// wrote. Returns the command or signal that was used.
+pub(crate) fn restart(host: &HostRoot, plan: &Plan) -> Result<String> {
     let engine = plan.engine;
     let failed = || {
         let advice = advice(engine, plan.record.is_none());
         format!("{engine} is configured but not restarted; restart it, such as by `{advice}`")
     };
-    let done = reload(host, engine).with_context(failed)?;
+    let action = reload(host, engine).with_context(failed)?;
     if let Some(record) = &plan.record {
-        let is_loaded = || runtime_config::loaded(host, engine, record) != Loaded::No;
+        let is_loaded = || runtime_config::find_load_state(host, engine, record) != LoadState::No;
         runtime_config::wait(engine, is_loaded).with_context(failed)?;
     }
-    Ok(done)
+    Ok(action)
 }
 
-/// The command that does the same.
+/// Returns the command with which an operator restarts or reloads the engine. It is empty if the
+/// engine needs no reload.
 pub(crate) fn advice(engine: Engine, removal: bool) -> String {
     match engine.facts().reload {
         Reload::NotNeeded => String::new(),
         Reload::Restart(units) => format!("systemctl try-restart {}", units.join(" ")),
-        // A reload takes nothing away.
+        // Docker keeps a removed runtime at a reload, so a removal needs a restart.
         Reload::Hangup { unit, .. } if removal => format!("systemctl restart {unit}"),
         Reload::Hangup { unit, .. } => format!("systemctl reload {unit}"),
     }
 }
 
-/// Has a running engine drop our runtime where reverting its configuration
-/// does not do that; `false`: there was nothing to drop.
+/// Makes a running engine drop Boathook's runtime before the engine's configuration is restored.
+/// Only Docker needs this. Returns `false` if there was nothing to drop.
 pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
-    if held(host, engine) == HeldRuntime::Nothing {
+    if find_runtime_use(host, engine) == RuntimeUse::Nothing {
         return Ok(false);
     }
-    let known = Record::load(host, &record(engine))?;
-    let files = engine.read(host, known.as_ref())?;
-    let Some(plan) = engine.plan_release(&files, known.as_ref())? else {
+    let record = InstallationRecord::load(host, &record_path(engine))?;
+    let files = engine.read(host, record.as_ref())?;
+    let Some(plan) = engine.plan_release(&files, record.as_ref())? else {
         return Ok(false);
     };
     let steps = install::engine_steps(host, &plan)?;
@@ -72,13 +75,14 @@ pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
             return Ok(());
         }
         reload(host, engine)?;
-        let is_released = || held(host, engine) == HeldRuntime::Nothing;
+        let is_released = || find_runtime_use(host, engine) == RuntimeUse::Nothing;
         Ok(runtime_config::wait(engine, is_released)?)
     })?;
     Ok(true)
 }
 
-/// The host's systemctl and pid files are found under the host's root alone.
+/// Reloads an engine from within the host's root directory. The process changes its root to the
+/// host's first, because systemctl and the pid files are only found there.
 fn reload(host: &HostRoot, engine: Engine) -> Result<String, runtime_config::Error> {
     let root = host.as_path();
     let enter = |e| runtime_config::Error::io("enter", root)(e);

@@ -1,4 +1,4 @@
-//! The CDI specifications of a host that Boathook has written.
+//! Finds the CDI specifications that Boathook has written on a host.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,16 @@ use anyhow::Result;
 use injection_plan::cdi::directory::is_generated;
 use runtime_config::HostRoot;
 
-/// Where engines read specifications. `/var/run` is a link to `/run`, except where it is
-/// mounted into a container.
+/// The directories in which engines read CDI specifications, with alternative paths of the same
+/// directory. On a host `/var/run` is a link to `/run`; in a container only one of the two may be
+/// mounted.
 const DIRECTORIES: [&[&str]; 2] = [&["/run/cdi", "/var/run/cdi"], &["/etc/cdi"]];
 
-/// How names of specifications of claims begin.
-const OF_CLAIMS: &str = "boathook.dev-claim-";
+/// The prefix of the file names of specifications for claims.
+const CLAIM_PREFIX: &str = "boathook.dev-claim-";
 
-/// Boathook's specifications: those of `boathook-plugin`, `boathook-dra` and `boathook cdi
-/// generate`.
+/// Returns the paths of the specifications that `boathook-plugin`, `boathook-dra` and `boathook
+/// cdi generate` have written, sorted.
 pub(crate) fn find(host: &HostRoot) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for names in DIRECTORIES {
@@ -24,15 +25,11 @@ pub(crate) fn find(host: &HostRoot) -> Result<Vec<PathBuf>> {
         for name in host.list(directory)? {
             let path = directory.join(&name);
             let name = name.to_string_lossy();
-            let is_ours = |text: &String| name.starts_with(OF_CLAIMS) || is_generated(&name, text);
-            // A file that cannot be read is another program's.
-            if host
-                .read(&path)
-                .ok()
-                .flatten()
-                .as_ref()
-                .is_some_and(is_ours)
-            {
+            // A file that cannot be read was written by another program.
+            let Some(text) = host.read(&path).ok().flatten() else {
+                continue;
+            };
+            if name.starts_with(CLAIM_PREFIX) || is_generated(&name, &text) {
                 found.push(path);
             }
         }

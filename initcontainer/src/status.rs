@@ -1,44 +1,50 @@
-//! What is installed on a host, and what is missing.
+//! Reports the installed version of a host, the state of its engines, and missing parts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Engine, HostRoot, Loaded, Record, loaded};
+use runtime_config::{Engine, HostRoot, InstallationRecord, LoadState, find_load_state};
 use serde::Serialize;
 
-use crate::install::{current, installed};
-use crate::layout::{HOOK, RUNTIME, record};
+use crate::install::{current_version, installed_versions};
+use crate::layout::{HOOK, RUNTIME, record_path};
 use crate::specifications;
 
+/// The state of an installation, which `status` prints.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// The version in use; `None`: nothing is installed.
+    /// The version in use. `None` means that nothing is installed.
     pub version: Option<String>,
-    /// Every version on the host.
+    /// All versions on the host, including those that are kept for running containers.
     pub versions: Vec<String>,
-    /// The engines that were found, or were configured.
+    /// The engines that were found on the host or that were configured.
     pub engines: Vec<EngineStatus>,
-    /// Our CDI specifications, by which an engine brings the hook without configuration.
+    /// The CDI specifications of Boathook. With such a specification an engine calls the hook
+    /// without any change of its configuration.
     pub specifications: Vec<PathBuf>,
+    /// The missing or changed parts, each with the command or action that repairs it.
     pub missing: Vec<String>,
 }
 
+/// The state of one engine.
 #[derive(Debug, Serialize)]
 pub struct EngineStatus {
     pub engine: Engine,
-    /// The program or socket by which it was found; `None`: it was not.
+    /// The program or socket by which the engine was found. `None` means that the engine was
+    /// configured but is not on the host.
     pub found: Option<PathBuf>,
-    /// Whether it is configured to call the hook.
+    /// Whether the engine's files have the text of the installation.
     pub configured: bool,
-    /// Whether the running engine has read that: "yes", "no", "not running", or "-".
+    /// Whether the running engine has read this configuration: "yes", "no", or "not running". The
+    /// value is "-" if the engine was not configured.
     pub loaded: &'static str,
 }
 
 impl Status {
-    /// Reads the state of a host. Changes nothing.
+    /// Reads the state of a host, without changing it.
     pub fn read(host: &HostRoot) -> Result<Self> {
-        let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
+        let version = current_version(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
         for program in [HOOK, RUNTIME] {
             if version.is_some() && !host.exists(Path::new(program)) {
@@ -47,19 +53,19 @@ impl Status {
         }
         let mut engines = Vec::new();
         for engine in Engine::ALL {
-            let known = Record::load(host, &record(engine))?;
+            let record = InstallationRecord::load(host, &record_path(engine))?;
             let found = engine.detect(host);
-            if found.is_some() || known.is_some() {
+            if found.is_some() || record.is_some() {
                 engines.push(engine_status(
                     host,
                     engine,
                     found,
-                    known.as_ref(),
+                    record.as_ref(),
                     &mut missing,
                 )?);
             }
         }
-        let versions = installed(host)?;
+        let versions = installed_versions(host)?;
         Ok(Self {
             version,
             versions,
@@ -69,7 +75,7 @@ impl Status {
         })
     }
 
-    /// Whether a version is installed and nothing is missing.
+    /// Returns whether a version is installed and nothing is missing.
     pub fn is_complete(&self) -> bool {
         self.version.is_some() && self.missing.is_empty()
     }
@@ -79,12 +85,12 @@ fn engine_status(
     host: &HostRoot,
     engine: Engine,
     found: Option<PathBuf>,
-    known: Option<&Record>,
+    record: Option<&InstallationRecord>,
     missing: &mut Vec<String>,
 ) -> Result<EngineStatus> {
-    let (mut configured, mut state) = (false, "-");
-    if let Some(known) = known {
-        let changed = known.verify(host)?;
+    let (mut configured, mut loaded) = (false, "-");
+    if let Some(record) = record {
+        let changed = record.verify(host)?;
         for path in &changed {
             missing.push(format!(
                 "{engine}: {} was changed: install again",
@@ -92,10 +98,10 @@ fn engine_status(
             ));
         }
         configured = changed.is_empty();
-        state = match loaded(host, engine, known) {
-            Loaded::Yes => "yes",
-            Loaded::NotRunning => "not running",
-            Loaded::No => {
+        loaded = match find_load_state(host, engine, record) {
+            LoadState::Yes => "yes",
+            LoadState::NotRunning => "not running",
+            LoadState::No => {
                 missing.push(format!(
                     "{engine} has not read its configuration: restart it"
                 ));
@@ -107,11 +113,11 @@ fn engine_status(
         engine,
         found,
         configured,
-        loaded: state,
+        loaded,
     })
 }
 
-/// The table for people.
+/// Formats the status as a table for an operator.
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.version {
@@ -120,8 +126,12 @@ impl fmt::Display for Status {
                 "boathook is not installed; boathook-init install does that"
             )?,
             Some(version) => {
-                let others = self.versions.iter().filter(|v| *v != version);
-                let others: Vec<_> = others.map(String::as_str).collect();
+                let others: Vec<_> = self
+                    .versions
+                    .iter()
+                    .filter(|v| *v != version)
+                    .map(String::as_str)
+                    .collect();
                 write!(f, "boathook {version} is installed")?;
                 match others.as_slice() {
                     [] => writeln!(f)?,

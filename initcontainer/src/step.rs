@@ -9,7 +9,9 @@ use injection_plan::cdi::FILE_PREFIX;
 use nix::fcntl::RenameFlags;
 use runtime_config::{Change, HostRoot, Place};
 
-use crate::layout::{CONFIG, ROOT, SHARED_LINKS, STATE, discarded, is_leftover, unfinished};
+use crate::layout::{
+    CONFIG, ROOT, SHARED_LINKS, STATE, discarded_name, is_leftover, unfinished_name,
+};
 use crate::payload::Payload;
 use crate::tree;
 
@@ -108,19 +110,19 @@ impl Step {
                 to.remove_all()?;
                 or_remove(&to, tree::copy_payload(payload, &to))
             }
-            Self::Publish { from, to, exchange } => publish(host, from, to, *exchange),
-            Self::Point { link, after, .. } => point(host, link, after.as_deref()),
+            Self::Publish { from, to, exchange } => publish_tree(host, from, to, *exchange),
+            Self::Point { link, after, .. } => set_link(host, link, after.as_deref()),
             Self::Change(change) => Ok(change.apply(host)?),
-            Self::Discard { path } => discard(host, path),
+            Self::Discard { path } => discard_tree(host, path),
         }
     }
 
     fn undo(&self, host: &HostRoot) -> Result<()> {
         match self {
-            Self::MakeTree { path, .. } => discard(host, path),
+            Self::MakeTree { path, .. } => discard_tree(host, path),
             Self::Stage { to, .. } => Ok(host.entry(to)?.remove_all()?),
-            Self::Publish { from, to, exchange } => publish(host, to, from, *exchange),
-            Self::Point { link, before, .. } => point(host, link, before.as_deref()),
+            Self::Publish { from, to, exchange } => publish_tree(host, to, from, *exchange),
+            Self::Point { link, before, .. } => set_link(host, link, before.as_deref()),
             Self::Change(change) => Ok(change.undo(host)?),
             Self::Discard { .. } => Ok(()),
         }
@@ -184,7 +186,7 @@ pub(crate) fn is_own(path: &Path) -> bool {
 
 fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> Result<()> {
     let at = host.entry(path)?;
-    let new = at.sibling(unfinished(at.name()));
+    let new = at.sibling(unfinished_name(at.name()));
     new.remove_all()?;
     let inside = file.strip_prefix(path).unwrap_or(file);
     let made = tree::write_new(&new, inside, text)
@@ -192,17 +194,18 @@ fn make_tree(host: &HostRoot, path: &Path, (file, text): &(PathBuf, String)) -> 
     or_remove(&new, made)
 }
 
-fn publish(host: &HostRoot, from: &Path, to: &Path, exchange: bool) -> Result<()> {
-    let flags = match exchange {
-        true => RenameFlags::RENAME_EXCHANGE,
-        false => RenameFlags::RENAME_NOREPLACE,
+fn publish_tree(host: &HostRoot, from: &Path, to: &Path, exchange: bool) -> Result<()> {
+    let flags = if exchange {
+        RenameFlags::RENAME_EXCHANGE
+    } else {
+        RenameFlags::RENAME_NOREPLACE
     };
     rename(&host.entry(from)?, &host.entry(to)?, flags)
 }
 
-fn discard(host: &HostRoot, path: &Path) -> Result<()> {
+fn discard_tree(host: &HostRoot, path: &Path) -> Result<()> {
     let at = host.entry(path)?;
-    let old = at.sibling(discarded(at.name()));
+    let old = at.sibling(discarded_name(at.name()));
     old.remove_all()?;
     // The leftover of an interrupted run may be gone, because an earlier step used its name.
     if at.stat()?.is_none() {
@@ -212,7 +215,7 @@ fn discard(host: &HostRoot, path: &Path) -> Result<()> {
     Ok(old.remove_all()?)
 }
 
-fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
+fn set_link(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
     let at = host.entry(link)?;
     let before = host.read_link(link)?;
     let Some(to) = to else {
@@ -221,7 +224,7 @@ fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
             let _ = before.map(|before| at.make_link(&before));
         })?);
     };
-    let new = at.sibling(unfinished(at.name()));
+    let new = at.sibling(unfinished_name(at.name()));
     new.remove_all()?;
     new.make_link(to)?;
     let flags = match before {
@@ -239,7 +242,7 @@ fn point(host: &HostRoot, link: &Path, to: Option<&Path>) -> Result<()> {
 fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
     from.rename(to, flags)?;
     Ok(to.sync().inspect_err(|_| {
-        // The failure at hand matters more than a second one here.
+        // A second failure is ignored, because the first one is reported.
         let _ = to.rename(from, flags);
     })?)
 }
@@ -248,7 +251,7 @@ fn rename(from: &Place, to: &Place, flags: RenameFlags) -> Result<()> {
 /// full disk.
 fn or_remove(made: &Place, result: Result<()>) -> Result<()> {
     if result.is_err() {
-        // The failure at hand matters more than a second one here.
+        // A second failure is ignored, because the first one is reported.
         let _ = made.remove_all();
     }
     result
@@ -270,7 +273,7 @@ pub(crate) fn discard_leftovers(host: &HostRoot) -> Result<Vec<Step>> {
         let Some(name) = dir.file_name() else {
             continue;
         };
-        let names = [unfinished(name), discarded(name)];
+        let names = [unfinished_name(name), discarded_name(name)];
         let paths = names.map(|name| dir.with_file_name(name));
         left.extend(paths.into_iter().filter(|p| host.exists(p)));
     }

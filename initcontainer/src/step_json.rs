@@ -1,4 +1,4 @@
-//! A step as JSON, for `--json`.
+//! Converts a step to JSON, for the option `--json`.
 
 use runtime_config::Change;
 use serde_json::{Value, json};
@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use crate::step::{Step, is_own};
 
 impl Step {
-    /// The step as JSON: `action`, `path`, and what distinguishes actions of the same name.
-    /// A change of an engine's file has its `diff`; with `verbose` also one of our own files.
+    /// Returns the step as a JSON object with `action`, `path`, and further keys that depend on
+    /// the action. A change of an engine's file has the key `diff`. A change of Boathook's own
+    /// files has it only with `verbose`.
     pub fn to_json(&self, verbose: bool) -> Value {
         let path = self.path();
         match self {
@@ -15,8 +16,10 @@ impl Step {
                 json!({ "action": "mkdir", "path": path, "files": [file.0] })
             }
             Self::Stage { payload, to } => {
-                let files = payload.files();
-                let files: Vec<_> = files.map(|f| to.join(f.dir).join(&f.name)).collect();
+                let files: Vec<_> = payload
+                    .files()
+                    .map(|f| to.join(f.dir).join(&f.name))
+                    .collect();
                 json!({ "action": "copy", "path": path, "files": files })
             }
             Self::Publish { from, .. } => {

@@ -1,4 +1,4 @@
-//! Directory trees of Boathook, flushed to disk.
+//! Writes and compares the directory trees of an installation.
 
 use std::io::{self, Write};
 use std::path::{Component, Path};
@@ -9,87 +9,89 @@ use runtime_config::{Error as HostError, Place};
 use crate::manifest;
 use crate::payload::Payload;
 
-/// Copies a payload into a new directory and flushes all of it to disk.
+/// Copies a payload into a new directory, and flushes the files and directories to disk.
 pub(crate) fn copy_payload(payload: &Payload, to: &Place) -> Result<()> {
     to.make_dir()?;
     for dir in payload.dirs() {
-        inside(to, dir)?.make_dir()?;
+        descend(to, dir)?.make_dir()?;
     }
     for file in payload.files() {
         let mut source = file.open()?;
-        let at = inside(to, Path::new(file.dir))?.child(&file.name)?;
-        at.create(file.mode, |out| io::copy(&mut source, out).map(drop))?;
+        let place = descend(to, Path::new(file.dir))?.child(&file.name)?;
+        place.create(file.mode, |out| io::copy(&mut source, out).map(drop))?;
     }
     for dir in payload.dirs() {
-        inside(to, dir)?.child(".")?.sync()?;
+        descend(to, dir)?.child(".")?.sync()?;
     }
     Ok(to.child(".")?.sync()?)
 }
 
-/// Makes a directory with one file, of this path below it.
+/// Makes the directory `top` with one file in it. `file` is the file's path relative to `top`. Its
+/// directories are made, and everything is flushed to disk.
 pub(crate) fn write_new(top: &Place, file: &Path, text: &str) -> Result<()> {
     top.make_dir()?;
-    let mut at = top.clone();
+    let mut place = top.clone();
     let mut made = vec![];
-    for name in file.components().filter_map(normal) {
+    for name in file.components().filter_map(normal_name) {
         if !made.is_empty() {
-            at.make_dir()?;
+            place.make_dir()?;
         }
-        at = at.child(name)?;
-        made.push(at.clone());
+        place = place.child(name)?;
+        made.push(place.clone());
     }
-    at.create(manifest::MODE, |f| f.write_all(text.as_bytes()))?;
+    place.create(manifest::MODE, |f| f.write_all(text.as_bytes()))?;
     made.iter().rev().try_for_each(Place::sync)?;
     Ok(())
 }
 
-/// A path in the directory that is here.
-fn inside(at: &Place, path: &Path) -> Result<Place, HostError> {
-    let mut names = path.components().filter_map(normal);
-    names.try_fold(at.clone(), |at, name| at.child(name))
+/// Returns the place of a relative path below the directory `dir`. Links are not followed.
+fn descend(dir: &Place, path: &Path) -> Result<Place, HostError> {
+    let mut names = path.components().filter_map(normal_name);
+    names.try_fold(dir.clone(), |place, name| place.child(name))
 }
 
-fn normal(component: Component<'_>) -> Option<&std::ffi::OsStr> {
+fn normal_name(component: Component<'_>) -> Option<&std::ffi::OsStr> {
     match component {
         Component::Normal(name) => Some(name),
         _ => None,
     }
 }
 
-/// Whether a directory holds exactly a payload: each file with its bytes, its
-/// mode and root as its owner, and nothing else beside them.
-pub(crate) fn holds(at: &Place, payload: &Payload) -> bool {
-    let complete = || -> Result<bool, HostError> {
+/// Returns whether a directory contains exactly a payload: each file has the payload's bytes and
+/// mode and belongs to this user, and there are no other files. An error counts as a difference.
+pub(crate) fn is_copy_of(top: &Place, payload: &Payload) -> bool {
+    let compare = || -> Result<bool, HostError> {
         let dirs = payload.dirs();
-        // Directories in directories are listed like files.
-        let mut beside = dirs
+        // A listing contains the subdirectories, too, so they are added to the number of files.
+        let mut expected = dirs
             .iter()
             .filter(|dir| dir.components().count() > 1)
             .count();
-        beside += payload.files().count();
+        expected += payload.files().count();
         let mut listed = 0;
         for dir in dirs {
-            let dir = inside(at, dir)?;
-            if !is(&dir, 0o40755)? {
+            let dir = descend(top, dir)?;
+            if !is_own_with_mode(&dir, 0o40755)? {
                 return Ok(false);
             }
             listed += dir.list()?.len();
         }
         for file in payload.files() {
-            let there = inside(at, Path::new(file.dir))?.child(&file.name)?;
-            if !is(&there, 0o100_000 | file.mode)?
-                || !have_same_bytes(&mut there.open_file()?, file.open()?)
+            let copy = descend(top, Path::new(file.dir))?.child(&file.name)?;
+            if !is_own_with_mode(&copy, 0o100_000 | file.mode)?
+                || !have_same_bytes(&mut copy.open_file()?, file.open()?)
             {
                 return Ok(false);
             }
         }
-        Ok(listed == beside && is(at, 0o40755)?)
+        Ok(listed == expected && is_own_with_mode(top, 0o40755)?)
     };
-    complete().unwrap_or(false)
+    compare().unwrap_or(false)
 }
 
-/// Whether something of this type and mode is there, and is this user's own.
-fn is(place: &Place, mode: u32) -> Result<bool, HostError> {
+/// Returns whether the file at a place has the type and permissions `mode` (as `st_mode`), and
+/// belongs to this user.
+fn is_own_with_mode(place: &Place, mode: u32) -> Result<bool, HostError> {
     let own = nix::unistd::geteuid().as_raw();
     let stat = place.stat()?;
     Ok(stat.is_some_and(|stat| stat.st_mode == mode && stat.st_uid == own))

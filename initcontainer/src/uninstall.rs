@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use nix::sys::stat::FileStat;
-use runtime_config::{Change, Engine, HostRoot, Plan, Record, scratch, scratch_of};
+use runtime_config::{
+    Change, Engine, HostRoot, InstallationRecord, Plan, scratch_path, scratch_place,
+};
 
 use crate::claims;
 use crate::in_use;
-use crate::install::{current, installed, unlink};
+use crate::install::{current_version, installed_versions, remove_link};
 use crate::layout::{
-    CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover, record,
-    unfinished, version_dir,
+    CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover,
+    record_path, unfinished_name, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
 use crate::specifications;
@@ -33,70 +35,74 @@ pub struct Removal {
     pub stranded: Vec<String>,
 }
 
-/// Plans the removal. `also` are engines to revert even if no record says
-/// that they were configured.
+/// Plans the removal. `also` are engines whose configuration is restored even if there is no
+/// record of it.
 ///
 /// # Errors
-/// A file cannot be read; or containers still need the wrapper runtime, or claims are
-/// prepared, and `force` is not given.
+/// Fails if a file cannot be read. Without `force`, also fails if containers still need the
+/// wrapper runtime, if claims are prepared, or if an engine's configuration cannot be reached.
 pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
-    let ids = in_use::wrapped(host)?;
+    let ids = in_use::find_wrapped_containers(host)?;
     ensure!(
         force || ids.is_empty(),
         "these containers were started by boathook-runtime and cannot be stopped without it: {}; \
          stop them first, or use --force",
-        listed(&ids)
+        list_ids(&ids)
     );
-    let claims = claims::prepared(host)?;
+    let claims = claims::find_prepared(host)?;
     ensure!(
         force || claims.is_empty(),
         "the claims {} are prepared on this node (below {DRIVER}): delete their pods while \
          boathook-dra runs, or use --force",
-        listed(&claims)
+        list_ids(&claims)
     );
     let mut steps = Vec::new();
     let mut engines = Vec::new();
     for engine in Engine::ALL {
-        let known = Record::load(host, &record(engine))?;
-        if known.is_none() && !also.contains(&engine) {
+        let record = InstallationRecord::load(host, &record_path(engine))?;
+        if record.is_none() && !also.contains(&engine) {
             continue;
         }
-        if !force && let Some(path) = known.as_ref().and_then(|known| known.out_of_sight(host)) {
-            // The engine's configuration would go on naming what is removed.
+        if !force
+            && let Some(path) = record
+                .as_ref()
+                .and_then(|record| record.find_unreachable_file(host))
+        {
+            // The engine's configuration would still name the programs after their removal.
             bail!(
                 "the directory of {}, by which {engine} calls boathook, is not there: mount it at \
                  the same place as for the installation, or use --force if {engine} was removed",
                 path.display()
             );
         }
-        let now = engine.read(host, known.as_ref())?;
-        let plan = engine.plan_undo(&now, known.as_ref());
-        steps.extend(scratches(host, known.as_ref())?);
+        let now = engine.read(host, record.as_ref())?;
+        let plan = engine.plan_undo(&now, record.as_ref());
+        steps.extend(discard_scratch_files(host, record.as_ref())?);
         steps.extend(plan.changes.iter().cloned().map(Step::Change));
-        steps.extend(remove(host, &record(engine))?);
+        steps.extend(remove_file(host, &record_path(engine))?);
         engines.push(plan);
     }
     let manifest = Manifest::load(host)?.unwrap_or_default();
     let mut kept = Vec::new();
-    let mut gone: BTreeSet<PathBuf> = removed(&engines).map(Path::to_path_buf).collect();
+    let mut gone: BTreeSet<PathBuf> = removed_paths(&engines).map(Path::to_path_buf).collect();
     let config = Path::new(CONFIG);
     // An installation may have been killed while it wrote the configuration.
-    steps.extend(remove(host, &scratch(config))?);
-    gone.insert(scratch(config));
+    steps.extend(remove_file(host, &scratch_path(config))?);
+    gone.insert(scratch_path(config));
     if let (Some(_), Some(text)) = (&manifest.config, host.read(config)?) {
         if manifest.has_written(&text) {
-            steps.extend(remove(host, config)?);
+            steps.extend(remove_file(host, config)?);
             gone.insert(config.to_path_buf());
         } else {
             kept.push(format!("{}: it was edited", config.display()));
         }
     }
     for path in specifications::find(host)? {
-        steps.extend(remove(host, &path)?);
+        steps.extend(remove_file(host, &path)?);
     }
     for link in &manifest.links {
         // An installation may have been killed while it made the link.
-        let name = unfinished(link.file_name().unwrap_or_default());
+        let name = unfinished_name(link.file_name().unwrap_or_default());
         let half = link.with_file_name(name);
         let before = host.read_link(&half)?;
         let half = before.is_some().then_some(Step::Point {
@@ -104,7 +110,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
             before,
             after: None,
         });
-        for step in unlink(host, link)?.into_iter().chain(half) {
+        for step in remove_link(host, link)?.into_iter().chain(half) {
             gone.insert(step.path().to_path_buf());
             steps.push(step);
         }
@@ -116,7 +122,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
         .partition(|dir| !Path::new(ROOT).starts_with(dir));
     let own = host.list(Path::new(OWN_CLASSES))?;
     if !own.is_empty() {
-        let names: Vec<_> = own.iter().map(|name| name.to_string_lossy()).collect();
+        let names: Vec<_> = own.iter().map(|file| file.to_string_lossy()).collect();
         kept.push(format!("{OWN_CLASSES}: it holds {}", names.join(", ")));
     }
     for dir in below {
@@ -131,19 +137,19 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
             );
         }
     }
-    if let Some(before) = current(host)? {
+    if let Some(before) = current_version(host)? {
         steps.push(Step::Point {
             link: CURRENT.into(),
             before: Some(before),
             after: None,
         });
     }
-    let versions = installed(host)?;
+    let versions = installed_versions(host)?;
     steps.extend(versions.iter().map(|name| Step::Discard {
         path: version_dir(name),
     }));
     steps.extend(discard_leftovers(host)?);
-    let foreign = foreign(host, &versions)?;
+    let foreign = find_foreign_names(host, &versions)?;
     if !foreign.is_empty() {
         kept.push(format!("{ROOT}: it holds {}", foreign.join(", ")));
     }
@@ -155,11 +161,11 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     steps.extend(is_there.then(|| Step::Discard {
         path: driver.into(),
     }));
-    let last = last(host, &dirs, foreign.is_empty())?;
+    let last = find_last_directory(host, &dirs, foreign.is_empty())?;
     steps.extend(last.map(|path| Step::Discard { path }));
     Ok(Removal {
         steps,
-        stranded: in_use::created(host),
+        stranded: in_use::find_docker_containers(host),
         engines,
         kept,
     })
@@ -173,7 +179,8 @@ fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
         if made.contains(&dir) || !host.is_dir(&dir) {
             continue;
         }
-        // A volume of a container cannot be removed in it.
+        // A mount point, such as a volume of this container, cannot be removed. It has another
+        // device number than its parent directory.
         let above = dir.parent().and_then(|above| host.stat(above));
         let device = |stat: &FileStat| stat.st_dev;
         if host.stat(&dir).as_ref().map(device) == above.as_ref().map(device) {
@@ -186,7 +193,7 @@ fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
 }
 
 /// Returns the first 16 ids as a text, with the number of further ids.
-fn listed(ids: &BTreeSet<String>) -> String {
+fn list_ids(ids: &BTreeSet<String>) -> String {
     const SHOWN: usize = 16;
     let first: Vec<&str> = ids.iter().take(SHOWN).map(String::as_str).collect();
     let more = match ids.len().saturating_sub(SHOWN) {
@@ -197,7 +204,7 @@ fn listed(ids: &BTreeSet<String>) -> String {
 }
 
 /// Returns the files that the plans of the engines remove.
-fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
+fn removed_paths(engines: &[Plan]) -> impl Iterator<Item = &Path> {
     let changes = engines.iter().flat_map(|plan| &plan.changes);
     changes
         .filter(|change| matches!(change, Change::Remove { .. } | Change::RemoveDir { .. }))
@@ -205,21 +212,24 @@ fn removed(engines: &[Plan]) -> impl Iterator<Item = &Path> {
 }
 
 /// Returns the names in the directory of the installation that Boathook did not make.
-fn foreign(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
-    let names = host.list(Path::new(ROOT))?;
-    let names = names.iter().map(|name| name.to_string_lossy().into_owned());
-    let own = |name: &String| {
+fn find_foreign_names(host: &HostRoot, versions: &[String]) -> Result<Vec<String>> {
+    let is_own = |name: &String| {
         ["current", "state", LOCK].contains(&name.as_str())
             || is_leftover(name)
             || versions.contains(name)
     };
-    Ok(names.filter(|name| !own(name)).collect())
+    Ok(host
+        .list(Path::new(ROOT))?
+        .iter()
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| !is_own(name))
+        .collect())
 }
 
 /// Returns the directory whose removal is the last step. It is the outermost directory that the
 /// installation made and that contains nothing else. If the directory of the installation
 /// existed before or has other files, it is the state directory.
-fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
+fn find_last_directory(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBuf>> {
     let mut outermost = None;
     for dir in made.iter().filter(|_| alone) {
         let inner = outermost.as_deref().unwrap_or(Path::new(ROOT));
@@ -235,24 +245,28 @@ fn last(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Result<Option<PathBu
     Ok(host.exists(&dir).then_some(dir))
 }
 
-fn remove(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
+fn remove_file(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
     Ok(Change::rewrite(path, text.as_deref(), None, MODE).map(Step::Change))
 }
 
 /// Returns the steps that remove the scratch files of a run that was killed while it wrote an
 /// engine's file.
-fn scratches(host: &HostRoot, record: Option<&Record>) -> Result<Vec<Step>> {
+fn discard_scratch_files(
+    host: &HostRoot,
+    record: Option<&InstallationRecord>,
+) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for path in record.iter().flat_map(|r| r.paths()) {
-        // Beside the file that a link leads to, but named as on the host.
+        // If the engine's file is a link, its scratch file is beside the target of the link. A
+        // file whose directory does not exist has no scratch file.
         let Ok(place) = host.place(path) else {
-            // Its directory does not exist.
             continue;
         };
-        let at = scratch_of(&place);
-        if let (Some(_), Ok(inside)) = (at.stat()?, at.shown().strip_prefix(host.as_path())) {
-            let path = Path::new("/").join(inside);
+        let scratch = scratch_place(&place);
+        let shown = scratch.shown();
+        if let (Some(_), Ok(relative)) = (scratch.stat()?, shown.strip_prefix(host.as_path())) {
+            let path = Path::new("/").join(relative);
             steps.push(Step::Discard { path });
         }
     }

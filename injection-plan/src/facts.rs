@@ -22,7 +22,7 @@ const MAX_OUTPUT: usize = 1 << 20;
 
 /// The result of running the facts programs of one class.
 #[derive(Debug, Default)]
-pub struct Reported {
+pub struct ReportedFacts {
     facts: Facts,
     /// The programs that reported facts, each with its arguments.
     pub programs: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Reported {
     pub faults: Vec<String>,
 }
 
-impl Reported {
+impl ReportedFacts {
     /// Runs the programs of a class one after another, on the host whose root directory is
     /// `root`. `start` returns the command for a program and its arguments. A program that
     /// does not exist on the host is skipped without a fault.
@@ -39,7 +39,7 @@ impl Reported {
         root: &Path,
         start: impl Fn(&Path, &[String]) -> Command,
     ) -> Self {
-        let mut reported = Reported::default();
+        let mut reported = ReportedFacts::default();
         let mut all = Vec::new();
         let host = match RealHost::open(root) {
             Ok(host) => host,
@@ -183,15 +183,15 @@ mod tests {
         root
     }
 
-    fn reported(root: &Path) -> Reported {
-        Reported::run_programs(&class(), root, |program, arguments| {
+    fn reported(root: &Path) -> ReportedFacts {
+        ReportedFacts::run_programs(&class(), root, |program, arguments| {
             let mut command = Command::new(root.join(program.strip_prefix("/").unwrap()));
             command.args(arguments);
             command
         })
     }
 
-    fn write(reported: &Reported, root: &Path) -> Option<String> {
+    fn write(reported: &ReportedFacts, root: &Path) -> Option<String> {
         let host = RealHost::open(root).unwrap();
         let (path, exists) = reported.write(&class(), root, &host).unwrap();
         assert_eq!(path, root.join(FILE));
@@ -235,7 +235,7 @@ mod tests {
              '-i 1 -c 0') echo it has none; exit 3;; *) echo \"part $2/$4\";; esac",
         );
         let of = || {
-            Reported::run_programs(&class, root.path(), |program, arguments| {
+            ReportedFacts::run_programs(&class, root.path(), |program, arguments| {
                 let mut command =
                     Command::new(root.path().join(program.strip_prefix("/").unwrap()));
                 command.args(arguments);
@@ -292,7 +292,7 @@ mod tests {
             ("exit 9", &["/smi -L failed (exit status: 9)"]),
         ] {
             let root = host(script);
-            let found = Reported::run_programs(&class, root.path(), |_, _| {
+            let found = ReportedFacts::run_programs(&class, root.path(), |_, _| {
                 Command::new(root.path().join("smi"))
             });
             assert_eq!(found.faults, faults, "{script}");

@@ -4,7 +4,7 @@
 //! Container Device Interface ([`cdi`]).
 //!
 //! ```text
-//! environment, annotations ─▶ Request ─plan(Found, Authority)─▶ InjectionPlan ─▶ CDI
+//! environment, annotations ─▶ Request ─plan(FoundClass, Authority)─▶ InjectionPlan ─▶ CDI
 //! ```
 //!
 //! Planning does not change the host. Only [`facts`] runs programs of the host, and only
@@ -16,10 +16,10 @@
 )]
 
 pub mod cdi;
-pub mod claim_record;
 pub mod facts;
+pub mod kubelet_checkpoint;
+pub mod kubelet_claims;
 pub mod plan;
 pub mod program_output;
-pub mod record;
 pub mod request;
 mod requirement;

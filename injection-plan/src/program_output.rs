@@ -96,9 +96,11 @@ pub fn run_program(
     timeout: Duration,
     limit: usize,
 ) -> io::Result<Option<(ExitStatus, String)>> {
-    let words = [command.get_program()].into_iter();
-    let words = words.chain(command.get_args()).map(OsStr::to_owned);
-    let words: Vec<OsString> = words.collect();
+    let words: Vec<OsString> = [command.get_program()]
+        .into_iter()
+        .chain(command.get_args())
+        .map(OsStr::to_owned)
+        .collect();
     if lock_leftovers().iter().any(|one| one.command == words) {
         return Ok(None);
     }
@@ -111,8 +113,10 @@ pub fn run_program(
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()?;
-    let pipe = child.stdout.take();
-    let pipe = pipe.ok_or_else(|| io::Error::other("its output has no pipe"))?;
+    let pipe = child
+        .stdout
+        .take()
+        .ok_or_else(|| io::Error::other("its output has no pipe"))?;
     let mut output = ProgramOutput::new(pipe, limit)?;
     let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;

@@ -61,7 +61,7 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
         let mut unknown = BTreeSet::new();
         let mut holds_all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            holds_all = holds(term, host, &mut unknown)?;
+            holds_all = is_met(term, host, &mut unknown)?;
             if !holds_all {
                 break;
             }
@@ -78,8 +78,9 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
     match best {
         Some(unknown) if !is_evaluated => Ok(unknown.into_iter().collect()),
         _ => {
-            let known = host.iter();
-            let known = known.filter_map(|(name, value)| Some((name, value.as_ref()?)));
+            let known = host
+                .iter()
+                .filter_map(|(name, value)| Some((name, value.as_ref()?)));
             let host: Vec<_> = known
                 .map(|(name, value)| format!("{} {value}", name.as_str()))
                 .collect();
@@ -91,19 +92,21 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
     }
 }
 
-fn holds(
+fn is_met(
     term: &str,
     host: &Values,
     unknown: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
     let is_sign = |c: char| "=!<>".contains(c);
-    let at = term.find(is_sign).ok_or_else(malformed)?;
-    let (name, rest) = term.split_at(at);
+    let index = term.find(is_sign).ok_or_else(malformed)?;
+    let (name, rest) = term.split_at(index);
     let wanted = rest.trim_start_matches(is_sign);
     let signs = &rest[..rest.len() - wanted.len()];
-    let operator = OPERATORS.iter().find(|known| known.starts_with(signs));
-    let operator = operator.ok_or_else(malformed)?;
+    let operator = OPERATORS
+        .iter()
+        .find(|known| known.starts_with(signs))
+        .ok_or_else(malformed)?;
     if name.is_empty() || wanted.is_empty() {
         return Err(malformed());
     }
@@ -116,15 +119,15 @@ fn holds(
         Some((_, None)) => return Ok(true),
         Some((_, Some(value))) => value,
     };
-    let Some(version) = numbers(value) else {
-        let is_it = value.eq_ignore_ascii_case(wanted);
+    let Some(version) = parse_version(value) else {
+        let is_equal = value.eq_ignore_ascii_case(wanted);
         return match *operator {
-            "=" => Ok(is_it),
-            "!=" => Ok(!is_it),
+            "=" => Ok(is_equal),
+            "!=" => Ok(!is_equal),
             _ => Err(malformed()),
         };
     };
-    let order = compare(&version, &numbers(wanted).ok_or_else(malformed)?);
+    let order = compare_versions(&version, &parse_version(wanted).ok_or_else(malformed)?);
     Ok(match *operator {
         "=" => order == Ordering::Equal,
         "!=" => order != Ordering::Equal,
@@ -136,14 +139,14 @@ fn holds(
 }
 
 /// Returns the numbers of a version, or `None` if the text is not a version.
-fn numbers(text: &str) -> Option<Vec<u64>> {
+fn parse_version(text: &str) -> Option<Vec<u64>> {
     let parts = text.split('.').filter(|part| !part.is_empty());
     let numbers: Option<Vec<u64>> = parts.map(|part| part.parse().ok()).collect();
     numbers.filter(|numbers| !numbers.is_empty())
 }
 
 /// Compares two versions. The shorter one is padded with zeros, so that 12 equals 12.0.
-fn compare(one: &[u64], other: &[u64]) -> Ordering {
+fn compare_versions(one: &[u64], other: &[u64]) -> Ordering {
     let length = one.len().max(other.len());
     let padded = |numbers: &[u64]| {
         let mut numbers = numbers.to_vec();
@@ -261,8 +264,9 @@ mod tests {
             ("driver<=550.54.15", Ok("")),
             ("arch>=7.5", Ok("arch")),
         ] {
-            let found = check(text, &host).map(|unknown| unknown.join(","));
-            let found = found.map_err(|error| error.to_string());
+            let found = check(text, &host)
+                .map(|unknown| unknown.join(","))
+                .map_err(|error| error.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), wanted, "{text}");
         }
         for text in ["cuda", ">=12", "cuda>="] {

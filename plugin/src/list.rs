@@ -13,7 +13,7 @@ use device_class::host::RealHost;
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
-use host_inventory::{Classes, Memory, judge};
+use host_inventory::{Classes, ScanMemory, scan_host};
 use serde_json::{Value, json};
 
 use crate::catalog::{AdvertisedDevice, Claimed, Resource, Resources, scan};
@@ -49,7 +49,7 @@ impl Listing {
         let root = &config.host_root;
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
-        let judged = judge(&usable, &host, &mut Memory::new(), Instant::now());
+        let judged = scan_host(&usable, &host, &mut ScanMemory::new(), Instant::now());
         let (claimed, unreadable) = Claimed::read(&kubelet_dir::claims(kubelet));
         problems.extend(unreadable);
         let found = scan(judged, &claimed, None);

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use device_class::config::Config;
 use host_inventory::{Interest, Notice, Notifier, watch_directories};
 use http_server::Limits;
-use injection_plan::record;
+use injection_plan::kubelet_checkpoint;
 use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -50,7 +50,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         streams: streams.clone(),
         left: left.clone(),
         scans: watcher.scans(),
-        record: kubelet.device_plugins().join(record::FILE_NAME),
+        record: kubelet.device_plugins().join(kubelet_checkpoint::FILE_NAME),
     };
     let all = Pages {
         metrics: Some(MetricsPage::new(&metrics, present.clone())),

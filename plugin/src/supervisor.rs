@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
-use host_inventory::Notified;
+use host_inventory::Notifications;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 
@@ -40,7 +40,7 @@ struct Running {
 impl Supervisor {
     /// Creates a supervisor without servers. `socket_changes` notifies of changes in the
     /// kubelet's directory.
-    pub(crate) fn new(context: Context, socket_changes: Notified) -> Self {
+    pub(crate) fn new(context: Context, socket_changes: Notifications) -> Self {
         let serve = move |resource| -> Serving {
             Box::pin(server::serve(
                 resource,

@@ -13,22 +13,23 @@ use crate::host::{HostRoot, Place};
 impl Change {
     /// Makes the change.
     ///
-    /// A file is written beside its place, flushed to disk and renamed over
-    /// it: a reader at any time, and after a power failure, sees the old text
-    /// or the new one.
+    /// The new text is written to a scratch file, flushed to disk, and renamed over the file.
+    /// Therefore a reader sees either the old or the new text at any time, also after a power
+    /// failure.
     ///
     /// # Errors
-    /// The file is not what the plan was made from, or the system refuses.
-    /// Nothing was changed then.
+    /// Fails if the file has changed since the plan was made, or if the system refuses. Nothing
+    /// is changed then.
     pub fn apply(&self, host: &HostRoot) -> Result<(), Error> {
         if matches!(self, Self::RemoveDir { path } if !host.exists(path)) {
             return Ok(());
         }
         // An engine's file may be a link of the administrator, which is followed. A link in the
         // place of Boathook's own file is not followed.
-        let place = match is_own(self.path()) {
-            true => host.entry(self.path())?,
-            false => host.place(self.path())?,
+        let place = if is_own(self.path()) {
+            host.entry(self.path())?
+        } else {
+            host.place(self.path())?
         };
         if !self.make(&place)? {
             return Ok(());
@@ -64,7 +65,7 @@ impl Change {
                 ..
             } => write(place, before.as_deref(), after, *mode),
             Self::Remove { before, .. } => {
-                expect(place, Some(before))?;
+                check_text(place, Some(before))?;
                 place.remove_file()?;
                 Ok(true)
             }
@@ -79,7 +80,7 @@ fn is_own(path: &Path) -> bool {
     names.any(|name| name.contains("boathook"))
 }
 
-fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
+fn check_text(place: &Place, text: Option<&str>) -> Result<(), Error> {
     if place.read()?.as_deref() == text {
         return Ok(());
     }
@@ -90,14 +91,14 @@ fn expect(place: &Place, text: Option<&str>) -> Result<(), Error> {
 }
 
 fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<bool, Error> {
-    expect(place, before)?;
-    let new = scratch_of(place);
+    check_text(place, before)?;
+    let new = scratch_place(place);
     new.remove_all()?;
-    let result = fill(place, &new, after, mode)
-        .and_then(|()| expect(place, before))
+    let result = write_scratch_file(place, &new, after, mode)
+        .and_then(|()| check_text(place, before))
         .and_then(|()| new.rename(place, RenameFlags::empty()));
     if result.is_err() {
-        // The failure at hand matters more than a second one here.
+        // A second failure is ignored, because the first one is reported.
         let _ = new.remove_file();
     }
     result.map(|()| true)
@@ -107,7 +108,7 @@ fn write(place: &Place, before: Option<&str>, after: &str, mode: u32) -> Result<
 ///
 /// The scratch file is beside the file. For a file in a `.d` directory it is beside the
 /// directory, because some engines (CRI-O) read every file in the directory, whatever its name.
-pub fn scratch(at: &Path) -> PathBuf {
+pub fn scratch_path(at: &Path) -> PathBuf {
     let dir = at.parent().unwrap_or(at);
     let dir = match dir.parent().filter(|_| is_drop_in_dir(dir)) {
         Some(above) => above,
@@ -116,8 +117,8 @@ pub fn scratch(at: &Path) -> PathBuf {
     dir.join(scratch_name(at))
 }
 
-/// Like [`scratch`], but without resolving the path again.
-pub fn scratch_of(place: &Place) -> Place {
+/// Like [`scratch_path`], but without resolving the path again.
+pub fn scratch_place(place: &Place) -> Place {
     let name = scratch_name(Path::new(place.name()));
     match place.parent() {
         Some(dir) if is_drop_in_dir(Path::new(dir.name())) => dir.sibling(name),
@@ -136,7 +137,7 @@ fn scratch_name(at: &Path) -> String {
 
 /// Writes the text to a scratch file with the mode and owner of the file that
 /// it will replace.
-fn fill(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> {
+fn write_scratch_file(place: &Place, new: &Place, text: &str, mode: u32) -> Result<(), Error> {
     let old = place.stat()?;
     let mode = old.as_ref().map_or(mode, |stat| stat.st_mode & 0o7777);
     new.create(mode, |file| {

@@ -38,13 +38,13 @@ pub(crate) use default_runtime::default_runtime;
 /// The layout of containerd's configuration in a distribution.
 #[derive(Debug)]
 pub(crate) enum Layout {
-    /// A file that its owner edits.
+    /// A main file that the administrator edits.
     File {
         main: &'static str,
         /// The usual drop-in directory beside the file. `None` means that there is none.
         conf_d: Option<&'static str>,
     },
-    /// A directory with a file made at each start, its template and drop-ins.
+    /// A directory with a file that is generated at each start, its template, and drop-ins.
     Template { dir: &'static str },
     /// A directory of drop-ins that are merged regardless of the version.
     DropIns {
@@ -79,7 +79,7 @@ impl Layout {
     fn base_spec(&self) -> PathBuf {
         let beside = match self {
             Self::File { main, .. } => Path::new(main),
-            Self::Template { dir } => &template::generated(dir),
+            Self::Template { dir } => &template::generated_path(dir),
             Self::DropIns { generated, .. } => Path::new(generated[0]),
         };
         beside.with_file_name(format!("{OWN_STEM}.json"))
@@ -97,11 +97,11 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
             documents::read(host, Path::new(main), snapshot)
         }
         Layout::Template { dir } => {
-            for path in template::files(dir) {
+            for path in template::writable_paths(dir) {
                 snapshot.read(host, &path)?;
             }
-            snapshot.set_generated(&template::generated(dir));
-            documents::read(host, &template::generated(dir), snapshot)
+            snapshot.set_generated(&template::generated_path(dir));
+            documents::read(host, &template::generated_path(dir), snapshot)
         }
         Layout::DropIns { dir, generated } => {
             snapshot.read(host, &own_drop_in(Path::new(dir)))?;
@@ -120,11 +120,11 @@ pub(crate) fn read(layout: &Layout, host: &HostRoot, snapshot: &mut Snapshot) ->
 struct PlanInputs<'a> {
     base: &'a Snapshot,
     options: &'a Options,
-    /// The host path of the spec for `base_runtime_spec`.
+    /// The path on the host of the OCI specification for `base_runtime_spec`.
     spec_path: PathBuf,
 }
 
-pub(crate) fn desired(
+pub(crate) fn plan_files(
     layout: &Layout,
     base: &Snapshot,
     options: &Options,
@@ -141,9 +141,9 @@ pub(crate) fn desired(
     };
     files.extend(match layout {
         Layout::File { main, conf_d } => {
-            file::desired(Path::new(main), conf_d.map(Path::new), &wanted)?
+            file::plan_files(Path::new(main), conf_d.map(Path::new), &wanted)?
         }
-        Layout::Template { dir } => vec![template::desired(dir, &wanted)?],
+        Layout::Template { dir } => vec![template::plan_files(dir, &wanted)?],
         Layout::DropIns { dir, generated } => {
             let mut known = Vec::new();
             for main in generated {

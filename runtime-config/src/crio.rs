@@ -26,14 +26,14 @@ const CONF_D: &str = "/etc/crio/crio.conf.d";
 const DROP_IN: &str = "/etc/crio/crio.conf.d/99-boathook.conf";
 const HOOKS_D: &str = "/etc/crio/hooks.d";
 
-/// Where the runtime keeps its containers' state.
+/// The directory in which `boathook-runtime` keeps the state of its containers.
 const RUNTIME_ROOT: &str = "/run/boathook";
 
 const DAEMON: Daemon = Daemon {
     program: "crio",
     unit: "crio.service",
     init_script: "/etc/init.d/crio",
-    variables: &["/etc/default/crio", "/etc/sysconfig/crio"],
+    variable_files: &["/etc/default/crio", "/etc/sysconfig/crio"],
     config: (&["--config", "-c"], MAIN),
 };
 
@@ -46,8 +46,9 @@ const RUNTIME_SETTINGS: [&str; 3] = [
     "crio.runtime.runtimes.*.runtime_type",
 ];
 
-/// The values of `runtime_type` that stand for a program with the command line of an OCI
-/// runtime.
+/// The values of `runtime_type` for which CRI-O calls a program with the command line of an
+/// OCI runtime. Another value, such as `vm`, names a runtime that isolates containers
+/// differently.
 const PROGRAM_TYPES: [&str; 3] = ["", "oci", "pod"];
 
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
@@ -58,7 +59,10 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
     drop_in::read_dir(host, Path::new(CONF_D), "", snapshot)
 }
 
-pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) fn plan_files(
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
     let configs = drop_in::in_order(base, &[MAIN], CONF_D);
     let mut text = format!("{HEADER}[crio.runtime]\n");
     let table = ["crio", "runtime"];
@@ -74,22 +78,23 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
         quote(&options.runtime.to_string_lossy())
     );
     text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_ROOT}\"\n");
-    for (key, value) in inherited(base, &configs)? {
-        // Writing to a string does not fail.
+    for (key, value) in inherited_settings(base, &configs)? {
+        // Writing to a string does not fail, so the result can be ignored.
         let _ = writeln!(text, "{key} = {value}");
     }
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
     Ok(vec![
-        (hook, oci_hook::file(options)),
+        (hook, oci_hook::file_text(options)),
         (DROP_IN.into(), text),
     ])
 }
 
-/// The runtime of containers that name none.
+/// Returns the runtime of containers for which no runtime is named.
 ///
 /// # Errors
-/// A file does not parse, or has a key in another case; or an option, or a later file, has
-/// precedence over ours.
+/// Fails if a file does not parse or has a key in another case. Also fails if a command-line
+/// option or a later file has precedence over the drop-in that Boathook writes, because
+/// `--set-default` would then have no effect.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -108,14 +113,14 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
             refuse_later(Path::new(DROP_IN), path, line)?;
         }
     }
-    let (default, runtimes) = runtimes(base, &configs)?;
-    let named = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
-    // Which one CRI-O takes without a name depends on its version.
+    let (default, runtimes) = merge_runtimes(base, &configs)?;
+    let runtime_table = |name: &str| runtimes.get(name).and_then(Item::as_table_like);
+    // Without `default_runtime`, CRI-O uses crun or runc, depending on its version.
     let found = match &default {
-        Some(name) => Some((name.as_str(), named(name))),
+        Some(name) => Some((name.as_str(), runtime_table(name))),
         None => ["crun", "runc"]
             .into_iter()
-            .find_map(|name| Some((name, Some(named(name)?)))),
+            .find_map(|name| Some((name, Some(runtime_table(name)?)))),
     };
     let Some((name, table)) = found else {
         return Ok(DefaultRuntime::runc());
@@ -134,8 +139,9 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     })
 }
 
-/// The name of the default runtime, if a file has one, and all runtimes by name.
-fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Table), Error> {
+/// Merges the files in their order. Returns the name of the default runtime, if a file sets
+/// it, and the tables of all runtimes by name.
+fn merge_runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Table), Error> {
     let mut default = None;
     let mut merged = Table::new();
     for path in configs {
@@ -155,11 +161,15 @@ fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Tab
     Ok((default, merged))
 }
 
-/// What the handler takes over from the default one: where the monitor is, and
-/// in addition to what a distribution sets there.
-fn inherited(base: &Snapshot, configs: &[PathBuf]) -> Result<Vec<(String, String)>, Error> {
-    let (default, merged) = runtimes(base, configs)?;
-    // Without a default_runtime CRI-O takes crun (1.31 and later) or runc.
+/// Returns the settings that Boathook's handler takes over from the default runtime, such as
+/// the path of the monitor (conmon). A distribution may set them for its own paths, and
+/// containers of Boathook's handler need the same ones.
+fn inherited_settings(
+    base: &Snapshot,
+    configs: &[PathBuf],
+) -> Result<Vec<(String, String)>, Error> {
+    let (default, merged) = merge_runtimes(base, configs)?;
+    // Without `default_runtime`, CRI-O uses crun (1.31 and later) or runc.
     let names = [default.as_deref().unwrap_or("crun"), "crun", "runc"];
     let table = names
         .iter()

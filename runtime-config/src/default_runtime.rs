@@ -1,10 +1,10 @@
-//! The runtime that an engine calls by default, which `boathook-runtime` replaces with
-//! `--set-default`.
+//! The runtime that an engine calls by default. With `--set-default`, `boathook-runtime`
+//! becomes the default runtime.
 //!
-//! `boathook-runtime` calls runc, crun or youki unless config.toml names another program.
-//! A default runtime that isolates containers better, such as by a virtual machine, must
-//! not be lost by that: `boathook-runtime` calls the runtime that was the default, or the
-//! plan is refused.
+//! `boathook-runtime` calls runc, crun or youki unless config.toml names another program. An
+//! engine's default runtime may isolate containers better than these, for example by a virtual
+//! machine. Such isolation must not be lost: `boathook-runtime` calls the former default
+//! runtime, or the plan is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -13,35 +13,36 @@ use crate::facts::{Engine, RUNTIMES};
 use crate::options::Options;
 use crate::snapshot::Snapshot;
 
-/// The runtime of containers for which none is named.
+/// The runtime of containers for which no runtime is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DefaultRuntime {
-    /// Its name in the engine's configuration.
+    /// The runtime's name in the engine's configuration.
     pub(crate) name: String,
     pub(crate) kind: RuntimeKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RuntimeKind {
-    /// A program with the command line of an OCI runtime: an absolute path, or a name that
-    /// the engine searches in its PATH.
+    /// A program with the command line of an OCI runtime. The value is an absolute path, or a
+    /// name that the engine searches in its PATH.
     Program(PathBuf),
-    /// Something that `boathook-runtime` cannot call, and what that is.
+    /// A runtime that `boathook-runtime` cannot call, such as a shim. The text describes the
+    /// runtime for the error message.
     Other(String),
 }
 
 /// The default runtime that a plan replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplacedRuntime {
-    /// Its name in the engine's configuration.
+    /// The runtime's name in the engine's configuration.
     pub name: String,
-    /// The program that `boathook-runtime` has to call in its place; `None`: the runc that
-    /// it finds by itself.
+    /// The program that `boathook-runtime` has to call. `None` means the runc that
+    /// `boathook-runtime` finds in its PATH.
     pub program: Option<PathBuf>,
 }
 
 impl DefaultRuntime {
-    /// runc, which the engine searches in its PATH, as `boathook-runtime` does.
+    /// Returns runc by its name. The engine searches it in its PATH, as `boathook-runtime` does.
     pub(crate) fn runc() -> Self {
         Self::program("runc", "runc")
     }
@@ -53,18 +54,20 @@ impl DefaultRuntime {
         }
     }
 
-    pub(crate) fn new_other(name: &str, what: impl Into<String>) -> Self {
+    pub(crate) fn new_other(name: &str, description: impl Into<String>) -> Self {
         Self {
             name: name.to_owned(),
-            kind: RuntimeKind::Other(what.into()),
+            kind: RuntimeKind::Other(description.into()),
         }
     }
 
-    /// What `boathook-runtime` has to call so that containers are as isolated as before;
-    /// `None`: the engine goes on calling the program of its default runtime.
+    /// Returns the runtime that `boathook-runtime` has to call so that containers are as isolated
+    /// as before. Returns `None` if the engine continues to call the program of its default
+    /// runtime by itself.
     ///
     /// # Errors
-    /// Nothing that it can call isolates them as the default runtime does.
+    /// Fails if `boathook-runtime` can call no program that isolates containers as the default
+    /// runtime does.
     pub(crate) fn replace(
         &self,
         engine: Engine,
@@ -72,10 +75,13 @@ impl DefaultRuntime {
         options: &Options,
     ) -> Result<Option<ReplacedRuntime>, Error> {
         let program = match &self.kind {
-            RuntimeKind::Other(what) => return Err(self.refuse(engine, what, None)),
+            RuntimeKind::Other(description) => {
+                return Err(self.refuse(engine, description, None));
+            }
             RuntimeKind::Program(program) => program,
         };
-        // The handler with a base spec calls the program of the default one.
+        // A handler with a base specification calls the hook from there, so it keeps the
+        // program of the default handler.
         if options.base_spec.is_some() && engine.has_base_spec() {
             return Ok(None);
         }
@@ -96,17 +102,18 @@ impl DefaultRuntime {
         }))
     }
 
-    fn refuse(&self, engine: Engine, what: &str, program: Option<&Path>) -> Error {
+    fn refuse(&self, engine: Engine, description: &str, program: Option<&Path>) -> Error {
         let name = &self.name;
-        let shown = if what == name {
+        let shown = if description == name {
             name.clone()
         } else {
-            format!("{name} ({what})")
+            format!("{name} ({description})")
         };
-        let or_keep = program.map(|program| {
-            let path = match program.is_absolute() {
-                true => program.display().to_string(),
-                false => format!("/PATH/OF/{}", program.display()),
+        let keep_advice = program.map(|program| {
+            let path = if program.is_absolute() {
+                program.display().to_string()
+            } else {
+                format!("/PATH/OF/{}", program.display())
             };
             format!(
                 "; or set `path = \"{path}\"` in [runtime] of /etc/boathook/config.toml, so that \
@@ -118,27 +125,30 @@ impl DefaultRuntime {
              started by another runtime, which may isolate them less: leave --set-default out, and \
              name the runtime boathook for containers with devices; or make runc the default \
              runtime first{}",
-            or_keep.unwrap_or_default()
+            keep_advice.unwrap_or_default()
         ))
     }
 }
 
-/// Whether the program is one of those that isolate containers alike, with namespaces and
-/// cgroups.
+/// Returns whether the program is runc, crun or youki by its name. These three isolate
+/// containers in the same way, by namespaces and cgroups.
 fn is_like_runc(program: &Path) -> bool {
     let name = program.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| RUNTIMES.contains(&name))
 }
 
-/// Whether an engine that was given `program`, as a path or a name, calls `configured`.
+/// Returns whether the engine's `program`, a path or a name, is the program `configured`. A
+/// name is compared with the last component of `configured`.
 fn is_same(program: &Path, configured: &Path) -> bool {
-    match program.is_absolute() {
-        true => program == configured,
-        false => Some(program.as_os_str()) == configured.file_name(),
+    if program.is_absolute() {
+        program == configured
+    } else {
+        Some(program.as_os_str()) == configured.file_name()
     }
 }
 
-/// Refuses a default runtime that is set in a file which the engine reads after ours.
+/// Refuses a default runtime that is set in the file `path` if the engine reads this file after
+/// Boathook's drop-in `own`. The engine would use the later setting.
 pub(crate) fn refuse_later(own: &Path, path: &Path, line: usize) -> Result<(), Error> {
     if path.parent() == own.parent() && path > own {
         let problem = format!(
@@ -151,30 +161,30 @@ pub(crate) fn refuse_later(own: &Path, path: &Path, line: usize) -> Result<(), E
     Ok(())
 }
 
-/// The one program that `boathook-runtime` has to call for all plans' engines: `None`, the
-/// runc that it finds.
+/// Returns the one program that `boathook-runtime` has to call for the engines of all plans.
+/// `None` means the runc that `boathook-runtime` finds in its PATH.
 ///
 /// # Errors
-/// It would have to call several.
+/// Fails if the engines need different programs, because `boathook-runtime` has one setting for
+/// all of them.
 pub fn common_runtime<'p>(
     replaced: impl Iterator<Item = (Engine, &'p ReplacedRuntime)> + Clone,
 ) -> Result<Option<&'p Path>, Error> {
     let is_runc = |path: &Path| path.file_name() == Some("runc".as_ref());
     let mut programs = replaced.clone();
     let wanted = programs.find_map(|(_, replaced)| replaced.program.as_deref());
-    let fits = |program: Option<&Path>| match program {
-        Some(program) => Some(program) == wanted,
-        None => wanted.is_none_or(is_runc),
-    };
-    if replaced
+    let all_agree = replaced
         .clone()
-        .all(|(_, one)| fits(one.program.as_deref()))
-    {
+        .all(|(_, runtime)| match runtime.program.as_deref() {
+            Some(program) => Some(program) == wanted,
+            None => wanted.is_none_or(is_runc),
+        });
+    if all_agree {
         return Ok(wanted);
     }
-    let each: Vec<String> = replaced
-        .map(|(engine, one)| {
-            let program = one.program.as_deref().unwrap_or(Path::new("runc"));
+    let programs: Vec<String> = replaced
+        .map(|(engine, runtime)| {
+            let program = runtime.program.as_deref().unwrap_or(Path::new("runc"));
             format!("{engine} {}", program.display())
         })
         .collect();
@@ -182,6 +192,6 @@ pub fn common_runtime<'p>(
         "the engines have different default runtimes ({}), and boathook-runtime calls one program \
          for all of them: use --set-default with a single --engine, or set `path` in [runtime] of \
          /etc/boathook/config.toml",
-        each.join(", ")
+        programs.join(", ")
     )))
 }

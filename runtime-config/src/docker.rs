@@ -1,5 +1,5 @@
-//! Docker: an entry among the `runtimes` of daemon.json, which has no
-//! drop-ins (dockerd(8), "Daemon configuration file").
+//! Configures Docker by an entry below `runtimes` in daemon.json. dockerd reads no drop-ins
+//! (dockerd(8), "Daemon configuration file").
 
 mod api;
 mod sockets;
@@ -14,7 +14,7 @@ use crate::host::HostRoot;
 use crate::json_text;
 use crate::key_case;
 use crate::options::Options;
-use crate::record::Record;
+use crate::record::InstallationRecord;
 use crate::snapshot::Snapshot;
 
 pub(crate) use api::{Runtimes, socket_of_daemon};
@@ -27,7 +27,8 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The runtime that dockerd has without any configuration, as JSON.
 const BUILT_IN: &str = "\"runc\"";
 
-/// The file name that distinguishes our runtime from another of the same name.
+/// The end of the runtime's path as JSON. It distinguishes Boathook's runtime from another
+/// runtime of the same name.
 const RUNTIME_NAME: &str = "/boathook-runtime\"";
 
 /// The settings that decide what the default runtime is (dockerd(8)).
@@ -51,7 +52,7 @@ const DAEMON: Daemon = Daemon {
     program: "dockerd",
     unit: "docker.service",
     init_script: "/etc/init.d/docker",
-    variables: &[
+    variable_files: &[
         "/etc/default/docker",
         "/etc/conf.d/docker",
         "/etc/sysconfig/docker",
@@ -66,11 +67,12 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
     snapshot.read(host, Path::new(DAEMON_JSON)).map(drop)
 }
 
-/// The runtime of containers that name none.
+/// Returns the runtime of containers for which no runtime is named.
 ///
 /// # Errors
-/// dockerd has a default runtime on its command line: it does not start if daemon.json has
-/// one, too. Or dockerd may read a key of daemon.json otherwise than this function.
+/// Fails if dockerd has a default runtime on its command line, because dockerd does not start if
+/// daemon.json has one too. Also fails if dockerd may read a key of daemon.json differently from
+/// this function.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
         return Err(Error::Other(format!(
@@ -80,37 +82,39 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
         )));
     }
     let path = Path::new(DAEMON_JSON);
-    let (_, text) = text(base);
+    let (_, text) = config_text(base);
     json_text::check_object(path, text)?;
     key_case::check_json(path, text, &RUNTIME_SETTINGS)?;
     let json: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let name = json["default-runtime"].as_str().unwrap_or_default();
     let entry = &json["runtimes"][name];
     if entry.is_null() {
-        return Ok(match BUILT_IN_NAMES.contains(&name) {
-            true => DefaultRuntime::runc(),
-            false => {
-                DefaultRuntime::new_other(name, "a runtime that daemon.json does not describe")
-            }
+        return Ok(if BUILT_IN_NAMES.contains(&name) {
+            DefaultRuntime::runc()
+        } else {
+            DefaultRuntime::new_other(name, "a runtime that daemon.json does not describe")
         });
     }
     let string = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
     let (program, shim) = (string(&entry["path"]), string(&entry["runtimeType"]));
-    let of_shim = string(&entry["options"]["BinaryName"]);
+    let shim_program = string(&entry["options"]["BinaryName"]);
     Ok(match (program.as_str(), shim.as_str()) {
         (_, shim) if !BUILT_IN_NAMES.contains(&shim) => DefaultRuntime::new_other(name, shim),
         ("", "") if name != "runc" => {
             DefaultRuntime::new_other(name, "an entry without path and runtimeType")
         }
-        ("", _) if of_shim.is_empty() => DefaultRuntime::program(name, "runc"),
-        ("", _) => DefaultRuntime::program(name, of_shim),
+        ("", _) if shim_program.is_empty() => DefaultRuntime::program(name, "runc"),
+        ("", _) => DefaultRuntime::program(name, shim_program),
         (program, _) => DefaultRuntime::program(name, program),
     })
 }
 
-pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) fn plan_files(
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
     let path = Path::new(DAEMON_JSON);
-    let (mark, text) = text(base);
+    let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
     if json_text::find(text, &["runtimes", HANDLER]).is_some() {
         let line = json_text::line_at(text, &["runtimes", HANDLER]);
@@ -147,7 +151,7 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
 
 /// Returns the byte order mark, if there is one, and the text after it. A blank file is read as
 /// an empty object, as dockerd does.
-fn text(base: &Snapshot) -> (&str, &str) {
+fn config_text(base: &Snapshot) -> (&str, &str) {
     let (mark, text) = split_mark(base.text(Path::new(DAEMON_JSON)).unwrap_or_default());
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
 }
@@ -177,12 +181,12 @@ fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
     Ok(json_text::set(text, runtimes, HANDLER, entry))
 }
 
-/// The file that makes a running dockerd drop our runtime when it is reloaded,
-/// where the file is to be `base` in the end. Keys that are absent it ignores,
-/// so both are there.
-pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
+/// Returns the daemon.json with which a running dockerd drops Boathook's runtime at a reload.
+/// `base` is the file without Boathook, which is written afterwards. dockerd ignores absent keys
+/// at a reload, so the text has both `runtimes` and `default-runtime`.
+pub(crate) fn release_file(base: &Snapshot) -> Result<(PathBuf, String), Error> {
     let path = Path::new(DAEMON_JSON);
-    let (mark, text) = text(base);
+    let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
     let mut text = text.to_owned();
     for (key, value) in [("runtimes", "{}"), ("default-runtime", BUILT_IN)] {
@@ -195,7 +199,7 @@ pub(crate) fn released(base: &Snapshot) -> Result<(PathBuf, String), Error> {
 }
 
 /// Returns whether a running daemon has loaded Boathook's runtime as it is in the record.
-pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
+pub(crate) fn is_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
     let newest = record.file(Path::new(DAEMON_JSON));
     let text = newest.and_then(|file| file.written.first());
     let wanted: serde_json::Value = text
@@ -210,11 +214,12 @@ pub(crate) fn is_loaded(runtimes: &Runtimes, record: &Record) -> bool {
         && runtimes.is_default() == default
 }
 
-/// Takes our entries out of a daemon.json that was changed since it was written, or that no
-/// record describes. The default runtime is again that of `before`, the recorded text.
+/// Removes Boathook's entries from a daemon.json that somebody has changed since the
+/// installation, or that no record describes. The default runtime becomes that of `before`, the
+/// recorded text.
 ///
-/// JSON holds no marks, so an object that became empty stays, and without a record the
-/// default runtime that ours replaced is not known any more.
+/// JSON has no comments for marks. Therefore an object that becomes empty stays, and without a
+/// record the former default runtime is not known.
 pub(crate) fn strip(text: &str, before: Option<&str>) -> String {
     let (mark, text) = split_mark(text);
     let (_, before) = split_mark(before.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Drop-in directories, as every engine reads them.
+//! Drop-in directories. Every engine reads the files of such a directory sorted by name.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,8 @@ use crate::snapshot::Snapshot;
 /// The first line of a TOML file that only Boathook writes.
 pub(crate) const HEADER: &str = "# Written by boathook-init, which also removes it.\n";
 
-/// Reads every file of a directory whose name ends with `suffix`.
+/// Reads the files of a directory whose names end with `suffix` into the snapshot. Hidden files
+/// and directories are skipped.
 pub(crate) fn read_dir(
     host: &HostRoot,
     dir: &Path,

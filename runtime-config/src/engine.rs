@@ -9,12 +9,12 @@ use crate::error::Error;
 use crate::facts::{Engine, Liveness, PROGRAM_DIRECTORIES, RUNTIMES};
 use crate::host::HostRoot;
 use crate::options::Options;
-use crate::record::Record;
+use crate::record::InstallationRecord;
 use crate::snapshot::Snapshot;
 use crate::{crio, docker, podman};
 
-/// A form of configuration.
-enum Files {
+/// The kind of an engine's configuration files.
+enum ConfigFiles {
     Containerd(&'static Layout),
     Crio,
     Docker,
@@ -22,22 +22,22 @@ enum Files {
 }
 
 impl Engine {
-    fn files(self) -> Files {
+    fn config_files(self) -> ConfigFiles {
         match self {
-            Self::K3s => Files::Containerd(&containerd::K3S),
-            Self::Rke2 => Files::Containerd(&containerd::RKE2),
-            Self::K0s => Files::Containerd(&containerd::K0S),
-            Self::Microk8s => Files::Containerd(&containerd::MICROK8S),
-            Self::Containerd => Files::Containerd(&containerd::PLAIN),
-            Self::Crio => Files::Crio,
-            Self::Docker => Files::Docker,
-            Self::Podman => Files::Podman,
+            Self::K3s => ConfigFiles::Containerd(&containerd::K3S),
+            Self::Rke2 => ConfigFiles::Containerd(&containerd::RKE2),
+            Self::K0s => ConfigFiles::Containerd(&containerd::K0S),
+            Self::Microk8s => ConfigFiles::Containerd(&containerd::MICROK8S),
+            Self::Containerd => ConfigFiles::Containerd(&containerd::PLAIN),
+            Self::Crio => ConfigFiles::Crio,
+            Self::Docker => ConfigFiles::Docker,
+            Self::Podman => ConfigFiles::Podman,
         }
     }
 
-    /// What on this host shows that the engine is installed or running: a
-    /// program, or its daemon's socket. A directory that a removed engine left
-    /// behind does not.
+    /// Returns the file that shows that the engine is installed or running on this host: its
+    /// program, or its daemon's socket. A configuration directory is no sign, because a removed
+    /// engine may leave it behind.
     pub fn detect(self, host: &HostRoot) -> Option<PathBuf> {
         let facts = self.facts();
         let dirs = PROGRAM_DIRECTORIES.iter().chain(facts.own_directories);
@@ -60,8 +60,12 @@ impl Engine {
     /// Reads every file that a plan for this engine depends on.
     ///
     /// # Errors
-    /// A file cannot be read. One that does not parse is the plan's concern.
-    pub fn read(self, host: &HostRoot, record: Option<&Record>) -> Result<Snapshot, Error> {
+    /// Fails if a file cannot be read. A file that does not parse is read; the plan reports it.
+    pub fn read(
+        self,
+        host: &HostRoot,
+        record: Option<&InstallationRecord>,
+    ) -> Result<Snapshot, Error> {
         let mut snapshot = Snapshot::default();
         for path in record.iter().flat_map(|r| r.paths()) {
             snapshot.read(host, path)?;
@@ -69,44 +73,45 @@ impl Engine {
         for name in RUNTIMES {
             snapshot.look_for_program(host, Path::new(name));
         }
-        match self.files() {
-            Files::Containerd(layout) => containerd::read(layout, host, &mut snapshot)?,
-            Files::Crio => crio::read(host, &mut snapshot)?,
-            Files::Docker => docker::read(host, &mut snapshot)?,
-            Files::Podman => podman::read(host, &mut snapshot)?,
+        match self.config_files() {
+            ConfigFiles::Containerd(layout) => containerd::read(layout, host, &mut snapshot)?,
+            ConfigFiles::Crio => crio::read(host, &mut snapshot)?,
+            ConfigFiles::Docker => docker::read(host, &mut snapshot)?,
+            ConfigFiles::Podman => podman::read(host, &mut snapshot)?,
         }
         Ok(snapshot)
     }
 
-    /// The runtime of containers that name none.
+    /// Returns the runtime of containers for which no runtime is named.
     ///
     /// # Errors
-    /// A file does not parse, or something goes before the file in which ours is to be set.
+    /// Fails if a file does not parse, or if a setting or an option has precedence over the file
+    /// in which Boathook sets the default runtime.
     pub(crate) fn default_runtime(self, base: &Snapshot) -> Result<DefaultRuntime, Error> {
-        match self.files() {
-            Files::Containerd(layout) => containerd::default_runtime(layout, base),
-            Files::Crio => crio::default_runtime(base),
-            Files::Docker => docker::default_runtime(base),
-            Files::Podman => podman::default_runtime(base),
+        match self.config_files() {
+            ConfigFiles::Containerd(layout) => containerd::default_runtime(layout, base),
+            ConfigFiles::Crio => crio::default_runtime(base),
+            ConfigFiles::Docker => docker::default_runtime(base),
+            ConfigFiles::Podman => podman::default_runtime(base),
         }
     }
 
     /// Returns whether [`Options::base_spec`] applies to this engine.
     pub(crate) fn has_base_spec(self) -> bool {
-        matches!(self.files(), Files::Containerd(_))
+        matches!(self.config_files(), ConfigFiles::Containerd(_))
     }
 
     /// Returns the desired files of the engine, in the order in which they are written.
-    pub(crate) fn desired(
+    pub(crate) fn plan_files(
         self,
         base: &Snapshot,
         options: &Options,
     ) -> Result<Vec<(PathBuf, String)>, Error> {
-        match self.files() {
-            Files::Containerd(layout) => containerd::desired(layout, base, options),
-            Files::Crio => crio::desired(base, options),
-            Files::Docker => docker::desired(base, options),
-            Files::Podman => podman::desired(base, options),
+        match self.config_files() {
+            ConfigFiles::Containerd(layout) => containerd::plan_files(layout, base, options),
+            ConfigFiles::Crio => crio::plan_files(base, options),
+            ConfigFiles::Docker => docker::plan_files(base, options),
+            ConfigFiles::Podman => podman::plan_files(base, options),
         }
     }
 }

@@ -28,7 +28,7 @@ pub enum Error {
         /// The problem, and what to do about it.
         problem: String,
     },
-    /// containerd's CRI plugin is switched off: no Kubernetes pod runs on it.
+    /// containerd's CRI plugin is disabled, so this containerd runs no Kubernetes pods.
     #[error(
         "{path}:{line}: the CRI plugin is disabled, so no pod runs on this containerd; \
          remove it from disabled_plugins, or leave this engine out"
@@ -66,13 +66,13 @@ impl Error {
         }
     }
 
-    /// A file does not parse.
+    /// Makes the error for a file that does not parse.
     pub(crate) fn syntax(path: &Path, line: usize, message: &str) -> Self {
         let advice = "repair the file (it was not changed) and try again";
         Self::new_at_line(path, line, format!("{message}; {advice}"))
     }
 
-    /// Someone else already uses our name.
+    /// Makes the error for a runtime that has Boathook's name but was installed by somebody else.
     pub(crate) fn name_taken(path: &Path, line: usize) -> Self {
         let problem = "there is a runtime named \"boathook\" that this program did not install; \
                        remove or rename it and try again";

@@ -53,6 +53,7 @@ pub enum Liveness {
     DockerApi,
 }
 
+/// The facts about one engine.
 pub struct Facts {
     /// The engine's name on the command line.
     pub name: &'static str,
@@ -71,27 +72,28 @@ pub struct Facts {
 /// The name of the runtime handler; a RuntimeClass's `handler` must be the same.
 pub const HANDLER: &str = "boathook";
 
-/// The container annotations that containerd lets through to the OCI spec.
+/// The pattern of the container annotations that containerd copies to the OCI specification.
 ///
-/// Listed under `container_annotations` only: `pod_annotations` would let a
-/// pod's author write into the same map.
+/// The pattern is written only to `container_annotations`. With `pod_annotations` the author of a
+/// pod could set the same annotations.
 pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
-/// Where boathook-init installs the hook. An upgrade changes what it leads to.
+/// The path of the hook after an installation. `current` is a link to the installed version, so
+/// the path stays the same at an upgrade.
 pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook";
 
-/// How long an engine lets the hook run, in seconds. Without a limit a hook
-/// that hangs would hold its container for ever. It is more than preparing
-/// devices may take (`[prepare]` of a class), and less than the 120 s that the
-/// kubelet gives a container's start.
+/// The time that an engine gives the hook, in seconds. Without a limit a hook that hangs would
+/// block its container for ever. The time is longer than the preparation of devices may take
+/// (`[prepare]` of a class), and shorter than the 120 s that the kubelet gives a container's
+/// start.
 pub const HOOK_TIMEOUT: u32 = 110;
 
 /// The environment that engines set for the hook. It is not empty, because runc would replace an
 /// empty environment by its own.
 pub const HOOK_ENV: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where distributions and installers put programs (file-hierarchy(7), and
-/// what snaps and immutable hosts add).
+/// The directories in which distributions and installers put programs: those of
+/// file-hierarchy(7), and those of snaps and of immutable hosts.
 pub const PROGRAM_DIRECTORIES: [&str; 8] = [
     "/usr/local/sbin",
     "/usr/local/bin",
@@ -103,7 +105,7 @@ pub const PROGRAM_DIRECTORIES: [&str; 8] = [
     "/snap/bin",
 ];
 
-/// Every directory in which a host may have a program of an engine.
+/// Returns every directory in which a host may have a program of an engine.
 pub fn program_directories() -> impl Iterator<Item = &'static str> {
     let own = Engine::ALL
         .iter()
@@ -115,7 +117,7 @@ pub fn program_directories() -> impl Iterator<Item = &'static str> {
 pub const RUNTIMES: [&str; 3] = ["runc", "crun", "youki"];
 
 impl Engine {
-    /// Every engine, distributions before the engine that they carry.
+    /// All engines. A distribution comes before the engine that it contains.
     pub const ALL: [Self; 8] = [
         Self::K3s,
         Self::Rke2,
@@ -215,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// The engine's name, as written on a command line.
+    /// Returns the engine's name, as it is written on a command line.
     pub fn name(self) -> &'static str {
         self.facts().name
     }

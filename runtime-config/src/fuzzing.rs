@@ -1,4 +1,4 @@
-//! Fuzz target of the editors (`tests/fuzz` calls it).
+//! The fuzz target for the edits of configuration files. `tests/fuzz` calls it.
 
 use std::path::Path;
 
@@ -8,12 +8,14 @@ use crate::options::Options;
 use crate::plan::Plan;
 use crate::snapshot::Snapshot;
 
-/// Installs into an engine whose main configuration file is `text`, and undoes it: with
-/// the record, then without one.
+/// Plans an installation for an engine whose main configuration file has the text `text`, and
+/// checks that the result parses, that a second installation changes nothing, and that an undo,
+/// with and without a record, restores the text.
 pub fn install_and_undo(engine: Engine, text: &str) {
     let mut original = Snapshot::default();
     original.set(Path::new(main_file(engine)), Some(text.to_owned()));
-    // What looks like ours is removed before anything is added.
+    // Text with Boathook's name looks like an earlier installation. It would be removed first, so
+    // the undo would not restore it.
     if text.contains("boathook") {
         return;
     }
@@ -29,7 +31,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
             continue;
         };
         let record = plan.record.as_ref();
-        let installed = carried_out(&original, &plan);
+        let installed = carry_out(&original, &plan);
         for (path, text) in installed.present() {
             let valid = match path.extension().and_then(|extension| extension.to_str()) {
                 Some("json") => {
@@ -43,11 +45,12 @@ pub fn install_and_undo(engine: Engine, text: &str) {
         }
         let again = engine.plan_install(&installed, record, &options);
         assert!(again.unwrap_or_else(|error| panic!("{error}")).is_empty());
-        let undone = carried_out(&installed, &engine.plan_undo(&installed, record));
+        let undone = carry_out(&installed, &engine.plan_undo(&installed, record));
         assert_same(&undone, &original);
-        // JSON has no comments, and so no marks: see `docker::strip`.
+        // JSON has no comments for marks, so an undo without a record is not exact (see
+        // `docker::strip`).
         if engine != Engine::Docker {
-            let undone = carried_out(&installed, &engine.plan_undo(&installed, None));
+            let undone = carry_out(&installed, &engine.plan_undo(&installed, None));
             assert_same(&undone, &original);
         }
     }
@@ -66,7 +69,7 @@ fn main_file(engine: Engine) -> &'static str {
     }
 }
 
-fn carried_out(files: &Snapshot, plan: &Plan) -> Snapshot {
+fn carry_out(files: &Snapshot, plan: &Plan) -> Snapshot {
     let mut files = files.clone();
     for change in &plan.changes {
         match change {

@@ -1,4 +1,4 @@
-//! JSON texts with the errors of this crate; edits are [`json_text`]'s.
+//! Checks of JSON texts, with this crate's errors. The crate [`json_text`] edits the texts.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub(crate) fn check_object(path: &Path, text: &str) -> Result<(), Error> {
     }
 }
 
-/// The number of the line where the value under `keys` begins.
+/// Returns the number of the line at which the value under `keys` begins, counted from 1.
 pub(crate) fn line_at(text: &str, keys: &[&str]) -> usize {
     line_of(text, find(text, keys).map_or(0, |value| value.start))
 }
@@ -25,15 +25,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_object_will_do() {
+    fn only_an_object_is_accepted() {
         for (text, line) in [
             ("[]", 1),
             ("{\n\"a\": 1,\n}", 3),
             ("{} x", 1),
             ("{\"a\": NaN}", 1),
         ] {
-            let error = check_object(Path::new("/f.json"), text).unwrap_err();
-            let error = error.to_string();
+            let error = check_object(Path::new("/f.json"), text)
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with(&format!("/f.json:{line}: ")), "{error}");
         }
     }

@@ -2,10 +2,10 @@
 //!
 //! The engines' parsers match keys ignoring case: Go's encoding/json (Docker),
 //! BurntSushi/toml (podman, CRI-O) and go-toml (containerd; version 1 accepts only some
-//! spellings). This crate looks keys up exactly. A key that it overlooks could hide a
-//! default runtime that isolates containers better, so `--set-default` is refused for a
-//! file that has one. That covers two keys that differ only in case, too: parsers disagree
-//! about which of them counts.
+//! spellings). This crate compares keys exactly, so it would overlook a key in another case. An
+//! overlooked key could set a default runtime that isolates containers better than runc.
+//! Therefore `--set-default` is refused for a file with such a key. The same check finds two
+//! keys that differ only in case, because the parsers disagree about which of the two counts.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,14 +16,15 @@ use crate::error::Error;
 use crate::json_text;
 use crate::toml_text::line_of;
 
-/// Stands for every key in the path of a setting, such as `runtimes.*.path`.
+/// The wildcard for one key in the path of a setting, such as `runtimes.*.path`.
 const ANY: &str = "*";
 
-/// A key in a text that does not stand there exactly once as documented.
+/// A key that an engine may read differently from this crate: its case differs from the
+/// documentation, or the key occurs twice.
 struct UnclearKey {
     found: String,
     documented: &'static str,
-    /// An offset into the text, in bytes.
+    /// The position in the text, in bytes.
     offset: usize,
 }
 
@@ -55,8 +56,9 @@ pub(crate) fn check_toml(
     unclear.map_or(Ok(()), |key| Err(key.refuse(path, text)))
 }
 
-/// Refuses a JSON file with a key that equals one of `settings` only if case is ignored, or
-/// that is there twice: Go merges objects under equal keys.
+/// Refuses a JSON file with a key that equals one of `settings` only if case is ignored, or with
+/// a key of `settings` that occurs twice. Go's encoding/json merges objects under equal keys,
+/// and this crate reads only one of them.
 pub(crate) fn check_json(path: &Path, text: &str, settings: &[&'static str]) -> Result<(), Error> {
     let whole = json_text::find(text, &[]).unwrap_or_default();
     let unclear = settings
@@ -83,11 +85,11 @@ fn find_in_table(item: &Item, setting: &'static str) -> Option<UnclearKey> {
 
 fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Option<UnclearKey> {
     let (documented, rest) = split_first_key(setting)?;
-    let mut is_there = false;
+    let mut seen = false;
     for (found, value) in json_text::members(text, object) {
         let is_exact = found == documented;
-        if documented == ANY || is_exact && !is_there {
-            is_there = true;
+        if documented == ANY || is_exact && !seen {
+            seen = true;
             if let Some(unclear) = find_in_object(text, value, rest) {
                 return Some(unclear);
             }
@@ -102,15 +104,15 @@ fn find_in_object(text: &str, object: Range<usize>, setting: &'static str) -> Op
     None
 }
 
-/// Splits the path of a setting into its first key and the path below, which is empty at the
-/// end.
+/// Splits the path of a setting into its first key and the rest, which is empty after the last
+/// key. Returns `None` for an empty path.
 fn split_first_key(setting: &'static str) -> Option<(&'static str, &'static str)> {
     let split = setting.split_once('.').unwrap_or((setting, ""));
     (!setting.is_empty()).then_some(split)
 }
 
-/// Compares as Go's `strings.EqualFold` does, for a `documented` key in ASCII: two other
-/// characters fold to ASCII letters.
+/// Compares two keys as Go's `strings.EqualFold` does. The `documented` key is ASCII. Two
+/// characters outside of ASCII fold to ASCII letters: U+017F to `s` and U+212A to `k`.
 fn is_same_ignoring_case(found: &str, documented: &str) -> bool {
     let found = found.replace('\u{17f}', "s").replace('\u{212a}', "k");
     found.eq_ignore_ascii_case(documented)

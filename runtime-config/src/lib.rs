@@ -1,19 +1,18 @@
-//! Configures container engines to call the hook, and reverts it.
+//! Configures container engines to call the hook, and undoes the configuration.
 //!
-//! Without the feature `configure` only the table of the engines is left, and
-//! with it no dependency that edits files: that is all that the hook needs.
+//! Without the feature `configure` the crate contains only the table of the engines, and has no
+//! dependency that edits files. The hook needs only this table.
 //!
-//! Data flow: [`Engine::read`] takes a [`Snapshot`] of an engine's
-//! files from a [`HostRoot`]; [`Engine::plan_install`] and
-//! [`Engine::plan_undo`], pure functions, make a [`Plan`] of it, which prints
-//! as a diff; the caller keeps the plan's [`Record`] and then has each
-//! [`Change`] [applied](Change::apply).
+//! Data flow: [`Engine::read`] takes a [`Snapshot`] of an engine's files from a [`HostRoot`].
+//! [`Engine::plan_install`] and [`Engine::plan_undo`], two pure functions, compute a [`Plan`]
+//! from the snapshot; a plan is printed as a diff. The caller writes the plan's
+//! [`InstallationRecord`] to disk and then [applies](Change::apply) each [`Change`].
 //!
-//! Where an engine has drop-ins, the files are ours alone. Where it has none,
-//! a text edit adds lines to the user's file and touches no other byte. Such
-//! an edit is undone in one of two ways: a file that still is what we wrote
-//! gets back what the record says it was; one that its owner has changed since
-//! loses what carries our marks.
+//! If an engine reads drop-ins, Boathook writes files of its own. Otherwise a text edit adds
+//! lines to the user's file and changes no other byte. Such an edit is undone in one of two
+//! ways: a file that still has the text of the installation gets its recorded former text back;
+//! from a file that the administrator has changed since, the lines with Boathook's marks are
+//! removed.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     test,
@@ -71,7 +70,7 @@ mod toml_text;
 mod unit;
 
 #[cfg(feature = "configure")]
-pub use apply::{scratch, scratch_of};
+pub use apply::{scratch_path, scratch_place};
 #[cfg(feature = "configure")]
 pub use change::Change;
 #[cfg(feature = "configure")]
@@ -89,10 +88,12 @@ pub use options::Options;
 #[cfg(feature = "configure")]
 pub use plan::Plan;
 #[cfg(feature = "configure")]
-pub use processes::{Process, processes};
+pub use processes::{Process, find_processes};
 #[cfg(feature = "configure")]
-pub use record::Record;
+pub use record::InstallationRecord;
 #[cfg(feature = "configure")]
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
-pub use state::{HeldRuntime, Loaded, held, is_running, loaded, reload, wait};
+pub use state::{
+    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload, wait,
+};

@@ -10,13 +10,13 @@ use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{item_at, parse, quote};
 
-/// Its name is the same in every directory: of two files with one name the
-/// engines take the later directory's, so the hook never runs twice.
+/// The name of the file, the same in every directory. If two directories have a file of this
+/// name, the engines use only that of the later directory, so the hook never runs twice.
 pub(crate) const FILE_NAME: &str = "99-boathook.json";
 
-/// The hook entry of an OCI spec (runtime-spec, config.md, "POSIX-platform
+/// Returns the hook entry of an OCI specification (runtime-spec, config.md, "POSIX-platform
 /// Hooks").
-pub(crate) fn entry(options: &Options) -> serde_json::Value {
+pub(crate) fn hook_entry(options: &Options) -> serde_json::Value {
     json!({
         "path": options.hook,
         "args": ["boathook", "prestart"],
@@ -25,25 +25,25 @@ pub(crate) fn entry(options: &Options) -> serde_json::Value {
     })
 }
 
-/// The text of the hooks.d file.
+/// Returns the text of the hooks.d file.
 ///
-/// Only the stage `prestart`: every version has it, and those that prefer
-/// `createRuntime` write it as that. Naming both would run the hook twice.
-pub(crate) fn file(options: &Options) -> String {
+/// The file names only the stage `prestart`. Every version has this stage, and versions that
+/// prefer `createRuntime` convert it. With both stages the hook would run twice.
+pub(crate) fn file_text(options: &Options) -> String {
     let hook = json!({
         "version": "1.0.0",
-        "hook": entry(options),
+        "hook": hook_entry(options),
         "when": { "always": true },
         "stages": ["prestart"],
     });
     format!("{hook:#}\n")
 }
 
-/// The `hooks_dir` line that adds `dir`; `None` when the files read so far, in
-/// the order in which the engine reads them, already end up with it.
+/// Returns the `hooks_dir` line that adds the directory `dir`. Returns `None` if the files
+/// `configs`, in the order in which the engine reads them, already contain it.
 ///
-/// An engine takes the last list that it reads, so ours repeats the one in
-/// force.
+/// An engine uses the last list that it reads, so the line repeats the directories of the list
+/// that the files set.
 pub(crate) fn hooks_dir_line(
     base: &Snapshot,
     configs: &[PathBuf],
@@ -53,10 +53,9 @@ pub(crate) fn hooks_dir_line(
     let mut dirs = vec!["/usr/share/containers/oci/hooks.d".to_owned()];
     for path in configs {
         let doc = parse(path, base.text(path).unwrap_or_default())?;
-        let list = item_at(&doc, table).and_then(|table| table.get("hooks_dir"));
-        let list = list.and_then(|list| list.as_array());
+        let list = item_at(&doc, table).and_then(|table| table.get("hooks_dir")?.as_array());
         if let Some(list) = list {
-            // podman: `{append=true}` in a list adds it to the one before.
+            // In podman's files, `{append=true}` in a list adds the list to the previous one.
             let append = list.iter().any(|v| v.as_inline_table().is_some());
             let strings = list.iter().filter_map(|v| v.as_str()).map(str::to_owned);
             dirs = if append {

@@ -1,20 +1,21 @@
-//! What an engine's configuration is to have.
+//! The settings that an installation writes into an engine's configuration.
 
 use std::path::PathBuf;
 
-/// What is to be written into an engine's configuration.
+/// The settings that an installation writes into an engine's configuration.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The hook, as the host sees it: an absolute path.
+    /// The absolute path of the hook on the host.
     pub hook: PathBuf,
-    /// The wrapper runtime, as the host sees it: an absolute path.
+    /// The absolute path of the wrapper, `boathook-runtime`, on the host.
     pub runtime: PathBuf,
-    /// Make the handler the engine's default, so that pods and containers
+    /// Whether Boathook's handler becomes the engine's default, so that pods and containers
     /// that name no runtime use it too.
     pub set_default: bool,
-    /// The program that `boathook-runtime` calls, if its configuration names one.
+    /// The program that `boathook-runtime` calls, if config.toml names one.
     pub real_runtime: Option<PathBuf>,
-    /// containerd only: call the hook from this OCI spec (`base_runtime_spec`,
-    /// the output of `ctr oci spec`) and leave the runtime alone.
+    /// For containerd only: the text of an OCI specification (the output of `ctr oci spec`).
+    /// The hook is added to it, and containerd uses it as `base_runtime_spec`. The handler then
+    /// keeps the program of the default runtime.
     pub base_spec: Option<String>,
 }

@@ -1,5 +1,6 @@
-//! The plan: a pure function of what an engine's files hold, what an earlier
-//! installation recorded, and what is wanted.
+//! Plans for one engine's files: how an installation changes them and how an undo restores
+//! them. A plan is a pure function of the files, of the record of an earlier installation, and
+//! of the options.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,34 +12,36 @@ use crate::docker;
 use crate::error::Error;
 use crate::facts::Engine;
 use crate::options::Options;
-use crate::record::{Record, RecordedFile};
+use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 use crate::toml_text::{self, OWN_STEM};
 
-/// The mode of a configuration file that did not exist.
+/// The mode of a configuration file that an installation creates.
 const NEW_FILE_MODE: u32 = 0o644;
 
-/// What will be done to one engine's files, in this order.
+/// The changes of one engine's files, and the record with which they can be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub engine: Engine,
-    /// The changes. Files that nothing refers to yet come first.
+    /// The changes, in the order in which they are made. A file comes before the files that refer
+    /// to it, so that the engine never reads a reference to a missing file.
     pub changes: Vec<Change>,
-    /// What must be kept to undo it, and must be on disk before the first
-    /// change; `None` after an undo.
-    pub record: Option<Record>,
-    /// The default runtime that `boathook-runtime` replaces, if it does.
+    /// The record that an undo needs. It must be on disk before the first change, so that an
+    /// interrupted installation can be undone. `None` means that the changes are an undo.
+    pub record: Option<InstallationRecord>,
+    /// The default runtime that `boathook-runtime` replaces. `None` means that the default
+    /// runtime stays, or that the engine calls its program as before.
     pub replaced: Option<ReplacedRuntime>,
 }
 
 impl Plan {
-    /// Whether the engine already is as wanted.
+    /// Returns whether the engine's files already are as the options require.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
-/// The changes as one diff.
+/// Formats the changes as one diff.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.changes
@@ -48,25 +51,31 @@ impl fmt::Display for Plan {
 }
 
 impl Engine {
-    /// Plans to make the engine call the hook. Planning again after the plan
-    /// was carried out gives an empty one.
+    /// Plans the changes that make the engine call the hook. After the plan was carried out, a
+    /// second plan with the same options has no changes.
+    ///
+    /// # Errors
+    /// Fails if a file does not parse, if another runtime has Boathook's name, or if the default
+    /// runtime cannot be replaced without a loss of isolation.
     pub fn plan_install(
         self,
         now: &Snapshot,
-        record: Option<&Record>,
+        record: Option<&InstallationRecord>,
         options: &Options,
     ) -> Result<Plan, Error> {
-        let base = without_ours(now, record);
-        let wanted = self.desired(&base, options)?;
-        let replaced = match options.set_default {
-            true => self.default_runtime(&base)?.replace(self, &base, options)?,
-            false => None,
+        let base = remove_installation(now, record);
+        let wanted = self.plan_files(&base, options)?;
+        let replaced = if options.set_default {
+            self.default_runtime(&base)?.replace(self, &base, options)?
+        } else {
+            None
         };
         let mut changes = Vec::new();
-        let mut next = Record::new(self);
+        let mut next = InstallationRecord::new(self);
         next.made_dirs = record.map(|r| r.made_dirs.clone()).unwrap_or_default();
         for (path, text) in &wanted {
-            // An owner may have formatted the file again.
+            // The administrator may have formatted daemon.json again after an earlier
+            // installation. The same content in another format is not rewritten.
             let text = match now.text(path) {
                 Some(current) if self == Self::Docker && docker::is_same(current, text) => current,
                 _ => text,
@@ -84,7 +93,7 @@ impl Engine {
             next.files.push(RecordedFile {
                 path: path.clone(),
                 before: base.text(path).map(str::to_owned),
-                written: written(path, text, now, record),
+                written: written_texts(path, text, now, record),
             });
         }
         for file in record.iter().flat_map(|r| &r.files) {
@@ -104,20 +113,22 @@ impl Engine {
         })
     }
 
-    /// Plans what makes the running engine drop our runtime once it is reloaded,
-    /// before [`Engine::plan_undo`] brings the user's file back; `None` where
-    /// that alone does it.
+    /// Plans an intermediate change, before [`Engine::plan_undo`] restores the user's file, with
+    /// which the running engine drops Boathook's runtime at a reload. Returns `None` for all
+    /// engines except Docker: they need no intermediate change.
     pub fn plan_release(
         self,
         now: &Snapshot,
-        record: Option<&Record>,
+        record: Option<&InstallationRecord>,
     ) -> Result<Option<Plan>, Error> {
         if self != Self::Docker {
             return Ok(None);
         }
-        let base = without_ours(now, record);
-        let (path, text) = docker::released(&base)?;
-        let mut next = record.cloned().unwrap_or_else(|| Record::new(self));
+        let base = remove_installation(now, record);
+        let (path, text) = docker::release_file(&base)?;
+        let mut next = record
+            .cloned()
+            .unwrap_or_else(|| InstallationRecord::new(self));
         match next.files.iter_mut().find(|file| file.path == path) {
             Some(file) => file.written.push(text.clone()),
             None => next.files.push(RecordedFile {
@@ -136,18 +147,20 @@ impl Engine {
         }))
     }
 
-    /// Plans to take back what was installed, with or without a record of it.
-    pub fn plan_undo(self, now: &Snapshot, record: Option<&Record>) -> Plan {
-        let base = without_ours(now, record);
-        // Last written, first undone: what refers goes before what is referred to.
+    /// Plans the changes that undo an installation. Without a record, Boathook's parts are found
+    /// by file names and marks.
+    pub fn plan_undo(self, now: &Snapshot, record: Option<&InstallationRecord>) -> Plan {
+        let base = remove_installation(now, record);
+        // The file that was written last is undone first, so that a reference is removed before
+        // the file to which it refers.
         let recorded = record.iter().flat_map(|r| r.paths()).map(Path::to_path_buf);
         let mut order: Vec<PathBuf> = recorded.collect();
         order.reverse();
-        let known: BTreeSet<_> = order.iter().cloned().collect();
+        let recorded: BTreeSet<_> = order.iter().cloned().collect();
         order.extend(
             now.writable()
                 .map(Path::to_path_buf)
-                .filter(|p| !known.contains(p)),
+                .filter(|path| !recorded.contains(path)),
         );
         let files = order
             .iter()
@@ -166,17 +179,19 @@ impl Engine {
     }
 }
 
-/// The snapshot without anything that this program wrote.
+/// Returns the snapshot as it would be without Boathook's installation.
 ///
-/// By the record where it fits to the byte, else by our file names and marks.
-fn without_ours(now: &Snapshot, record: Option<&Record>) -> Snapshot {
+/// If a file has a text that the record contains, the recorded text from before the installation
+/// is used. In other files Boathook's parts are found by file names and marks.
+fn remove_installation(now: &Snapshot, record: Option<&InstallationRecord>) -> Snapshot {
     let mut base = now.clone();
-    // What an engine has made of our files by itself is not to be taken apart.
+    // A file that the engine generates contains Boathook's parts too, but the engine replaces it
+    // at the next start. It stays as it is.
     for (path, text) in now.present().filter(|(path, _)| !now.is_generated(path)) {
         let recorded = record.and_then(|r| r.file(path));
         let text = match recorded {
             Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),
-            _ if is_own(path) => None,
+            _ if is_own_file(path) => None,
             _ if path.extension().is_some_and(|e| e == "json") => {
                 let before = recorded.and_then(|file| file.before.as_deref());
                 Some(docker::strip(text, before))
@@ -188,18 +203,25 @@ fn without_ours(now: &Snapshot, record: Option<&Record>) -> Snapshot {
     base
 }
 
-/// Whether a file is ours by its name.
-fn is_own(path: &Path) -> bool {
+/// Returns whether only Boathook writes the file, by the file's name.
+fn is_own_file(path: &Path) -> bool {
     path.file_stem().is_some_and(|stem| stem == OWN_STEM)
 }
 
-/// The texts by which the file may later be known as written by us.
-fn written(path: &Path, text: &str, now: &Snapshot, record: Option<&Record>) -> Vec<String> {
+/// Returns the texts that the record has to contain for a file: the new text, and the present
+/// text if an earlier installation wrote it. The file still has the present text if the process
+/// is interrupted after it has written the record.
+fn written_texts(
+    path: &Path,
+    text: &str,
+    now: &Snapshot,
+    record: Option<&InstallationRecord>,
+) -> Vec<String> {
     let replaced = record
         .and_then(|r| r.file(path))
         .zip(now.text(path))
-        .filter(|(file, current)| file.written.iter().any(|w| w == current) && *current != text);
-    let replaced = replaced.map(|(_, current)| current.to_owned());
+        .filter(|(file, current)| file.written.iter().any(|w| w == current) && *current != text)
+        .map(|(_, current)| current.to_owned());
     std::iter::once(text.to_owned()).chain(replaced).collect()
 }
 

@@ -17,17 +17,19 @@ use crate::options::Options;
 use crate::snapshot::Snapshot;
 use crate::toml_text::{item_at, line_of, parse, quote};
 
-/// In the order in which podman reads them (containers.conf(5)).
+/// The main configuration files, in the order in which podman reads them
+/// (containers.conf(5)).
 const MAINS: [&str; 2] = [
     "/usr/share/containers/containers.conf",
     "/etc/containers/containers.conf",
 ];
-/// The runtimes of which podman takes the first that it finds, in this order.
+/// The runtimes that podman looks for if no file names a runtime. It uses the first one that
+/// it finds.
 const BUILT_IN: [&str; 2] = ["crun", "runc"];
 const CONF_D: &str = "/etc/containers/containers.conf.d";
 
-/// The directories that only newer versions read (containers-config(5)). The order of all
-/// files differs between versions.
+/// The drop-in directories that only newer versions of podman read (containers-config(5)).
+/// The order in which podman reads all files differs between versions.
 const NEWER_CONF_D: [&str; 3] = [
     "/usr/share/containers/containers.conf.d",
     "/usr/share/containers/containers.rootful.conf.d",
@@ -48,21 +50,23 @@ pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error
     for dir in NEWER_CONF_D.iter().chain(&[CONF_D]) {
         drop_in::read_dir(host, Path::new(dir), ".conf", snapshot)?;
     }
-    // What does not parse is reported when the plan is made.
+    // A file that does not parse is skipped here. Making the plan reports it.
     let configs = drop_in::in_order(snapshot, &MAINS, CONF_D);
-    let (_, runtimes) = runtimes(snapshot, &configs).unwrap_or_default();
+    let (_, runtimes) = merge_runtimes(snapshot, &configs).unwrap_or_default();
     for path in runtimes.into_values().flatten() {
         snapshot.look_for_program(host, &path);
     }
     Ok(())
 }
 
-/// The runtime of containers that name none (containers.conf(5), `runtime`).
+/// Returns the runtime of containers for which no runtime is named (containers.conf(5),
+/// `runtime`).
 ///
 /// # Errors
-/// A file does not parse, or has a key in another case; a later one has precedence over
-/// ours, or one that only newer versions read names runtimes; or neither crun nor runc is on
-/// the host.
+/// Fails if a file does not parse or has a key in another case, if a later file has
+/// precedence over the drop-in that Boathook writes, or if a file that only newer versions
+/// read names runtimes. Also fails if no file names a runtime and the host has neither crun
+/// nor runc.
 pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> {
     let configs = drop_in::in_order(base, &MAINS, CONF_D);
     for dir in NEWER_CONF_D {
@@ -80,7 +84,7 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
             refuse_later(Path::new(DROP_IN), path, line)?;
         }
     }
-    let (default, runtimes) = runtimes(base, &configs)?;
+    let (default, runtimes) = merge_runtimes(base, &configs)?;
     let program = |name: &str| {
         let paths = runtimes.get(name).map_or(&[][..], Vec::as_slice);
         let found = paths.iter().find(|path| base.has_program(path));
@@ -102,7 +106,8 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     Ok(DefaultRuntime::program(name, program))
 }
 
-/// Refuses settings of runtimes in a file that only newer versions of podman read.
+/// Refuses settings of runtimes in a file that only newer versions of podman read. The host's
+/// version is not known, so neither is the effect of the settings.
 fn refuse_runtimes(base: &Snapshot, path: &Path) -> Result<(), Error> {
     let text = base.text(path).unwrap_or_default();
     let doc = parse(path, text)?;
@@ -122,11 +127,15 @@ fn refuse_runtimes(base: &Snapshot, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The paths of each runtime by its name.
+/// The paths of each runtime, by the runtime's name. podman uses the first path that exists.
 type Runtimes = BTreeMap<String, Vec<PathBuf>>;
 
-/// The default runtime, if a file has one, and all runtimes.
-fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Runtimes), Error> {
+/// Merges the files in their order. Returns the name of the default runtime, if a file sets
+/// it, and the paths of all runtimes.
+fn merge_runtimes(
+    base: &Snapshot,
+    configs: &[PathBuf],
+) -> Result<(Option<String>, Runtimes), Error> {
     let mut default = None;
     let mut runtimes = BTreeMap::new();
     for path in configs {
@@ -139,15 +148,23 @@ fn runtimes(base: &Snapshot, configs: &[PathBuf]) -> Result<(Option<String>, Run
             .or(default);
         let tables = engine.and_then(|engine| engine.get("runtimes")?.as_table_like());
         for (name, paths) in tables.into_iter().flat_map(TableLike::iter) {
-            let paths = paths.as_array().into_iter().flat_map(|paths| paths.iter());
-            let paths = paths.filter_map(|path| path.as_str()).map(PathBuf::from);
-            runtimes.insert(name.to_owned(), paths.collect());
+            let paths = paths
+                .as_array()
+                .into_iter()
+                .flat_map(|array| array.iter())
+                .filter_map(|path| path.as_str())
+                .map(PathBuf::from)
+                .collect();
+            runtimes.insert(name.to_owned(), paths);
         }
     }
     Ok((default, runtimes))
 }
 
-pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf, String)>, Error> {
+pub(crate) fn plan_files(
+    base: &Snapshot,
+    options: &Options,
+) -> Result<Vec<(PathBuf, String)>, Error> {
     let configs = drop_in::in_order(base, &MAINS, CONF_D);
     let mut text = format!("{HEADER}[engine]\n");
     if let Some(line) = oci_hook::hooks_dir_line(base, &configs, &["engine"], Path::new(HOOKS_D))? {
@@ -160,7 +177,7 @@ pub(crate) fn desired(base: &Snapshot, options: &Options) -> Result<Vec<(PathBuf
     text += &format!("\n[engine.runtimes]\n{HANDLER} = [{runtime}]\n");
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
     Ok(vec![
-        (hook, oci_hook::file(options)),
+        (hook, oci_hook::file_text(options)),
         (DROP_IN.into(), text),
     ])
 }

@@ -1,5 +1,5 @@
-//! What an installation remembers of an engine's files, so that it can be
-//! undone to the byte.
+//! The record of an installation in one engine's files, with which the installation can be undone
+//! to the byte.
 
 use std::path::{Path, PathBuf};
 
@@ -9,45 +9,47 @@ use crate::error::Error;
 use crate::facts::Engine;
 use crate::host::HostRoot;
 
-/// The files that were changed, what they held before and what they were given.
+/// The files that an installation changed, with their texts before and after.
 ///
-/// A file that still holds what it was given gets back what it held before.
-/// One that its owner has changed since only loses what carries our marks.
+/// At an undo, a file that still has the text of the installation gets its former text back.
+/// If the administrator has changed the file since, only the parts with Boathook's marks are
+/// removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Record {
-    /// The record's own format; 1.
+pub struct InstallationRecord {
+    /// The version of the record's format, always 1.
     format: u32,
     pub(crate) engine: Engine,
-    /// The directories that were made, outermost first.
+    /// The directories that the installation made, outermost first.
     pub(crate) made_dirs: Vec<PathBuf>,
     /// The files, in the order in which they were written.
     pub(crate) files: Vec<RecordedFile>,
 }
 
+/// A file that an installation changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RecordedFile {
     pub(crate) path: PathBuf,
-    /// What it held before; `None`: it did not exist.
+    /// The text before the installation. `None` means that the file did not exist.
     pub(crate) before: Option<String>,
-    /// What it may hold by our hand: the newest text first, then the one that
-    /// was to be replaced when the record was written.
+    /// The texts that the file may have from an installation: first the newest text, then the
+    /// text that it replaces. The record is written before the file, so both are possible.
     pub(crate) written: Vec<String>,
 }
 
-impl Record {
+impl InstallationRecord {
     const FORMAT: u32 = 1;
 
-    /// A file that cannot be looked at: its directory, which was there before it, is not there
-    /// now. The engine was removed since, or a container does not have that directory.
-    pub fn out_of_sight(&self, host: &HostRoot) -> Option<&Path> {
-        let is_out = |file: &&RecordedFile| {
-            let made = |dir: &Path| self.made_dirs.iter().any(|made| made == dir);
-            let above = file.path.ancestors().skip(1).find(|dir| !made(dir));
-            above.is_some_and(|dir| !host.exists(dir))
-        };
-        self.files.iter().find(is_out).map(|file| &*file.path)
+    /// Returns the first recorded file whose parent directory is missing, although the directory
+    /// existed before the installation. Either the engine was removed, or the directory is not
+    /// mounted in this container. In the second case an undo would leave the file unchanged.
+    pub fn find_unreachable_file(&self, host: &HostRoot) -> Option<&Path> {
+        self.paths().find(|path| {
+            let mut dirs = path.ancestors().skip(1);
+            let former_dir = dirs.find(|dir| !self.made_dirs.iter().any(|made| made == dir));
+            former_dir.is_some_and(|dir| !host.exists(dir))
+        })
     }
 
     pub(crate) fn new(engine: Engine) -> Self {
@@ -59,12 +61,12 @@ impl Record {
         }
     }
 
-    /// The files that the installation wrote.
+    /// Returns the paths of the files that the installation wrote.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|f| f.path.as_path())
     }
 
-    /// The files that no longer hold what was written to them.
+    /// Returns the files whose text is no longer the newest recorded text.
     pub fn verify(&self, host: &HostRoot) -> Result<Vec<&Path>, Error> {
         let mut changed = Vec::new();
         for file in &self.files {
@@ -79,7 +81,10 @@ impl Record {
         self.files.iter().find(|f| f.path == path)
     }
 
-    /// The record kept at `path`; `None` when there is none.
+    /// Reads the record at `path`. Returns `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, is no valid record, or has an unknown format.
     pub fn load(host: &HostRoot, path: &Path) -> Result<Option<Self>, Error> {
         let Some(text) = host.read(path)? else {
             return Ok(None);
@@ -99,7 +104,7 @@ impl Record {
     }
 
     pub fn to_text(&self) -> String {
-        // Strings and lists alone: serialising them has no way to fail.
+        // The record contains only strings, numbers and lists, so serialising it cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

@@ -14,8 +14,8 @@ use crate::docker::Runtimes;
 use crate::error::Error;
 use crate::facts::{Engine, Liveness, Reload};
 use crate::host::HostRoot;
-use crate::processes::processes;
-use crate::record::Record;
+use crate::processes::find_processes;
+use crate::record::InstallationRecord;
 
 /// The time within which an engine has to read its configuration after a reload.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ const MAX_PID_FILE: u64 = 4096;
 
 /// Whether a running engine has read its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loaded {
+pub enum LoadState {
     Yes,
     /// The engine is running, but was started before the configuration was written.
     No,
@@ -35,29 +35,29 @@ pub enum Loaded {
     NotRunning,
 }
 
-/// Finds out whether an engine has read what the record describes.
+/// Finds out whether a running engine has read the configuration that the record describes.
 ///
-/// A daemon makes its socket again whenever it starts, so one that is older
-/// than the configuration belongs to a daemon that has not read it. Docker,
-/// which can reload without that, is queried.
-pub fn loaded(host: &HostRoot, engine: Engine, record: &Record) -> Loaded {
+/// A daemon creates its socket at each start. If the socket is older than the configuration, the
+/// daemon has not read the configuration. Docker can reload without a new socket, so its API is
+/// queried.
+pub fn find_load_state(host: &HostRoot, engine: Engine, record: &InstallationRecord) -> LoadState {
     match engine.facts().liveness {
-        Liveness::NoDaemon => Loaded::Yes,
+        Liveness::NoDaemon => LoadState::Yes,
         Liveness::DockerApi => match Runtimes::of_daemon(host) {
-            None => Loaded::NotRunning,
-            Some(runtimes) if docker::is_loaded(&runtimes, record) => Loaded::Yes,
-            Some(_) => Loaded::No,
+            None => LoadState::NotRunning,
+            Some(runtimes) if docker::is_loaded(&runtimes, record) => LoadState::Yes,
+            Some(_) => LoadState::No,
         },
         Liveness::Socket(socket) => {
             let socket = socket_of_daemon(host, engine, socket);
-            let Some(started) = socket.and_then(|socket| changed(host, &socket)) else {
-                return Loaded::NotRunning;
+            let Some(started) = socket.and_then(|socket| last_change(host, &socket)) else {
+                return LoadState::NotRunning;
             };
-            let written = record.paths().filter_map(|p| changed(host, p)).max();
+            let written = record.paths().filter_map(|p| last_change(host, p)).max();
             if written.is_some_and(|w| w > started) {
-                Loaded::No
+                LoadState::No
             } else {
-                Loaded::Yes
+                LoadState::Yes
             }
         }
     }
@@ -72,15 +72,16 @@ pub fn is_running(host: &HostRoot, engine: Engine) -> bool {
     }
 }
 
-/// The socket of the engine's daemon: where it is by default, else where a daemon of
-/// root's that reads the engine's usual configuration was told to have it.
+/// Returns the socket of the engine's daemon. If the default path does not exist, the path is
+/// taken from the command line of a running daemon, which must belong to root and read the
+/// engine's usual configuration.
 fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<PathBuf> {
     let default = PathBuf::from(default);
     if host.exists(&default) {
         return Some(default);
     }
     let usual = Path::new("/etc").join(engine.name());
-    let running = processes(host, |program| program == engine.name());
+    let running = find_processes(host, |program| program == engine.name());
     let mut daemons = running.iter().filter(|process| {
         let config = process.option(&["-c", "--config"]);
         process.uid == 0 && config.is_none_or(|config| Path::new(config).starts_with(&usual))
@@ -93,14 +94,14 @@ fn socket_of_daemon(host: &HostRoot, engine: Engine, default: &str) -> Option<Pa
 }
 
 /// Returns the time of the last change of a file, in seconds and nanoseconds.
-fn changed(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
+fn last_change(host: &HostRoot, path: &Path) -> Option<(i64, i64)> {
     let stat = host.stat(path)?;
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
 /// The use that a running engine still has for a runtime whose program is to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeldRuntime {
+pub enum RuntimeUse {
     /// The engine has no use for the runtime that a restart would have to end.
     Nothing,
     /// Containers can name the runtime.
@@ -111,24 +112,24 @@ pub enum HeldRuntime {
 
 /// Returns the use that a running Docker still has for the runtime. Docker ignores absent keys at
 /// a reload, so it keeps a runtime that was removed from its configuration until a restart.
-pub fn held(host: &HostRoot, engine: Engine) -> HeldRuntime {
+pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     if engine.facts().liveness != Liveness::DockerApi {
-        return HeldRuntime::Nothing;
+        return RuntimeUse::Nothing;
     }
     match Runtimes::of_daemon(host) {
-        Some(runtimes) if runtimes.is_default() => HeldRuntime::DefaultRuntime,
-        Some(runtimes) if runtimes.is_listed() => HeldRuntime::Runtime,
-        _ => HeldRuntime::Nothing,
+        Some(runtimes) if runtimes.is_default() => RuntimeUse::DefaultRuntime,
+        Some(runtimes) if runtimes.is_listed() => RuntimeUse::Runtime,
+        _ => RuntimeUse::Nothing,
     }
 }
 
-/// Waits until an engine that was just reloaded is as wanted.
+/// Waits until `is_reloaded` returns `true` for an engine that was reloaded.
 ///
 /// # Errors
-/// It is not within 20 seconds.
-pub fn wait(engine: Engine, as_wanted: impl Fn() -> bool) -> Result<(), Error> {
+/// Fails after 20 seconds.
+pub fn wait(engine: Engine, is_reloaded: impl Fn() -> bool) -> Result<(), Error> {
     let start = Instant::now();
-    while !as_wanted() {
+    while !is_reloaded() {
         if start.elapsed() > RELOAD_TIMEOUT {
             return Err(Error::Other(format!(
                 "{engine} was reloaded but still has its old configuration after {} s; restart it, \
@@ -141,20 +142,20 @@ pub fn wait(engine: Engine, as_wanted: impl Fn() -> bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a running engine read its configuration, by systemd where the host
-/// has it, else by signal. Returns what was done.
+/// Makes a running engine read its configuration, by systemctl if the host runs systemd, and
+/// otherwise by a signal. Returns a description of the action for messages.
 ///
-/// This process's root must be the host's (chroot(2) first if it is not), for
-/// systemctl is the host's own program.
+/// The root directory of this process must be the host's (see chroot(2)), because systemctl is
+/// the host's own program.
 ///
 /// # Errors
-/// systemctl failed, or there is neither systemd nor a way by signal.
+/// Fails if systemctl fails, or if the host has no systemd and the engine has no signal for it.
 pub fn reload(engine: Engine) -> Result<String, Error> {
     let systemd = Path::new("/run/systemd/system").is_dir();
     match engine.facts().reload {
         Reload::NotNeeded => Ok(format!("{engine} reads its configuration at each start")),
-        Reload::Restart(units) if systemd => systemctl("try-restart", units),
-        Reload::Hangup { unit, .. } if systemd => systemctl("reload", &[unit]),
+        Reload::Restart(units) if systemd => run_systemctl("try-restart", units),
+        Reload::Hangup { unit, .. } if systemd => run_systemctl("reload", &[unit]),
         Reload::Hangup { pid_file, .. } => hang_up(Path::new(pid_file)),
         Reload::Restart(_) => Err(Error::Io {
             action: "restart the engine by",
@@ -164,7 +165,7 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
     }
 }
 
-fn systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
+fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     let command = format!("systemctl {verb} {}", units.join(" "));
     let failed = Error::io("run", Path::new("systemctl"));
     let output = Command::new("systemctl")

@@ -1,11 +1,9 @@
-//! Edits of a TOML text that leave every other byte alone and can be taken
-//! back from the text itself.
+//! Edits of a TOML text that change no other byte and can be undone from the text itself.
 //!
-//! Whole tables go into one block between two marked lines. A single key that
-//! must stand elsewhere gets a line of its own with a mark at its end; the
-//! line that it replaces stays beside it as a comment. An element of a list is
-//! recognised by its file name. [`strip`] undoes all of these, so that
-//! `strip(edit(text)) == text` without any record of what was there before.
+//! Whole tables are added as one block between two marked lines. A single key in a user's table
+//! gets a line of its own with a mark at its end, and a replaced line stays below it as a
+//! comment. An element that was added to a list is recognised by its file name. [`strip`] undoes
+//! all of these edits: `strip(edit(text)) == text`, without a record of the former text.
 
 mod edit;
 mod strip;

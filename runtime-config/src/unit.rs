@@ -18,13 +18,13 @@ const DIRECTORIES: [&str; 5] = [
 
 /// Returns whether the host has this unit. A masked unit counts as absent.
 pub(crate) fn exists(host: &HostRoot, unit: &str) -> bool {
-    fragment(host, unit).is_some()
+    find_fragment(host, unit).is_some()
 }
 
-/// The commands (`ExecStart=`) in force of a unit, each with the file that it is from.
+/// Returns the unit's commands (`ExecStart=`) after all drop-ins, each with the file that sets it.
 /// Variables are replaced by their values. A file that cannot be read counts as empty.
 pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String)> {
-    let Some(fragment) = fragment(host, unit) else {
+    let Some(fragment) = find_fragment(host, unit) else {
         return Vec::new();
     };
     let read = |path: &Path| host.read(path).ok().flatten().unwrap_or_default();
@@ -32,12 +32,12 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     let mut environment = BTreeMap::new();
     let mut files = Vec::new();
     for path in std::iter::once(fragment).chain(drop_ins(host, unit)) {
-        for (key, value) in settings(&read(&path)) {
+        for (key, value) in parse_service_settings(&read(&path)) {
             match (key.as_str(), value.as_str()) {
                 ("ExecStart", "") => commands.clear(),
                 ("ExecStart", _) => commands.push((path.clone(), value)),
                 ("Environment", "") => environment.clear(),
-                ("Environment", _) => environment.extend(assignments(&value, &path)),
+                ("Environment", _) => environment.extend(parse_assignments(&value, &path)),
                 ("EnvironmentFile", "") => files.clear(),
                 ("EnvironmentFile", _) => files.push(value),
                 _ => {}
@@ -47,7 +47,7 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     // `EnvironmentFile=` has precedence over `Environment=`.
     for file in files {
         let path = PathBuf::from(file.trim_start_matches('-'));
-        let values = variables(&read(&path)).into_iter();
+        let values = parse_variables(&read(&path)).into_iter();
         environment.extend(values.map(|(name, value)| (name, (path.clone(), value))));
     }
     let mut lines = Vec::new();
@@ -56,8 +56,8 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
         let mut source = path;
         for part in split_variables(&command) {
             match part {
-                Part::Text(text) => line.push_str(text),
-                Part::Variable(name) => {
+                CommandPart::Text(text) => line.push_str(text),
+                CommandPart::Variable(name) => {
                     if let Some((file, value)) = environment.get(name) {
                         line.push_str(value);
                         source.clone_from(file);
@@ -70,9 +70,9 @@ pub(crate) fn command_lines(host: &HostRoot, unit: &str) -> Vec<(PathBuf, String
     lines
 }
 
-/// The variables in a file of `NAME=VALUE` lines, such as one for `EnvironmentFile=` or of
-/// a shell.
-pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
+/// Returns the variables in a file of `NAME=VALUE` lines, such as an `EnvironmentFile=` of systemd
+/// or a file that a shell reads.
+pub(crate) fn parse_variables(text: &str) -> Vec<(String, String)> {
     let lines = joined_lines(text).into_iter();
     lines
         .filter_map(|line| {
@@ -84,7 +84,7 @@ pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
 }
 
 /// Returns the unit's main file, from the directory with the highest precedence.
-fn fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
+fn find_fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
     let mut paths = DIRECTORIES.iter().map(|dir| Path::new(dir).join(unit));
     let path = paths.find(|path| host.reach(path).is_some())?;
     host.is_file(&path).then_some(path)
@@ -95,8 +95,8 @@ fn fragment(host: &HostRoot, unit: &str) -> Option<PathBuf> {
 fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
     let mut found: BTreeMap<OsString, PathBuf> = BTreeMap::new();
     for dir in DIRECTORIES.iter().rev() {
-        for of_unit in ["service.d".to_owned(), format!("{unit}.d")] {
-            let dir = Path::new(dir).join(of_unit);
+        for name in ["service.d".to_owned(), format!("{unit}.d")] {
+            let dir = Path::new(dir).join(name);
             for name in host.list(&dir).unwrap_or_default() {
                 if name.as_encoded_bytes().ends_with(b".conf") {
                     let path = dir.join(&name);
@@ -111,7 +111,7 @@ fn drop_ins(host: &HostRoot, unit: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the keys and values of the section `[Service]`.
-fn settings(text: &str) -> Vec<(String, String)> {
+fn parse_service_settings(text: &str) -> Vec<(String, String)> {
     let mut section = String::new();
     let mut settings = Vec::new();
     for line in joined_lines(text) {
@@ -150,7 +150,7 @@ fn joined_lines(text: &str) -> Vec<String> {
 }
 
 /// Parses the value of one `Environment=`: assignments, each of which may be in quotes.
-fn assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
+fn parse_assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     let mut assignments = Vec::new();
     let mut rest = value.trim_start();
     while !rest.is_empty() {
@@ -168,18 +168,19 @@ fn assignments(value: &str, path: &Path) -> Vec<(String, (PathBuf, String))> {
     assignments
 }
 
+/// A part of a command: literal text, or the name of a variable.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'t> {
+enum CommandPart<'t> {
     Text(&'t str),
     Variable(&'t str),
 }
 
 /// Splits a command into texts and variables (`$NAME` and `${NAME}`).
-fn split_variables(command: &str) -> Vec<Part<'_>> {
+fn split_variables(command: &str) -> Vec<CommandPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = command;
     while let Some((text, after)) = rest.split_once('$') {
-        parts.push(Part::Text(text));
+        parts.push(CommandPart::Text(text));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let braced = after
             .strip_prefix('{')
@@ -188,10 +189,10 @@ fn split_variables(command: &str) -> Vec<Part<'_>> {
             let end = after.find(|c| !is_name(c)).unwrap_or(after.len());
             after.split_at(end)
         });
-        parts.push(Part::Variable(name));
+        parts.push(CommandPart::Variable(name));
         rest = after;
     }
-    parts.push(Part::Text(rest));
+    parts.push(CommandPart::Text(rest));
     parts
 }
 
@@ -289,8 +290,10 @@ mod tests {
         ];
         for (files, expected) in cases {
             let (_dir, host) = host(files);
-            let lines = command_lines(&host, "docker.service").into_iter();
-            let lines: Vec<String> = lines.map(|(_, line)| line).collect();
+            let lines: Vec<String> = command_lines(&host, "docker.service")
+                .into_iter()
+                .map(|(_, line)| line)
+                .collect();
             let words: Vec<&str> = lines
                 .iter()
                 .flat_map(|line| line.split_whitespace())

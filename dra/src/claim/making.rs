@@ -15,7 +15,7 @@ use device_class::discover::PossiblePart;
 use device_class::host::RealHost;
 use device_class::name::{ClassName, DeviceId, excerpt};
 use host_inventory::host_program;
-use injection_plan::facts::Reported;
+use injection_plan::facts::ReportedFacts;
 use tokio::runtime::Handle;
 
 use super::programs::{StepsResult, run};
@@ -97,7 +97,7 @@ impl PartMaker {
             let start = |program: &Path, arguments: &[String]| {
                 host_program::command(&self.root, program, arguments)
             };
-            let reported = Reported::run_programs(spec, &self.root, start);
+            let reported = ReportedFacts::run_programs(spec, &self.root, start);
             if let Err(error) = reported.write(spec, &self.root, &host) {
                 tracing::warn!("{}: facts cannot be written: {error}", spec.name);
             }

@@ -101,7 +101,8 @@ pub(super) fn write(
         let found: Vec<&Device> = ids.iter().map(find).collect::<Result<_, _>>()?;
         let claim = record.uid.as_str();
         let variables = parameters.variables(&known.class)?;
-        let edits = description.claimed(&known.class, &known.found, &found, claim, &variables);
+        let edits =
+            description.describe_claim(&known.class, &known.found, &found, claim, &variables);
         let container_edits = edits.map_err(|error| SpecificationError::Description {
             request: request.to_owned(),
             error: Box::new(error),
@@ -118,7 +119,7 @@ pub(super) fn write(
         return Ok(());
     }
     let specification = Specification::new(format!("{DRIVER}/claim"), devices);
-    directory::put(cdi, &path, &specification)?;
+    directory::write_if_changed(cdi, &path, &specification)?;
     Ok(())
 }
 

@@ -96,7 +96,9 @@ impl Mask<'_> {
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
         if let Action::Mask { path, .. } = &step.action {
-            return Err(ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.why));
+            return Err(
+                ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.user_labels)
+            );
         }
     }
     Ok(())

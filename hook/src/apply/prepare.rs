@@ -50,7 +50,7 @@ pub(super) fn run(plan: &InjectionPlan, root: &Path) -> Result<(), ApplyError> {
             let left = end.saturating_duration_since(Instant::now());
             let limit = Duration::from_secs(preparation.timeout).min(left);
             prepare(preparation, limit, root)
-                .map_err(|error| ApplyError::from(error).with_subject(&step.why))?;
+                .map_err(|error| ApplyError::from(error).with_subject(&step.user_labels))?;
         }
     }
     Ok(())
@@ -256,7 +256,7 @@ mod tests {
                     file: "/sys/id".into(),
                     wanted: wanted.to_owned(),
                 }),
-                why: "port-0".to_owned(),
+                user_labels: "port-0".to_owned(),
                 users: Vec::new(),
             }],
             ..InjectionPlan::default()

@@ -71,11 +71,13 @@ pub(super) fn open<'p>(
     let mut ready = Vec::with_capacity(plan.steps.len());
     for step in &plan.steps {
         let opened = open_step(&step.action, host, calls);
-        if let Some(action) = opened.map_err(|error| error.with_subject(&step.why))? {
-            let InjectionStep { why, users, .. } = step;
+        if let Some(action) = opened.map_err(|error| error.with_subject(&step.user_labels))? {
+            let InjectionStep {
+                user_labels, users, ..
+            } = step;
             ready.push(OpenedStep {
                 action,
-                reason: why,
+                reason: user_labels,
                 users,
             });
         }
@@ -254,7 +256,7 @@ mod tests {
             let plan = InjectionPlan {
                 steps: vec![InjectionStep {
                     action,
-                    why: "npu-0".into(),
+                    user_labels: "npu-0".into(),
                     users: Vec::new(),
                 }],
                 ..InjectionPlan::default()

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
-use injection_plan::cdi::directory::{self, Change, DirectoryError};
-use injection_plan::cdi::{Description, Generated, Generator, Omission, Specification, ThinHook};
+use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
+use injection_plan::cdi::{
+    Description, GeneratedSpecifications, Generator, Omission, Specification, ThinHook,
+};
 use serde_json::{Value, json};
 
 use super::{CommandError, cdi_names};
@@ -75,10 +77,10 @@ pub(super) fn run(
         Some(directory::kind_without_parser(text))
     });
     let update = update.map_err(CdiError::from)?;
-    let (conflicts, changes): (Vec<Change>, Vec<Change>) = update
+    let (conflicts, changes): (Vec<SpecificationChange>, Vec<SpecificationChange>) = update
         .changes
         .into_iter()
-        .partition(|change| matches!(change, Change::Conflict { .. }));
+        .partition(|change| matches!(change, SpecificationChange::Conflict { .. }));
     let mut problems: Vec<_> = generated
         .omissions
         .iter()
@@ -130,7 +132,7 @@ fn warn_of_disabled(names: &[ClassName], config: &Config) -> Result<(), CommandE
 /// because an earlier command named them. A class that config.toml disables is left out.
 fn named_before(
     output: &Path,
-    enabled: &Generated,
+    enabled: &GeneratedSpecifications,
     form: CdiForm,
     config: &Config,
 ) -> Result<Vec<Specification>, CommandError> {
@@ -156,7 +158,7 @@ fn generated(
     all: bool,
     form: CdiForm,
     config: &Config,
-) -> Result<Generated, CommandError> {
+) -> Result<GeneratedSpecifications, CommandError> {
     let host = planner::open_host(config)?;
     let program = this_program()?;
     let generator = Generator {
@@ -183,15 +185,17 @@ fn generated(
     Ok(generator.generate(classes, &host))
 }
 
-fn in_json(change: &Change) -> Value {
+fn in_json(change: &SpecificationChange) -> Value {
     match change {
-        Change::Wrote {
+        SpecificationChange::Wrote {
             path,
             kind,
             devices,
         } => json!({ "wrote": path, "kind": kind, "devices": devices }),
-        Change::Removed(path) => json!({ "removed": path }),
-        Change::Conflict { kind, other, .. } => json!({ "conflict": other, "kind": kind }),
+        SpecificationChange::Removed(path) => json!({ "removed": path }),
+        SpecificationChange::Conflict { kind, other, .. } => {
+            json!({ "conflict": other, "kind": kind })
+        }
     }
 }
 

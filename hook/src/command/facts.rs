@@ -7,7 +7,7 @@ use std::process;
 use device_class::config::Config;
 use device_class::load;
 use device_class::name::ClassName;
-use injection_plan::facts::Reported;
+use injection_plan::facts::ReportedFacts;
 use serde::Serialize;
 
 use super::{CommandError, asked, print_json};
@@ -45,7 +45,7 @@ pub(super) fn run(
             let error = "programs are run in the host's root directory only";
             return Err(CommandError::Output(io::Error::other(error)));
         }
-        let reported = Reported::run_programs(&class, root, |program, arguments| {
+        let reported = ReportedFacts::run_programs(&class, root, |program, arguments| {
             let mut command = process::Command::new(program);
             command.args(arguments);
             command

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::discover::Device;
 use device_class::name::{ClassName, DeviceId, excerpt};
+use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use injection_plan::plan::{GivenBy, InjectionStep, device_key};
-use injection_plan::record::Record;
 use nix::unistd::geteuid;
 use serde::Serialize;
 
@@ -122,7 +122,7 @@ impl Holders {
             };
             holders.add(&holder, keys(&record, |_| true));
         }
-        match Record::read(path) {
+        match KubeletCheckpoint::read(path) {
             Ok(record) => {
                 holders.allocated = allocated(&record, &config.host_root);
                 return Some(holders);
@@ -285,7 +285,7 @@ impl InspectedContainer {
 }
 
 /// Returns the containers to which the kubelet allocated devices.
-fn allocated(record: &Record, host_root: &Path) -> BTreeMap<Key, Vec<Holder>> {
+fn allocated(record: &KubeletCheckpoint, host_root: &Path) -> BTreeMap<Key, Vec<Holder>> {
     let pods = pod_names(&host_root.join(POD_LOGS));
     let mut holders: BTreeMap<_, Vec<Holder>> = BTreeMap::new();
     for allocation in record.allocations() {

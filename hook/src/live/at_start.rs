@@ -151,7 +151,7 @@ mod tests {
             class: "chips".to_owned(),
             devices: vec!["chip-0".to_owned()],
             available: 1,
-            asked_by: String::new(),
+            requested_by: String::new(),
             given_by: GivenBy::Hook,
             authorized_by: String::new(),
             follow: true,

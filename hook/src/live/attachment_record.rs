@@ -395,7 +395,7 @@ mod tests {
                 users_by_access: [].into(),
                 host_node: None,
             },
-            why: id.to_owned(),
+            user_labels: id.to_owned(),
             users: vec![device_key("chips", id)],
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::name::{DeviceId, ResourceName};
-use injection_plan::record::Record;
+use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 
 use super::PodUid;
 
 /// Returns the allocated devices of one container. Entries of other device plugins may have
 /// any form and are skipped.
 pub(super) fn devices_of(
-    record: &Record,
+    record: &KubeletCheckpoint,
     pod: &PodUid,
     container: &str,
 ) -> BTreeMap<ResourceName, BTreeSet<DeviceId>> {
@@ -35,7 +35,7 @@ pub(super) mod fuzzing {
 
     /// Parses a checkpoint, and reads the devices of each of its containers.
     pub fn checkpoint(bytes: &[u8]) {
-        let Ok(record) = Record::parse(bytes) else {
+        let Ok(record) = KubeletCheckpoint::parse(bytes) else {
             return;
         };
         let allocations: Vec<_> = record.allocations().collect();

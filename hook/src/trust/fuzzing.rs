@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use injection_plan::record::Record;
+use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use serde_json::{Value, json};
 
 use super::checkpoint::devices_of;
@@ -104,7 +104,7 @@ fn crio_before() -> (serde_json::Map<String, Value>, String) {
 }
 
 /// Returns a kubelet checkpoint with allocations for the pod and for others.
-fn record() -> Record {
+fn record() -> KubeletCheckpoint {
     let entry = |pod: &str, container: &str, id: &str| json!({"PodUID": pod, "ContainerName": container, "ResourceName": "vendor.com/npu", "DeviceIDs": {"0": [id]}});
     let other = UID.replace('a', "b");
     let entries = [
@@ -113,5 +113,5 @@ fn record() -> Record {
         entry(&other, "main", "other-1"),
     ];
     let text = json!({"Data": {"PodDeviceEntries": entries}}).to_string();
-    Record::parse(text.as_bytes()).expect("written here")
+    KubeletCheckpoint::parse(text.as_bytes()).expect("written here")
 }

@@ -14,9 +14,9 @@ use device_class::class::PodPattern;
 use device_class::config::Trust;
 use device_class::name::{ClassName, DeviceId};
 use injection_plan::cdi;
-use injection_plan::claim_record::{ClaimRecord, FILE_NAME};
-use injection_plan::plan::{Authority, RecordUse, Recorded};
-use injection_plan::record::{Record, RecordError};
+use injection_plan::kubelet_checkpoint::{CheckpointError, KubeletCheckpoint};
+use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
+use injection_plan::plan::{Authority, RecordUse, RecordedDevices};
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
@@ -39,7 +39,7 @@ use pod_uid::PodUid;
 pub struct TrustError {
     path: PathBuf,
     #[source]
-    error: RecordError,
+    error: CheckpointError,
 }
 
 /// Returns the facts on which the decision about a container's requests of a class depends.
@@ -79,16 +79,16 @@ pub(crate) fn authority(
     trust: &Trust,
 ) -> Result<Option<Authority>, TrustError> {
     let nobody = |reason, is_refused| {
-        let why = describe_reason(reason, origin);
-        Ok(Some(Authority::Nobody { why, is_refused }))
+        let reason = describe_reason(reason, origin);
+        Ok(Some(Authority::Nobody { reason, is_refused }))
     };
     match decision {
         Decision::NotCounted => Ok(None),
         Decision::Request {
             reason,
             trusted_capabilities,
-        } => Ok(Some(Authority::Asker {
-            why: describe_reason(reason, origin),
+        } => Ok(Some(Authority::Requester {
+            reason: describe_reason(reason, origin),
             trusted_capabilities,
         })),
         Decision::Records(record_use, claims) => match origin {
@@ -131,14 +131,14 @@ fn recorded_authority(
     class: &ClassName,
     bundle: &Bundle,
     trust: &Trust,
-) -> Result<Recorded, TrustError> {
+) -> Result<RecordedDevices, TrustError> {
     let path = &trust.kubelet_checkpoint;
-    let mut recorded = Recorded {
+    let mut recorded = RecordedDevices {
         holder: pod.to_string(),
         record_use,
-        ..Recorded::default()
+        ..RecordedDevices::default()
     };
-    match Record::read(path) {
+    match KubeletCheckpoint::read(path) {
         Ok(record) => {
             recorded.devices = devices_of(&record, &pod.uid, &pod.container);
         }
@@ -181,7 +181,7 @@ fn recorded_claims(
     // The record is in the directory above that of device plugins.
     let kubelet = trust.kubelet_checkpoint.ancestors().nth(2);
     let path = kubelet.unwrap_or(Path::new("/")).join(FILE_NAME);
-    let record = match ClaimRecord::read(&path) {
+    let record = match KubeletClaims::read(&path) {
         Ok(record) => Some(record),
         Err(error) if error.is_absent() && without_record => None,
         Err(error) if error.is_absent() => return Ok((claims, claimed)),

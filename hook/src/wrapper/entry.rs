@@ -129,7 +129,7 @@ mod tests {
                     users_by_access: [].into(),
                     host_node: None,
                 },
-                why: "npu-0".into(),
+                user_labels: "npu-0".into(),
                 users: Vec::new(),
             }],
             ..InjectionPlan::default()

@@ -9,7 +9,8 @@ use device_class::host::RecordedHost;
 use super::*;
 use crate::health_programs::HealthPrograms;
 
-/// So many devices, whose class has a check with these keys, enabled or not.
+/// Returns `count` devices of a class whose health check has the keys `keys`. Health programs are
+/// enabled or disabled by `on`.
 fn devices(count: usize, keys: &str, on: bool) -> Vec<Device> {
     let text = format!(
         "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
@@ -92,7 +93,7 @@ fn a_program_that_takes_too_long_is_killed_with_its_group() {
     assert!(elapsed < Duration::from_secs(15) && quick < Duration::from_secs(15));
 }
 
-/// The process whose id is in a file ends; somebody may have to reap it yet.
+/// Checks that the process whose id is in a file ends. A zombie counts as ended.
 fn assert_ends(file: &Path) {
     let pid = std::fs::read_to_string(file).unwrap();
     let status = || std::fs::read_to_string(format!("/proc/{}/status", pid.trim()));
@@ -159,13 +160,13 @@ fn settled(
     look: impl Fn() -> Vec<Device>,
     now: Instant,
 ) -> (Vec<Device>, Vec<String>) {
-    programs.judge(&mut look(), Path::new("/"), now);
+    programs.update_health(&mut look(), Path::new("/"), now);
     let deadline = Instant::now() + Duration::from_secs(20);
     while programs.is_running() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));
     }
     let mut found = look();
-    let warnings = programs.judge(&mut found, Path::new("/"), now);
+    let warnings = programs.update_health(&mut found, Path::new("/"), now);
     (found, warnings.into_iter().collect())
 }
 

@@ -25,16 +25,16 @@ const RETRY: Duration = Duration::from_secs(300);
 /// A task that notifies of changes. The task ends when this value is dropped. If its watch
 /// fails, the task logs the error and starts the watch again after five minutes.
 #[derive(Debug)]
-pub(crate) struct Watching(JoinHandle<()>);
+pub(crate) struct WatchTask(JoinHandle<()>);
 
-impl Watching {
+impl WatchTask {
     pub(crate) fn directories(
         directories: &BTreeSet<PathBuf>,
         interest: Interest,
         notifier: Notifier,
     ) -> Self {
         let directories = directories.iter().cloned().collect();
-        Watching(tokio::spawn(watch_directories(
+        WatchTask(tokio::spawn(watch_directories(
             directories,
             interest,
             move |_| notifier.notify(),
@@ -43,13 +43,13 @@ impl Watching {
 
     /// Starts a task that notifies of the kernel's uevents.
     pub(crate) fn uevents(notifier: Notifier) -> Self {
-        Watching(tokio::spawn(async move {
+        WatchTask(tokio::spawn(async move {
             loop {
                 let ended = match Uevents::new() {
                     Ok(uevents) => uevents.run(&notifier).await,
                     Err(error) => Err(error),
                 };
-                pause("cannot receive uevents", ended).await;
+                pause_after_error("cannot receive uevents", ended).await;
             }
         }))
     }
@@ -67,25 +67,25 @@ pub async fn watch_directories(
         .iter()
         .map(|path| path.to_string_lossy())
         .collect();
-    let what = format!("cannot watch {}", names.join(", "));
+    let message = format!("cannot watch {}", names.join(", "));
     loop {
         let ended = match DirWatch::new(directories.clone(), interest) {
             Ok(watch) => watch.run(&mut on).await,
             Err(error) => Err(error),
         };
-        pause(&what, ended).await;
+        pause_after_error(&message, ended).await;
     }
 }
 
 /// Logs the error that ended a watch, and waits before the next attempt.
-async fn pause(what: &str, ended: io::Result<()>) {
+async fn pause_after_error(message: &str, ended: io::Result<()>) {
     if let Err(error) = ended {
-        tracing::warn!("{what}, polling instead: {error}");
+        tracing::warn!("{message}, polling instead: {error}");
     }
     tokio::time::sleep(RETRY).await;
 }
 
-impl Drop for Watching {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -94,7 +94,7 @@ impl Drop for Watching {
 /// Returns the directories in which device nodes or files of the classes can appear. /proc
 /// and /sys are left out, because inotify does not report changes by the kernel there
 /// (inotify(7)).
-pub(crate) fn directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn watched_directories(classes: &[DeviceClass], host_root: &Path) -> BTreeSet<PathBuf> {
     let sources = classes.iter().flat_map(|class| &class.spec.discover);
     let paths = sources
         .filter_map(|source| source.path.as_ref())

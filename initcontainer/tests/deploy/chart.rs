@@ -1,4 +1,4 @@
-//! The Helm chart, as Helm renders it.
+//! Tests of the Helm chart, as Helm renders it.
 
 use std::fs;
 
@@ -10,8 +10,7 @@ use crate::manifest::{Objects, mount_at, named, text, words};
 use crate::references;
 use crate::rendered::{self, config_maps};
 
-/// The chart's objects with these values; `None`, and the test is skipped, without
-/// Helm.
+/// Renders the chart with these values. Returns `None` without Helm; the test is skipped then.
 fn render(values: &Value) -> Option<Objects> {
     chart(values).unwrap().map(Objects::from_documents)
 }
@@ -43,7 +42,8 @@ fn the_defaults_are_those_of_the_overlay_for_cdi() {
     assert_eq!(update(&chart), update(&plain));
 }
 
-/// The pod without what differs knowingly: kustomize gives ConfigMaps names of its own.
+/// Returns the pod without intended differences between the chart and the overlay. For example,
+/// kustomize adds a hash to the names of ConfigMaps.
 fn comparable(objects: &Objects) -> Value {
     let mut pod = objects.pod().clone();
     let by_name = |value: &Value| value["name"].to_string();
@@ -107,7 +107,7 @@ fn own_class_files_are_in_their_config_map() {
         template["metadata"]["annotations"].clone()
     };
     let without = render(&json!({})).unwrap();
-    // Else the pods would stay as they are.
+    // With an unchanged checksum, Kubernetes would not restart the pods with the new classes.
     assert_ne!(checksum(&objects), checksum(&without));
 }
 
@@ -176,7 +176,8 @@ fn devices_are_followed_if_that_is_asked_for() {
     uninstalled.only("DaemonSet");
 }
 
-/// Nothing is written while it is uninstalled. The plugin starts after the engine was asked.
+/// The plugin writes CDI specifications only if no handler brings the hook, and not during an
+/// uninstallation. The init container `check-engine` queries the engine before the plugin starts.
 #[test]
 fn specifications_are_written_unless_a_handler_brings_the_hook() {
     for (engine, uninstall, written) in [

@@ -1,8 +1,7 @@
-//! The manifests in `deploy`: read into Kubernetes' own types, what refers to
-//! what, and rendered by `kubectl kustomize`.
+//! Tests of the manifests in `deploy`: they parse as Kubernetes' own types, their references
+//! between each other are correct, and `kubectl kustomize` renders them.
 
-// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
-// tests does not reach them.
+// clippy.toml allows these methods in `#[test]` functions, but not in their helper functions.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -1,4 +1,4 @@
-//! Manifests as values that fit Kubernetes' own types.
+//! Reads manifests as JSON values, and checks that they fit Kubernetes' own types.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ impl Objects {
         Self(documents.into_iter().map(checked).collect())
     }
 
-    /// Those in a directory of the source tree.
+    /// Reads the objects in a directory of the source tree.
     pub(crate) fn read(directory: &str) -> Self {
         let files = manifests(&repository(directory)).into_iter();
         let texts = files.map(|file| fs::read_to_string(file).unwrap());
@@ -39,17 +39,17 @@ impl Objects {
         of_kind[0]
     }
 
-    /// The pod of the plugin.
+    /// Returns the pod of the plugin.
     pub(crate) fn pod(&self) -> &Value {
         pod(self.of_kind("DaemonSet")[0])
     }
 
-    /// The container of the plugin.
+    /// Returns the container of the plugin.
     pub(crate) fn plugin(&self) -> &Value {
         &self.pod()["containers"][0]
     }
 
-    /// Its first init container, which installs.
+    /// Returns the pod's first init container, which runs the installation.
     pub(crate) fn init(&self) -> &Value {
         &self.pod()["initContainers"][0]
     }
@@ -59,7 +59,7 @@ pub(crate) fn pod(daemon_set: &Value) -> &Value {
     &daemon_set["spec"]["template"]["spec"]
 }
 
-/// The items of a list, which need not be there.
+/// Returns the items of a list. A missing list has no items.
 pub(crate) fn list(value: &Value) -> impl Iterator<Item = &Value> + Clone {
     value.as_array().into_iter().flatten()
 }
@@ -68,7 +68,7 @@ pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
 }
 
-/// A list of words.
+/// Returns a list of texts.
 pub(crate) fn words(value: &Value) -> Vec<&str> {
     list(value).map(text).collect()
 }
@@ -81,12 +81,12 @@ pub(crate) fn named<'v>(values: &'v Value, name: &str) -> Option<&'v Value> {
     list(values).find(|value| value["name"] == name)
 }
 
-/// The mount at a path of a container.
+/// Returns the container's mount at a path.
 pub(crate) fn mount_at<'v>(container: &'v Value, path: &str) -> Option<&'v Value> {
     list(&container["volumeMounts"]).find(|mount| mount["mountPath"] == path)
 }
 
-/// An object, which its type has to know in full.
+/// Parses an object as Kubernetes' type, and fails for a field that the type does not have.
 fn checked(value: Value) -> Value {
     fn parse_in_full<T: DeserializeOwned + Serialize>(value: &Value) -> Value {
         serde_json::to_value(typed::<T>(value).unwrap()).unwrap()
@@ -101,13 +101,13 @@ fn checked(value: Value) -> Value {
         "node.k8s.io/v1/RuntimeClass" => parse_in_full::<RuntimeClass>(&value),
         "scheduling.k8s.io/v1/PriorityClass" => parse_in_full::<PriorityClass>(&value),
         "v1/ServiceAccount" => parse_in_full::<ServiceAccount>(&value),
-        // Of an operator's resource there is no type here.
+        // The crates have no type for this resource, which belongs to Prometheus' operator.
         "monitoring.coreos.com/v1/PodMonitor" => value,
         other => panic!("no type for {other}"),
     }
 }
 
-/// The YAML files of a directory but its kustomization.
+/// Returns the YAML files in a directory, except for kustomization.yaml.
 pub(crate) fn manifests(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     let is_manifest = |path: &PathBuf| {

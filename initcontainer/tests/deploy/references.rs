@@ -1,19 +1,18 @@
-//! What one object names must be in another, or in the code.
+//! Checks the names with which one object refers to another object or to constants of the code.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use initcontainer::layout::{CONFIG, HOOK, ROOT, RUNTIME};
-use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch};
+use runtime_config::{Change, Engine, HANDLER, HostRoot, Liveness, Options, scratch_path};
 use serde_json::{Value, json};
 
 use crate::manifest::{Objects, list, mount_at, name, named, pod, text, words};
 
-/// Where the init container sees the host.
+/// The path at which the host is mounted in the init container.
 const HOST: &str = "/host";
 
-/// Checks all that a rendered overlay, or the base with the ConfigMaps that are generated,
-/// refers to.
+/// Checks all references of a rendered overlay, or of the base with its generated ConfigMaps.
 pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     let daemon_set = objects.only("DaemonSet");
     let pod = objects.pod();
@@ -37,7 +36,7 @@ pub(crate) fn check(objects: &Objects, config_maps: &BTreeSet<String>) {
     }
 }
 
-/// Checks that all that an engine's configuration needs is mounted.
+/// Checks that the directories of all files of the engine's configuration are mounted.
 pub(crate) fn check_engine(objects: &Objects) {
     let init = objects.init();
     let arguments = words(&init["args"]).into_iter();
@@ -62,8 +61,8 @@ pub(crate) fn check_engine(objects: &Objects) {
     let mut written = 0;
     for change in &plan.changes {
         if let Change::Write { path, .. } = change {
-            // The file, and the place from which it is renamed there.
-            for path in [path.clone(), scratch(path)] {
+            // The scratch file, which is renamed to the file, needs a mount too.
+            for path in [path.clone(), scratch_path(path)] {
                 let place = path.display();
                 assert!(is_writable(init, &path), "{engine}: {place} is not mounted");
             }
@@ -73,7 +72,7 @@ pub(crate) fn check_engine(objects: &Objects) {
     assert!(written > 0);
 }
 
-/// Checks that the kubelet finds the probes, which have a port of their own.
+/// Checks that the kubelet's probes use the plugin's port and paths for probes.
 pub(crate) fn check_probes(objects: &Objects) {
     let plugin = objects.plugin();
     let port = &plugin["ports"][0];
@@ -85,7 +84,7 @@ pub(crate) fn check_probes(objects: &Objects) {
     }
 }
 
-/// Checks that Prometheus finds what the plugin serves.
+/// Checks that Prometheus finds the plugin's metrics.
 pub(crate) fn check_monitoring(objects: &Objects) {
     let plugin = objects.plugin();
     assert_eq!(list(&plugin["ports"]).count(), 2);
@@ -105,13 +104,14 @@ pub(crate) fn check_metrics_policy(objects: &Objects, port: i32, peer: &Value) {
     assert_eq!(policy["ingress"], json!([rule]));
 }
 
-/// Whether the engine brings the hook by itself: no file of it is mounted.
+/// Returns whether the engine gets the hook by CDI specifications. No file of the engine is mounted
+/// then.
 fn by_cdi(objects: &Objects) -> bool {
     named(&objects.init()["volumeMounts"], "engine-config").is_none()
 }
 
-/// Checks that one more DaemonSet has the node's processes, and the first one no more than
-/// `without`.
+/// Checks that a second DaemonSet, the follower, runs in the node's pid namespace, and that the
+/// first DaemonSet is the same as in `without`.
 pub(crate) fn check_follower(objects: &Objects, without: &Objects) {
     let sets = objects.of_kind("DaemonSet");
     let is_follower = |set: &&Value| name(set) == "boathook-follow";
@@ -148,9 +148,9 @@ pub(crate) fn check_follower(objects: &Objects, without: &Objects) {
     assert_eq!(container["resources"]["limits"]["memory"], "64Mi");
 }
 
-/// Checks that of the directories with sockets a container has those of engines alone, and
-/// that the container which asks the engine has them all: a socket answers also in a
-/// directory that is mounted read-only.
+/// Checks that a container has no directory with a socket, except for directories of engines. A
+/// process can connect to a socket even in a read-only mount. The container that queries the engine
+/// must have all directories of engines.
 fn check_sockets(pod: &Value) {
     let engines = [Engine::Containerd, Engine::K3s, Engine::Crio];
     let of_engines = engines.map(|engine| match engine.facts().liveness {
@@ -176,7 +176,7 @@ fn check_sockets(pod: &Value) {
                     .filter(|p| p.starts_with("/run"))
                     .unwrap_or(path),
             );
-            // The component that restarts the engine has all of the host.
+            // The component that restarts the engine mounts the whole host.
             if path == Path::new("/") && mount["mountPath"] == HOST {
                 continue;
             }
@@ -201,7 +201,7 @@ fn check_sockets(pod: &Value) {
     }
 }
 
-/// The plugin writes where the engine reads.
+/// Checks that the plugin writes its specifications to the directory from which the engine reads.
 fn check_specifications(objects: &Objects) {
     let mount = mount_at(objects.plugin(), "/var/run/cdi").unwrap();
     assert_eq!(mount["readOnly"], Value::Null);
@@ -223,7 +223,7 @@ fn check_selector(daemon_set: &Value) {
     check_labels(&daemon_set["spec"]["selector"], daemon_set);
 }
 
-/// The labels that are selected are those of the pods.
+/// Checks that the selector matches the labels of the pods.
 fn check_labels(selector: &Value, daemon_set: &Value) {
     let labels = &daemon_set["spec"]["template"]["metadata"]["labels"];
     let selected = selector["matchLabels"].as_object().unwrap();
@@ -233,7 +233,7 @@ fn check_labels(selector: &Value, daemon_set: &Value) {
     }
 }
 
-/// Checks that everything is mounted that there is, and the other way round.
+/// Checks that every volume is mounted, and that every mount has a volume.
 pub(crate) fn check_volumes(pod: &Value, config_maps: &BTreeSet<String>) {
     let names = |values: &Value| -> BTreeSet<String> {
         list(values)
@@ -262,7 +262,7 @@ fn check_security(container: &Value) {
     }
 }
 
-/// The plugin in its container and the hook on the host have one configuration.
+/// Checks that the plugin in its container and the hook on the host have the same configuration.
 pub(crate) fn check_configuration(objects: &Objects) {
     let sets = objects.of_kind("DaemonSet");
     let containers = sets.into_iter().flat_map(|set| containers(pod(set)));

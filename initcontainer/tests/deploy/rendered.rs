@@ -1,4 +1,4 @@
-//! The overlays as `kubectl kustomize` renders them.
+//! Tests of the overlays, as `kubectl kustomize` renders them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::manifest::{Objects, list, mount_at, name, named, text, words};
 use crate::references;
 
-/// The objects of a kustomization; `None`, and the test is skipped, without kubectl.
+/// Renders a kustomization. Returns `None` without kubectl; the test is skipped then.
 pub(crate) fn render(directory: &Path) -> Option<Objects> {
     kustomized(directory).unwrap().map(Objects::from_documents)
 }
 
-/// The names of the ConfigMaps.
+/// Returns the names of the ConfigMaps.
 pub(crate) fn config_maps(objects: &Objects) -> BTreeSet<String> {
     let maps = objects.of_kind("ConfigMap").into_iter();
     maps.map(|map| name(map).to_owned()).collect()
@@ -52,7 +52,7 @@ fn every_overlay_can_be_turned_around() {
     }
 }
 
-/// The way from one directory to another.
+/// Returns the relative path from one directory to another.
 fn relative(from: &Path, to: &Path) -> String {
     let (from, to) = (from.canonicalize().unwrap(), to.canonicalize().unwrap());
     let both = from.components().zip(to.components());
@@ -63,9 +63,10 @@ fn relative(from: &Path, to: &Path) -> String {
     way.to_str().unwrap().to_owned()
 }
 
-/// A kustomization of an overlay and `more`, a text in which `DEPLOY` is the directory.
+/// Renders a kustomization of an overlay and of the text `more`. `DEPLOY` in the text stands for the
+/// directory `deploy`.
 fn render_with(overlay: &str, more: &str) -> Option<Objects> {
-    // A kustomization names its parts by relative paths alone.
+    // A kustomization can name its parts only by relative paths.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let text = format!("resources: [DEPLOY/overlays/{overlay}]\n{more}");
     let deploy = relative(dir.path(), &repository("deploy"));
@@ -75,7 +76,7 @@ fn render_with(overlay: &str, more: &str) -> Option<Objects> {
     render(dir.path())
 }
 
-/// What the components change, each in every overlay.
+/// Each component has its effect in every overlay.
 #[test]
 fn every_component_fits_every_overlay() {
     for overlay in overlays() {
@@ -115,7 +116,7 @@ fn runs_programs_of_the_host(objects: &Objects) {
     references::check_engine(objects);
     let plugin = objects.plugin();
     assert_eq!(plugin["securityContext"]["privileged"], true);
-    // Nothing is over the host's tree, read-only or not.
+    // No other mount covers a part of the host's tree.
     assert_eq!(mount_at(plugin, "/host").unwrap()["readOnly"], Value::Null);
     let mut mounts = list(&plugin["volumeMounts"]);
     assert!(!mounts.any(|mount| text(&mount["mountPath"]).starts_with("/host/")));

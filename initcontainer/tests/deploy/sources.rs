@@ -1,4 +1,4 @@
-//! The manifests as they are written.
+//! Tests of the manifests as they are written, before rendering.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn kustomization(dir: &str) -> Value {
     documents(&text).unwrap().remove(0)
 }
 
-/// The names of the ConfigMaps that a kustomization generates.
+/// Returns the names of the ConfigMaps that a kustomization generates.
 fn generated(dir: &str) -> BTreeSet<String> {
     let kustomization = kustomization(dir);
     let generators = list(&kustomization["configMapGenerator"]);
@@ -88,7 +88,7 @@ fn the_configurations_are_what_the_programs_read() {
     fs::write(&file, DEFAULT_CONFIG).unwrap();
     let host = Config::load(Some(&file)).unwrap();
     assert!(host.classes[0].starts_with(ROOT));
-    // The plugin reads what the hook reads.
+    // The plugin reads the same class files as the hook.
     let mounted = |c: &PathBuf| Path::new("/host").join(c.strip_prefix("/").unwrap());
     let seen: Vec<_> = host.classes.iter().map(mounted).collect();
     assert_eq!(seen, plugin.classes);
@@ -111,7 +111,7 @@ fn the_examples_ask_for_what_a_class_offers() {
     }
 }
 
-/// What the class offers on its recorded hosts.
+/// Returns a text with the devices of the class on each of its recorded hosts.
 fn inventories(directory: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(directory).unwrap() {

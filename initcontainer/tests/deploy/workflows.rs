@@ -1,11 +1,11 @@
-//! The workflows in `.github`, as far as they can be checked without their service.
+//! Checks of the workflows in `.github` that need no connection to the service.
 
 use std::fs;
 
 use harness::manifests::{documents, repository};
 use serde_json::Value;
 
-/// The workflows, by name.
+/// Returns the workflows with their names.
 fn workflows() -> Vec<(String, Value)> {
     let entries = fs::read_dir(repository(".github/workflows")).unwrap();
     let read = |path: std::path::PathBuf| {
@@ -56,7 +56,7 @@ fn what_is_run_is_there() {
     }
 }
 
-/// Whoever can read a secret can publish.
+/// A step that can read a secret can publish a release, so only one step may.
 #[test]
 fn one_step_has_a_secret() {
     let all = workflows();

@@ -1,4 +1,4 @@
-//! What is refused: clearly, and with the host left as it was.
+//! Inputs that are refused with a clear message and without a change of the host.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,8 @@ use runtime_config::Engine;
 use crate::site::{Site, complaint, fixture, said, with_mounts};
 use crate::tree;
 
-/// Runs the program, which must fail with a message that holds `expected` and
-/// change nothing.
+/// Runs the program, and checks that it fails with a message that contains `expected`, without a
+/// change of the host.
 fn assert_refused(site: &Site, arguments: &[&str], expected: &str) {
     let before = tree::snapshot(site.root());
     let message = complaint(&site.run(arguments));
@@ -26,7 +26,7 @@ fn a_program_for_another_machine() {
     let site = Site::with_containerd();
     let program = site.release().join("bin/boathook-runtime");
     let mut bytes = fs::read(&program).unwrap();
-    // e_machine: SPARC V9, which nothing here is built for.
+    // The value 43 of e_machine is SPARC V9, for which there are no builds.
     bytes[18..20].copy_from_slice(&43_u16.to_le_bytes());
     fs::write(&program, bytes).unwrap();
     let said = "is a program for machine 43, but this host is";
@@ -64,7 +64,7 @@ fn a_second_installer_at_the_same_time() {
     assert_refused(&site, &["uninstall"], "another boathook-init is running");
 }
 
-/// A container may not have the engine's directory, or the engine was removed.
+/// The engine's directory may not be mounted in the container, or the engine was removed.
 #[test]
 fn an_engines_file_that_cannot_be_seen() {
     let site = Site::with_containerd();
@@ -76,7 +76,7 @@ fn an_engines_file_that_cannot_be_seen() {
     said(&site.run(&["uninstall", "--force"]));
 }
 
-/// Every process can lock a directory that it can read.
+/// Every process can lock a directory that it can read, so the installer locks a file instead.
 #[test]
 fn a_lock_that_everyone_can_hold_holds_nobody_up() {
     let site = Site::with_containerd();
@@ -106,7 +106,7 @@ fn the_lock_can_be_opened_by_root_alone_and_leaves_nothing() {
     drop(lock);
     assert_eq!(tree::snapshot(site.root()), before);
 
-    // What a run that was killed has left is used, unless others can open it.
+    // The lock file of a run that was killed is used again, unless other users can open it.
     let left = site.path(".boathook-lock/lock");
     site.write(".boathook-lock/lock", "");
     fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
@@ -133,7 +133,7 @@ fn an_engine_configuration_that_changes_in_between() {
     let plan = site.plan("0.1.0", &[Engine::Containerd]).unwrap();
     site.write("etc/containerd/config.toml", "version = 2 # edited\n");
     let before = tree::snapshot(site.root());
-    // What came before that step is taken back.
+    // The steps before the failed step are undone.
     let mut done = 0;
     let run = initcontainer::step::run(&site.host, &plan.steps, |_| {
         done += 1;
@@ -177,7 +177,7 @@ fn a_half_finished_earlier_installation_is_no_hindrance() {
     assert!(site.path("opt/boathook/0.1.0/bin/boathook").exists());
     site.uninstall();
     let mut left = tree::snapshot(site.root());
-    // The directory was there before, by whoever's hand.
+    // The directory `opt` existed before the installation, so it stays.
     left.retain(|path, _| !path.starts_with("opt"));
     assert_eq!(left, before);
 }
@@ -239,7 +239,7 @@ fn an_engine_directory_alone_that_is_read_only_is_seen_before_the_first_step() {
     refused_where_read_only("/etc/containerd", "/etc/containerd: Read-only file system");
 }
 
-/// A host of which `part` cannot be written is left as it is.
+/// Checks that a host on which `part` is read-only is not changed.
 fn refused_where_read_only(part: &str, wanted: &str) {
     let site = Site::with_containerd();
     let before = tree::snapshot(site.root());

@@ -1,5 +1,6 @@
-//! What else may be in the place of a file that the installer reads or writes: it is named and
-//! not waited for, and a link's target stays.
+//! Something else, such as a pipe, a link or a directory, is at the path of a file that the
+//! installer reads or writes. The installer must name the path, must not block, and must not change
+//! the target of a link.
 
 use std::fs;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use harness::damage::{self, Damage};
 
 use crate::site::{Site, complaint, fixture, said};
 
-/// A host, its engine, and a file of the engine's.
+/// Fixtures, each with the engine's program and a file of the engine.
 const OF_ENGINES: [(&str, &str, &str); 2] = [
     (
         "containerd/1.7-kubeadm",
@@ -18,7 +19,7 @@ const OF_ENGINES: [(&str, &str, &str); 2] = [
     ("docker/empty-object", "dockerd", "etc/docker/daemon.json"),
 ];
 
-/// The same with a file that only the installer writes.
+/// Fixtures, each with the engine's program and a file that only the installer writes.
 const OWN: [(&str, &str, &str); 3] = [
     (
         "crio/1.36-package",
@@ -37,7 +38,7 @@ const OWN: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Each command ends in time, and each that fails because of the file names it.
+/// Checks that each command ends in time, and that a failure because of the file names the file.
 fn run_beside(damage: Damage, (before, program, file): (&str, &str, &str)) {
     let site = Site::new(&fixture(before));
     site.add_program(program);
@@ -56,7 +57,8 @@ fn run_beside(damage: Damage, (before, program, file): (&str, &str, &str)) {
         let message = complaint(&ran);
         assert!(message.contains(file), "{file}: {damage:?}: {message}");
     }
-    // An administrator's link to where an engine's file is to be is followed.
+    // A link of the administrator at the path of an engine's file is followed, so its target may
+    // change.
     if is_own || !damage.is_link() {
         assert!(damage.spares_victim(&path), "{file}: {damage:?}");
     }

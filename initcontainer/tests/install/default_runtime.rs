@@ -10,7 +10,7 @@ use crate::tree;
 const CRUN: &str = "{\n    \"default-runtime\": \"crun\",\n    \"runtimes\": {\n        \
     \"crun\": { \"path\": \"/usr/bin/crun\" }\n    }\n}\n";
 
-/// A host with docker, whose default runtime is crun.
+/// Makes a host with Docker, whose default runtime is crun.
 fn site() -> Site {
     let site = Site::with_containerd();
     fs::remove_file(site.path("usr/bin/containerd")).unwrap();
@@ -46,7 +46,7 @@ fn it_is_called_by_ours_and_comes_back() {
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
-/// The file of an installation without `--set-default`.
+/// An earlier installation without `--set-default` has written the configuration file.
 #[test]
 fn a_configuration_of_an_installation_is_extended() {
     let site = site();
@@ -73,12 +73,11 @@ fn a_configuration_of_the_administrator_must_name_it() {
         let text = format!("log_level = \"info\"\n{runtime}");
         let file = site.release().join("config.toml");
         fs::write(&file, &text).unwrap();
-        let output = match own {
-            true => {
-                site.write("etc/boathook/config.toml", &text);
-                site.run(&INSTALL)
-            }
-            false => site.run(&[&given[..], &[file.to_str().unwrap()]].concat()),
+        let output = if own {
+            site.write("etc/boathook/config.toml", &text);
+            site.run(&INSTALL)
+        } else {
+            site.run(&[&given[..], &[file.to_str().unwrap()]].concat())
         };
         let is_set = || site.read("etc/docker/daemon.json").contains("boathook");
         match refusal {
@@ -114,7 +113,7 @@ fn one_that_cannot_be_called_is_not_replaced() {
         );
         assert_eq!(tree::snapshot(site.root()), before);
     }
-    // Beside it, ours is installed.
+    // Without `--set-default` the runtime is installed in addition to the default one.
     said(&site.run(&["install"]));
     let daemon: Value = serde_json::from_str(&site.read("etc/docker/daemon.json")).unwrap();
     assert_eq!(daemon["default-runtime"], "runsc");

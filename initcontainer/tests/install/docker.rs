@@ -1,4 +1,4 @@
-//! A dockerd that does not listen at its default socket.
+//! An installation on a host whose dockerd does not listen at its default socket.
 
 use serde_json::{Value, json};
 
@@ -24,10 +24,10 @@ fn it_is_found_by_daemon_json_and_by_the_environment() {
         let site = Site::with_containerd();
         let text = format!("{{\"hosts\": {hosts}}}\n");
         site.write("etc/docker/daemon.json", &text);
-        // No program in the usual directories, and nothing answers: not found.
+        // Without a program in the usual directories and without an answer, Docker is not found.
         assert_eq!(docker(&site, client), Value::Null, "{hosts} {client}");
 
-        // Asked for, then whether it has loaded the configuration, and so again.
+        // Each command queries the daemon several times.
         let answers = vec![answer.to_string(); 5];
         let daemon = docker_daemon(&site.path("srv/d.sock"), answers);
         let found = docker(&site, client);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::site::{Site, VERSION};
 use crate::tree;
 
-/// The document that is the whole output.
+/// Parses the whole output as one JSON document.
 fn document(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {output:?}"))
@@ -33,7 +33,7 @@ fn an_installation_reports_what_it_did_and_what_is_next() {
     fs::create_dir_all(site.path("usr/local/bin")).unwrap();
     let with_socket = tree::snapshot(site.root());
     let _daemon = UnixListener::bind(socket).unwrap();
-    // Coarse clocks tick every few milliseconds.
+    // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
 
     let planned = document(&site.run(&["install", "--dry-run", "--json"]));
@@ -64,7 +64,7 @@ fn an_installation_reports_what_it_did_and_what_is_next() {
     ] {
         assert!(steps.contains(&step), "no {step:?} in {steps:?}");
     }
-    // Of our own files the text is shown only with -v.
+    // The text of Boathook's own files is shown only with -v.
     for step in done["steps"].as_array().unwrap() {
         let own = step["path"].as_str().unwrap().contains("boathook/");
         let is_file = step["action"] == "write";

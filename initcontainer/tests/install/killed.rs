@@ -1,9 +1,8 @@
-//! SIGKILL after every step, and at any time.
+//! Installations that are killed with SIGKILL after each step, and at random times.
 //!
-//! Whenever it comes, each file is what it was or what it shall be, the link
-//! leads to a complete version, and an engine that refers to the hook finds it.
-//! From there a second run gets where the first would have got, and a removal
-//! gets back to the beginning.
+//! At any time each file has its old or its new text, the link leads to a complete version, and an
+//! engine that refers to the hook finds the hook. A second run then completes the installation, and
+//! a removal restores the host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,11 +23,11 @@ use runtime_config::{Engine, HostRoot};
 use crate::site::{Site, fixture, write};
 use crate::tree;
 
-/// Tells the child what to do: the release, the host, the version, the engine,
-/// and after which step to die.
+/// The variable with the child's orders: the release, the host, the version, the engine, and the
+/// number of the step after which the child kills itself.
 const CHILD: &str = "INSTALL_TEST_CHILD";
 
-/// Engines with one file, with two and a directory, and with an edit in place.
+/// Engines with one file, with two files and a directory, and with an edit of the user's file.
 const CASES: [(&str, Engine); 4] = [
     ("containerd/1.7-kubeadm", Engine::Containerd),
     ("containerd/2.0-no-imports", Engine::Containerd),
@@ -36,7 +35,7 @@ const CASES: [(&str, Engine); 4] = [
     ("docker/20.10-nvidia-runtime", Engine::Docker),
 ];
 
-/// Not a test of its own: what a child process does, see [`killed_at`].
+/// This is no test of its own, but the code of the child process of [`killed_at`].
 #[test]
 fn child() {
     let Ok(orders) = std::env::var(CHILD) else {
@@ -49,7 +48,7 @@ fn child() {
     let (host, last) = (HostRoot::open(root).unwrap(), last.parse::<usize>());
     let last = last.unwrap();
     let steps = steps(&host, release, version, engine.parse().unwrap());
-    // The modes must not depend on it.
+    // The modes of files must not depend on the umask.
     umask(Mode::empty());
     let mut done = 0;
     step::run(&host, &steps, |_| {
@@ -72,8 +71,8 @@ fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<S
     plan.unwrap().steps
 }
 
-/// Installs `version` (or uninstalls, for "none") in a process that dies after
-/// the step `last`; gives whether it died.
+/// Installs `version`, or uninstalls if it is "none", in a child process that kills itself after the
+/// step `last`. Returns whether the child was killed.
 fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
     let (release, root) = (site.release(), site.root());
     let (release, root) = (release.display(), root.display());
@@ -85,7 +84,7 @@ fn killed_at(site: &Site, version: &str, engine: Engine, last: usize) -> bool {
     !status.success()
 }
 
-/// The host works: what refers to the hook finds a complete version.
+/// Checks that the host works: a file that refers to the hook leads to a complete version.
 fn assert_whole(site: &Site, engine: Engine) {
     let files = tree::snapshot(site.root());
     for path in files.keys() {
@@ -100,8 +99,7 @@ fn assert_whole(site: &Site, engine: Engine) {
     let record = format!("opt/boathook/state/{engine}.json");
     let configured = files.keys().any(|path| {
         let name = path.to_str().unwrap();
-        // Our own configuration, under whatever name it is being written, is
-        // no engine's.
+        // Boathook's own configuration and its scratch file do not belong to an engine.
         name.starts_with("etc/") && !name.starts_with("etc/boathook/") && refers(name)
     });
     if configured {
@@ -114,7 +112,7 @@ fn assert_whole(site: &Site, engine: Engine) {
     }
 }
 
-/// A host on which manual pages are linked, and a release with one.
+/// Makes a host on which manual pages are linked, and a release with a manual page.
 fn with_pages(name: &str) -> Site {
     let site = Site::new(&fixture(name));
     site.make_dirs(&["usr/local/share"]);
@@ -123,7 +121,7 @@ fn with_pages(name: &str) -> Site {
     site
 }
 
-/// The host is as it was.
+/// Checks that the host is as it was before the installation.
 fn assert_undone(site: &Site, before: &BTreeMap<PathBuf, String>, case: &str) {
     assert_eq!(tree::snapshot(site.root()), *before, "{case}");
 }

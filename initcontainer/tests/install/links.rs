@@ -1,4 +1,4 @@
-//! Links to programs, manual pages and completions.
+//! Tests of the links to programs, manual pages and completions.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ fn manual_pages_and_completions_of_an_archive_are_linked() {
         "fish/vendor_completions.d/boathook.fish",
     ];
     add_pages(&site, &names);
-    // Of a program that is not installed.
+    // The manual page of a program that is not installed gets no link.
     add_pages(&site, &["man/man1/boathook-plugin-run.1"]);
     let links = "6 links to manual pages and completions below /usr/local/share\n";
     let planned = said(&site.run(&["install", "--dry-run"]));
@@ -120,11 +120,11 @@ fn a_program_of_a_package_is_not_hidden_by_a_link() {
     fs::create_dir_all(&bin).unwrap();
     said(&site.run(&["install"]));
     assert!(bin.join("boathook").symlink_metadata().is_ok());
-    // An older release's would be found first, and install itself again.
+    // The shell would find the program of an older release first, which would install itself again.
     assert!(bin.join("boathook-init").symlink_metadata().is_err());
 }
 
-/// Puts manual pages and completions into the release, as an archive has them.
+/// Adds manual pages and completions to the release, as an archive has them.
 fn add_pages(site: &Site, names: &[&str]) {
     for name in names {
         write(&site.release().join("share").join(name), name);

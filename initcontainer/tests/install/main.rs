@@ -1,8 +1,7 @@
 //! Installing, upgrading and uninstalling on hosts that are trees in a
 //! temporary directory, by the library and by the program.
 
-// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
-// tests does not reach them.
+// clippy.toml allows these methods in `#[test]` functions, but not in their helper functions.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

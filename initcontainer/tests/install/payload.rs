@@ -1,4 +1,4 @@
-//! What is installed, and from where.
+//! Tests of the installed files and of their sources.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -108,13 +108,13 @@ fn a_release_with_more_classes_is_not_replaced_unasked() {
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
 }
 
-/// The first versions wrote a file of their own beside the class files.
+/// The first versions wrote an index file beside the class files.
 #[test]
 fn an_older_versions_index_of_class_files_goes_with_it() {
     const INDEX: &str = "opt/boathook/current/classes.d/.variables";
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
-    // Also if the same version is installed again.
+    // The index is also removed if the same version is installed again.
     site.write(INDEX, "dummy-npu.toml 1 DUMMY_VISIBLE_DEVICES\n");
     said(&site.run(&["install"]));
     assert_eq!(classes(&site), ["dummy-npu.toml"]);
@@ -155,7 +155,7 @@ fn a_user_without_the_rights_gets_one_message() {
     for command in ["install", "uninstall"] {
         let mut command_of_user = Command::new(env!("CARGO_BIN_EXE_boathook-init"));
         command_of_user.arg(command).uid(1000).gid(1000);
-        // The build directory may be closed to other users.
+        // The program cannot be started if other users cannot read the build directory.
         if let Ok(output) = command_of_user.output() {
             let said = "boathook-init: must be run as root, such as with sudo\n";
             assert_eq!(complaint(&output), said);

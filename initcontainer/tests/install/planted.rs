@@ -1,5 +1,5 @@
-//! Other users of the host cannot put anything of theirs where root runs
-//! programs and reads class files, at any moment of an installation.
+//! At no moment of an installation can another user put a file into a directory from which root
+//! runs programs or reads class files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -13,14 +13,14 @@ use runtime_config::Engine;
 use crate::site::{Site, complaint};
 use crate::tree;
 
-/// Any user but root.
+/// The id of a user other than root.
 const USER: u32 = 1000;
-/// How often an installation is raced against.
+/// The number of installations that the attacker races against.
 const ROUNDS: usize = 60;
-/// Tells a child process which host to attack.
+/// The variable that tells the child process which host to attack.
 const ATTACKED: &str = "INSTALL_TEST_ATTACKED";
 
-/// Every directory that is made, under each of its names.
+/// Every directory that an installation makes, under its temporary and its final name.
 const DIRS: [&str; 11] = [
     "opt/.boathook-new-boathook",
     "opt/.boathook-new-boathook/state",
@@ -35,7 +35,7 @@ const DIRS: [&str; 11] = [
     "etc/crio/hooks.d",
 ];
 
-/// Not a test of its own: the attacker, see
+/// This is no test of its own, but the attacker's process in
 /// [`another_user_plants_nothing_while_it_runs`].
 #[test]
 fn attacker() {
@@ -73,7 +73,8 @@ fn another_user_plants_nothing_while_it_runs() {
     let mut planted = BTreeSet::new();
     for _ in 0..ROUNDS {
         for arguments in ["install --engine crio", "uninstall"] {
-            // The worst umask that an administrator can have.
+            // The umask 0 gives all users the right to write to new files, unless the installer
+            // sets modes itself.
             let mut command = Command::new("sh");
             command.args(["-c", "umask 0; exec \"$@\"", "sh"]);
             let words: Vec<_> = arguments.split(' ').collect();
@@ -89,7 +90,7 @@ fn another_user_plants_nothing_while_it_runs() {
     assert!(planted.is_empty(), "{planted:?}");
 }
 
-/// What belongs to the attacker.
+/// Returns the paths of the files that belong to the attacker.
 fn foreign(root: &Path) -> Vec<PathBuf> {
     let is_theirs = |path: &PathBuf| root.join(path).symlink_metadata().unwrap().uid() == USER;
     tree::snapshot(root).into_keys().filter(is_theirs).collect()

@@ -1,4 +1,4 @@
-//! The program as an operator uses it.
+//! Tests of the program `boathook-init` with its output.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -58,13 +58,13 @@ fn status_shows_what_is_installed_and_what_is_missing() {
     assert_eq!(status["missing"][0], missing);
 }
 
-/// By its process; one with another configuration is none of ours.
+/// The daemon's process shows the socket. A process with another configuration is not used.
 #[test]
 fn status_finds_a_daemon_with_another_socket() {
     let loaded = |options: &str| {
         let site = Site::with_containerd();
         site.run(&["install"]);
-        // Made after the configuration: the daemon was started after it, too.
+        // The socket is newer than the configuration, so the daemon was started after it, too.
         site.make_dirs(&["srv"]);
         let _socket = UnixListener::bind(site.path("srv/c.sock")).unwrap();
         site.write("proc/77/status", "Uid:\t0\t0\t0\t0\n");
@@ -98,7 +98,7 @@ fn status_prints_json_also_for_an_error() {
     assert!(message.contains("/nowhere"), "{message}");
 }
 
-/// Where CDI specifications have the hook, the engine's own files are none of ours.
+/// If CDI specifications bring the hook, the engine's own files are not changed.
 #[test]
 fn for_no_engine_only_the_programs_are_installed() {
     let site = Site::with_containerd();
@@ -125,7 +125,7 @@ fn installing_and_removing_tell_what_must_be_restarted() {
     let site = Site::with_containerd();
     site.make_dirs(&["run/containerd"]);
     let _daemon = UnixListener::bind(site.path("run/containerd/containerd.sock")).unwrap();
-    // Coarse clocks tick every few milliseconds.
+    // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let advice = "systemctl try-restart containerd.service\n";
     let text = said(&site.run(&["install"]));
@@ -140,10 +140,10 @@ fn installing_and_removing_tell_what_must_be_restarted() {
 fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     let site = Site::new(&fixture("docker/empty-object"));
     site.make_dirs(&["run", "proc"]);
-    // The signal goes to a process of the daemon's name alone.
+    // The signal is only sent to a process with the daemon's name.
     let daemon = site.release().join("dockerd");
     fs::copy("/bin/sleep", &daemon).unwrap();
-    // Under nohup the tests ignore the signal, and so would their children (signal(7)).
+    // Under nohup the tests ignore SIGHUP, and a child process inherits that (signal(7)).
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP").arg(daemon).arg("60");
     let mut daemon = command.spawn().unwrap();
@@ -152,7 +152,7 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
         std::thread::yield_now();
     }
     site.write("run/docker.pid", &daemon.id().to_string());
-    // The first answers: it takes its time to reload.
+    // The first answers lack the runtime, like those of a daemon that is still reloading.
     let answers = ["{}", "{}", "{}", "{\"boathook\": {}}"];
     let answers = answers.map(|runtimes| format!("{{\"Runtimes\": {runtimes}}}"));
     let api = docker_daemon(&site.path("run/docker.sock"), answers.into());
@@ -172,7 +172,7 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     api.join().unwrap();
 }
 
-/// dockerd was given another pid file.
+/// The reload fails because dockerd was started with another pid file.
 #[test]
 fn a_restart_that_fails_names_the_command() {
     if !nix::unistd::geteuid().is_root() {

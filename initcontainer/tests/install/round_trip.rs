@@ -1,4 +1,4 @@
-//! Uninstalling leaves the host as it was, to the byte.
+//! A removal restores the host to the byte.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -60,14 +60,14 @@ fn directories_that_a_kubelet_made_go_if_they_are_empty() {
     let site = Site::with_containerd();
     site.make_dirs(&["opt", "etc"]);
     let before = tree::snapshot(site.root());
-    // For volumes.
+    // A kubelet makes these directories for volumes.
     site.make_dirs(&["opt/boathook", "etc/boathook"]);
     site.install("0.1.0", &[Engine::Containerd]);
     site.uninstall();
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
-/// While a claim is prepared its pod needs the hook, and boathook-dra to end.
+/// While a claim is prepared, its pod needs the hook, and boathook-dra is needed to end the claim.
 #[test]
 fn what_the_dra_driver_keeps_goes_when_no_claim_is_prepared() {
     let site = Site::with_containerd();
@@ -129,7 +129,7 @@ fn a_configuration_that_was_edited_is_kept() {
     assert_eq!(site.read(CONFIG), "classes = []\n");
 }
 
-/// Installs with this configuration given.
+/// Installs with the given configuration.
 fn install_with(site: &Site, config: &str) -> Output {
     let file = site.release().join("config.toml");
     fs::write(&file, config).unwrap();
@@ -140,7 +140,7 @@ fn install_with(site: &Site, config: &str) -> Output {
 #[test]
 fn a_given_configuration_is_kept_up_to_date() {
     let site = Site::with_containerd();
-    // The default of an installation without one is replaced too.
+    // The default configuration of an earlier installation is replaced too.
     site.install("0.1.0", &[]);
     assert_eq!(site.read(CONFIG), DEFAULT_CONFIG);
     for text in ["[class.a]\nreplicas = 2\n", "[class.a]\nreplicas = 3\n"] {
@@ -165,7 +165,8 @@ fn a_configuration_of_the_administrators_stays_beside_a_given_one() {
     assert_eq!(site.read(CONFIG), own);
 }
 
-/// An installation that is killed between its record and the file goes on.
+/// An installation is killed after it has written the manifest and before it writes the
+/// configuration.
 #[test]
 fn a_given_configuration_is_written_after_a_run_that_was_killed() {
     let site = Site::with_containerd();

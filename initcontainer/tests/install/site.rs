@@ -1,4 +1,4 @@
-//! A host and a release to install on it, both in a temporary directory.
+//! A host, and a release to install on it, both in a temporary directory.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A host that has the files under `before`, and a release.
+    /// Makes a host with the files below `before`, and a release.
     pub(crate) fn new(before: &Path) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("host");
@@ -37,14 +37,14 @@ impl Site {
         site
     }
 
-    /// A host with containerd 1.7.
+    /// Makes a host with containerd 1.7.
     pub(crate) fn with_containerd() -> Self {
         let site = Self::new(&fixture("containerd/1.7-kubeadm"));
         site.add_program("containerd");
         site
     }
 
-    /// Puts a program of this name on the host, by which an engine is found.
+    /// Adds a program with this name to the host, so that an engine is found.
     pub(crate) fn add_program(&self, name: &str) {
         self.write(&format!("usr/bin/{name}"), "");
     }
@@ -53,7 +53,7 @@ impl Site {
         self.host.as_path()
     }
 
-    /// A file of the host.
+    /// Returns the path of a file of the host.
     pub(crate) fn path(&self, file: impl AsRef<Path>) -> PathBuf {
         self.root().join(file)
     }
@@ -117,7 +117,7 @@ impl Site {
         command
     }
 
-    /// The installation, as a line for a shell.
+    /// Returns the command of an installation as a line for a shell.
     pub(crate) fn install_line(&self) -> String {
         let (program, root) = (env!("CARGO_BIN_EXE_boathook-init"), self.root().display());
         let release = self.release();
@@ -134,13 +134,13 @@ impl Site {
     }
 }
 
-/// Writes a file, and makes its directory.
+/// Writes a file. The file's directory is made first.
 pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, content).unwrap();
 }
 
-/// The release that the program installs: its own version.
+/// The version that the program installs, which is its own.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub(crate) fn options() -> Options {
@@ -153,8 +153,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// The tree of a host before anything was installed, from runtime-config's
-/// fixtures.
+/// Returns the tree of a host before an installation, from the fixtures of runtime-config.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     fixtures().join(name).join("before")
 }
@@ -163,26 +162,26 @@ pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime-config/testdata")
 }
 
-/// The beginning of a program for this machine.
+/// Returns the ELF header of a program for this machine.
 fn elf_header() -> Vec<u8> {
     let program = fs::read(env!("CARGO_BIN_EXE_boathook-init")).unwrap();
     program[..64].to_vec()
 }
 
-/// What a failed run printed.
+/// Returns the error output of a run that must have failed.
 pub(crate) fn complaint(output: &Output) -> String {
     assert!(!output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a run that went well printed.
+/// Returns the output of a run that must have succeeded.
 pub(crate) fn said(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a shell line in a mount namespace of its own; `None`, with a word on
-/// the reason, without the rights to.
+/// Runs a shell line in a new mount namespace. Returns `None`, and reports the test as skipped, if
+/// this process may not mount.
 pub(crate) fn with_mounts(line: &str) -> Option<Output> {
     if !nix::unistd::geteuid().is_root() {
         skip::report("an installation among mounts", "mounting needs root");
@@ -194,7 +193,7 @@ pub(crate) fn with_mounts(line: &str) -> Option<Output> {
     Some(output.unwrap())
 }
 
-/// A Docker daemon that answers whoever asks for what it has loaded, each time the next text.
+/// Starts a Docker daemon that replies to each query with the next text of `answers`.
 pub(crate) fn docker_daemon(socket: &Path, answers: Vec<String>) -> JoinHandle<()> {
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let listener = UnixListener::bind(socket).unwrap();

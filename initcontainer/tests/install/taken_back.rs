@@ -1,4 +1,4 @@
-//! Steps of which one fails: those before it are taken back.
+//! If a step fails, the steps before it are undone.
 
 use std::fs;
 use std::path::PathBuf;

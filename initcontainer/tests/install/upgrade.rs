@@ -1,4 +1,4 @@
-//! A second version beside the first.
+//! Tests of a second version that is installed beside the first one.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use runtime_config::Engine;
 use crate::site::Site;
 use crate::tree;
 
-/// A container's, on the host.
+/// The bundle of a container on the host.
 const BUNDLE: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123";
 
 fn versions(site: &Site) -> Vec<String> {
-    initcontainer::install::installed(&site.host).unwrap()
+    initcontainer::install::installed_versions(&site.host).unwrap()
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Containers that hold a removal up are found by the processes that watch over them, and
-//! nobody else's process can pass as one.
+//! Containers that prevent a removal are found by the processes that monitor them. No other
+//! process is taken for such a process.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,16 +13,16 @@ use runtime_config::Engine;
 use crate::site::{Site, complaint, with_mounts};
 
 const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
-/// Any user but root.
+/// The id of a user other than root.
 const USER: u32 = 1000;
 
-/// Process 10 as /proc shows it.
+/// The process with the id 10, as /proc shows it.
 struct Process<'a> {
     uid: u32,
-    /// Its ids in the namespaces that it is in.
+    /// The process's ids in its pid namespaces, from the outermost one on.
     pids: &'a str,
     name: &'a str,
-    /// What it runs, where this process may look.
+    /// The executable. `None` means that the link may not be read.
     exe: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ impl Process<'_> {
         site.write("proc/10/cmdline", &(arguments.join("\0") + "\0"));
         let dir = site.path("proc/10");
         if let Some(exe) = self.exe {
-            // Where the kernel's links lead by themselves.
+            // The kernel's links lead to the host's files; this link leads there below the root.
             symlink(format!("../..{exe}"), dir.join("exe")).unwrap();
         }
         dir
@@ -49,14 +49,14 @@ const ROOTS: Process<'_> = Process {
     exe: None,
 };
 
-/// A host with containerd and its installation.
+/// Makes a host with containerd and an installation.
 fn installed() -> Site {
     let site = Site::with_containerd();
     site.install("0.1.0", &[Engine::Containerd]);
     site
 }
 
-/// The containers that hold the removal up.
+/// Returns the ids of the containers that prevent the removal.
 fn ids(site: &Site) -> String {
     match uninstall::plan(&site.host, &[], false) {
         Err(error) => {
@@ -110,7 +110,7 @@ fn a_process_is_believed_by_what_it_runs_and_not_by_its_name() {
         for theirs in ["", "conmon"] {
             std::os::unix::fs::chown(home.join(theirs), Some(USER), None).unwrap();
         }
-        // Root's file, in a directory that everyone may change.
+        // The file belongs to root, but every user can change its directory.
         let shared = site.path("overlay");
         fs::set_permissions(shared, fs::Permissions::from_mode(0o777)).unwrap();
         let name = "conmon";
@@ -139,7 +139,7 @@ fn the_bundles_beside_a_shims_hold_the_removal_up() {
     assert_eq!(ids(&site), "second");
 }
 
-/// Of a directory that a user fills, a part is looked at, and no link in it is followed.
+/// Only a limited number of names is read in a user's directory, and no link in it is followed.
 #[test]
 fn a_user_cannot_keep_the_installer_busy() {
     if !nix::unistd::geteuid().is_root() {
@@ -157,7 +157,7 @@ fn a_user_cannot_keep_the_installer_busy() {
     let names: Vec<String> = (0..300).map(|number| number.to_string()).collect();
     let many = bundles(&names);
     symlink(many.path().join("0"), shim.join("cwd")).unwrap();
-    // The 16 that are named, and the rest of 256.
+    // The message names 16 ids and counts the rest of the 256.
     assert!(ids(&site).ends_with(" and 240 more"), "{}", ids(&site));
 
     let links = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn a_user_cannot_keep_the_installer_busy() {
     assert_eq!(ids(&site), "");
 }
 
-/// Bundles of these names, all with our runtime.
+/// Makes bundles with these names, which all name Boathook's runtime.
 fn bundles<S: AsRef<Path>>(names: &[S]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in names {
@@ -182,7 +182,7 @@ fn bundles<S: AsRef<Path>>(names: &[S]) -> tempfile::TempDir {
     dir
 }
 
-/// Nothing of a process's command line reaches a terminal as it is.
+/// Control characters in a process's command line are escaped before a terminal shows them.
 #[test]
 fn a_name_that_a_terminal_acts_on_is_escaped() {
     let site = installed();
@@ -199,7 +199,7 @@ fn a_name_that_a_terminal_acts_on_is_escaped() {
     assert!(message.contains(id), "{message}");
 }
 
-/// A real process of a user, with the name and the command line of a conmon.
+/// A real process of a user has the name and the command line of a conmon.
 #[test]
 fn a_users_process_does_not_hold_the_removal_up() {
     let site = installed();

@@ -9,7 +9,7 @@ use device_class::discover::{Device, FoundClass, Inventory};
 use device_class::name::{CdiName, CdiNameError, ResourceName};
 
 use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
-use crate::plan::{self, Asked, Authority, InjectionPlan, PlanError, SpecDevices};
+use crate::plan::{self, Authority, InjectionPlan, PlanError, PlanInput, SpecDevices};
 use crate::request::{
     Environment, MAX_REQUEST, RefusedRequest, Request, RequestNames, RequestSource,
 };
@@ -33,7 +33,7 @@ pub struct Description<'a> {
 
 /// The descriptions of devices of one or more classes.
 #[derive(Debug, Default)]
-pub struct Described {
+pub struct DescribedDevices {
     /// The described devices, each with its kind.
     pub devices: Vec<(ResourceName, SpecifiedDevice)>,
     /// The devices and parts that are not described, each with the reason.
@@ -62,8 +62,8 @@ impl Description<'_> {
     /// healthy devices of a kind together as `all`. An unhealthy device is described too,
     /// because a container that has the device must be able to start again. The hook warns
     /// about it.
-    pub fn devices(&self, class: &DeviceClass, found: &FoundClass) -> Described {
-        let mut described = Described::default();
+    pub fn describe_devices(&self, class: &DeviceClass, found: &FoundClass) -> DescribedDevices {
+        let mut described = DescribedDevices::default();
         let mut healthy: BTreeMap<&ResourceName, Vec<&Device>> = BTreeMap::new();
         let devices = &found.inventory.devices;
         let names = RequestNames::new(class, &found.inventory);
@@ -71,7 +71,7 @@ impl Description<'_> {
         let mut used: BTreeSet<(&ResourceName, &str)> = inserted(ids);
         for device in devices {
             let kind = &device.resource;
-            let edits = match self.edits(class, found, &[device], device.id.as_str()) {
+            let edits = match self.make_edits(class, found, &[device], device.id.as_str()) {
                 Ok((edits, _)) => edits,
                 Err(error) => {
                     described.omissions.push(Omission::Device {
@@ -95,7 +95,7 @@ impl Description<'_> {
             // allow it as a name. The device can still be requested by its id.
             let index = device.index.as_deref();
             let is_own = |index: &&str| {
-                names.means_device_alone(device, index) && name_in(kind, index).is_ok()
+                names.means_device_alone(device, index) && qualified_name(kind, index).is_ok()
             };
             let index = index
                 .filter(is_own)
@@ -120,7 +120,7 @@ impl Description<'_> {
     /// The hook gets the uid, because only the kubelet knows which pods have the claim.
     /// `variables` are added to the container's environment, and select capabilities and
     /// other parts of the request.
-    pub fn claimed(
+    pub fn describe_claim(
         &self,
         class: &DeviceClass,
         found: &FoundClass,
@@ -137,12 +137,12 @@ impl Description<'_> {
             .iter()
             .map(|(name, value)| format!("{name}={value}"));
         let environment = Environment::from(set.collect::<Vec<_>>());
-        let mut plan = plan_of(class, found, devices, &text, &environment)?;
+        let mut plan = make_plan(class, found, devices, &text, &environment)?;
         plan.env.extend(variables.iter().cloned());
         // The vendor's programs read this variable. The device plugin sets it as well.
         let variable = class.spec.request.env.to_string();
         plan.env.insert(variable, text.clone());
-        let (edits, _) = self.of_plan(class, &plan, &format!("{text}{CLAIM_MARK}{claim}"));
+        let (edits, _) = self.edits_from_plan(class, &plan, &format!("{text}{CLAIM_MARK}{claim}"));
         if edits.is_empty() {
             return Err(DescriptionError::Nothing);
         }
@@ -158,14 +158,14 @@ impl Description<'_> {
         found: &FoundClass,
         kind: &ResourceName,
         devices: &[&Device],
-        described: &mut Described,
+        described: &mut DescribedDevices,
     ) {
         let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
         let ids = ids.join(",");
         let edits = if ids.len() > MAX_REQUEST {
             Err(DescriptionError::TooMany(devices.len()))
         } else {
-            self.edits(class, found, devices, &ids)
+            self.make_edits(class, found, devices, &ids)
         };
         match edits {
             Ok((container_edits, lacking)) => {
@@ -191,7 +191,7 @@ impl Description<'_> {
     /// Returns the edits by which a container gets these devices. `text` is the list of
     /// devices that the hook gets as its argument. The second value names the parts that the
     /// plain form cannot express.
-    fn edits(
+    fn make_edits(
         &self,
         class: &DeviceClass,
         found: &FoundClass,
@@ -199,17 +199,17 @@ impl Description<'_> {
         text: &str,
     ) -> Result<(ContainerEdits, BTreeSet<String>), DescriptionError> {
         if let [device] = devices {
-            name_in(&device.resource, text)?;
+            qualified_name(&device.resource, text)?;
         }
-        let plan = plan_of(class, found, devices, text, &Environment::default())?;
-        let (edits, lacking) = self.of_plan(class, &plan, text);
+        let plan = make_plan(class, found, devices, text, &Environment::default())?;
+        let (edits, lacking) = self.edits_from_plan(class, &plan, text);
         if edits.is_empty() {
             return Err(DescriptionError::Nothing);
         }
         Ok((edits, lacking))
     }
 
-    fn of_plan(
+    fn edits_from_plan(
         &self,
         class: &DeviceClass,
         plan: &InjectionPlan,
@@ -226,14 +226,14 @@ impl Description<'_> {
     }
 }
 
-fn name_in(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
+fn qualified_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameError> {
     CdiName::try_from(format!("{kind}={name}"))
 }
 
 /// Makes the plan for a container that gets these devices. The inventory of the plan has
 /// only these devices, because searching all devices again for each device would take long
 /// on a host with thousands of devices.
-fn plan_of(
+fn make_plan(
     class: &DeviceClass,
     found: &FoundClass,
     devices: &[&Device],
@@ -243,8 +243,7 @@ fn plan_of(
     let source = RequestSource::Cdi {
         devices: text.to_owned(),
     };
-    let request = Request::parse(class, environment, source)?;
-    let request = request.ok_or(DescriptionError::Nothing)?;
+    let request = Request::parse(class, environment, source)?.ok_or(DescriptionError::Nothing)?;
     let found = FoundClass {
         inventory: Inventory {
             devices: devices.iter().copied().cloned().collect(),
@@ -253,14 +252,14 @@ fn plan_of(
         },
         edits: found.edits.clone(),
     };
-    let asked = Asked {
+    let input = PlanInput {
         class,
         request: &request,
         found: &found,
-        authority: &Authority::Asker {
-            why: "a specification is made for it".into(),
+        authority: &Authority::Requester {
+            reason: "a specification is made for it".into(),
             trusted_capabilities: true,
         },
     };
-    Ok(plan::plan(&[asked], &SpecDevices::default())?)
+    Ok(plan::plan(&[input], &SpecDevices::default())?)
 }

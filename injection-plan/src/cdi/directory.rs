@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rooted_path::{read_own_text, read_regular_text, replace_file};
 
 use super::kind::json_kind;
-use super::{FILE_PREFIX, Generated, Omission, Specification};
+use super::{FILE_PREFIX, GeneratedSpecifications, Omission, Specification};
 
 /// The largest specification file that is read, in bytes. A file of another vendor may
 /// describe thousands of devices.
@@ -44,7 +44,7 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> DirectoryE
 
 /// A change of one specification file, or a conflict that prevented the change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum SpecificationChange {
     Wrote {
         path: PathBuf,
         kind: String,
@@ -62,20 +62,20 @@ pub enum Change {
     },
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SpecificationChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Wrote {
+            SpecificationChange::Wrote {
                 path,
                 kind,
                 devices,
             } => write!(f, "wrote {}: {devices} devices of {kind}", path.display()),
-            Change::Removed(path) => write!(
+            SpecificationChange::Removed(path) => write!(
                 f,
                 "removed {}: no such devices, or not enabled",
                 path.display()
             ),
-            Change::Conflict {
+            SpecificationChange::Conflict {
                 kind,
                 other,
                 is_certain,
@@ -96,8 +96,8 @@ impl fmt::Display for Change {
 
 /// The result of updating a directory.
 #[derive(Debug, Default)]
-pub struct Update {
-    pub changes: Vec<Change>,
+pub struct DirectoryUpdate {
+    pub changes: Vec<SpecificationChange>,
     /// The kinds whose file could not be written, each with the error.
     pub failures: Vec<(String, DirectoryError)>,
 }
@@ -111,14 +111,14 @@ pub struct Update {
 /// Returns an error if the directory cannot be read, or if no file in it can be written.
 pub fn update(
     directory: &Path,
-    generated: &Generated,
+    generated: &GeneratedSpecifications,
     is_old: impl Fn(&str) -> bool,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
-) -> Result<Update, DirectoryError> {
-    let Update {
+) -> Result<DirectoryUpdate, DirectoryError> {
+    let DirectoryUpdate {
         mut changes,
         mut failures,
-    } = Update::default();
+    } = DirectoryUpdate::default();
     let kinds = read_kinds(directory, read_yaml)?;
     let mut kept = BTreeSet::new();
     for specification in &generated.specifications {
@@ -128,14 +128,14 @@ pub fn update(
             kind.may_be(&specification.kind) && file.file_name() != Some(OsStr::new(&name))
         });
         if let Some((other, kind)) = others.next() {
-            changes.push(Change::Conflict {
+            changes.push(SpecificationChange::Conflict {
                 kind: specification.kind.clone(),
                 other: other.clone(),
                 is_certain: matches!(kind, ForeignKind::Known(_)),
             });
             continue;
         }
-        match put(directory, &path, specification) {
+        match write_if_changed(directory, &path, specification) {
             Ok(change) => changes.extend(change),
             Err(error) => failures.push((specification.kind.clone(), error)),
         }
@@ -151,25 +151,25 @@ pub fn update(
         let is_old = |path: &Path| is_ours(path) && is_old(&name_of(path));
         for path in old.filter(|path| is_old(path) && !kept.contains(path)) {
             fs::remove_file(&path).map_err(failed("remove", &path))?;
-            changes.push(Change::Removed(path));
+            changes.push(SpecificationChange::Removed(path));
         }
     }
-    Ok(Update { changes, failures })
+    Ok(DirectoryUpdate { changes, failures })
 }
 
 /// Writes a specification, unless the file has this content already.
-pub fn put(
+pub fn write_if_changed(
     directory: &Path,
     path: &Path,
     specification: &Specification,
-) -> Result<Option<Change>, DirectoryError> {
+) -> Result<Option<SpecificationChange>, DirectoryError> {
     let text = format!("{}\n", serde_json::to_string_pretty(specification)?);
     // A link, or a file that others can write, is not read, and is replaced.
     if read_own_text(path, MAX_FILE).is_ok_and(|present| present == text) {
         return Ok(None);
     }
     write(directory, path, &text)?;
-    Ok(Some(Change::Wrote {
+    Ok(Some(SpecificationChange::Wrote {
         path: path.to_owned(),
         kind: specification.kind.clone(),
         devices: specification.devices.len(),

@@ -9,7 +9,7 @@ use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
 
-use super::{Described, Description, DescriptionError, Specification, SpecifiedDevice};
+use super::{DescribedDevices, Description, DescriptionError, Specification, SpecifiedDevice};
 
 /// The options with which specifications are generated.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ pub struct Generator<'a> {
 
 /// The specifications of a host, and the devices that are missing in them.
 #[derive(Debug, Default)]
-pub struct Generated {
+pub struct GeneratedSpecifications {
     /// The specifications, one for each kind.
     pub specifications: Vec<Specification>,
     /// The classes, devices and parts that no specification has, each with the reason.
@@ -88,9 +88,9 @@ pub enum ClassError {
     LookUp(#[from] LookUpError),
 }
 
-impl Generated {
+impl GeneratedSpecifications {
     /// Groups the described devices into specifications, one for each kind.
-    pub fn from_described(described: Described) -> Self {
+    pub fn from_described(described: DescribedDevices) -> Self {
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
         for (kind, device) in described.devices {
             kinds.entry(kind.into()).or_default().push(device);
@@ -98,7 +98,7 @@ impl Generated {
         let specifications = kinds
             .into_iter()
             .map(|(kind, devices)| Specification::new(kind, devices));
-        Generated {
+        GeneratedSpecifications {
             specifications: specifications.collect(),
             omissions: described.omissions,
         }
@@ -113,8 +113,8 @@ impl Generator<'_> {
         &self,
         classes: impl IntoIterator<Item = Result<DeviceClass, FileError>>,
         host: &dyn HostView,
-    ) -> Generated {
-        let mut all = Described::default();
+    ) -> GeneratedSpecifications {
+        let mut all = DescribedDevices::default();
         let mut claims = Claims::default();
         for class in classes {
             let described = class
@@ -131,7 +131,7 @@ impl Generator<'_> {
         if all.devices.is_empty() {
             all.omissions.push(Omission::Everything);
         }
-        Generated::from_described(all)
+        GeneratedSpecifications::from_described(all)
     }
 
     fn is_wanted(&self, class: &ClassName) -> bool {
@@ -143,10 +143,10 @@ impl Generator<'_> {
         class: &DeviceClass,
         host: &dyn HostView,
         claims: &mut Claims,
-    ) -> Result<Described, ClassError> {
+    ) -> Result<DescribedDevices, ClassError> {
         let is_wanted = self.is_wanted(&class.name);
         let mut found = if is_wanted {
-            self.found(class, host)?
+            self.look_up(class, host)?
         } else {
             // The class is not wanted, but its devices claim resources that other classes
             // must not have.
@@ -167,11 +167,11 @@ impl Generator<'_> {
             true
         });
         if !is_wanted {
-            return Ok(Described::default());
+            return Ok(DescribedDevices::default());
         }
-        let mut described = self.description.devices(class, &found);
+        let mut described = self.description.describe_devices(class, &found);
         omissions.append(&mut described.omissions);
-        Ok(Described {
+        Ok(DescribedDevices {
             omissions,
             ..described
         })
@@ -179,7 +179,7 @@ impl Generator<'_> {
 
     /// Looks up the parts of the host that the form of the specifications needs. The thin
     /// form has only nodes; the plain form has files as well.
-    fn found(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
+    fn look_up(&self, class: &DeviceClass, host: &dyn HostView) -> Result<FoundClass, ClassError> {
         let defaults = &class.spec.request.default_capabilities;
         let capabilities: BTreeSet<CapabilityName> = inserted(defaults.iter().cloned());
         Ok(match self.description.hook {

@@ -50,8 +50,9 @@ pub(super) fn json_kind(text: &str) -> Option<String> {
 /// the value is a plain scalar.
 pub fn kind_without_parser(text: String) -> ForeignKind {
     let lines = text.lines().map(|line| line.trim_start_matches('\u{feff}'));
-    let values = lines.filter_map(|line| line.strip_prefix("kind:"));
-    let mut values = values.map(str::trim);
+    let mut values = lines
+        .filter_map(|line| line.strip_prefix("kind:"))
+        .map(str::trim);
     let is_plain = |value: &str| {
         let mut characters = value.chars();
         characters.all(|one| one.is_ascii_alphanumeric() || "._-/".contains(one))

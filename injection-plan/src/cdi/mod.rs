@@ -11,8 +11,8 @@ mod spec;
 
 use device_class::name::fnv1a;
 
-pub use devices::{CLAIM_MARK, Described, Description, DescriptionError};
-pub use generator::{ClassError, Generated, Generator, Omission};
+pub use devices::{CLAIM_MARK, DescribedDevices, Description, DescriptionError};
+pub use generator::{ClassError, GeneratedSpecifications, Generator, Omission};
 use spec::file_name;
 pub use spec::{ContainerEdits, FILE_PREFIX, Specification, SpecifiedDevice, ThinHook};
 

@@ -95,8 +95,8 @@ impl ContainerEdits {
         let name = hook.program.file_name().unwrap_or_default();
         let args = [&name.to_string_lossy(), "create-runtime", "--cdi", grant];
         ContainerEdits {
-            env: variables(plan),
-            device_nodes: nodes(plan, host_root, NodeSelection::AsOnHost),
+            env: format_variables(plan),
+            device_nodes: select_nodes(plan, host_root, NodeSelection::AsOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
@@ -111,8 +111,8 @@ impl ContainerEdits {
     /// a hook. The second value names the other parts, for messages.
     pub fn plain(plan: &InjectionPlan, host_root: &Path) -> (Self, BTreeSet<String>) {
         let mut edits = ContainerEdits {
-            env: variables(plan),
-            device_nodes: nodes(plan, host_root, NodeSelection::All),
+            env: format_variables(plan),
+            device_nodes: select_nodes(plan, host_root, NodeSelection::All),
             ..ContainerEdits::default()
         };
         let mut lacking = BTreeSet::new();
@@ -134,9 +134,8 @@ impl ContainerEdits {
                 }
                 Action::Library { mount, links } => {
                     edits.mounts.push(bound(mount, mount.path.clone()));
-                    let home = mount.path.parent().unwrap_or(Path::new("/"));
-                    let links = links.iter().map(|link| home.join(link));
-                    let links = links.map(|link| bound(mount, link));
+                    let directory = mount.path.parent().unwrap_or(Path::new("/"));
+                    let links = links.iter().map(|link| bound(mount, directory.join(link)));
                     edits.mounts.extend(links);
                 }
                 Action::Loader {
@@ -149,9 +148,12 @@ impl ContainerEdits {
                         let directory = image.directory.display();
                         format!("the image's own libraries in {directory}")
                     }));
-                    let directories = directories.iter().chain(directory_32bit);
-                    let directories = directories.map(|path| path.display().to_string());
-                    let directories = directories.collect::<Vec<_>>().join(":");
+                    let directories = directories
+                        .iter()
+                        .chain(directory_32bit)
+                        .map(|path| path.display().to_string())
+                        .collect::<Vec<_>>()
+                        .join(":");
                     edits.env.push(format!("LD_LIBRARY_PATH={directories}"));
                     lacking.insert("the loader's cache (LD_LIBRARY_PATH is set instead)".into());
                 }
@@ -169,21 +171,21 @@ impl ContainerEdits {
 impl CdiMount {
     fn from_bind_mount(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
         CdiMount {
-            host_path: below(host_root, &mount.source),
+            host_path: path_below(host_root, &mount.source),
             container_path,
             options: mount.options().collect(),
         }
     }
 }
 
-fn variables(plan: &InjectionPlan) -> Vec<String> {
+fn format_variables(plan: &InjectionPlan) -> Vec<String> {
     let variables = plan.env.iter();
     variables
         .map(|(name, value)| format!("{name}={value}"))
         .collect()
 }
 
-fn below(host_root: &Path, path: &Path) -> PathBuf {
+fn path_below(host_root: &Path, path: &Path) -> PathBuf {
     host_root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
@@ -199,7 +201,7 @@ enum NodeSelection {
     All,
 }
 
-fn nodes(plan: &InjectionPlan, host_root: &Path, which: NodeSelection) -> Vec<CdiNode> {
+fn select_nodes(plan: &InjectionPlan, host_root: &Path, selection: NodeSelection) -> Vec<CdiNode> {
     let access = |number| {
         let mut steps = plan.steps.iter();
         let access = steps.find_map(|step| match &step.action {
@@ -210,8 +212,8 @@ fn nodes(plan: &InjectionPlan, host_root: &Path, which: NodeSelection) -> Vec<Cd
     };
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { mount, number, own } => {
-            let source = below(host_root, &mount.source);
-            (which == NodeSelection::All || mount.source == mount.path).then(|| CdiNode {
+            let source = path_below(host_root, &mount.source);
+            (selection == NodeSelection::All || mount.source == mount.path).then(|| CdiNode {
                 host_path: (source != mount.path).then_some(source),
                 path: mount.path.clone(),
                 number: None,
@@ -220,14 +222,16 @@ fn nodes(plan: &InjectionPlan, host_root: &Path, which: NodeSelection) -> Vec<Cd
                 gid: own.map(|own| own.gid),
             })
         }
-        Action::MakeNode { path, number, made } if which == NodeSelection::All => Some(CdiNode {
-            host_path: None,
-            path: path.clone(),
-            number: Some(*number),
-            permissions: access(*number),
-            file_mode: Some(made.own.mode),
-            gid: Some(made.own.gid),
-        }),
+        Action::MakeNode { path, number, made } if selection == NodeSelection::All => {
+            Some(CdiNode {
+                host_path: None,
+                path: path.clone(),
+                number: Some(*number),
+                permissions: access(*number),
+                file_mode: Some(made.own.mode),
+                gid: Some(made.own.gid),
+            })
+        }
         _ => None,
     });
     nodes.collect()

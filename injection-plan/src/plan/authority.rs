@@ -15,16 +15,16 @@ use crate::request::{RefusedRequest, Request, RequestError, Selection};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
     /// The user who started the container. The request alone is sufficient.
-    Asker {
-        why: String,
+    Requester {
+        reason: String,
         /// Whether the request may include the class's trusted capabilities.
         trusted_capabilities: bool,
     },
     /// The kubelet. The container gets only devices that the kubelet recorded for it.
-    Kubelet(Recorded),
+    Kubelet(RecordedDevices),
     /// Nobody permits the request. The container starts without the devices, or does not
     /// start if `is_refused` is set.
-    Nobody { why: String, is_refused: bool },
+    Nobody { reason: String, is_refused: bool },
 }
 
 /// How a container's request is compared with the devices that the kubelet recorded.
@@ -45,7 +45,7 @@ pub enum RecordUse {
 
 /// The devices that the kubelet recorded for one container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedDevices {
     /// The container and its pod, as text for messages.
     pub holder: String,
     /// The allocated devices, by resource.
@@ -64,31 +64,31 @@ pub struct Recorded {
 impl fmt::Display for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Authority::Asker { why, .. } => write!(f, "the request itself: {why}"),
+            Authority::Requester { reason, .. } => write!(f, "the request itself: {reason}"),
             Authority::Kubelet(recorded) => {
                 write!(f, "the kubelet's record for {}", recorded.holder)?;
-                for (claim, at) in recorded.claims.iter().zip(0..) {
-                    let before = if at == 0 { "resource claim" } else { "and" };
-                    write!(f, ", {before} {claim}")?;
+                for (claim, index) in recorded.claims.iter().zip(0..) {
+                    let separator = if index == 0 { "resource claim" } else { "and" };
+                    write!(f, ", {separator} {claim}")?;
                 }
                 Ok(())
             }
-            Authority::Nobody { why, .. } => write!(f, "nobody: {why}"),
+            Authority::Nobody { reason, .. } => write!(f, "nobody: {reason}"),
         }
     }
 }
 
 /// The devices and files of one class that a container is granted.
-pub(super) struct Choice<'a> {
+pub(super) struct ClassGrant<'a> {
     pub(super) devices: Vec<&'a Device>,
-    pub(super) files: Files,
+    pub(super) files: GrantedFiles,
     /// A warning for the log if the container gets less than it requested.
     pub(super) note: Option<String>,
 }
 
 /// The libraries and files of a class that a container gets besides devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Files {
+pub(super) enum GrantedFiles {
     Nothing,
     /// The container gets libraries and regular files. Directories are excluded because
     /// they may be writable, and sockets because a daemon may act for its clients.
@@ -106,23 +106,23 @@ impl Authority {
         class: &DeviceClass,
         request: &Request,
         inventory: &'a Inventory,
-    ) -> Result<Choice<'a>, RefusedRequest> {
+    ) -> Result<ClassGrant<'a>, RefusedRequest> {
         let devices = inventory.devices.as_slice();
         let refused = |error| RefusedRequest {
-            asked_by: request.source.to_string(),
+            requested_by: request.source.to_string(),
             error,
         };
-        let asked = || request.selection.choose(class, inventory).map_err(refused);
+        let requested = || request.selection.choose(class, inventory).map_err(refused);
         let trusted = &class.spec.request.trusted_capabilities;
         let capabilities = class.spec.request.with_implied(&request.capabilities);
         if let Some(name) = capabilities.iter().find(|name| trusted.contains(name)) {
             let (class, capability) = (request.class.clone(), name.clone());
             match self {
-                Authority::Asker {
+                Authority::Requester {
                     trusted_capabilities: true,
                     ..
                 } => {}
-                Authority::Asker { .. } => {
+                Authority::Requester { .. } => {
                     return Err(refused(RequestError::NoSysAdmin { class, capability }));
                 }
                 Authority::Kubelet(_) | Authority::Nobody { .. } => {
@@ -131,32 +131,32 @@ impl Authority {
             }
         }
         let is_for_files = request.selection == Selection::FilesOnly;
-        let only_files = |files| Choice {
+        let only_files = |files| ClassGrant {
             devices: Vec::new(),
             files,
             note: None,
         };
-        let with_devices = |devices: Vec<&'a Device>, note| Choice {
+        let with_devices = |devices: Vec<&'a Device>, note| ClassGrant {
             files: if devices.is_empty() {
-                Files::Nothing
+                GrantedFiles::Nothing
             } else {
-                Files::All
+                GrantedFiles::All
             },
             devices,
             note,
         };
         match self {
-            Authority::Asker { .. } if is_for_files => Ok(only_files(Files::All)),
-            Authority::Asker { .. }
+            Authority::Requester { .. } if is_for_files => Ok(only_files(GrantedFiles::All)),
+            Authority::Requester { .. }
                 if request.selection == Selection::All
                     && !devices.is_empty()
                     && !devices.iter().any(|device| device.health.is_healthy()) =>
             {
                 Err(refused(RequestError::none_healthy(&class.name, devices)))
             }
-            Authority::Asker { .. } => {
+            Authority::Requester { .. } => {
                 let ignored = if class.spec.request.ignores_unknown {
-                    request.selection.unknown(class, inventory)
+                    request.selection.unknown_items(class, inventory)
                 } else {
                     Vec::new()
                 };
@@ -166,36 +166,39 @@ impl Authority {
                     excerpt(&ignored.join(", "))
                 );
                 Ok(with_devices(
-                    asked()?,
+                    requested()?,
                     (!ignored.is_empty()).then_some(note),
                 ))
             }
             Authority::Nobody {
-                why,
+                reason,
                 is_refused: true,
             } => {
-                let (class, why) = (request.class.clone(), why.clone());
-                Err(refused(RequestError::Unauthorized { class, why }))
+                let (class, reason) = (request.class.clone(), reason.clone());
+                Err(refused(RequestError::Unauthorized { class, reason }))
             }
-            Authority::Nobody { why, .. } => {
-                let note = format!("not injecting anything of {}: {why}", request.class);
+            Authority::Nobody { reason, .. } => {
+                let note = format!("not injecting anything of {}: {reason}", request.class);
                 Ok(with_devices(Vec::new(), Some(note)))
             }
             Authority::Kubelet(recorded) if is_for_files => {
-                let held = recorded.held(class, devices);
-                let has_any = held.is_ok_and(|held| !held.is_empty());
+                let allocated = recorded.devices_of_class(class, devices);
+                let has_any = allocated.is_ok_and(|allocated| !allocated.is_empty());
                 Ok(only_files(if has_any {
-                    Files::All
+                    GrantedFiles::All
                 } else {
-                    Files::Harmless
+                    GrantedFiles::Harmless
                 }))
             }
             // Only the requested devices are looked up, so that a recorded device that the
             // host has lost does not prevent the use of the others.
             Authority::Kubelet(recorded) if recorded.record_use == RecordUse::Requested => {
-                let asked = asked()?;
-                if asked.iter().all(|device| recorded.holds(class, device)) {
-                    Ok(with_devices(asked, None))
+                let requested = requested()?;
+                if requested
+                    .iter()
+                    .all(|device| recorded.includes(class, device))
+                {
+                    Ok(with_devices(requested, None))
                 } else {
                     Err(refused(RequestError::NotAllocated {
                         holder: recorded.holder.clone(),
@@ -203,32 +206,34 @@ impl Authority {
                 }
             }
             Authority::Kubelet(recorded) => {
-                let held = recorded.held(class, devices).map_err(refused)?;
-                recorded.check_promise(request, &held).map_err(refused)?;
+                let allocated = recorded.devices_of_class(class, devices).map_err(refused)?;
+                recorded
+                    .check_promise(request, &allocated)
+                    .map_err(refused)?;
                 if recorded.record_use != RecordUse::Whole {
                     recorded
-                        .check_all(request, &asked()?, &held)
+                        .check_all(request, &requested()?, &allocated)
                         .map_err(refused)?;
                 }
-                let note = excess(request, asked().ok(), &held, recorded);
-                Ok(with_devices(held, note))
+                let note = describe_excess(request, requested().ok(), &allocated, recorded);
+                Ok(with_devices(allocated, note))
             }
         }
     }
 }
 
-impl Recorded {
+impl RecordedDevices {
     /// Returns an error if the device plugin annotated the container with an allocation,
     /// but the kubelet recorded no devices for it. Without this check the container would
     /// start without its allocated devices.
-    fn check_promise(&self, request: &Request, held: &[&Device]) -> Result<(), RequestError> {
-        if self.record_use != RecordUse::Promised || !held.is_empty() {
+    fn check_promise(&self, request: &Request, allocated: &[&Device]) -> Result<(), RequestError> {
+        if self.record_use != RecordUse::Promised || !allocated.is_empty() {
             return Ok(());
         }
         Err(RequestError::Unrecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
-            why: self.why_none(),
+            reason: self.describe_absence(),
         })
     }
 
@@ -239,17 +244,17 @@ impl Recorded {
     fn check_all(
         &self,
         request: &Request,
-        asked: &[&Device],
-        held: &[&Device],
+        requested: &[&Device],
+        allocated: &[&Device],
     ) -> Result<(), RequestError> {
-        let is_held = |device: &&Device| held.iter().any(|other| other.id == device.id);
-        if asked.iter().all(is_held) {
+        let is_held = |device: &&Device| allocated.iter().any(|other| other.id == device.id);
+        if requested.iter().all(is_held) {
             return Ok(());
         }
         Err(RequestError::Unrecorded {
             class: request.class.clone(),
             holder: self.holder.clone(),
-            why: format!(
+            reason: format!(
                 "the kubelet did not record all devices that {} names",
                 request.source
             ),
@@ -257,7 +262,7 @@ impl Recorded {
     }
 
     /// Returns the reason why the container has no recorded devices, as text.
-    fn why_none(&self) -> String {
+    fn describe_absence(&self) -> String {
         match &self.absent_file {
             None => "the kubelet recorded none".into(),
             Some(path) => format!(
@@ -268,7 +273,7 @@ impl Recorded {
         }
     }
 
-    fn holds(&self, class: &DeviceClass, device: &Device) -> bool {
+    fn includes(&self, class: &DeviceClass, device: &Device) -> bool {
         let claimed = self.claimed.get(&class.name);
         let mut allocated = self.devices.get(&device.resource).into_iter().flatten();
         claimed.is_some_and(|ids| ids.contains(&device.id))
@@ -280,7 +285,7 @@ impl Recorded {
     ///
     /// # Errors
     /// Returns [`RequestError::Lost`] if the host does not have a recorded device any more.
-    fn held<'a>(
+    fn devices_of_class<'a>(
         &self,
         class: &DeviceClass,
         devices: &'a [Device],
@@ -289,12 +294,12 @@ impl Recorded {
         let by_id: HashMap<_, _> = devices
             .iter()
             .zip(0..)
-            .map(|(d, at)| (d.id.as_str(), at))
+            .map(|(device, index)| (device.id.as_str(), index))
             .collect();
-        let mut held = BTreeSet::new();
+        let mut allocated = BTreeSet::new();
         for id in self.claimed.get(&class.name).into_iter().flatten() {
-            let at = by_id.get(id.as_str()).copied();
-            held.insert(at.ok_or_else(|| RequestError::Lost {
+            let index = by_id.get(id.as_str()).copied();
+            allocated.insert(index.ok_or_else(|| RequestError::Lost {
                 class: class.name.clone(),
                 id: id.clone(),
             })?);
@@ -309,9 +314,9 @@ impl Recorded {
             for id in ids {
                 let unshared = id.as_str().rsplit_once("::").map(|(id, _)| id);
                 let mut names = [Some(id.as_str()), unshared].into_iter().flatten();
-                let at = names.find_map(|name| by_id.get(name).copied());
-                match at.filter(|at: &usize| devices[*at].is_offered_as(id)) {
-                    Some(at) if devices[at].resource == *resource => held.insert(at),
+                let index = names.find_map(|name| by_id.get(name).copied());
+                match index.filter(|index: &usize| devices[*index].is_offered_as(id)) {
+                    Some(index) if devices[index].resource == *resource => allocated.insert(index),
                     _ => {
                         return Err(RequestError::Lost {
                             class: class.name.clone(),
@@ -321,34 +326,36 @@ impl Recorded {
                 };
             }
         }
-        Ok(held.into_iter().map(|at| &devices[at]).collect())
+        Ok(allocated.into_iter().map(|index| &devices[index]).collect())
     }
 }
 
 /// Returns a warning if the request includes devices that the kubelet did not record.
-/// `asked` is `None` if the request could not be resolved.
-fn excess(
+/// `requested` is `None` if the request could not be resolved.
+fn describe_excess(
     request: &Request,
-    asked: Option<Vec<&Device>>,
-    held: &[&Device],
-    recorded: &Recorded,
+    requested: Option<Vec<&Device>>,
+    allocated: &[&Device],
+    recorded: &RecordedDevices,
 ) -> Option<String> {
     let (class, holder) = (&request.class, &recorded.holder);
-    if held.is_empty() {
+    if allocated.is_empty() {
         return Some(format!(
             "{} requests devices of {class}, but none is given to {holder}: {}",
             request.source,
-            recorded.why_none()
+            recorded.describe_absence()
         ));
     }
-    let Some(asked) = asked else {
+    let Some(requested) = requested else {
         return Some(format!(
             "{} names unknown devices; {holder} gets what the kubelet recorded",
             request.source
         ));
     };
-    let held: BTreeSet<&DeviceId> = inserted(held.iter().map(|device| &device.id));
-    let beyond = asked.iter().filter(|device| !held.contains(&device.id));
+    let allocated: BTreeSet<&DeviceId> = inserted(allocated.iter().map(|device| &device.id));
+    let beyond = requested
+        .iter()
+        .filter(|device| !allocated.contains(&device.id));
     let beyond: Vec<&str> = beyond.map(|device| device.id.as_str()).collect();
     if beyond.is_empty() {
         return None;

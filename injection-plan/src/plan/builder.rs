@@ -12,9 +12,9 @@ use device_class::host::Programs;
 use device_class::name::{CapabilityName, DeviceId, excerpt};
 use device_class::{DeviceClass, similar};
 
-use super::authority::Files;
+use super::authority::GrantedFiles;
 use super::user::User;
-use super::{Asked, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, prepare};
+use super::{GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, prepare};
 use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
 use crate::requirement;
 
@@ -87,81 +87,81 @@ impl PlanBuilder {
     ///
     /// # Errors
     /// Returns an error if the request is refused, or if the host lacks a required part.
-    pub(super) fn add(&mut self, asked: &Asked<'_>) -> Result<(), PlanError> {
-        let Asked {
+    pub(super) fn add(&mut self, input: &PlanInput<'_>) -> Result<(), PlanError> {
+        let PlanInput {
             class: spec,
             request,
             found: FoundClass { inventory, edits },
             authority,
-        } = asked;
-        let choice = authority.choose(spec, request, inventory)?;
-        let devices = choice.devices;
+        } = input;
+        let granted = authority.choose(spec, request, inventory)?;
+        let devices = granted.devices;
         let harmless;
-        let edits = match choice.files {
-            Files::Harmless => {
+        let edits = match granted.files {
+            GrantedFiles::Harmless => {
                 harmless = edits.harmless();
                 &harmless
             }
-            Files::All | Files::Nothing => edits,
+            GrantedFiles::All | GrantedFiles::Nothing => edits,
         };
-        let absent = nothing_of_class(request, inventory, edits);
-        self.warnings.extend(choice.note.or_else(|| {
+        let absent = find_absence_reason(request, inventory, edits);
+        self.warnings.extend(granted.note.or_else(|| {
             let absent = absent.as_ref()?;
             Some(format!("{}: {absent}", request.source))
         }));
         // Many images request `all` by default. On a host without devices this request
         // must not fail because the host lacks the files.
-        let gives_files = choice.files != Files::Nothing
+        let gives_files = granted.files != GrantedFiles::Nothing
             && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
             let checked = request.check_capabilities(spec);
             checked.map_err(|error| RefusedRequest {
-                asked_by: request.source.to_string(),
+                requested_by: request.source.to_string(),
                 error,
             })?;
-            self.requirements(asked, &devices)?;
+            self.check_requirements(input, &devices)?;
         }
         let class = request.class.to_string();
         let whole = User::class(&class);
         // A container that requests all devices gets fewer than expected if there was a
         // problem in the scan, so the problem is a warning; otherwise it is a note.
-        let told = match request.selection {
+        let messages = match request.selection {
             Selection::All => &mut self.warnings,
             _ => &mut self.notes,
         };
         let warnings = inventory.warnings.iter();
-        told.extend(warnings.map(|warning| format!("{class}: {warning}")));
+        messages.extend(warnings.map(|warning| format!("{class}: {warning}")));
         let hidden = inventory.hidden.iter().map(DeviceId::as_str);
-        self.left_out(&class, "hidden", hidden);
+        self.note_left_out(&class, "hidden", hidden);
         let forbidden = spec.settings.forbid.iter().map(|name| name.as_str());
-        self.left_out(&class, "forbidden", forbidden);
+        self.note_left_out(&class, "forbidden", forbidden);
         self.note_capabilities(spec, request);
-        self.note_health(request, inventory, &devices);
-        for (device, action) in prepare::actions(spec, request, &devices)? {
+        self.warn_of_health(request, inventory, &devices);
+        for (device, action) in prepare::plan_preparations(spec, request, &devices)? {
             let user = User::device(&class, device.id.as_str());
             self.preparations.push(InjectionStep::new(action, [user]));
         }
         let capabilities = spec.spec.request.with_implied(&request.capabilities);
-        let is_asked = |node: &&FoundNode| node.is_for(&capabilities);
+        let is_requested = |node: &&FoundNode| node.is_for(&capabilities);
         for device in &devices {
             let user = User::device(&class, device.id.as_str());
-            for node in device.nodes.iter().filter(is_asked) {
-                self.node(node, &user)?;
+            for node in device.nodes.iter().filter(is_requested) {
+                self.add_node(node, &user)?;
             }
         }
         if !devices.is_empty() {
-            for node in edits.nodes.iter().filter(is_asked) {
-                self.node(node, &whole)?;
+            for node in edits.nodes.iter().filter(is_requested) {
+                self.add_node(node, &whole)?;
             }
         }
         if gives_files {
-            self.edits(edits, &devices, &whole)?;
+            self.add_edits(edits, &devices, &whole)?;
         }
         for device in &devices {
             let user = User::device(&class, device.id.as_str());
-            self.files(&device.files, &user)?;
-            self.directories(&device.directories, &user)?;
-            self.show(device, &user)?;
+            self.add_files(&device.files, &user)?;
+            self.add_directories(&device.directories, &user)?;
+            self.add_shown(device, &user)?;
             for (name, value) in &device.env {
                 let values = self.env.entry(name.to_string()).or_default();
                 if !values.contains(value) {
@@ -173,7 +173,7 @@ impl PlanBuilder {
             devices: devices.iter().map(|device| device.id.to_string()).collect(),
             available: inventory.devices.len(),
             class,
-            asked_by: request.source.to_string(),
+            requested_by: request.source.to_string(),
             given_by: match &request.source {
                 RequestSource::Attach { devices } => GivenBy::from(devices.clone()),
                 RequestSource::Env { .. }
@@ -192,7 +192,7 @@ impl PlanBuilder {
     }
 
     /// Adds a note about the devices or capabilities that config.toml removes from a class.
-    fn left_out<'b>(&mut self, class: &str, how: &str, names: impl Iterator<Item = &'b str>) {
+    fn note_left_out<'b>(&mut self, class: &str, how: &str, names: impl Iterator<Item = &'b str>) {
         let names: Vec<&str> = names.collect();
         if !names.is_empty() {
             let names = names.join(", ");
@@ -203,13 +203,17 @@ impl PlanBuilder {
 
     /// Checks the image's requirements against the values of each granted device, or of the
     /// host if no device is granted.
-    fn requirements(&mut self, asked: &Asked<'_>, devices: &[&Device]) -> Result<(), PlanError> {
-        let Some(spec) = &asked.class.spec.request.requirements else {
+    fn check_requirements(
+        &mut self,
+        input: &PlanInput<'_>,
+        devices: &[&Device],
+    ) -> Result<(), PlanError> {
+        let Some(spec) = &input.class.spec.request.requirements else {
             return Ok(());
         };
         // Devices with equal values are in the set only once.
         let mut all: BTreeSet<requirement::Values> = BTreeSet::new();
-        let host = [&asked.found.inventory.host_attributes];
+        let host = [&input.found.inventory.host_attributes];
         let attributes = devices.iter().map(|device| &device.attributes);
         let attributes = host
             .into_iter()
@@ -224,11 +228,11 @@ impl PlanBuilder {
             });
             all.insert(inserted(values));
         }
-        for (env, text) in &asked.request.requirements {
+        for (env, text) in &input.request.requirements {
             let mut notes = BTreeSet::new();
             for values in &all {
                 let unknown = requirement::check(text, values).map_err(|error| RefusedRequest {
-                    asked_by: asked.request.source.to_string(),
+                    requested_by: input.request.source.to_string(),
                     error: RequestError::Requirement {
                         env: env.clone(),
                         text: text.clone(),
@@ -251,7 +255,7 @@ impl PlanBuilder {
 
     /// Adds a warning for each unhealthy device that is given as requested, or that is left
     /// out of a request for all devices.
-    fn note_health(&mut self, request: &Request, inventory: &Inventory, given: &[&Device]) {
+    fn warn_of_health(&mut self, request: &Request, inventory: &Inventory, given: &[&Device]) {
         let ill = inventory
             .devices
             .iter()
@@ -299,7 +303,7 @@ impl PlanBuilder {
 /// Returns the reason why a request gets nothing of the class on this host, or `None` if
 /// the host has a device of the class, or files for a request for `none`. Many images
 /// request `all` or `none` by default, also on hosts without the hardware.
-fn nothing_of_class(
+fn find_absence_reason(
     request: &Request,
     inventory: &Inventory,
     edits: &FoundEdits,

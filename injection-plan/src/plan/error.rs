@@ -11,10 +11,10 @@ use crate::request::RefusedRequest;
 pub enum PlanError {
     #[error(transparent)]
     Request(#[from] RefusedRequest),
-    #[error("{whose}: {problem}")]
+    #[error("{user}: {problem}")]
     Unfit {
         /// The device or class that needs the missing part.
-        whose: String,
+        user: String,
         problem: String,
     },
     #[error("{} is claimed by both {first} and {second}; fix the class file", path.display())]
@@ -29,9 +29,9 @@ pub enum PlanError {
         select: String,
         class: String,
     },
-    #[error("{whose}")]
+    #[error("{user}")]
     Template {
-        whose: String,
+        user: String,
         #[source]
         error: PathTemplateError,
     },

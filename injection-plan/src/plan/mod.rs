@@ -26,7 +26,7 @@ use crate::request::Request;
 
 use builder::PlanBuilder;
 
-pub use authority::{Authority, RecordUse, Recorded};
+pub use authority::{Authority, RecordUse, RecordedDevices};
 pub use error::PlanError;
 pub use given_by::GivenBy;
 pub use mount::{BindMount, MountAttributes, SourceKind};
@@ -62,14 +62,16 @@ pub struct InjectionPlan {
     pub notes: Vec<String>,
 }
 
+/// The devices of one class that a request was permitted to have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
     pub class: String,
     pub devices: Vec<String>,
-    /// How many devices of the class the host has.
+    /// The number of devices of the class on the host.
     pub available: usize,
     /// The source of the request and its text, for messages.
-    pub asked_by: String,
+    #[serde(rename = "asked_by")]
+    pub requested_by: String,
     /// Whether the hook gave the devices, or a user attached them.
     #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
     pub given_by: GivenBy,
@@ -78,20 +80,22 @@ pub struct Grant {
     /// devices disappear and come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub follow: bool,
-    /// By device id, for followed devices that were requested by an alias or a path: this name,
-    /// as a request has it ([`Selection::names_of_devices`](crate::request::Selection)). When
-    /// the device comes back, it is the one that has this name, whatever its id is.
+    /// The names by which followed devices were requested, by device id. Only aliases and paths
+    /// are included ([`Selection::names_of_devices`](crate::request::Selection)). A device that
+    /// comes back may have another id, and is recognised by this name.
     #[serde(skip)]
     pub names: BTreeMap<String, String>,
 }
 
+/// One element of a plan: an action, and the devices or the class that need it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InjectionStep {
     #[serde(flatten)]
     pub action: Action,
-    /// The ids of the devices, or the name of the class, that need this step, for messages.
+    /// The ids of the devices, or the name of the class, that need this step, as one text for
+    /// messages.
     #[serde(rename = "for")]
-    pub why: String,
+    pub user_labels: String,
     /// The keys ([`device_key`]) of the devices or the class that need this step.
     #[serde(skip)]
     pub users: Vec<String>,
@@ -109,8 +113,8 @@ pub enum Action {
         /// Whether the container's spec has this rule. In this case the runtime adds the
         /// rule to the container's own cgroup, but the cgroups above may still deny access.
         in_spec: bool,
-        /// The keys of those that need the rule, by the access that each needs; `rule` has all
-        /// of it.
+        /// The keys of the devices and classes that need the rule, by the access that each needs.
+        /// `rule` has the access of all of them.
         #[serde(skip)]
         users_by_access: BTreeMap<Access, Vec<String>>,
         /// The host's node of the device. `None` for a node that the host does not have, and
@@ -182,10 +186,10 @@ pub enum Action {
     },
 }
 
-/// One request of a container, with the host's devices and files of its class and the
-/// authority that permits the request.
+/// The input of a plan for one request of a container: the request, the host's devices and files
+/// of its class, and the authority that permits the request.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct PlanInput<'a> {
     pub class: &'a DeviceClass,
     pub request: &'a Request,
     pub found: &'a FoundClass,
@@ -198,10 +202,10 @@ pub struct Asked<'a> {
 /// # Errors
 /// Returns an error if a request cannot be met in full, because no container may start with
 /// less than it requested.
-pub fn plan(asked: &[Asked<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
+pub fn plan(inputs: &[PlanInput<'_>], spec: &SpecDevices) -> Result<InjectionPlan, PlanError> {
     let mut builder = PlanBuilder::default();
-    for asked in asked {
-        builder.add(asked)?;
+    for input in inputs {
+        builder.add(input)?;
     }
     Ok(builder.finish(spec))
 }

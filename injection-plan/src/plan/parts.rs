@@ -14,12 +14,12 @@ use super::user::User;
 use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError};
 
 impl PlanBuilder {
-    pub(super) fn node(&mut self, node: &FoundNode, whose: &User) -> Result<(), PlanError> {
-        let Some(number) = self.fit(&node.number, &node.host, whose)?.copied() else {
+    pub(super) fn add_node(&mut self, node: &FoundNode, user: &User) -> Result<(), PlanError> {
+        let Some(number) = self.require(&node.number, &node.host, user)?.copied() else {
             return Ok(());
         };
         let rule = self.rules.entry(number).or_default();
-        let needed = rule.needed.entry(whose.clone()).or_insert(node.access);
+        let needed = rule.needed.entry(user.clone()).or_insert(node.access);
         *needed = needed.union(node.access);
         if !matches!(node.form, NodeForm::Made(_)) {
             rule.host_node.get_or_insert_with(|| node.host.clone());
@@ -34,20 +34,20 @@ impl PlanBuilder {
             .entry(node.container.clone())
             .or_insert((planned.clone(), BTreeSet::new()));
         if *before != planned {
-            return Err(conflict(
+            return Err(new_conflict(
                 node.container.clone(),
                 &before.source,
                 &planned.source,
             ));
         }
-        users.insert(whose.clone());
+        users.insert(user.clone());
         for link in &node.links {
-            place(&mut self.links, link, node.container.clone(), whose)?;
+            add_source(&mut self.links, link, node.container.clone(), user)?;
         }
         Ok(())
     }
 
-    pub(super) fn edits(
+    pub(super) fn add_edits(
         &mut self,
         edits: &FoundEdits,
         devices: &[&Device],
@@ -55,7 +55,7 @@ impl PlanBuilder {
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             let named = Path::new(&library.soname);
-            let Some(source) = self.fit(&library.file, named, class)?.cloned() else {
+            let Some(source) = self.require(&library.file, named, class)?.cloned() else {
                 continue;
             };
             let name = source
@@ -63,15 +63,17 @@ impl PlanBuilder {
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned();
-            let first = self.libraries.entry((library.programs, name));
-            let first = first.or_insert(PlannedLibrary {
-                source: source.clone(),
-                links: BTreeSet::new(),
-                users: BTreeSet::new(),
-            });
+            let first = self
+                .libraries
+                .entry((library.programs, name))
+                .or_insert(PlannedLibrary {
+                    source: source.clone(),
+                    links: BTreeSet::new(),
+                    users: BTreeSet::new(),
+                });
             if first.source != source {
-                let path = home_of(library.programs).join(&library.soname);
-                return Err(conflict(path, &first.source, &source));
+                let path = library_dir(library.programs).join(&library.soname);
+                return Err(new_conflict(path, &first.source, &source));
             }
             first.links.extend(library.links.iter().cloned());
             first.users.insert(class.clone());
@@ -81,39 +83,43 @@ impl PlanBuilder {
                 self.image_libraries.push(libraries.clone());
             }
         }
-        self.files(&edits.files, class)?;
+        self.add_files(&edits.files, class)?;
         for mask in &edits.masks {
-            self.mask(mask, devices, class)?;
+            self.add_mask(mask, devices, class)?;
         }
-        self.directories(&edits.directories, class)
+        self.add_directories(&edits.directories, class)
     }
 
-    pub(super) fn files(&mut self, files: &[FoundFile], whose: &User) -> Result<(), PlanError> {
+    pub(super) fn add_files(&mut self, files: &[FoundFile], user: &User) -> Result<(), PlanError> {
         for file in files {
-            let Some(source) = self.fit(&file.file, &file.path, whose)?.cloned() else {
+            let Some(source) = self.require(&file.file, &file.path, user)?.cloned() else {
                 continue;
             };
             let place = self.files.entry(file.container.clone());
             let (first, users) = place.or_insert((source.clone(), BTreeSet::new()));
             if *first != source {
-                return Err(conflict(file.container.clone(), &first.path, &source.path));
+                return Err(new_conflict(
+                    file.container.clone(),
+                    &first.path,
+                    &source.path,
+                ));
             }
-            users.insert(whose.clone());
+            users.insert(user.clone());
         }
         Ok(())
     }
 
-    pub(super) fn directories(
+    pub(super) fn add_directories(
         &mut self,
         directories: &[FoundDirectory],
-        whose: &User,
+        user: &User,
     ) -> Result<(), PlanError> {
         for directory in directories {
-            let found = self.fit(&directory.directory, &directory.path, whose)?;
+            let found = self.require(&directory.directory, &directory.path, user)?;
             let Some(source) = found.cloned() else {
                 continue;
             };
-            place(&mut self.directories, &directory.container, source, whose)?;
+            add_source(&mut self.directories, &directory.container, source, user)?;
             if directory.writable {
                 self.writable.insert(directory.container.clone());
             }
@@ -125,7 +131,7 @@ impl PlanBuilder {
         Ok(())
     }
 
-    fn mask(
+    fn add_mask(
         &mut self,
         mask: &FoundMask,
         devices: &[&Device],
@@ -138,7 +144,7 @@ impl PlanBuilder {
         }
         let mut files = Vec::new();
         for copy in &mask.copies {
-            if let Some(text) = self.fit(&copy.text, &copy.path, class)? {
+            if let Some(text) = self.require(&copy.text, &copy.path, class)? {
                 files.push((copy.path.clone(), text.clone()));
             }
         }
@@ -149,14 +155,14 @@ impl PlanBuilder {
             let first = planned.texts.entry(text.path.clone());
             let (first, all) = first.or_insert((text.clone(), 0));
             if first.text != text.text {
-                return Err(conflict(text.path.clone(), &text.path, &text.path));
+                return Err(new_conflict(text.path.clone(), &text.path, &text.path));
             }
             *all |= bits.fold(0, |all, one| all | one);
         }
         for (path, text) in files {
             let before = planned.files.entry(path.clone()).or_insert(text.clone());
             if *before != text {
-                return Err(conflict(path.clone(), &path, &path));
+                return Err(new_conflict(path.clone(), &path, &path));
             }
         }
         Ok(())
@@ -164,9 +170,9 @@ impl PlanBuilder {
 
     /// Makes the files and directories of a device visible in the masked directory that
     /// covers them. A path that no mask covers is visible without this step.
-    pub(super) fn show(&mut self, device: &Device, whose: &User) -> Result<(), PlanError> {
+    pub(super) fn add_shown(&mut self, device: &Device, user: &User) -> Result<(), PlanError> {
         for shown in &device.shown {
-            let Some(source) = self.fit(&shown.source, &shown.path, whose)?.cloned() else {
+            let Some(source) = self.require(&shown.source, &shown.path, user)?.cloned() else {
                 continue;
             };
             let mut masks = self.masks.iter_mut();
@@ -182,16 +188,16 @@ impl PlanBuilder {
     ///
     /// # Errors
     /// Returns an error if the part is required and missing or unusable.
-    fn fit<'a, T>(
+    fn require<'a, T>(
         &mut self,
         presence: &'a Presence<T>,
         path: &Path,
-        whose: &User,
+        user: &User,
     ) -> Result<Option<&'a T>, PlanError> {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
-                let absent = self.absent.entry(whose.label.clone()).or_default();
+                let absent = self.absent.entry(user.label.clone()).or_default();
                 let path = path.display().to_string();
                 if !absent.contains(&path) {
                     absent.push(path);
@@ -199,7 +205,7 @@ impl PlanBuilder {
                 Ok(None)
             }
             Presence::Unfit(problem) => Err(PlanError::Unfit {
-                whose: whose.label.clone(),
+                user: user.label.clone(),
                 problem: problem.clone(),
             }),
         }
@@ -207,7 +213,7 @@ impl PlanBuilder {
 }
 
 /// Returns the directory in the container for the libraries of 64-bit or 32-bit programs.
-pub(super) fn home_of(programs: Programs) -> PathBuf {
+pub(super) fn library_dir(programs: Programs) -> PathBuf {
     let directory = match programs {
         Programs::Native => LIBRARIES,
         Programs::Bits32 => LIBRARIES_32BIT,
@@ -215,23 +221,23 @@ pub(super) fn home_of(programs: Programs) -> PathBuf {
     Path::new(INJECTED).join(directory)
 }
 
-fn place(
+fn add_source(
     places: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
     path: &Path,
     source: PathBuf,
-    whose: &User,
+    user: &User,
 ) -> Result<(), PlanError> {
     let (first, users) = places
         .entry(path.into())
         .or_insert((source.clone(), BTreeSet::new()));
     if *first != source {
-        return Err(conflict(path.into(), first, &source));
+        return Err(new_conflict(path.into(), first, &source));
     }
-    users.insert(whose.clone());
+    users.insert(user.clone());
     Ok(())
 }
 
-fn conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
+fn new_conflict(path: PathBuf, first: &Path, second: &Path) -> PlanError {
     let (first, second) = (first.display().to_string(), second.display().to_string());
     PlanError::Conflict {
         path,

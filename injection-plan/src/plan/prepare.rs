@@ -56,7 +56,7 @@ impl Preparation {
 /// Returns the preparations that are needed before the container gets its devices. Each
 /// pair of variables of the request is assigned one device. A device that is in the
 /// requested state already is preferred, and needs no preparation.
-pub(super) fn actions<'a>(
+pub(super) fn plan_preparations<'a>(
     class: &DeviceClass,
     request: &Request,
     devices: &[&'a Device],
@@ -67,43 +67,45 @@ pub(super) fn actions<'a>(
     let mut free = devices.to_vec();
     let mut waiting = Vec::new();
     for pair in &request.pairs {
-        match take(&mut free, |device| is_ready(device, pair, spec, prepare))? {
+        match take_first(&mut free, |device| is_ready(device, pair, spec, prepare))? {
             Some(_) => {}
             None => waiting.push(pair),
         }
     }
     let mut actions = Vec::new();
     for pair in waiting {
-        let fits = |device: &Device| is_meant(device, pair, spec);
-        let device = take(&mut free, fits)?.ok_or_else(|| PlanError::NoPartner {
+        let is_suitable = |device: &Device| is_meant(device, pair, spec);
+        let device = take_first(&mut free, is_suitable)?.ok_or_else(|| PlanError::NoPartner {
             env: pair.env.clone(),
             select: pair.select.clone(),
             class: class.name.to_string(),
         })?;
         let known = with_value(device, pair, spec);
-        let preparation = Preparation::from_spec(prepare, device, &known);
-        let preparation = preparation.map_err(|error| template_error(device, error))?;
+        let preparation = Preparation::from_spec(prepare, device, &known)
+            .map_err(|error| template_error(device, error))?;
         actions.push((device, Action::Prepare(preparation)));
     }
     Ok(actions)
 }
 
 /// Removes the first device that `fits` accepts from `free`, and returns it.
-fn take<'a>(
+fn take_first<'a>(
     free: &mut Vec<&'a Device>,
-    fits: impl Fn(&Device) -> Result<bool, PlanError>,
+    is_suitable: impl Fn(&Device) -> Result<bool, PlanError>,
 ) -> Result<Option<&'a Device>, PlanError> {
-    for at in 0..free.len() {
-        if fits(free[at])? {
-            return Ok(Some(free.remove(at)));
+    for index in 0..free.len() {
+        if is_suitable(free[index])? {
+            return Ok(Some(free.remove(index)));
         }
     }
     Ok(None)
 }
 
 fn is_meant(device: &Device, pair: &Pair, spec: &PairSpec) -> Result<bool, PlanError> {
-    let select = spec.select.fill(&device.attributes);
-    let select = select.map_err(|error| template_error(device, error.into()))?;
+    let select = spec
+        .select
+        .fill(&device.attributes)
+        .map_err(|error| template_error(device, error.into()))?;
     Ok(spec.canonical(&select) == pair.select)
 }
 
@@ -116,13 +118,16 @@ fn is_ready(
     prepare: &Prepare,
 ) -> Result<bool, PlanError> {
     let known = with_value(device, pair, spec);
-    let wanted = prepare.equals.fill(&known);
-    let wanted = wanted.map_err(|error| template_error(device, error.into()))?;
-    let is = device
+    let wanted = prepare
+        .equals
+        .fill(&known)
+        .map_err(|error| template_error(device, error.into()))?;
+    let content = device
         .state
         .as_ref()
         .and_then(|state| state.content.as_ref());
-    Ok(is_meant(device, pair, spec)? && is.is_some_and(|is| is.eq_ignore_ascii_case(&wanted)))
+    Ok(is_meant(device, pair, spec)?
+        && content.is_some_and(|content| content.eq_ignore_ascii_case(&wanted)))
 }
 
 fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
@@ -132,6 +137,6 @@ fn with_value(device: &Device, pair: &Pair, spec: &PairSpec) -> Attributes {
 }
 
 fn template_error(device: &Device, error: PathTemplateError) -> PlanError {
-    let whose = device.id.to_string();
-    PlanError::Template { whose, error }
+    let user = device.id.to_string();
+    PlanError::Template { user, error }
 }

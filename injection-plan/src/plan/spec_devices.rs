@@ -39,7 +39,7 @@ impl SpecDevices {
 
     /// Returns whether the runtime's rules allow all access that `wanted` allows. For each
     /// kind of access (read, write, mknod) the last matching rule applies.
-    pub(super) fn allow(&self, wanted: &DeviceRule) -> bool {
+    pub(super) fn allows(&self, wanted: &DeviceRule) -> bool {
         wanted.access.iter().all(|access| {
             let mut rules = self.rules.iter().rev();
             let last = rules.find(|rule| rule.is_about(wanted.number, access));
@@ -142,7 +142,7 @@ mod tests {
                 nodes: vec![],
                 rules,
             };
-            assert_eq!(spec.allow(&wanted), allowed, "{spec:?}");
+            assert_eq!(spec.allows(&wanted), allowed, "{spec:?}");
         }
     }
 }

@@ -9,27 +9,31 @@ use device_class::discover::NodeForm;
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
-use super::parts::home_of;
+use super::parts::library_dir;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
 
 impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
         let mut notes = self.notes;
-        notes.extend(self.absent.into_iter().map(|(whose, paths)| {
+        notes.extend(self.absent.into_iter().map(|(user, paths)| {
             let paths = paths.join(", ");
-            format!("{whose}: optional and not on this host: {paths}")
+            format!("{user}: optional and not on this host: {paths}")
         }));
         for (number, rule) in self.rules {
             steps.extend(allow_device(number, rule, spec));
         }
         for (path, mask) in self.masks {
             let make = !mask.texts.is_empty();
-            let texts = mask.texts.into_iter();
-            let texts = texts.map(|(path, (text, bits))| (path, text.with(bits)));
+            let texts = mask
+                .texts
+                .into_iter()
+                .map(|(path, (text, bits))| (path, text.with(bits)));
             let files = inserted(mask.files.into_iter().chain(texts));
-            let shown = mask.shown.into_iter();
-            let shown = shown.map(|(at, from)| BindMount::shown(from, at));
+            let shown = mask
+                .shown
+                .into_iter()
+                .map(|(at, from)| BindMount::shown(from, at));
             let action = Action::Mask {
                 path,
                 make,
@@ -57,7 +61,7 @@ impl PlanBuilder {
             steps.push(InjectionStep::new(action, users));
         }
         for (path, (node, users)) in self.links {
-            let target = relative(&path, &node);
+            let target = relative_target(&path, &node);
             steps.push(InjectionStep::new(Action::Link { path, target }, users));
         }
         for (path, (source, users)) in self.directories {
@@ -77,8 +81,8 @@ impl PlanBuilder {
                 links,
                 users,
             } = library;
-            let home = home_of(programs);
-            let path = home.join(&name);
+            let directory = library_dir(programs);
+            let path = directory.join(&name);
             let names = match programs {
                 Programs::Native => &mut loader,
                 Programs::Bits32 => &mut libraries_32bit,
@@ -87,14 +91,14 @@ impl PlanBuilder {
                 links
                     .iter()
                     .chain([&name])
-                    .map(|link| (link.clone(), home.join(link))),
+                    .map(|link| (link.clone(), directory.join(link))),
             );
             let mount = BindMount::library(source, path);
             steps.push(InjectionStep::new(Action::Library { mount, links }, users));
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {
-            directories.push(home_of(Programs::Native));
+            directories.push(library_dir(Programs::Native));
         }
         for (directory, names) in self.searched {
             loader.extend(
@@ -106,16 +110,16 @@ impl PlanBuilder {
         }
         let any_32bit = !libraries_32bit.is_empty();
         if !directories.is_empty() || any_32bit {
-            let why = "libraries".to_owned();
+            let user_labels = "libraries".to_owned();
             steps.push(InjectionStep {
                 action: Action::Loader {
                     directories,
                     libraries: loader,
                     image_libraries: self.image_libraries,
-                    directory_32bit: any_32bit.then(|| home_of(Programs::Bits32)),
+                    directory_32bit: any_32bit.then(|| library_dir(Programs::Bits32)),
                     libraries_32bit,
                 },
-                why,
+                user_labels,
                 users: Vec::new(),
             });
         }
@@ -151,7 +155,7 @@ fn allow_device(
     }
     let action = Action::Allow {
         rule,
-        in_spec: spec.allow(&rule),
+        in_spec: spec.allows(&rule),
         users_by_access,
         host_node,
     };
@@ -160,10 +164,13 @@ fn allow_device(
 
 /// Returns the relative target text of a symbolic link at `link` that leads to `target`.
 /// udev writes its links in the same way.
-fn relative(link: &Path, target: &Path) -> PathBuf {
+fn relative_target(link: &Path, target: &Path) -> PathBuf {
     let directory = link.parent().unwrap_or(link);
-    let common = directory.iter().zip(target).take_while(|(a, b)| a == b);
-    let common = common.count();
+    let common = directory
+        .iter()
+        .zip(target)
+        .take_while(|(a, b)| a == b)
+        .count();
     let up = directory.iter().skip(common).map(|_| "..".as_ref());
     up.chain(target.iter().skip(common)).collect()
 }

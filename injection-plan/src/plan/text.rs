@@ -13,7 +13,7 @@ impl fmt::Display for InjectionPlan {
         for grant in &self.grants {
             let (granted, available) = (grant.devices.len(), grant.available);
             writeln!(f, "{}: {granted} of {available} devices", grant.class)?;
-            writeln!(f, "  requested by  {}", grant.asked_by)?;
+            writeln!(f, "  requested by  {}", grant.requested_by)?;
             writeln!(f, "  authorized by {}", grant.authorized_by)?;
         }
         if self.grants.is_empty() {
@@ -22,11 +22,11 @@ impl fmt::Display for InjectionPlan {
         let rows: Vec<[String; 3]> = self
             .steps
             .iter()
-            .map(|step| row(&step.action, &step.why))
+            .map(|step| format_step(&step.action, &step.user_labels))
             .collect();
         let width = rows.iter().map(|row| row[1].len()).max().unwrap_or(0);
-        for [kind, why, what] in rows {
-            writeln!(f, "  {kind:<10} {why:<width$}  {what}")?;
+        for [kind, user_labels, description] in rows {
+            writeln!(f, "  {kind:<10} {user_labels:<width$}  {description}")?;
         }
         for (name, value) in &self.env {
             writeln!(f, "  env        {name}={value}")?;
@@ -41,8 +41,9 @@ impl fmt::Display for InjectionPlan {
     }
 }
 
-fn row(action: &Action, why: &str) -> [String; 3] {
-    let (kind, what) = match action {
+/// Returns the three columns of a step's line: its kind, its users, and a description.
+fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
+    let (kind, description) = match action {
         Action::Prepare(preparation) => {
             let program = preparation.program.display().to_string();
             let command = [&[program], preparation.arguments.as_slice()].concat();
@@ -50,23 +51,23 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             ("prepare", format!("{wanted} by {}", command.join(" ")))
         }
         Action::Allow { rule, in_spec, .. } => {
-            let and = if *in_spec { ", as the spec does" } else { "" };
-            ("allow", format!("{rule}{and}"))
+            let suffix = if *in_spec { ", as the spec does" } else { "" };
+            ("allow", format!("{rule}{suffix}"))
         }
         Action::Node { mount, number, own } => {
             let how = match own {
                 Some(own) => format!("made with mode {:04o} and group {}", own.mode, own.gid),
                 None => options(mount),
             };
-            ("node", format!("{} ({number}; {how})", placed(mount)))
+            ("node", format!("{} ({number}; {how})", format_paths(mount)))
         }
         Action::MakeNode { path, number, made } => {
             let MadeNode { driver, own, .. } = made;
             let how = format!("made with mode {:04o} and group {}", own.mode, own.gid);
-            let why = format!("the host has no node of the driver {driver}");
+            let reason = format!("the host has no node of the driver {driver}");
             (
                 "node",
-                format!("{} ({number}; {how}: {why})", path.display()),
+                format!("{} ({number}; {how}: {reason})", path.display()),
             )
         }
         Action::Link { path, target } => {
@@ -75,9 +76,9 @@ fn row(action: &Action, why: &str) -> [String; 3] {
         }
         Action::Mask {
             path, files, shown, ..
-        } => ("mask", masked(path, files, shown)),
-        Action::Directory(mount) => ("directory", bound(mount)),
-        Action::File(mount) => ("file", bound(mount)),
+        } => ("mask", format_mask(path, files, shown)),
+        Action::Directory(mount) => ("directory", format_mount(mount)),
+        Action::File(mount) => ("file", format_mount(mount)),
         Action::Library { mount, links } => {
             let name = mount.path.file_name().unwrap_or_default();
             let names: Vec<_> = [name.to_string_lossy()]
@@ -98,8 +99,11 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             directory_32bit,
             libraries_32bit,
         } => {
-            let directories = directories.iter().chain(directory_32bit);
-            let directories: Vec<_> = directories.map(|d| d.display().to_string()).collect();
+            let directories: Vec<_> = directories
+                .iter()
+                .chain(directory_32bit)
+                .map(|d| d.display().to_string())
+                .collect();
             let count = libraries.len() + libraries_32bit.len();
             let mut text = format!("{count} names in {}", directories.join(", "));
             for ImageLibraries {
@@ -116,24 +120,24 @@ fn row(action: &Action, why: &str) -> [String; 3] {
             ("loader", text)
         }
     };
-    [kind.into(), why.into(), what]
+    [kind.into(), user_labels.into(), description]
 }
 
-fn masked(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[BindMount]) -> String {
-    let below = |seen: &Path| {
-        let below = seen.strip_prefix(path).unwrap_or(seen);
-        below.display().to_string()
-    };
-    let seen = files.keys().chain(shown.iter().map(|mount| &mount.path));
-    let seen: Vec<String> = seen.map(|path| below(path)).collect();
-    match seen.as_slice() {
+fn format_mask(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[BindMount]) -> String {
+    let visible: Vec<String> = files
+        .keys()
+        .chain(shown.iter().map(|mount| &mount.path))
+        .map(|visible| visible.strip_prefix(path).unwrap_or(visible))
+        .map(|relative| relative.display().to_string())
+        .collect();
+    match visible.as_slice() {
         [] => format!("{} shows nothing", path.display()),
-        seen => format!("{} shows only {}", path.display(), seen.join(", ")),
+        visible => format!("{} shows only {}", path.display(), visible.join(", ")),
     }
 }
 
-fn bound(mount: &BindMount) -> String {
-    format!("{} ({})", placed(mount), options(mount))
+fn format_mount(mount: &BindMount) -> String {
+    format!("{} ({})", format_paths(mount), options(mount))
 }
 
 fn options(mount: &BindMount) -> String {
@@ -141,7 +145,7 @@ fn options(mount: &BindMount) -> String {
 }
 
 /// Returns the path in the container, followed by the path on the host if it differs.
-fn placed(mount: &BindMount) -> String {
+fn format_paths(mount: &BindMount) -> String {
     let (source, path) = (mount.source.display(), mount.path.display());
     if mount.source == mount.path {
         path.to_string()

@@ -44,7 +44,7 @@ impl InjectionStep {
         let (labels, users): (Vec<String>, Vec<String>) = users.unzip();
         InjectionStep {
             action,
-            why: labels.join(", "),
+            user_labels: labels.join(", "),
             users,
         }
     }

@@ -92,8 +92,9 @@ mod tests {
 
     #[test]
     fn every_variable_of_many_is_found() {
-        let names = (0..300).map(|number| format!("{}_{number}", "X".repeat(number % 40)));
-        let names: Vec<String> = names.collect();
+        let names: Vec<String> = (0..300)
+            .map(|number| format!("{}_{number}", "X".repeat(number % 40)))
+            .collect();
         let entries: Vec<String> = names.iter().map(|name| format!("{name}=1")).collect();
         let env = Environment::from(entries);
         for name in names {

@@ -68,12 +68,12 @@ pub enum RequestError {
         /// The devices of the class on this host, as text.
         known: String,
     },
-    #[error("{} names no device of class {class} on this host: {why}", excerpt(.path))]
+    #[error("{} names no device of class {class} on this host: {reason}", excerpt(.path))]
     UnknownPath {
         class: ClassName,
         path: String,
         /// The reason, and the devices of the class on this host, as text.
-        why: String,
+        reason: String,
     },
     #[error(
         "{} is a node of several devices, {}; name one of them by its id",
@@ -103,12 +103,12 @@ pub enum RequestError {
     },
     /// The container has the annotation of an allocation, but the kubelet recorded other
     /// devices for it, or none.
-    #[error("devices of class {class} were allocated to {holder}, but {why}")]
+    #[error("devices of class {class} were allocated to {holder}, but {reason}")]
     Unrecorded {
         class: ClassName,
         holder: String,
         /// The difference between the annotation and the kubelet's record, as text.
-        why: String,
+        reason: String,
     },
     /// A user attaches a device to a container of a pod, and the kubelet did not allocate
     /// the device to this container.
@@ -119,8 +119,8 @@ pub enum RequestError {
     NotAllocated { holder: String },
     /// Nobody permits the request, and the container cannot start without the devices,
     /// because the engine has already added CDI devices to it.
-    #[error("it may have no devices of class {class}: {why}")]
-    Unauthorized { class: ClassName, why: String },
+    #[error("it may have no devices of class {class}: {reason}")]
+    Unauthorized { class: ClassName, reason: String },
     /// The request names a capability that the class does not have, and the class file
     /// refuses unknown capabilities.
     #[error("`{name}` is not an option of the class; there are {known}")]
@@ -199,10 +199,10 @@ impl RequestError {
 
 /// A request that cannot be met, and its source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{asked_by}")]
+#[error("{requested_by}")]
 pub struct RefusedRequest {
     /// The request's [`super::RequestSource`], as text.
-    pub asked_by: String,
+    pub requested_by: String,
     #[source]
     pub error: RequestError,
 }

@@ -98,7 +98,7 @@ pub(super) fn as_item(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a name could be a range of indices, also one that is not well formed.
+/// Returns whether a name could be read as a range of indexes, even as a malformed range.
 fn looks_like_range(name: &str) -> bool {
     name.contains('-') && IndexRange::parse(name).is_some()
 }

@@ -24,7 +24,9 @@ use device_class::DeviceClass;
 use device_class::discover::EditSelection;
 use device_class::name::{CapabilityName, ClassName, ListName, excerpt};
 
-use variables::{capabilities, describe_capabilities, lists, pairs, requirements};
+use variables::{
+    describe_capabilities, parse_capabilities, parse_lists, parse_pairs, parse_requirements,
+};
 
 /// The prefix of the annotation by which the device plugin hands an allocation to the hook.
 /// The name of the class follows.
@@ -167,7 +169,7 @@ impl Request {
             RequestSource::Cdi { devices } | RequestSource::Attach { devices } => devices,
         };
         let refused = |error| RefusedRequest {
-            asked_by: source.to_string(),
+            requested_by: source.to_string(),
             error,
         };
         let selection = Selection::parse(text, &class.spec).map_err(refused)?;
@@ -179,14 +181,15 @@ impl Request {
             let (env, advice) = (env.clone(), advice.clone());
             return Err(refused(RequestError::Unsupported { env, advice }));
         }
-        let pairs = pairs(spec.pairs.as_ref(), env).map_err(refused)?;
-        let requirements = requirements(spec.requirements.as_ref(), variables).map_err(refused)?;
+        let pairs = parse_pairs(spec.pairs.as_ref(), env).map_err(refused)?;
+        let requirements =
+            parse_requirements(spec.requirements.as_ref(), variables).map_err(refused)?;
         let asked = spec
             .capabilities_env
             .as_ref()
             .and_then(|name| env(name.as_str()));
         let (mut capabilities, unknown_capabilities) =
-            capabilities(class, asked).map_err(refused)?;
+            parse_capabilities(class, asked).map_err(refused)?;
         let is_mistaken = capabilities.is_empty() && !unknown_capabilities.is_empty();
         let mistaken_capabilities = asked.filter(|_| is_mistaken).map(str::to_owned);
         let switches = spec.switches.iter();
@@ -194,9 +197,8 @@ impl Request {
             let value = env(name.as_str())?;
             choices.get(value).cloned()
         }));
-        let named = spec.lists_env.as_ref();
-        let named = named.and_then(|name| env(name.as_str()));
-        let lists = lists(named.unwrap_or_default()).map_err(refused)?;
+        let named = spec.lists_env.as_ref().and_then(|name| env(name.as_str()));
+        let lists = parse_lists(named.unwrap_or_default()).map_err(refused)?;
         let paths = selection.paths(&class.spec);
         let class = class.name.clone();
         Ok(Some(Request {

@@ -41,7 +41,7 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenName {
     pub text: String,
-    /// Whether a request with this text means this device alone.
+    /// Whether a request with this text means only this device.
     pub is_own: bool,
 }
 
@@ -72,21 +72,22 @@ impl<'a> RequestNames<'a> {
         let [item] = items.as_slice() else {
             return None;
         };
-        let (kind, _) = unqualified(item, &self.class.spec);
+        let (kind, _) = split_kind(item, &self.class.spec);
         if kind.is_some() || item.text != name || as_path(name).is_some() {
             return None;
         }
         let meant = self.find_name(name, None, item.is_quoted).devices;
-        let mut devices = meant.iter().map(|at| &self.inventory.devices[*at]);
+        let mut devices = meant.iter().map(|index| &self.inventory.devices[*index]);
         let is_meant = devices.any(|meant| meant.id == device.id);
         let is_own = meant.len() == 1;
         is_meant.then_some(WrittenName { text, is_own })
     }
 
-    /// Returns whether a name means this device alone among the devices of its resource.
+    /// Returns whether a name means only this device, and no other device of its resource.
     pub(crate) fn means_device_alone(&self, device: &Device, name: &str) -> bool {
         let meant = self.find_name(name, Some(device.resource.as_str()), false);
-        matches!(meant.devices.as_slice(), [at] if self.inventory.devices[*at].id == device.id)
+        let devices = &self.inventory.devices;
+        matches!(meant.devices.as_slice(), [index] if devices[*index].id == device.id)
     }
 
     /// Resolves an item of a request. Only paths and the kinds of CDI names take precedence
@@ -96,7 +97,7 @@ impl<'a> RequestNames<'a> {
     /// # Errors
     /// Returns an error if the item means no device.
     pub(super) fn resolve(&self, item: &Item) -> Result<Meaning, RequestError> {
-        let (kind, text) = unqualified(item, &self.class.spec);
+        let (kind, text) = split_kind(item, &self.class.spec);
         let resource = match kind {
             Some(Kind::Resource(resource)) => Some(resource),
             Some(Kind::AnyResource) | None => None,
@@ -140,7 +141,7 @@ impl<'a> RequestNames<'a> {
     /// Returns the only device that an item means by an alias or by a link. The name of the
     /// device's node does not count: the kernel gives it to the device that comes first.
     pub(super) fn find_named_device(&self, item: &Item) -> Option<&'a Device> {
-        let (_, text) = unqualified(item, &self.class.spec);
+        let (_, text) = split_kind(item, &self.class.spec);
         let is_name = as_path(text).is_some()
             || self.names.find_kind(text, NameKind::Id).is_empty()
                 && !self.names.find_kind(text, NameKind::Alias).is_empty();
@@ -246,7 +247,7 @@ impl<'a> RequestNames<'a> {
                 None => RequestError::UnknownPath {
                     class: self.class.name.clone(),
                     path,
-                    why: format!("{reason}; {}", self.describe_devices()),
+                    reason: format!("{reason}; {}", self.describe_devices()),
                 },
             }
         };
@@ -258,8 +259,10 @@ impl<'a> RequestNames<'a> {
             None => return Err(unknown("paths of the host are not read here")),
         };
         let positions = |devices: &[Device]| -> Vec<usize> {
-            let meant = devices.iter().zip(0..);
-            let meant = meant.filter(|(device, _)| ids.contains(&device.id));
+            let meant = devices
+                .iter()
+                .zip(0..)
+                .filter(|(device, _)| ids.contains(&device.id));
             meant.map(|(_, position)| position).collect()
         };
         let (mut divided, mut devices) = (Vec::new(), Vec::new());
@@ -324,7 +327,7 @@ pub(super) enum Kind<'a> {
 
 /// Splits an item into its kind and the name after it. The kind is `None`, and the text is
 /// whole, if the item is not a CDI name of the class.
-pub(super) fn unqualified<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
+pub(super) fn split_kind<'a>(item: &'a Item, class: &ClassSpec) -> (Option<Kind<'a>>, &'a str) {
     let text = item.text.as_str();
     let Some((kind, name)) = text.split_once('=').filter(|_| !item.is_quoted) else {
         return (None, text);

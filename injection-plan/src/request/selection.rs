@@ -11,7 +11,7 @@ use device_class::name::{IndexRange, is_reserved_name};
 
 use super::RequestError;
 use super::list::{Item, split_list};
-use super::names::{Kind, Meaning, MeantDevices, RequestNames, unqualified};
+use super::names::{Kind, Meaning, MeantDevices, RequestNames, split_kind};
 
 /// The longest value of a variable or annotation that is read, in bytes. The limit bounds
 /// every loop over a request, and leaves room for 1,000 ids of the maximum length.
@@ -41,7 +41,10 @@ impl Selection {
             return Err(RequestError::TooLong { length: text.len() });
         }
         let items = split_list(text)?;
-        let words: Vec<&str> = items.iter().filter_map(|item| word(item, class)).collect();
+        let words: Vec<&str> = items
+            .iter()
+            .filter_map(|item| reserved_word(item, class))
+            .collect();
         let has = |wanted: &str| words.iter().any(|it| it.eq_ignore_ascii_case(wanted));
         if items.is_empty() || has("void") {
             return Ok(Selection::Nothing);
@@ -58,7 +61,7 @@ impl Selection {
         let Selection::These(items) = self else {
             return Vec::new();
         };
-        let paths = items.iter().map(|item| as_path(unqualified(item, class).1));
+        let paths = items.iter().map(|item| as_path(split_kind(item, class).1));
         paths.flatten().map(PathBuf::from).collect()
     }
 
@@ -100,7 +103,7 @@ impl Selection {
                 Err(error) => return Err(error),
             }
         }
-        for IndexRange { first, last } in merged(ranges) {
+        for IndexRange { first, last } in merge_ranges(ranges) {
             // The loop must not run through 2^32 indexes. If the class ignores unknown
             // indexes, the number of devices limits the range. Otherwise the loop ends at
             // the first index that no device has.
@@ -121,8 +124,8 @@ impl Selection {
         Ok(chosen.into_devices())
     }
 
-    /// Returns the names by which the request means single devices, by device id: aliases and
-    /// paths, which a device keeps when its id changes. An id, an index, a range or `all` is none.
+    /// Returns the aliases and paths by which the request names single devices, by device id. A
+    /// device keeps such a name when its id changes. Ids, indexes, ranges and `all` are left out.
     /// Each name is written as an item of a request.
     pub fn names_of_devices(
         &self,
@@ -143,7 +146,7 @@ impl Selection {
     }
 
     /// Returns the items of the request that mean no device.
-    pub fn unknown<'s>(&'s self, class: &DeviceClass, inventory: &Inventory) -> Vec<&'s str> {
+    pub fn unknown_items<'s>(&'s self, class: &DeviceClass, inventory: &Inventory) -> Vec<&'s str> {
         let Selection::These(items) = self else {
             return Vec::new();
         };
@@ -155,8 +158,8 @@ impl Selection {
 
 /// Returns the reserved word (`all`, `none`, `void`) of an item, if it applies to the whole
 /// list. A word after the kind of a single resource applies to that resource only.
-fn word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
-    match unqualified(item, class) {
+fn reserved_word<'a>(item: &'a Item, class: &ClassSpec) -> Option<&'a str> {
+    match split_kind(item, class) {
         (Some(Kind::Resource(_)), _) => None,
         (_, text) => (!item.is_quoted && is_reserved_name(text)).then_some(text),
     }
@@ -196,7 +199,7 @@ impl<'a> ChosenDevices<'a> {
 }
 
 /// Returns sorted ranges that do not overlap and have the same numbers as `ranges`.
-fn merged(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
+fn merge_ranges(ranges: Vec<IndexRange>) -> Vec<IndexRange> {
     let ranges: BTreeSet<IndexRange> = inserted(ranges);
     let mut merged: Vec<IndexRange> = Vec::new();
     for range in ranges {

@@ -20,7 +20,7 @@ const MAX_UNKNOWN: usize = 8;
 
 /// Returns the variables of the container that are requirements, sorted by name. The result
 /// is empty if a variable disables the requirements.
-pub(super) fn requirements(
+pub(super) fn parse_requirements(
     spec: Option<&RequirementSpec>,
     env: &Environment,
 ) -> Result<Vec<(String, String)>, RequestError> {
@@ -48,7 +48,7 @@ fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-pub(super) fn pairs<'a>(
+pub(super) fn parse_pairs<'a>(
     spec: Option<&PairSpec>,
     env: impl Fn(&str) -> Option<&'a str>,
 ) -> Result<Vec<Pair>, RequestError> {
@@ -77,7 +77,7 @@ pub(super) fn pairs<'a>(
 }
 
 /// Returns the names of the file lists in the value of a variable, each once.
-pub(super) fn lists(text: &str) -> Result<Vec<ListName>, RequestError> {
+pub(super) fn parse_lists(text: &str) -> Result<Vec<ListName>, RequestError> {
     let length = text.len();
     if length > MAX_REQUEST {
         return Err(RequestError::TooLong { length });
@@ -127,7 +127,7 @@ pub(super) fn describe_capabilities(class: &DeviceClass) -> String {
 /// # Errors
 /// Returns an error if the list is too long, or if it names a capability that is forbidden,
 /// or unknown to a class that refuses unknown capabilities.
-pub(super) fn capabilities(
+pub(super) fn parse_capabilities(
     class: &DeviceClass,
     asked: Option<&str>,
 ) -> Result<(BTreeSet<CapabilityName>, Vec<String>), RequestError> {
@@ -135,8 +135,10 @@ pub(super) fn capabilities(
     if list.len() > MAX_REQUEST {
         return Err(RequestError::TooLong { length: list.len() });
     }
-    let items = list.split(',').map(str::trim);
-    let items = items.filter(|item| !item.is_empty());
+    let items = list
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
     // The keys are the names in lower case; the values are the names as they were written.
     let mut unknown: BTreeMap<String, &str> =
         inserted(items.map(|item| (item.to_ascii_lowercase(), item)));

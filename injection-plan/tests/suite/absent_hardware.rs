@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use device_class::host::RecordedHost;
 use device_class::{DeviceClass, discover};
-use injection_plan::plan::{Authority, InjectionPlan, Recorded};
+use injection_plan::plan::{Authority, InjectionPlan, RecordedDevices};
 use injection_plan::request::Request;
 
 use crate::planning::{self, asker, shipped, shipped_class};
@@ -25,10 +25,10 @@ fn kubelet(devices: &[(&str, &str)]) -> Authority {
         let ids = BTreeSet::from([(*id).to_owned().try_into().unwrap()]);
         ((*resource).to_owned().try_into().unwrap(), ids)
     });
-    Authority::Kubelet(Recorded {
+    Authority::Kubelet(RecordedDevices {
         holder: "container c of pod default/p".into(),
         devices: devices.collect::<BTreeMap<_, _>>(),
-        ..Recorded::default()
+        ..RecordedDevices::default()
     })
 }
 

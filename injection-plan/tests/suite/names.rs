@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::discover::{self, Device, FoundClass, Inventory};
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, Recorded};
+use injection_plan::plan::{Authority, RecordedDevices};
 use injection_plan::request::{Environment, Request, RequestNames};
 use proptest::prelude::*;
 
@@ -455,7 +455,7 @@ fn all_of_devices_of_which_none_is_healthy_is_refused_with_the_reasons() {
         }
     }
     // In a pod the kubelet's record decides, whatever the image requests.
-    let recorded = Authority::Kubelet(Recorded::default());
+    let recorded = Authority::Kubelet(RecordedDevices::default());
     let request = request(&class, "all").unwrap().unwrap();
     assert!(plan(&class, &request, &ill, &recorded).is_ok());
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use device_class::discover;
 use device_class::load::{self, ClassSource};
 use device_class::{DeviceClass, HostView};
-use injection_plan::plan::{self, Asked, Authority, InjectionPlan, SpecDevices};
+use injection_plan::plan::{self, Authority, InjectionPlan, PlanInput, SpecDevices};
 use injection_plan::request::Request;
 
 /// The directory of the crate that has the classes and the recorded hosts.
@@ -60,13 +60,13 @@ pub(crate) fn plan(
     authority: &Authority,
 ) -> Result<InjectionPlan, String> {
     let found = discover::look_up(class, request.wanted(), host);
-    let asked = Asked {
+    let input = PlanInput {
         class,
         request,
         found: &found.map_err(with_causes)?,
         authority,
     };
-    plan::plan(&[asked], &SpecDevices::default()).map_err(with_causes)
+    plan::plan(&[input], &SpecDevices::default()).map_err(with_causes)
 }
 
 pub(crate) fn with_causes(error: impl std::error::Error + Send + Sync + 'static) -> String {
@@ -75,9 +75,9 @@ pub(crate) fn with_causes(error: impl std::error::Error + Send + Sync + 'static)
 
 /// The request authorizes itself, as outside Kubernetes.
 pub(crate) fn asker() -> Authority {
-    let why = "this is a test".into();
-    Authority::Asker {
-        why,
+    let reason = "this is a test".into();
+    Authority::Requester {
+        reason,
         trusted_capabilities: true,
     }
 }

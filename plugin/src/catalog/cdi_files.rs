@@ -9,8 +9,12 @@ use std::sync::Arc;
 
 use device_class::DeviceClass;
 use device_class::discover::{self, FoundClass, FoundEdits, FoundNode, Health};
-use injection_plan::cdi::directory::{self, Change, DirectoryError, ForeignKind, Update};
-use injection_plan::cdi::{Described, Description, Generated, Omission, Specification, ThinHook};
+use injection_plan::cdi::directory::{
+    self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange,
+};
+use injection_plan::cdi::{
+    DescribedDevices, Description, GeneratedSpecifications, Omission, Specification, ThinHook,
+};
 use nix::errno::Errno;
 
 use super::Resources;
@@ -38,14 +42,14 @@ pub(super) fn describe(
     class: &DeviceClass,
     inventory: discover::Inventory,
     control_nodes: Vec<FoundNode>,
-    all: &mut Described,
+    all: &mut DescribedDevices,
 ) -> discover::Inventory {
     let edits = FoundEdits {
         nodes: control_nodes,
         ..FoundEdits::default()
     };
     let found = FoundClass { inventory, edits };
-    let mut described = description.devices(class, &found);
+    let mut described = description.describe_devices(class, &found);
     let mut inventory = found.inventory;
     for omission in &described.omissions {
         if let Omission::Device { device, error, .. } = omission
@@ -91,11 +95,11 @@ impl CdiFiles {
     /// devices from their specifications, one line for each.
     pub(super) fn write(
         &mut self,
-        described: Described,
+        described: DescribedDevices,
         inventory: &mut Resources,
         all: bool,
     ) -> Vec<String> {
-        let generated = Generated::from_described(described);
+        let generated = GeneratedSpecifications::from_described(described);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
@@ -111,7 +115,7 @@ impl CdiFiles {
             .collect();
         let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
         match changes {
-            Ok(Update { changes, failures }) => {
+            Ok(DirectoryUpdate { changes, failures }) => {
                 for (kind, error) in failures {
                     let is_there = lacks_descriptors(&error)
                         && self.has_written(&generated.specifications, &kind);
@@ -127,7 +131,7 @@ impl CdiFiles {
                 }
                 for change in changes {
                     let text = change.to_string();
-                    if let Change::Conflict { kind, .. } = change {
+                    if let SpecificationChange::Conflict { kind, .. } = change {
                         unwritten.insert(kind, text);
                     } else {
                         tracing::info!("CDI: {text}");

@@ -6,14 +6,14 @@ use std::time::Instant;
 use device_class::class::Preference;
 use device_class::discover::Health;
 use device_class::{DeviceClass, HostView};
-use host_inventory::{Memory, judge};
+use host_inventory::{ScanMemory, scan_host};
 
 use super::resource::{AdvertisedDevice, Resource, Terms};
 use super::{Claimed, Scan, scan};
 
 pub(crate) fn scanned(classes: &[DeviceClass], host: &dyn HostView) -> Scan {
     scan(
-        judge(classes, host, &mut Memory::new(), Instant::now()),
+        scan_host(classes, host, &mut ScanMemory::new(), Instant::now()),
         &Claimed::default(),
         None,
     )

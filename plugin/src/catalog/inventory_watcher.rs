@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use device_class::class::Server;
 use device_class::config::Config;
-use host_inventory::{HostWatcher, Next, Notified, ScanProgress};
+use host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
 use tokio::sync::watch;
 
 use super::{CdiFiles, Claimed, GracePeriod, Resources, changes, scan};
@@ -58,7 +58,7 @@ impl InventoryWatcher {
 
     /// Scans the host now, every `period`, and whenever an event may concern a
     /// device; reads the class files again when one changes, or on `reload`.
-    pub(crate) async fn run(mut self, period: Duration, mut reload: Notified) {
+    pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
         let mut changed = true;
         loop {
             self.scan(changed).await;
@@ -67,7 +67,7 @@ impl InventoryWatcher {
             // removed is written again.
             let directory = self.cdi.as_ref().map(CdiFiles::directory);
             let next = self.host.wait(period, directory, &mut reload).await;
-            changed = next == Next::Load && self.host.load_classes();
+            changed = next == WatcherTask::Load && self.host.load_classes();
             self.metrics.class_errors(self.host.class_errors());
         }
     }
@@ -98,8 +98,8 @@ impl InventoryWatcher {
             ((scan.inventory, cdi, cdi_errors), warnings)
         });
         let scanned = scanned.await;
-        self.metrics.scanned(scanned.took);
-        let Some((inventory, cdi, cdi_errors)) = scanned.made else {
+        self.metrics.scanned(scanned.duration);
+        let Some((inventory, cdi, cdi_errors)) = scanned.result else {
             return;
         };
         self.cdi = cdi;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use device_class::discover::Device;
 use device_class::name::ResourceName;
-use host_inventory::{Judged, JudgedClass};
-use injection_plan::cdi::{Described, Description};
+use host_inventory::{ClassScan, HostScan};
+use injection_plan::cdi::{DescribedDevices, Description};
 use kubelet_api::MAX_MESSAGE;
 
 use super::cdi_files::describe;
@@ -20,24 +20,24 @@ pub(crate) struct Scan {
     /// The devices and classes that are left out, one line for each with the reason.
     pub(crate) warnings: Vec<String>,
     /// The CDI specifications of the devices, if the scan was asked for them.
-    pub(super) described: Described,
+    pub(super) described: DescribedDevices,
 }
 
 /// Makes resources of the devices. With a `description`, also makes the CDI specifications of
 /// the devices, and a device for which that fails is unhealthy.
 pub(crate) fn scan(
-    judged: Judged<'_>,
+    judged: HostScan<'_>,
     claimed: &Claimed,
     description: Option<Description<'_>>,
 ) -> Scan {
-    let Judged {
+    let HostScan {
         classes,
         mut claims,
         mut warnings,
     } = judged;
     let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
-    let mut described = Described::default();
-    for JudgedClass {
+    let mut described = DescribedDevices::default();
+    for ClassScan {
         class,
         mut inventory,
         control_nodes,

@@ -68,7 +68,9 @@ mod tests {
         let resources = Resources::from([(name.clone(), npus)]);
         let (metrics, streams) = (Metrics::default(), Streams::default());
         let directory = tempfile::tempdir().unwrap();
-        let record = directory.path().join(injection_plan::record::FILE_NAME);
+        let record = directory
+            .path()
+            .join(injection_plan::kubelet_checkpoint::FILE_NAME);
         std::fs::write(
             &record,
             r#"{"Data":{"PodDeviceEntries":[

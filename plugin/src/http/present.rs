@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use device_class::name::{ResourceName, excerpt};
-use injection_plan::record::Record;
+use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -105,7 +105,7 @@ fn allocated_devices(
     inventory: &Resources,
 ) -> BTreeMap<(String, String, String), usize> {
     let mut counts = BTreeMap::new();
-    let record = match Record::read(path) {
+    let record = match KubeletCheckpoint::read(path) {
         Ok(record) => record,
         Err(error) if error.is_absent() => return counts,
         Err(error) => {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use device_class::name::ResourceName;
-use host_inventory::{Faults, Notified};
+use host_inventory::{Faults, Notifications};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ pub(super) struct Lifecycle {
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
     listening: watch::Receiver<usize>,
-    socket_changes: Notified,
+    socket_changes: Notifications,
     backoff: Backoff,
     fault: Faults,
     /// Whether another boathook-plugin served the resource when this socket was created.
@@ -107,7 +107,7 @@ impl Lifecycle {
         context: Context,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
         listening: watch::Receiver<usize>,
-        socket_changes: Notified,
+        socket_changes: Notifications,
     ) -> Self {
         Lifecycle {
             socket_name: socket_name(&resource),
@@ -295,14 +295,14 @@ impl Lifecycle {
     fn warn_once(&mut self, what: String) {
         let resource = &self.resource;
         self.fault
-            .now([what], |what| tracing::warn!(%resource, "{what}"));
+            .report([what], |what| tracing::warn!(%resource, "{what}"));
     }
 }
 
 /// Waits until a registration in progress is obsolete: our socket is gone, or
 /// the kubelet's.
 async fn overtaken(
-    mut socket_changes: Notified,
+    mut socket_changes: Notifications,
     socket: Option<&Socket>,
     (path, kubelet): (&Path, SocketId),
     poll: Duration,

@@ -28,7 +28,7 @@ use crate::catalog::Resource;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::service::{PluginInfoService, Service, Streams, options};
-use host_inventory::{Faults, Notified};
+use host_inventory::{Faults, Notifications};
 use kubelet_api::WatcherStream;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
 use kubelet_api::pluginregistration::registration_server::RegistrationServer;
@@ -87,7 +87,7 @@ pub(crate) struct Context {
 pub(crate) async fn serve(
     resource: watch::Receiver<Arc<Resource>>,
     context: Context,
-    socket_changes: Notified,
+    socket_changes: Notifications,
 ) -> anyhow::Result<()> {
     let name = resource.borrow().name.clone();
     let options = options();
@@ -163,7 +163,7 @@ async fn accept(
                     // Probably out of descriptors, some of which may become
                     // free.
                     let error = format!("cannot accept a connection: {error}");
-                    fault.now([error], |error| tracing::warn!("{error}"));
+                    fault.report([error], |error| tracing::warn!("{error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },

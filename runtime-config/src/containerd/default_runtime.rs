@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{Item, TableLike, Value};
 
-use super::handler::{Handlers, Keys, RUNC_V2, defined};
+use super::handler::{Handlers, Keys, RUNC_V2, collect_handlers};
 use super::schema::{self, Schema, V2, V3};
 use super::{Layout, documents, own_drop_in, template};
 use crate::default_runtime::{DefaultRuntime, refuse_later};
@@ -18,8 +18,8 @@ use crate::toml_text::{item_at, line_of, parse};
 /// The shims of runc in containerd 1.x. Their options are not taken over.
 const OLD_RUNC: [&str; 2] = ["io.containerd.runc.v1", "io.containerd.runtime.v1.linux"];
 
-/// The settings that decide what the default runtime is (containerd, docs/cri/config.md);
-/// the keys of `plugins` are names.
+/// The settings that decide what the default runtime is (containerd, docs/cri/config.md). The
+/// first `*` stands for the name of a plugin.
 const RUNTIME_SETTINGS: [&str; 8] = [
     "version",
     "imports",
@@ -34,8 +34,8 @@ const RUNTIME_SETTINGS: [&str; 8] = [
 /// Returns the runtime of the default handler.
 ///
 /// # Errors
-/// A file does not parse, or has a key in another case, or a setting with precedence over
-/// `default_runtime_name`, or over our drop-in.
+/// Fails if a file does not parse or has a key in another case. Also fails if a setting has
+/// precedence over `default_runtime_name` or over Boathook's drop-in.
 pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<DefaultRuntime, Error> {
     let (schema, known) = known_files(layout, base)?;
     for path in &known {
@@ -43,16 +43,18 @@ pub(crate) fn default_runtime(layout: &Layout, base: &Snapshot) -> Result<Defaul
     }
     // k0s merges configuration files of every version itself.
     let is_merged = schema.merges_imports() || matches!(layout, Layout::DropIns { .. });
-    let Handlers { default, all } = defined(schema, &known, base, is_merged)?;
+    let Handlers { default, all } = collect_handlers(schema, &known, base, is_merged)?;
     let handler = all.into_iter().find(|(name, ..)| *name == default);
     Ok(match handler {
-        Some((name, keys, options)) => of_handler(&name, &keys, &options),
+        Some((name, keys, options)) => runtime_of_handler(&name, &keys, &options),
         None if default == "runc" => DefaultRuntime::runc(),
         None => DefaultRuntime::new_other(&default, "a handler that no file describes"),
     })
 }
 
-fn of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime {
+/// Returns the runtime that a handler calls. Only a handler with a shim of runc calls a program
+/// that `boathook-runtime` can call, too.
+fn runtime_of_handler(name: &str, keys: &Keys, options: &Keys) -> DefaultRuntime {
     let value = |keys: &Keys, key: &str| -> String {
         let found = keys.iter().find(|(k, _)| k == key);
         let parsed = found.and_then(|(_, text)| text.parse::<Value>().ok());
@@ -88,7 +90,7 @@ fn known_files(layout: &Layout, base: &Snapshot) -> Result<(&'static Schema, Vec
             Ok((&V3, dropped.unwrap_or_default()))
         }
         Layout::Template { dir } => {
-            let main = template::generated(dir);
+            let main = template::generated_path(dir);
             let schema = schema::detect_schema(base, &main)?.unwrap_or(&V3);
             Ok((schema, documents::in_load_order(base, &main)?))
         }

@@ -1,5 +1,5 @@
-//! The files that make up containerd's configuration, in the order in which it
-//! reads them: the main file, then what it imports, breadth first.
+//! Finds the files of containerd's configuration in the order in which containerd reads them:
+//! the main file first, then the imported files, breadth first.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ pub(crate) fn read(host: &HostRoot, main: &Path, snapshot: &mut Snapshot) -> Res
             continue;
         };
         // A file that does not parse is reported later, when the plan is made.
-        for pattern in patterns(&path, text).unwrap_or_default() {
+        for pattern in import_patterns(&path, text).unwrap_or_default() {
             let dir = pattern.parent().unwrap_or(&pattern);
             let names = host.list(dir)?;
             pending.extend(
                 names
                     .iter()
                     .map(|n| dir.join(n))
-                    .filter(|p| matches(&pattern, p)),
+                    .filter(|p| matches_pattern(&pattern, p)),
             );
         }
     }
@@ -47,11 +47,11 @@ pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>
         let Some(text) = base.text(&path).filter(|_| !order.contains(&path)) else {
             continue;
         };
-        for pattern in patterns(&path, text)? {
+        for pattern in import_patterns(&path, text)? {
             let files = base
                 .present()
                 .map(|(p, _)| p)
-                .filter(|p| matches(&pattern, p));
+                .filter(|p| matches_pattern(&pattern, p));
             pending.extend(files.map(Path::to_path_buf));
         }
         order.push(path);
@@ -61,14 +61,14 @@ pub(crate) fn in_load_order(base: &Snapshot, main: &Path) -> Result<Vec<PathBuf>
 
 /// Returns whether a file imports the path `wanted`.
 pub(crate) fn imports(path: &Path, text: &str, wanted: &Path) -> Result<bool, Error> {
-    Ok(patterns(path, text)?
+    Ok(import_patterns(path, text)?
         .iter()
-        .any(|pattern| matches(pattern, wanted)))
+        .any(|pattern| matches_pattern(pattern, wanted)))
 }
 
 /// Returns the patterns in a file's `imports`. Relative patterns are relative to the file's
 /// directory.
-fn patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
+fn import_patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
     let doc = parse(path, text)?;
     let dir = path.parent().unwrap_or(path);
     let list = doc.get("imports").and_then(|l| l.as_array());
@@ -80,7 +80,7 @@ fn patterns(path: &Path, text: &str) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Returns whether a path matches a pattern with `*` and `?` in its last name.
-fn matches(pattern: &Path, path: &Path) -> bool {
+fn matches_pattern(pattern: &Path, path: &Path) -> bool {
     let (Some(glob), Some(name)) = (pattern.file_name(), path.file_name()) else {
         return false;
     };
@@ -115,7 +115,7 @@ mod tests {
             ("/etc/c/*.conf", "/etc/c/99-boathook.toml", false),
         ];
         for (pattern, path, expected) in cases {
-            let found = matches(Path::new(pattern), Path::new(path));
+            let found = matches_pattern(Path::new(pattern), Path::new(path));
             assert_eq!(found, expected, "{pattern} {path}");
         }
     }

@@ -1,5 +1,5 @@
-//! A configuration file that its owner edits, with or without drop-ins. What
-//! goes where, and why, is described in the parent module.
+//! Plans the files of a containerd whose main configuration file the administrator edits, with
+//! or without drop-ins. The parent module describes which file is changed, and why.
 
 use std::path::{Path, PathBuf};
 
@@ -10,21 +10,21 @@ use crate::drop_in;
 use crate::error::Error;
 use crate::toml_text::{add_to_list, quote, whole_file};
 
-pub(super) fn desired(
+pub(super) fn plan_files(
     main: &Path,
     conf_d: Option<&Path>,
     wanted: &PlanInputs<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
     let Some(text) = wanted.base.text(main) else {
-        return absent(main, conf_d, wanted);
+        return desired_without_main(main, conf_d, wanted);
     };
     let schema = schema::detect_schema(wanted.base, main)?;
     let known = documents::in_load_order(wanted.base, main)?;
     let (Some(schema), Some(dir)) = (schema.filter(|s| s.merges_imports()), conf_d) else {
-        return in_place::desired(main, schema, &known, wanted).map(|file| vec![file]);
+        return in_place::plan_files(main, schema, &known, wanted).map(|file| vec![file]);
     };
     refuse_taken(schema, &known, wanted.base)?;
-    // The drop-in first: until it is imported, nothing reads it.
+    // The drop-in is written first. containerd does not read it until the main file imports it.
     let mut files = vec![own_file(dir, schema, &known, wanted)?];
     let path = own_drop_in(dir);
     if !documents::imports(main, text, &path)? {
@@ -34,16 +34,19 @@ pub(super) fn desired(
     Ok(files)
 }
 
-/// No main file: containerd runs on its defaults. A new main file of version 2
-/// is read by all versions, but forbids drop-ins of version 3; where there are
-/// some, containerd is a 2.x, and a main file that imports them all is right.
-fn absent(
+/// Plans the files for a host without a main file, whose containerd uses its defaults.
+///
+/// All releases from 1.3 on read a main file of version 2, but such a file cannot import
+/// drop-ins of version 3. If there are drop-ins of version 3, containerd is a 2.x, and the new
+/// main file has version 3 and imports the whole drop-in directory.
+fn desired_without_main(
     main: &Path,
     conf_d: Option<&Path>,
     wanted: &PlanInputs<'_>,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let dropped = conf_d.map(|dir| drop_in::in_order(wanted.base, &[], dir));
-    let known = dropped.unwrap_or_default();
+    let known = conf_d
+        .map(|dir| drop_in::in_order(wanted.base, &[], dir))
+        .unwrap_or_default();
     for path in &known {
         let (Some(&V3), Some(dir)) = (schema::detect_schema(wanted.base, path)?, conf_d) else {
             continue;

@@ -1,8 +1,8 @@
-//! The runtime handler's tables.
+//! The tables of the runtime handler `boathook`.
 //!
-//! The handler is the default one with another binary: what the user chose for
-//! that (the cgroup driver above all) must hold for ours, or pods that name it
-//! would be put into cgroups that the kubelet does not know.
+//! The handler is a copy of the default handler with another program. It needs the same
+//! settings, above all the cgroup driver: with another driver, containers would be put into
+//! cgroups that the kubelet does not know.
 
 use std::path::PathBuf;
 
@@ -36,8 +36,7 @@ pub(super) struct Handler {
 }
 
 impl Handler {
-    /// The handler for a configuration that consists of the files `known`, in
-    /// load order.
+    /// Builds the handler for a configuration that consists of the files `known`, in load order.
     pub(super) fn new(
         schema: &Schema,
         known: &[PathBuf],
@@ -47,16 +46,16 @@ impl Handler {
             mut keys,
             mut options,
             built_in,
-        } = inherited(schema, known, wanted.base)?;
-        set(&mut keys, "runtime_type", quote(RUNC_V2));
+        } = find_inherited(schema, known, wanted.base)?;
+        set_key(&mut keys, "runtime_type", quote(RUNC_V2));
         if wanted.options.base_spec.is_some() {
-            set(
+            set_key(
                 &mut keys,
                 "base_runtime_spec",
                 quote(&wanted.spec_path.to_string_lossy()),
             );
         } else {
-            set(
+            set_key(
                 &mut options,
                 "BinaryName",
                 quote(&wanted.options.runtime.to_string_lossy()),
@@ -67,7 +66,7 @@ impl Handler {
             Some(others) if others.trim() != "]" => format!("[{}, {others}", quote(ANNOTATIONS)),
             _ => format!("[{}]", quote(ANNOTATIONS)),
         };
-        set(&mut keys, "container_annotations", list);
+        set_key(&mut keys, "container_annotations", list);
         Ok(Self {
             plugin: schema.plugin,
             is_default: wanted.options.set_default,
@@ -77,26 +76,27 @@ impl Handler {
         })
     }
 
-    /// Sets the cgroup driver to what a template's expression will give.
+    /// Sets the cgroup driver to a template's expression. k3s and rke2 evaluate the expression
+    /// when they generate containerd's file.
     pub(super) fn set_cgroup_driver(&mut self, expression: &str) {
-        set(&mut self.options, "SystemdCgroup", expression.to_owned());
+        set_key(&mut self.options, "SystemdCgroup", expression.to_owned());
     }
 
-    /// The tables' text, for a block or a drop-in.
+    /// Returns the text of the handler's tables, for a block or a drop-in.
     pub(super) fn tables(&self) -> String {
         let table = format!(
             "plugins.{}.containerd.runtimes.{HANDLER}",
             quote(self.plugin)
         );
-        let mut text = format!("[{table}]\n{}", lines(&self.keys));
+        let mut text = format!("[{table}]\n{}", format_lines(&self.keys));
         if !self.options.is_empty() {
-            text += &format!("\n[{table}.options]\n{}", lines(&self.options));
+            text += &format!("\n[{table}.options]\n{}", format_lines(&self.options));
         }
         text
     }
 
-    /// The table of containerd's built-in handler, where a file that names any
-    /// handler must name that one too.
+    /// Returns the table of containerd's built-in handler `runc`, or an empty text if it is not
+    /// needed. In containerd 1.x a file with any handler must also name the built-in one.
     pub(super) fn runc_table(&self) -> String {
         if !self.writes_runc {
             return String::new();
@@ -105,7 +105,8 @@ impl Handler {
         format!("\n[{table}]\nruntime_type = {}\n", quote(RUNC_V2))
     }
 
-    /// The table that makes the handler the default, if that is wanted.
+    /// Returns the table that makes the handler the default, or an empty text without
+    /// `--set-default`.
     pub(super) fn default_table(&self) -> String {
         if !self.is_default {
             return String::new();
@@ -119,7 +120,7 @@ impl Handler {
 struct Inherited {
     keys: Keys,
     options: Keys,
-    /// Whether that is containerd's built-in handler, which no file names.
+    /// Whether the default handler is containerd's built-in one, which no file names.
     built_in: bool,
 }
 
@@ -131,9 +132,10 @@ pub(super) struct Handlers {
     pub(super) all: Vec<(String, Keys, Keys)>,
 }
 
-/// The handlers in the files `known`, in load order; `is_merged`: a file adds to the CRI
-/// section of those before it, and does not replace it.
-pub(super) fn defined(
+/// Collects the handlers that the files `known` define. The files are in load order. With
+/// `is_merged` the CRI section of a file extends the sections of earlier files, and without it
+/// the section replaces them.
+pub(super) fn collect_handlers(
     schema: &Schema,
     known: &[PathBuf],
     base: &Snapshot,
@@ -156,19 +158,22 @@ pub(super) fn defined(
         if let Some(name) = name.filter(|name| *name != HANDLER) {
             name.clone_into(&mut default);
         }
-        let runtimes = section.get("runtimes").and_then(Item::as_table_like);
-        let runtimes = runtimes.into_iter().flat_map(TableLike::iter);
+        let runtimes = section
+            .get("runtimes")
+            .and_then(Item::as_table_like)
+            .into_iter()
+            .flat_map(TableLike::iter);
         for (name, item) in runtimes.filter(|(name, _)| *name != HANDLER) {
-            let at = handlers
+            let index = handlers
                 .iter()
                 .position(|h| h.0 == name)
                 .unwrap_or_else(|| {
                     handlers.push((name.to_owned(), Keys::new(), Keys::new()));
                     handlers.len() - 1
                 });
-            merge(&mut handlers[at].1, item.as_table_like());
-            merge(
-                &mut handlers[at].2,
+            merge_table(&mut handlers[index].1, item.as_table_like());
+            merge_table(
+                &mut handlers[index].2,
                 item.get("options").and_then(Item::as_table_like),
             );
         }
@@ -179,21 +184,24 @@ pub(super) fn defined(
     })
 }
 
-fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
+/// Finds the handler whose settings Boathook's handler inherits: the default handler or, if that
+/// one uses another shim than runc's, the handler `runc`.
+fn find_inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inherited, Error> {
     let Handlers {
         default,
         all: mut handlers,
-    } = defined(schema, known, base, schema.merges_imports())?;
+    } = collect_handlers(schema, known, base, schema.merges_imports())?;
     let runc = quote(RUNC_V2);
-    let fits = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
+    let uses_runc = |keys: &Keys| keys.iter().all(|(k, v)| k != "runtime_type" || *v == runc);
     let chosen = [default.as_str(), "runc"].into_iter().find_map(|name| {
         handlers
             .iter()
-            .position(|(n, keys, _)| n == name && fits(keys))
+            .position(|(n, keys, _)| n == name && uses_runc(keys))
     });
     let built_in = default == "runc" && handlers.iter().all(|(name, ..)| name != "runc");
-    let found = chosen.map(|at| handlers.swap_remove(at));
-    let (_, keys, options) = found.unwrap_or_default();
+    let (_, keys, options) = chosen
+        .map(|index| handlers.swap_remove(index))
+        .unwrap_or_default();
     Ok(Inherited {
         keys,
         options,
@@ -201,7 +209,8 @@ fn inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result<Inhe
     })
 }
 
-/// Fails if a file defines a handler of our name: it would be merged with ours.
+/// Fails if a file already defines a handler named `boathook`, because containerd would merge it
+/// with the new one.
 pub(super) fn refuse_taken(
     schema: &Schema,
     known: &[PathBuf],
@@ -223,7 +232,7 @@ pub(super) fn refuse_taken(
 }
 
 /// Copies the plain values of a table. Nested tables are handled elsewhere.
-fn merge(into: &mut Keys, table: Option<&dyn TableLike>) {
+fn merge_table(into: &mut Keys, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
         let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
             continue;
@@ -233,18 +242,18 @@ fn merge(into: &mut Keys, table: Option<&dyn TableLike>) {
             Some(string) => quote(string),
             None => value.clone().decorated("", "").to_string(),
         };
-        set(into, key, text);
+        set_key(into, key, text);
     }
 }
 
-fn set(keys: &mut Keys, key: &str, value: String) {
+fn set_key(keys: &mut Keys, key: &str, value: String) {
     match keys.iter_mut().find(|(k, _)| k == key) {
         Some(slot) => slot.1 = value,
         None => keys.push((key.to_owned(), value)),
     }
 }
 
-fn lines(keys: &Keys) -> String {
+fn format_lines(keys: &Keys) -> String {
     keys.iter()
         .map(|(key, value)| format!("{key} = {value}\n"))
         .collect()
@@ -276,6 +285,6 @@ pub(super) fn base_spec(spec: &str, options: &Options) -> Result<String, Error> 
     let list = prestart
         .as_array_mut()
         .ok_or_else(|| fail("hooks.prestart is no list"))?;
-    list.push(oci_hook::entry(options));
+    list.push(oci_hook::hook_entry(options));
     Ok(format!("{spec:#}\n"))
 }

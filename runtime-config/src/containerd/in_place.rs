@@ -1,5 +1,5 @@
-//! The handler inside a file that has no drop-ins, or whose drop-ins would
-//! replace what it sets.
+//! Adds the handler's tables to an existing configuration file, if containerd reads no drop-ins
+//! or if a drop-in would replace a whole section of that file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,17 @@ use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::toml_text::{append_block, insert_line, item_at, line_and_message, parse, set_key};
 
-/// The file to change and its new text.
+/// Returns the file to change and its new text.
 ///
-/// `schema` is `None` for a file without any setting: it becomes version 2,
-/// which every containerd from 1.3 on reads.
-pub(super) fn desired(
+/// `schema` is `None` for a file without settings. Such a file gets version 2, which every
+/// containerd from 1.3 on reads.
+pub(super) fn plan_files(
     main: &Path,
     schema: Option<&'static Schema>,
     known: &[PathBuf],
     wanted: &PlanInputs<'_>,
 ) -> Result<(PathBuf, String), Error> {
-    let path = in_force(main, schema.unwrap_or(&V2), known, wanted)?;
+    let path = find_effective_file(main, schema.unwrap_or(&V2), known, wanted)?;
     let mut text = wanted.base.text(&path).unwrap_or_default().to_owned();
     if schema.is_none() {
         text = insert_line(&path, &text, "version = 2")?;
@@ -44,7 +44,7 @@ pub(super) fn desired(
         }
     }
     let text = append_block(&text, &body);
-    // A table that the file writes inline cannot be extended by a header.
+    // TOML does not allow a `[header]` below a table that is written inline (`{ … }`).
     if let Err(error) = Document::parse(&*text) {
         let (line, message) = line_and_message(&text, &error);
         let problem = format!(
@@ -56,8 +56,9 @@ pub(super) fn desired(
     Ok((path, text))
 }
 
-/// The file whose CRI section counts: the last one that has one.
-fn in_force(
+/// Returns the file whose CRI section has effect. In containerd 1.x each section replaces the
+/// sections of earlier files, so this is the last file with such a section.
+fn find_effective_file(
     main: &Path,
     schema: &Schema,
     known: &[PathBuf],

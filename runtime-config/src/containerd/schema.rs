@@ -1,5 +1,5 @@
-//! The versions of containerd's configuration, and where the CRI runtimes
-//! stand in each (containerd, docs/cri/config.md).
+//! The versions of containerd's configuration format, and the table of the CRI runtimes in each
+//! version (containerd, docs/cri/config.md).
 
 use std::path::Path;
 
@@ -47,11 +47,12 @@ impl Schema {
     }
 }
 
-/// Detects the schema that a file is written in; `None` when the file is absent, or
-/// has too little to be of any version.
+/// Detects the version of a configuration file. Returns `None` if the file does not exist, or if
+/// it has neither a version nor a setting that depends on the version.
 ///
 /// # Errors
-/// It does not parse, is of version 1 or unknown, or disables CRI.
+/// Fails if the file does not parse, has version 1 or an unknown version, or disables the CRI
+/// plugin.
 pub(crate) fn detect_schema(
     base: &Snapshot,
     path: &Path,
@@ -77,8 +78,8 @@ pub(crate) fn detect_schema(
     }
     match doc.get("version").and_then(|v| v.as_integer()) {
         Some(2) => Ok(Some(&V2)),
-        // Version 4 moved the daemon's own settings, not CRI's; a drop-in of a
-        // lower version than the main file's is accepted.
+        // Version 4 moved settings of the daemon, but none of CRI. containerd accepts a drop-in
+        // whose version is lower than that of the main file.
         Some(3 | 4) => Ok(Some(&V3)),
         None | Some(0 | 1) => {
             let says_more = ["plugins", "disabled_plugins", "required_plugins"];

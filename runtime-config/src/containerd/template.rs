@@ -1,6 +1,6 @@
-//! k3s and rke2: containerd's file is made at each start, from a Go template
-//! or, without one, from the built-in template that is called "base" (k3s,
-//! docs, "Configuring containerd").
+//! Plans the files of k3s and rke2, which generate containerd's file at each start. They use a
+//! Go template, or their built-in template "base" if there is none (k3s documentation,
+//! "Configuring containerd").
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,13 @@ use crate::error::Error;
 use crate::facts::HANDLER;
 use crate::toml_text::{append_block, line_of, whole_file};
 
-/// The file that is made at each start. It shows which version is in use.
-pub(super) fn generated(dir: &str) -> PathBuf {
+/// Returns the path of the file that is generated at each start. Its text shows which version of
+/// the configuration is in use.
+pub(super) fn generated_path(dir: &str) -> PathBuf {
     Path::new(dir).join("config.toml")
 }
 
-fn template(dir: &str, schema: &Schema) -> PathBuf {
+fn template_path(dir: &str, schema: &Schema) -> PathBuf {
     let name = if *schema == V3 {
         "config-v3.toml.tmpl"
     } else {
@@ -25,8 +26,9 @@ fn template(dir: &str, schema: &Schema) -> PathBuf {
     Path::new(dir).join(name)
 }
 
-/// The drop-in that the made file imports, from the releases of 2025 on.
-fn dropped(dir: &str) -> PathBuf {
+/// Returns the path of Boathook's drop-in. The generated file imports drop-ins from the releases
+/// of 2025 on.
+fn drop_in_path(dir: &str) -> PathBuf {
     own_drop_in(&drop_in_dir(dir))
 }
 
@@ -34,26 +36,32 @@ pub(super) fn drop_in_dir(dir: &str) -> PathBuf {
     Path::new(dir).join("config-v3.toml.d")
 }
 
-/// Every file that may be written.
-pub(super) fn files(dir: &str) -> [PathBuf; 3] {
-    [template(dir, &V2), template(dir, &V3), dropped(dir)]
+/// Returns the paths of all files that a plan may write.
+pub(super) fn writable_paths(dir: &str) -> [PathBuf; 3] {
+    [
+        template_path(dir, &V2),
+        template_path(dir, &V3),
+        drop_in_path(dir),
+    ]
 }
 
-pub(super) fn desired(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
+pub(super) fn plan_files(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, String), Error> {
     let base = wanted.base;
-    let main = generated(dir);
-    // Before the first start only a template shows the version.
-    let old = base.text(&template(dir, &V2)).is_some() && base.text(&template(dir, &V3)).is_none();
+    let main = generated_path(dir);
+    // Before the first start there is no generated file. The name of an existing template then
+    // shows the version.
+    let old = base.text(&template_path(dir, &V2)).is_some()
+        && base.text(&template_path(dir, &V3)).is_none();
     let schema = schema::detect_schema(base, &main)?.unwrap_or(if old { &V2 } else { &V3 });
     let imported = match base.text(&main) {
-        Some(text) => documents::imports(&main, text, &dropped(dir))?,
+        Some(text) => documents::imports(&main, text, &drop_in_path(dir))?,
         None => false,
     };
     if schema.merges_imports() && imported {
         let known = documents::in_load_order(base, &main)?;
         return drop_in(&drop_in_dir(dir), schema, &known, wanted);
     }
-    let path = template(dir, schema);
+    let path = template_path(dir, schema);
     let text = base.text(&path);
     refuse_taken(&path, text.unwrap_or_default())?;
     if wanted.options.set_default {
@@ -75,10 +83,11 @@ pub(super) fn desired(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf, St
     Ok((path, text))
 }
 
-/// A template is no TOML, so the handler is looked for by its text.
+/// Refuses a template that already defines a handler of Boathook's name. A Go template cannot be
+/// parsed as TOML, so the table's name is searched in the text.
 fn refuse_taken(path: &Path, text: &str) -> Result<(), Error> {
     match text.find(&format!(".runtimes.{HANDLER}")) {
         None => Ok(()),
-        Some(at) => Err(Error::name_taken(path, line_of(text, at))),
+        Some(offset) => Err(Error::name_taken(path, line_of(text, offset))),
     }
 }

@@ -1,4 +1,4 @@
-//! What a running dockerd reports of its runtimes (Docker Engine API, `GET /info`).
+//! Asks a running dockerd for its runtimes (Docker Engine API, `GET /info`).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::sockets::sockets;
+use super::sockets::list_sockets;
 use crate::facts::HANDLER;
 use crate::host::HostRoot;
 
@@ -30,7 +30,7 @@ pub(crate) struct Runtimes {
 impl Runtimes {
     /// Queries the running daemon. Returns `None` if no daemon answers.
     pub(crate) fn of_daemon(host: &HostRoot) -> Option<Self> {
-        let (_, answer) = answer(host)?;
+        let (_, answer) = find_answering_socket(host)?;
         let (_, body) = answer.split_once("\r\n\r\n")?;
         Some(serde_json::from_str(body).unwrap_or_default())
     }
@@ -50,19 +50,19 @@ impl Runtimes {
 
 /// Returns the socket of the running daemon, or `None` if no daemon answers.
 pub(crate) fn socket_of_daemon(host: &HostRoot) -> Option<PathBuf> {
-    Some(answer(host)?.0)
+    Some(find_answering_socket(host)?.0)
 }
 
 /// Returns the first socket on which a daemon answers, and the answer.
-fn answer(host: &HostRoot) -> Option<(PathBuf, String)> {
+fn find_answering_socket(host: &HostRoot) -> Option<(PathBuf, String)> {
     let client = std::env::var("DOCKER_HOST").ok();
-    let mut sockets = sockets(host, client.as_deref()).into_iter();
-    sockets.find_map(|socket| ask(host, &socket).map(|answer| (socket, answer)))
+    let mut sockets = list_sockets(host, client.as_deref()).into_iter();
+    sockets.find_map(|socket| query_info(host, &socket).map(|answer| (socket, answer)))
 }
 
 /// Sends `GET /info`, and returns the answer. The request is HTTP 1.0, so that the answer is not
 /// chunked.
-fn ask(host: &HostRoot, socket: &Path) -> Option<String> {
+fn query_info(host: &HostRoot, socket: &Path) -> Option<String> {
     let place = host.place(socket).ok()?;
     let ask = || -> std::io::Result<String> {
         let mut stream = UnixStream::connect(place.through_handle())?;

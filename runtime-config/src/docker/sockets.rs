@@ -1,9 +1,9 @@
-//! Where a running dockerd listens.
+//! Finds the sockets on which a running dockerd may listen.
 //!
-//! Its own default; what a daemon was started with (`--host`), or has in daemon.json
-//! (`hosts`); and where this process's environment sends the docker command
-//! (`DOCKER_HOST`). Unix sockets alone: no address of a network is asked. For `fd://`
-//! systemd makes the socket, which docker.socket has at the default place.
+//! These are the default socket, the sockets on dockerd's command line (`--host`) and in
+//! daemon.json (`hosts`), and the socket in the environment of this process (`DOCKER_HOST`).
+//! Only Unix sockets are used; no network address is contacted. For the address `fd://` systemd
+//! creates the socket, and its unit docker.socket uses the default path.
 
 use std::path::{Path, PathBuf};
 
@@ -11,33 +11,33 @@ use serde::Deserialize;
 
 use super::{DAEMON_JSON, split_mark};
 use crate::host::HostRoot;
-use crate::processes::{Process, processes};
+use crate::processes::{Process, find_processes};
 
 /// The default socket of dockerd.
 const DEFAULT: &str = "/run/docker.sock";
 
 /// The keys of daemon.json that name sockets.
 #[derive(Default, Deserialize)]
-struct Listening {
+struct DaemonConfig {
     #[serde(default)]
     hosts: Vec<String>,
 }
 
-/// The sockets on which the daemon that reads daemon.json may listen, without repetition;
-/// `client` is the environment's `DOCKER_HOST`.
-pub(crate) fn sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
-    let running = processes(host, |program| program == "dockerd");
+/// Returns the sockets on which the daemon that reads daemon.json may listen, each once.
+/// `client` is the value of `DOCKER_HOST` in the environment.
+pub(crate) fn list_sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
+    let running = find_processes(host, |program| program == "dockerd");
     let mut addresses: Vec<String> = running
         .iter()
         .filter(|process| is_configured(process))
         .flat_map(|daemon| daemon.options(&["-H", "--host"]))
         .map(str::to_owned)
         .collect();
-    addresses.extend(configured(host));
+    addresses.extend(configured_addresses(host));
     let client = client.and_then(unix_socket);
     let mut sockets = vec![PathBuf::from(DEFAULT)];
     let others = addresses.iter().filter_map(|address| unix_socket(address));
-    for socket in others.chain(client.filter(|socket| is_ours(host, socket))) {
+    for socket in others.chain(client.filter(|socket| is_trusted(host, socket))) {
         if !sockets.contains(&socket) {
             sockets.push(socket);
         }
@@ -52,9 +52,9 @@ fn unix_socket(address: &str) -> Option<PathBuf> {
     path.is_absolute().then_some(path)
 }
 
-/// Whether the socket is root's or this user's: that of another user's rootless daemon,
-/// which reads that user's own daemon.json, is not asked.
-fn is_ours(host: &HostRoot, socket: &Path) -> bool {
+/// Returns whether the socket belongs to root or to the user of this process. The rootless daemon
+/// of another user is not asked, because it reads that user's own daemon.json.
+fn is_trusted(host: &HostRoot, socket: &Path) -> bool {
     let owner = host.stat(socket).map(|stat| stat.st_uid);
     owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
 }
@@ -66,13 +66,16 @@ fn is_configured(process: &Process) -> bool {
     process.uid == 0 && is_usual
 }
 
-/// `hosts` in daemon.json; none where the file cannot be read, which is reported
-/// elsewhere.
-fn configured(host: &HostRoot) -> Vec<String> {
-    let text = host.read(Path::new(DAEMON_JSON)).ok().flatten();
-    let text = text.unwrap_or_default();
-    let listening: Listening = serde_json::from_str(split_mark(&text).1).unwrap_or_default();
-    listening.hosts
+/// Returns the addresses of `hosts` in daemon.json. The list is empty if the file cannot be read;
+/// the plan reports that error.
+fn configured_addresses(host: &HostRoot) -> Vec<String> {
+    let text = host
+        .read(Path::new(DAEMON_JSON))
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    let config: DaemonConfig = serde_json::from_str(split_mark(&text).1).unwrap_or_default();
+    config.hosts
 }
 
 #[cfg(test)]
@@ -124,7 +127,7 @@ mod tests {
         ];
         for (daemon_json, client, others) in cases {
             let (_dir, host) = host(daemon_json, &[]);
-            let found = sockets(&host, client);
+            let found = list_sockets(&host, client);
             assert_eq!(found, expected(others), "{daemon_json} {client:?}");
         }
     }
@@ -139,6 +142,6 @@ mod tests {
         ];
         let (_dir, host) = host("{}", &lines);
         let others = ["/srv/a.sock", "/srv/b.sock", "/srv/c.sock"];
-        assert_eq!(sockets(&host, None), expected(&others));
+        assert_eq!(list_sockets(&host, None), expected(&others));
     }
 }

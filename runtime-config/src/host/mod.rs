@@ -1,4 +1,5 @@
-//! A host's file system under any root: `/`, or `/host` in a container.
+//! Access to a host's file system, whose root is `/` or, in a container, a directory such as
+//! `/host`.
 
 mod place;
 #[cfg(test)]
@@ -20,18 +21,19 @@ use rooted_path::LastLink;
 use crate::error::Error;
 
 pub use place::Place;
-use walk::{Dir, Parents, Reached};
+use walk::{Dir, Parents, Resolved};
 
-/// Engine configurations are a few kilobytes; nothing larger is read.
+/// The maximum size of a file that is read, in bytes. Engine configurations have a few
+/// kilobytes.
 const MAX_FILE: u64 = 4 << 20;
 
 /// The root directory that represents the host's `/`.
 ///
-/// Paths given to it are the host's absolute paths. They are resolved one name
-/// at a time by directory handles that never leave the root, so that an
-/// absolute link on the host leads to the host's file also when the host is
-/// mounted at `/host`. What is written is written through the handle at which
-/// the resolution ended: no path is resolved a second time.
+/// All paths are absolute paths of the host. They are resolved one name at a time by open
+/// directories that never leave the root, so an absolute symbolic link leads to the host's file
+/// also if the host is mounted at `/host`. Files are written through the open directory at which
+/// the resolution ended. No path is resolved a second time, so another process cannot exchange
+/// a directory between a check and a write.
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     path: PathBuf,
@@ -39,93 +41,99 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
-    /// A host whose `/` is at `root`.
+    /// Opens the host whose `/` is the directory `root`.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = root.into();
         let root = Dir::open(&path).map_err(|e| Error::io("open", &path)(e.into()))?;
         Ok(Self { path, root })
     }
 
+    /// Returns the path of the root directory, as seen from this process.
     pub fn as_path(&self) -> &Path {
         &self.path
     }
 
-    /// Where the host's `path` is to be written, all symbolic links followed.
-    /// The file itself need not exist.
+    /// Resolves a path for writing. All symbolic links are followed. The file itself need not
+    /// exist.
     ///
     /// # Errors
-    /// A loop of links, a missing directory, or one that others than root can
-    /// write to.
+    /// Fails if the links form a loop, if a directory is missing, or if a user other than root
+    /// can write to a directory on the way.
     pub fn place(&self, path: &Path) -> Result<Place, Error> {
-        self.writable(path, LastLink::Follow)
+        self.resolve_for_writing(path, LastLink::Follow)
     }
 
-    /// As [`HostRoot::place`], but a link at `path` is taken as the link that
-    /// it is.
+    /// Resolves a path as [`HostRoot::place`] does, except that a symbolic link at the end of
+    /// `path` is not followed.
     pub fn entry(&self, path: &Path) -> Result<Place, Error> {
-        self.writable(path, LastLink::Keep)
+        self.resolve_for_writing(path, LastLink::Keep)
     }
 
-    fn writable(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
+    fn resolve_for_writing(&self, path: &Path, last: LastLink) -> Result<Place, Error> {
         match walk::resolve(&self.root, path, last, Parents::Trusted)? {
-            Reached::Found(place) => Ok(place),
-            Reached::Missing(place, below) if below.is_empty() => Ok(place),
-            Reached::Missing(place, _) => Err(Error::io("open", &place.shown())(
+            Resolved::Found(place) => Ok(place),
+            Resolved::Missing(place, below) if below.is_empty() => Ok(place),
+            Resolved::Missing(place, _) => Err(Error::io("open", &place.shown())(
                 io::ErrorKind::NotFound.into(),
             )),
         }
     }
 
-    /// What is at `path`, to be read only.
-    fn find(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
+    /// Resolves a path for reading. Returns `None` if the file does not exist. The owners of the
+    /// directories are not checked.
+    fn resolve_for_reading(&self, path: &Path, last: LastLink) -> Result<Option<Place>, Error> {
         match walk::resolve(&self.root, path, last, Parents::Any) {
-            Ok(Reached::Found(place)) => Ok(Some(place)),
-            Ok(Reached::Missing(..)) => Ok(None),
-            // A file where a directory should be: nothing can be below it.
+            Ok(Resolved::Found(place)) => Ok(Some(place)),
+            Ok(Resolved::Missing(..)) => Ok(None),
+            // If a component is a file, nothing can be below it.
             Err(error) if error.kind() == Some(io::ErrorKind::NotADirectory) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Checks that only root can change what is at `path`: each
-    /// directory on the way, as far as it exists, and the last one belong to
-    /// root and can be written by no other user or group.
+    /// Checks that only root can change the file or directory at `path`: it and every existing
+    /// directory on the way must belong to root, and no other user or group may write to them.
     pub fn check_private(&self, path: &Path) -> Result<(), Error> {
         walk::resolve(&self.root, path, LastLink::Follow, Parents::Private).map(drop)
     }
 
-    /// The metadata of the file at `path`; `None` when there is
-    /// none. Links are followed.
+    /// Returns the metadata of the file at `path`, or `None` if there is no file. Symbolic links
+    /// are followed.
     pub fn try_stat(&self, path: &Path) -> Result<Option<FileStat>, Error> {
-        self.find(path, LastLink::Follow)?
+        self.resolve_for_reading(path, LastLink::Follow)?
             .map_or(Ok(None), |place| place.stat())
     }
 
-    /// As [`HostRoot::try_stat`], where an error means the same as no file.
+    /// Returns the metadata of the file at `path`. Returns `None` if there is no file, and also
+    /// for an error.
     pub fn stat(&self, path: &Path) -> Option<FileStat> {
         self.try_stat(path).ok().flatten()
     }
 
-    /// Where `path` is, a link at its end kept, to be read only.
+    /// Resolves a path for reading, without following a symbolic link at its end. Returns `None`
+    /// if there is no file, and also for an error.
     pub fn reach(&self, path: &Path) -> Option<Place> {
-        self.find(path, LastLink::Keep).ok()?
+        self.resolve_for_reading(path, LastLink::Keep).ok()?
     }
 
-    /// Whether something is at `path`; a link that leads nowhere is nothing.
+    /// Returns whether a file or directory exists at `path`. Returns `false` for a symbolic link
+    /// without a target, and also for an error.
     pub fn exists(&self, path: &Path) -> bool {
         self.stat(path).is_some()
     }
 
-    /// As [`HostRoot::exists`], for what is recorded or written: a path that cannot
-    /// be reached may exist.
+    /// Returns whether a file or directory exists at `path`. Unlike [`HostRoot::exists`], this
+    /// reports errors, for callers that must not take an unreadable path for an absent file.
     pub fn try_exists(&self, path: &Path) -> Result<bool, Error> {
         self.try_stat(path).map(|stat| stat.is_some())
     }
 
+    /// Returns whether a directory is at `path`. Symbolic links are followed.
     pub fn is_dir(&self, path: &Path) -> bool {
         self.stat(path).is_some_and(|stat| is_dir(&stat))
     }
 
+    /// Returns whether a regular file is at `path`. Symbolic links are followed.
     pub fn is_file(&self, path: &Path) -> bool {
         let kind = self
             .stat(path)
@@ -133,9 +141,9 @@ impl HostRoot {
         kind == Some(SFlag::S_IFREG.bits())
     }
 
-    /// The text of the link at `path`; `None` when there is no link.
+    /// Returns the target of the symbolic link at `path`, or `None` if there is no link.
     pub fn read_link(&self, path: &Path) -> Result<Option<PathBuf>, Error> {
-        self.find(path, LastLink::Keep)?
+        self.resolve_for_reading(path, LastLink::Keep)?
             .map_or(Ok(None), |place| place.read_link().map(Some))
             .or_else(|error| match error.kind() {
                 Some(io::ErrorKind::InvalidInput) => Ok(None),
@@ -143,21 +151,21 @@ impl HostRoot {
             })
     }
 
-    /// The text of a file; `None` when there is none.
+    /// Returns the text of a file, or `None` if the file does not exist.
     pub fn read(&self, path: &Path) -> Result<Option<String>, Error> {
-        self.find(path, LastLink::Follow)?
+        self.resolve_for_reading(path, LastLink::Follow)?
             .map_or(Ok(None), |place| place.read())
     }
 
-    /// The names in a directory, sorted; none when the directory is absent.
+    /// Lists the names in a directory, sorted. The list is empty if there is no directory.
     pub fn list(&self, path: &Path) -> Result<Vec<OsString>, Error> {
-        match self.find(path, LastLink::Follow)? {
+        match self.resolve_for_reading(path, LastLink::Follow)? {
             Some(place) if place.stat()?.is_some_and(|stat| is_dir(&stat)) => place.list(),
             _ => Ok(Vec::new()),
         }
     }
 
-    /// The directories above `path` that do not exist yet, outermost first.
+    /// Returns the parent directories of `path` that do not exist, outermost first.
     pub fn missing_dirs(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut missing = Vec::new();
         for dir in path.ancestors().skip(1) {
@@ -175,7 +183,8 @@ fn is_dir(stat: &FileStat) -> bool {
     stat.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFDIR.bits()
 }
 
-/// Reads an open file, which must be regular.
+/// Reads the text of an open file. `shown` is its path in errors. Fails if the file is not
+/// regular, is larger than [`MAX_FILE`], or is not UTF-8.
 fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
     let meta = file.metadata().map_err(Error::io("read", shown))?;
     if !meta.is_file() {
@@ -199,8 +208,8 @@ fn read_text(file: std::fs::File, shown: &Path) -> Result<String, Error> {
     })
 }
 
-/// The names in a directory, in no order.
-fn names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
+/// Lists at most `limit` names in a directory, in no order.
+fn list_names(dir: impl AsFd, name: &OsStr, limit: usize) -> nix::Result<Vec<OsString>> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let mut dir = dir::Dir::openat(dir, name, flags, Mode::empty())?;
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! One name in a directory that is held open, and what can be done with it.
+//! Operations on one name in an open directory of the host.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -14,18 +14,19 @@ use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 
 use super::walk::Dir;
-use super::{is_dir, names, read_text};
+use super::{is_dir, list_names, read_text};
 use crate::error::Error;
 
-/// The mode of directories that are made for everyone's use.
+/// The mode of new directories. All users can read them, and only root can write to them.
 const DIR_MODE: u32 = 0o755;
 
-/// A name in a directory of the host, whether something is there or not.
+/// A name in an open directory of the host. A file of this name may exist or not.
 ///
-/// No operation follows a link at the name.
+/// No operation follows a symbolic link at the name, unless its documentation says so.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// The directories from the host's root on; never empty.
+    /// The open directories from the host's root to the one with the name. The list is never
+    /// empty.
     dirs: Vec<Dir>,
     name: OsString,
 }
@@ -39,36 +40,37 @@ impl Place {
         self.dirs[self.dirs.len() - 1].fd.as_fd()
     }
 
+    /// Returns the name in the directory.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The path as seen from this process, for messages.
+    /// Returns the path as seen from this process, for messages.
     pub fn shown(&self) -> PathBuf {
         let names = self.dirs.iter().map(|dir| &dir.name);
         names.chain([&self.name]).collect()
     }
 
-    /// A path that this process can give to a call which takes nothing else;
-    /// it leads through the handle.
+    /// Returns a path through the open directory (`/proc/self/fd/N/NAME`), for calls that accept
+    /// only a path. No other process can redirect it by a rename of a parent directory.
     pub fn through_handle(&self) -> PathBuf {
         let dir = format!("/proc/self/fd/{}", self.dir().as_raw_fd());
         Path::new(&dir).join(&self.name)
     }
 
-    /// Another name in the same directory.
+    /// Returns the place of another name in the same directory.
     #[must_use]
     pub fn sibling(&self, name: impl Into<OsString>) -> Self {
         Self::new(self.dirs.clone(), name.into())
     }
 
-    /// The directory itself, as a name in the one above it; `None` in the root.
+    /// Returns the place of the directory itself in its parent. Returns `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let (dir, above) = self.dirs.split_last()?;
         (!above.is_empty()).then(|| Self::new(above.to_vec(), dir.name.clone()))
     }
 
-    /// A name in the directory that is here.
+    /// Opens the directory at this place, and returns the place of a name in it.
     pub fn child(&self, name: impl Into<OsString>) -> Result<Self, Error> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
         let fd = self.open(flags).map_err(self.failed("open"))?;
@@ -80,7 +82,7 @@ impl Place {
         Ok(Self::new(dirs, name.into()))
     }
 
-    /// What is here; `None`: nothing.
+    /// Returns the metadata of the file at this place, or `None` if there is no file.
     pub fn stat(&self) -> Result<Option<FileStat>, Error> {
         match fstatat(self.dir(), &*self.name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -89,25 +91,30 @@ impl Place {
         }
     }
 
-    /// What the link that is here leads to, outside of the root too: the file of a link
-    /// of /proc. Its metadata alone is safe to look at.
+    /// Returns the metadata of the file to which the link at this place leads, even if the file
+    /// is outside of the host's root. The links of /proc need this. The metadata is safe to read;
+    /// the file must not be opened.
     pub(crate) fn stat_target(&self) -> Result<FileStat, Error> {
         fstatat(self.dir(), &*self.name, AtFlags::empty()).map_err(self.failed("read"))
     }
 
-    /// The text of the link that is here.
+    /// Returns the target of the symbolic link at this place, as it is written in the link.
     pub fn read_link(&self) -> Result<PathBuf, Error> {
         let target = readlinkat(self.dir(), &*self.name).map_err(self.failed("read"))?;
         Ok(target.into())
     }
 
-    /// The text of the file that is here; `None`: there is none.
+    /// Returns the text of the regular file at this place, or `None` if there is no file.
+    ///
+    /// # Errors
+    /// Fails if the file is not regular, is larger than 4 MiB, or is not UTF-8.
     pub fn read(&self) -> Result<Option<String>, Error> {
-        // Opening must not wait for the other end of a pipe.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         match self.open(OFlag::O_RDONLY | OFlag::O_NONBLOCK) {
             Ok(file) => read_text(file, &self.shown()).map(Some),
             Err(Errno::ENOENT) => Ok(None),
-            // A link, or a socket or a device without a driver.
+            // The kernel returns ELOOP for a symbolic link, and ENXIO or ENODEV for a socket or
+            // for a device without a driver.
             Err(Errno::ELOOP | Errno::ENXIO | Errno::ENODEV) => {
                 Err(Error::not_a_file(&self.shown()))
             }
@@ -115,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Opens the regular file that is here for reading.
+    /// Opens the regular file at this place for reading.
     pub fn open_file(&self) -> Result<File, Error> {
         let file = self
             .open(OFlag::O_RDONLY | OFlag::O_NONBLOCK)
@@ -127,35 +134,37 @@ impl Place {
         Ok(file)
     }
 
-    /// Opens the directory that is here, for fsync(2).
+    /// Opens the directory at this place, for fsync(2).
     fn open_dir(&self) -> Result<File, Error> {
         self.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY)
             .map_err(self.failed("open"))
     }
 
-    /// The names in the directory that is here, sorted.
+    /// Lists the names in the directory at this place, sorted.
     pub fn list(&self) -> Result<Vec<OsString>, Error> {
         let mut names = self.first_names(usize::MAX)?;
         names.sort();
         Ok(names)
     }
 
-    /// The names in the directory that is here, in no order, as many as `limit` at most.
+    /// Lists at most `limit` names in the directory at this place, in no order.
     pub fn first_names(&self, limit: usize) -> Result<Vec<OsString>, Error> {
-        names(self.dir(), &self.name, limit).map_err(self.failed("list"))
+        list_names(self.dir(), &self.name, limit).map_err(self.failed("list"))
     }
 
     /// Creates a directory with mode 0755, regardless of the caller's umask.
     ///
     /// # Errors
-    /// Something is here already, or the system refuses; no directory is left then.
+    /// Fails if a file of this name exists, or if the system refuses. After a failure there is no
+    /// new directory.
     pub fn make_dir(&self) -> Result<(), Error> {
         self.make_dir_with(DIR_MODE)
     }
 
-    /// As [`Place::make_dir`], with another mode.
+    /// Creates a directory as [`Place::make_dir`] does, but with the given mode.
     pub fn make_dir_with(&self, mode: u32) -> Result<(), Error> {
-        // The mode has no bit more than the final one at any time.
+        // The umask can only remove bits, so at no time does the directory have more permissions
+        // than `mode`.
         mkdirat(self.dir(), &*self.name, Mode::from_bits_truncate(mode))
             .map_err(self.failed("make"))?;
         let mode = Permissions::from_mode(mode);
@@ -164,17 +173,17 @@ impl Place {
                 .map_err(Error::io("make", &self.shown()))
         });
         made.inspect_err(|_| {
-            // The failure at hand matters more than a second one here.
+            // A second failure is ignored, because the first one is reported.
             let _ = self.remove_dir();
         })
     }
 
-    /// Makes a file, has it filled and flushes it to disk. Nobody else can open
-    /// it before it has its content and its mode.
+    /// Creates a file, calls `fill` to write its content, and flushes it to disk. Until the
+    /// content is complete, the file has mode 0600, so that no other user can open it.
     ///
     /// # Errors
-    /// Something is here already, or the system refuses; half a file may be
-    /// left.
+    /// Fails if a file of this name exists, if `fill` fails, or if the system refuses. An
+    /// incomplete file may remain.
     pub fn create(
         &self,
         mode: u32,
@@ -195,26 +204,27 @@ impl Place {
         symlinkat(target, self.dir(), &*self.name).map_err(self.failed("link"))
     }
 
-    /// Gives what is here another name.
+    /// Renames the file at this place to the place `to`.
     ///
     /// # Errors
-    /// As renameat2(2) with these flags.
+    /// Fails like renameat2(2) with these flags.
     pub fn rename(&self, to: &Self, flags: RenameFlags) -> Result<(), Error> {
         renameat2(self.dir(), &*self.name, to.dir(), &*to.name, flags)
             .map_err(self.failed("rename"))
     }
 
-    /// Removes the file or link that is here.
+    /// Removes the file or symbolic link at this place.
     pub fn remove_file(&self) -> Result<(), Error> {
         unlinkat(self.dir(), &*self.name, UnlinkatFlags::NoRemoveDir).map_err(self.failed("remove"))
     }
 
-    /// Removes the empty directory that is here.
+    /// Removes the empty directory at this place.
     pub fn remove_dir(&self) -> Result<(), Error> {
         unlinkat(self.dir(), &*self.name, UnlinkatFlags::RemoveDir).map_err(self.failed("remove"))
     }
 
-    /// Removes a file, link or directory with all in it, if it is here.
+    /// Removes the file, the symbolic link, or the directory with its content at this place. If
+    /// there is nothing, this is no error.
     pub fn remove_all(&self) -> Result<(), Error> {
         match self.stat()? {
             None => Ok(()),
@@ -228,7 +238,7 @@ impl Place {
         }
     }
 
-    /// Flushes the directory, so that a change in it outlives a power cut.
+    /// Flushes the directory to disk, so that a rename in it survives a power failure.
     pub fn sync(&self) -> Result<(), Error> {
         let here = self.sibling(".");
         let dir = here.open_dir()?;
@@ -239,7 +249,7 @@ impl Place {
     /// Checks that this process may write to the directory.
     ///
     /// # Errors
-    /// It may not, or the file system is mounted read-only.
+    /// Fails if the permissions forbid it, or if the file system is mounted read-only.
     pub fn check_writable(&self) -> Result<(), Error> {
         faccessat(self.dir(), ".", AccessFlags::W_OK, AtFlags::AT_EACCESS)
             .map_err(|errno| Error::io("write to", &self.shown_dir())(errno.into()))

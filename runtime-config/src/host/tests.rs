@@ -23,9 +23,10 @@ fn links_stay_inside_the_root() {
     assert_eq!(host.read(Path::new("/absolute/none")).unwrap(), None);
 }
 
-/// Neither does a pipe hold the reader up.
+/// Files that are no UTF-8 text, too large, or not regular are refused. Opening a FIFO does not
+/// block.
 #[test]
-fn only_text_of_a_sane_size_is_read() {
+fn only_small_text_files_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::write(at("binary"), [0xff, 0xfe]).unwrap();
@@ -34,7 +35,7 @@ fn only_text_of_a_sane_size_is_read() {
     fs::create_dir(at("data")).unwrap();
     nix::unistd::mkfifo(&at("pipe"), Mode::S_IRWXU).unwrap();
     let host = HostRoot::open(dir.path()).unwrap();
-    for (name, said) in [
+    for (name, message) in [
         ("binary", "is not UTF-8 text"),
         ("big", "is larger than"),
         ("loop", "too many symbolic links"),
@@ -42,7 +43,7 @@ fn only_text_of_a_sane_size_is_read() {
         ("pipe", "is not a regular file"),
     ] {
         let error = host.read(&Path::new("/").join(name)).unwrap_err();
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
     }
 }
 
@@ -98,8 +99,8 @@ fn what_belongs_to_another_user_or_group_is_not_written_to() {
     let error = host.place(file).unwrap_err();
     refused(error, "/opt: it belongs to user 1000");
 
-    // A group that the administrator chose may write to an engine's files, but
-    // not to programs that root runs.
+    // The administrator may let a group write to an engine's files. A group may not write to the
+    // programs that root runs.
     std::os::unix::fs::chown(&theirs, Some(0), Some(1000)).unwrap();
     fs::set_permissions(&theirs, Permissions::from_mode(0o775)).unwrap();
     assert!(host.place(file).is_ok());

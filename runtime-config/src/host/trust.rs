@@ -1,4 +1,4 @@
-//! Who else could change a directory between two steps.
+//! Checks that no user other than root can change a file or directory.
 
 use nix::sys::stat::FileStat;
 use nix::unistd::geteuid;
@@ -6,12 +6,12 @@ use nix::unistd::geteuid;
 const GROUP_WRITE: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Why others than root can put files of theirs into a directory, or replace
-/// those in it; `None`: they cannot.
+/// Returns the reason why a user other than root can add or replace files in a directory.
+/// Returns `None` if no other user can.
 ///
-/// A group may write to an engine's directory if the administrator set that
-/// up; of the directories whose programs root runs (`private`) it may not.
-pub(super) fn problem(stat: &FileStat, private: bool) -> Option<String> {
+/// A group may write to an engine's directory, because an administrator may have set that up.
+/// With `private` a group may not: root runs programs from such a directory.
+pub(super) fn find_problem(stat: &FileStat, private: bool) -> Option<String> {
     if !is_trusted_owner(stat) {
         return Some(format!("it belongs to user {}", stat.st_uid));
     }
@@ -23,8 +23,8 @@ pub(super) fn problem(stat: &FileStat, private: bool) -> Option<String> {
         .then(|| format!("group {} can write to it", stat.st_gid))
 }
 
-/// Whether a file or link is root's; or of whoever runs this program, which is
-/// root on every host that is installed to.
+/// Returns whether a file or link belongs to root or to the user of this process. An
+/// installation runs as root; tests run as another user.
 pub(super) fn is_trusted_owner(stat: &FileStat) -> bool {
     stat.st_uid == 0 || stat.st_uid == geteuid().as_raw()
 }

@@ -1,4 +1,4 @@
-//! Where a path of the host leads, and who could change the way there.
+//! Resolves a path of the host, and checks who can change the directories on the way.
 
 use std::ffi::OsString;
 use std::iter;
@@ -13,7 +13,7 @@ use super::place::Place;
 use super::trust;
 use crate::error::Error;
 
-/// A directory that is held open, and the name by which it was reached.
+/// An open directory, and the name by which it was reached.
 #[derive(Debug, Clone)]
 pub(super) struct Dir {
     pub(super) fd: Arc<OwnedFd>,
@@ -39,30 +39,37 @@ impl From<Waypoint> for Dir {
     }
 }
 
-/// Which directories may be on the way.
+/// The requirements for the directories on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parents {
-    /// Any: the path is only read.
+    /// There are no requirements, because the path is only read.
     Any,
-    /// Root's, and not writable by everyone.
+    /// Each directory belongs to root and is not writable by every user.
     Trusted,
-    /// Root's, and not writable by a group either.
+    /// Each directory belongs to root and is writable neither by every user nor by a group.
     Private,
 }
 
-/// Where a path leads.
-pub(super) enum Reached {
+/// The end of a path's resolution.
+pub(super) enum Resolved {
+    /// The path exists.
     Found(Place),
-    /// The first place on the way that does not exist, and the names below it.
+    /// The first component that does not exist, and the names below it.
     Missing(Place, Vec<OsString>),
 }
 
+/// Resolves a path below `root`. Each directory and link on the way must meet the requirements
+/// `parents`.
+///
+/// # Errors
+/// Fails if a directory or link does not meet the requirements, if the links form a loop, or if
+/// the system refuses.
 pub(super) fn resolve(
     root: &Dir,
     path: &Path,
     last: LastLink,
     parents: Parents,
-) -> Result<Reached, Error> {
+) -> Result<Resolved, Error> {
     let top = Path::new(&root.name);
     let failed = |error| match error {
         rooted_path::Error::Links { .. } => Error::Other(format!(
@@ -76,8 +83,8 @@ pub(super) fn resolve(
     };
     if parents != Parents::Any {
         let stat = fstat(&*root.fd).map_err(|errno| Error::io("read", top)(errno.into()))?;
-        let problem = trust::problem(&stat, parents == Parents::Private);
-        refuse(problem, || top.into())?;
+        let problem = trust::find_problem(&stat, parents == Parents::Private);
+        check_problem(problem, || top.into())?;
     }
     let mut walk = rooted_path::Walk::new(root.fd.as_fd(), path, last).map_err(failed)?;
     while let Some(step) = walk.step().map_err(failed)? {
@@ -86,10 +93,10 @@ pub(super) fn resolve(
             _ if parents == Parents::Any => None,
             FileKind::Symlink if trust::is_trusted_owner(stat) => None,
             FileKind::Symlink => Some(format!("the link belongs to user {}", stat.st_uid)),
-            FileKind::Directory => trust::problem(stat, parents == Parents::Private),
+            FileKind::Directory => trust::find_problem(stat, parents == Parents::Private),
             _ => None,
         };
-        refuse(problem, || step.path(top))?;
+        check_problem(problem, || step.path(top))?;
     }
     let end = walk.finish().map_err(failed)?;
     let mut dirs: Vec<Dir> = iter::once(root.clone())
@@ -97,15 +104,15 @@ pub(super) fn resolve(
         .collect();
     let mut missing = end.missing.into_iter();
     Ok(match missing.next() {
-        Some(name) => Reached::Missing(Place::new(dirs, name), missing.collect()),
-        None => Reached::Found(match dirs.pop() {
+        Some(name) => Resolved::Missing(Place::new(dirs, name), missing.collect()),
+        None => Resolved::Found(match dirs.pop() {
             Some(last) if !dirs.is_empty() => Place::new(dirs, last.name),
             top => Place::new(top.into_iter().collect(), ".".into()),
         }),
     })
 }
 
-fn refuse(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
+fn check_problem(problem: Option<String>, path: impl FnOnce() -> PathBuf) -> Result<(), Error> {
     problem.map_or(Ok(()), |problem| {
         Err(Error::Other(format!(
             "{}: {problem}, and so could replace what root runs from there; make it root's own \

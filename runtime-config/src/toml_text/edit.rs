@@ -52,12 +52,12 @@ pub(crate) fn add_to_list(
     })
 }
 
-/// Sets a string in a table that the text spells out with a header of its own.
+/// Sets a key to a string in a table that has a `[header]` in the text.
 ///
-/// `None`: there is no such header, so the table can go into a block.
+/// Returns `None` if there is no such header. The caller can then write the table in a block.
 ///
 /// # Errors
-/// The key is written in a way that cannot be replaced by a line.
+/// Fails if the key is not on a line of its own, so that a line cannot replace it.
 pub(crate) fn set_key(
     path: &Path,
     text: &str,
@@ -98,8 +98,8 @@ pub(crate) fn set_key(
     Ok(Some(splice(text, after..after, &line)))
 }
 
-/// A table with a `[header]` of its own, as against one that only its
-/// children or a dotted key imply.
+/// Returns the table at a path if it has a `[header]` of its own. Returns `None` for a table that
+/// exists only because of its subtables or of a dotted key.
 fn header_table<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d Table> {
     let table = item_at(doc, path).and_then(Item::as_table)?;
     (!table.is_implicit() && !table.is_dotted()).then_some(table)

@@ -1,11 +1,11 @@
-//! What applying a change keeps, and what it refuses.
+//! Tests of single changes: which attributes of a file they keep, and which changes are refused.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
-use runtime_config::{Change, Engine, HostRoot, Loaded, Plan, loaded};
+use runtime_config::{Change, Engine, HostRoot, LoadState, Plan, find_load_state};
 
 use crate::tree::{self, host_with};
 use crate::{apply, options};
@@ -51,8 +51,8 @@ fn nothing_of_a_killed_run_gets_in_the_way() {
     let (dir, host) = host_with("etc/crio/crio.conf", "");
     let plan = plan(Engine::Crio, &host);
     let drop_in = plan.changes.last().unwrap().path();
-    let left = runtime_config::scratch(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
-    // CRI-O reads every file in crio.conf.d: half a file must never are there.
+    let left = runtime_config::scratch_path(&dir.path().join(drop_in.strip_prefix("/").unwrap()));
+    // CRI-O reads every file in crio.conf.d, so an incomplete file must never be there.
     assert_eq!(left.parent(), Some(dir.path().join("etc/crio").as_path()));
     fs::write(&left, "half a fi").unwrap();
     apply(&host, &plan.changes).unwrap();
@@ -129,20 +129,20 @@ fn a_daemon_older_than_its_configuration_has_not_loaded_it() {
     let (dir, host) = host_with("etc/containerd/config.toml", "version = 2\n");
     let plan = plan(Engine::Containerd, &host);
     let record = plan.record.clone().unwrap();
-    let state = || loaded(&host, Engine::Containerd, &record);
-    assert_eq!(state(), Loaded::NotRunning);
+    let state = || find_load_state(&host, Engine::Containerd, &record);
+    assert_eq!(state(), LoadState::NotRunning);
     let socket = dir.path().join("run/containerd/containerd.sock");
     fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let first = UnixListener::bind(&socket).unwrap();
-    // Coarse clocks tick every few milliseconds.
+    // The kernel's coarse clock, which gives the times of files, ticks every few milliseconds.
     std::thread::sleep(std::time::Duration::from_millis(20));
     apply(&host, &plan.changes).unwrap();
-    assert_eq!(state(), Loaded::No);
+    assert_eq!(state(), LoadState::No);
     drop(first);
     fs::remove_file(&socket).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(20));
     let _second = UnixListener::bind(&socket).unwrap();
-    assert_eq!(state(), Loaded::Yes);
+    assert_eq!(state(), LoadState::Yes);
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn the_runtimes_are_read_from_docker() {
     let record = plan(Engine::Docker, &host).record.unwrap();
     fs::create_dir(dir.path().join("run")).unwrap();
     let listener = UnixListener::bind(dir.path().join("run/docker.sock")).unwrap();
-    // Without our runtime, with another program, with it but as the default,
-    // and as the configuration has it.
+    // dockerd answers without the runtime, with another program for it, with the runtime as the
+    // default, and as the configuration has it.
     let path = "{\"path\": \"/opt/boathook/current/bin/boathook-runtime\"}";
     let answers = [
         "{\"Runtimes\": {\"runc\": {}}}".to_owned(),
@@ -171,11 +171,20 @@ fn the_runtimes_are_read_from_docker() {
         }
     });
     for _ in 0..3 {
-        assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::No);
+        assert_eq!(
+            find_load_state(&host, Engine::Docker, &record),
+            LoadState::No
+        );
     }
-    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::Yes);
+    assert_eq!(
+        find_load_state(&host, Engine::Docker, &record),
+        LoadState::Yes
+    );
     daemon.join().unwrap();
-    assert_eq!(loaded(&host, Engine::Docker, &record), Loaded::NotRunning);
+    assert_eq!(
+        find_load_state(&host, Engine::Docker, &record),
+        LoadState::NotRunning
+    );
 }
 
 #[test]
@@ -196,7 +205,7 @@ fn a_file_that_its_owner_reformatted_is_not_written_again() {
 fn a_record_of_another_program_is_refused() {
     let (_dir, host) = host_with("opt/record.json", "{\"format\": 2}");
     let path = PathBuf::from("/opt/record.json");
-    let error = runtime_config::Record::load(&host, &path).unwrap_err();
+    let error = runtime_config::InstallationRecord::load(&host, &path).unwrap_err();
     let said = "/opt/record.json is not valid";
     assert!(error.to_string().contains(said), "{error}");
     assert!(Change::MakeDir { path }.apply(&host).is_err());

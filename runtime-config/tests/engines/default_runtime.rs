@@ -1,4 +1,4 @@
-//! What is done about the runtime that the engine called by default.
+//! Plans with `--set-default`: the runtime that was the default is called, or the plan is refused.
 
 mod containerd;
 mod key_case;
@@ -11,11 +11,11 @@ use runtime_config::{Engine, HostRoot, Options, common_runtime};
 use crate::{apply, options};
 
 /// The files of a host.
-type Files<'t> = &'t [(&'t str, &'t str)];
+type HostFiles<'t> = &'t [(&'t str, &'t str)];
 
-/// What is planned: the program that `boathook-runtime` calls in place of which runtime, or
-/// the refusal.
-fn planned(engine: Engine, files: Files<'_>, configured: Option<&str>) -> String {
+/// Returns the planned replacement as text: the replaced runtime and the program that
+/// `boathook-runtime` calls, or the refusal.
+fn planned(engine: Engine, files: HostFiles<'_>, configured: Option<&str>) -> String {
     let (_dir, host) = host(files);
     let options = Options {
         set_default: true,
@@ -33,7 +33,7 @@ fn planned(engine: Engine, files: Files<'_>, configured: Option<&str>) -> String
     }
 }
 
-fn host(files: Files<'_>) -> (tempfile::TempDir, HostRoot) {
+fn host(files: HostFiles<'_>) -> (tempfile::TempDir, HostRoot) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
         let path = dir.path().join(path.trim_start_matches('/'));
@@ -44,10 +44,10 @@ fn host(files: Files<'_>) -> (tempfile::TempDir, HostRoot) {
     (dir, host)
 }
 
-/// Runs a table of cases: files, the configured runtime, and the beginning of what is
-/// planned.
+/// Checks a table of cases: the files, the configured runtime, and the beginning of the expected
+/// text.
 #[track_caller]
-fn check(engine: Engine, cases: &[(Files<'_>, Option<&str>, &str)]) {
+fn check(engine: Engine, cases: &[(HostFiles<'_>, Option<&str>, &str)]) {
     for (files, configured, expected) in cases {
         let found = planned(engine, files, *configured);
         assert!(
@@ -77,7 +77,7 @@ fn docker_loses_no_runtime() {
         (by("/usr/bin/crun"), None, "mine: /usr/bin/crun".into()),
         (by("/opt/bin/runc"), None, "mine: /opt/bin/runc".into()),
         (by("runc"), None, "mine: runc".into()),
-        // Where it is searched in vain, its path is not known.
+        // A program that is not found has no known path.
         (by("crun"), None, refused("crun")),
         (by("crun"), Some("/opt/crun"), "mine: /opt/crun".into()),
         (by("/usr/bin/runsc"), None, refused("/usr/bin/runsc")),
@@ -152,7 +152,7 @@ fn docker_with_an_option_for_the_default_runtime_is_refused() {
     let init_script = ("/etc/init.d/docker", "");
     let elsewhere = "[Service]\nExecStart=dockerd --default-runtime=a --config-file=/srv/d.json\n";
     let accepted = "runc: runc".to_owned();
-    let cases: [(Files<'_>, String); 9] = [
+    let cases: [(HostFiles<'_>, String); 9] = [
         (&[(UNIT, PACKAGED)], accepted.clone()),
         (
             &[(UNIT, PACKAGED), (drop_in, option)],
@@ -163,7 +163,7 @@ fn docker_with_an_option_for_the_default_runtime_is_refused() {
             &[(UNIT, PACKAGED), defaults],
             refused("runc", "/etc/default/docker"),
         ),
-        // Docker's own unit does not read it.
+        // Docker's own unit does not read this file.
         (
             &[(UNIT, "[Service]\nExecStart=dockerd\n"), defaults],
             accepted.clone(),
@@ -203,7 +203,7 @@ fn crio_loses_no_runtime() {
         "/usr/lib/systemd/system/crio.service",
         "[Service]\nExecStart=crio --default-runtime=kata\n",
     );
-    let cases: [(Files<'_>, &str); 9] = [
+    let cases: [(HostFiles<'_>, &str); 9] = [
         (&[], "runc: runc"),
         (&[(MAIN, &crun)], "crun: /c/crun"),
         (
@@ -240,7 +240,7 @@ fn podman_loses_no_runtime() {
     let krun = "[engine]\nruntime = \"mine\"\n[engine.runtimes]\nmine = [\"/a/krun\"]\n";
     let refused = |what: &str| refusal(Engine::Podman, what);
     let crun = ("/usr/bin/crun", "");
-    let cases: [(Files<'_>, &str); 8] = [
+    let cases: [(HostFiles<'_>, &str); 8] = [
         (
             &[],
             "refused: podman: which runtime is its default cannot be determined",
@@ -272,7 +272,7 @@ fn podman_loses_no_runtime() {
 
 #[test]
 fn one_program_is_called_for_all_engines() {
-    let replaced = |engine: Engine, files: Files<'_>| {
+    let replaced = |engine: Engine, files: HostFiles<'_>| {
         let (_dir, host) = host(files);
         let options = Options {
             set_default: true,
@@ -309,7 +309,7 @@ fn one_program_is_called_for_all_engines() {
     assert_eq!(found.unwrap(), Some(Path::new("/opt/runc")));
 }
 
-/// JSON has no marks, and the user may change the file while ours is the default.
+/// JSON has no marks, and the user may change the file while Boathook's runtime is the default.
 #[test]
 fn the_default_runtime_comes_back_in_a_file_that_was_edited() {
     for (before, restored) in [

@@ -1,19 +1,18 @@
 //! Every engine's files before and after, as trees under
 //! `testdata/ENGINE/CASE/{before,after}`.
 //!
-//! A case may have `flags` (`set-default`, `base-spec`). One with `error` is
-//! refused with a message that holds that text, and leaves the host as it was.
-//! `UPDATE_FIXTURES=1 cargo test` rewrites the `after` trees, to be reviewed as
-//! a diff.
+//! A case may have a file `flags` (`set-default`, `base-spec`). A case with a file `error` must be
+//! refused with a message that contains the file's text, and must not change the host.
+//! `UPDATE_FIXTURES=1 cargo test` rewrites the `after` trees, which are then reviewed as a diff.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HostRoot, Options, Plan, Record};
+use runtime_config::{Engine, Error, HostRoot, InstallationRecord, Options, Plan};
 
 use crate::{apply, options, tree};
 
-/// What `ctr oci spec` prints, cut short.
+/// A shortened output of `ctr oci spec`.
 const BASE_SPEC: &str = r#"{"ociVersion": "1.2.0", "process": {"cwd": "/"}}"#;
 
 struct Case {
@@ -63,12 +62,12 @@ impl Case {
         (dir, host)
     }
 
-    fn plan(&self, host: &HostRoot, record: Option<&Record>) -> Result<Plan, Error> {
+    fn plan(&self, host: &HostRoot, record: Option<&InstallationRecord>) -> Result<Plan, Error> {
         let now = self.engine.read(host, record)?;
         self.engine.plan_install(&now, record, &self.options)
     }
 
-    fn undo(&self, host: &HostRoot, record: Option<&Record>) {
+    fn undo(&self, host: &HostRoot, record: Option<&InstallationRecord>) {
         let now = self.engine.read(host, record).unwrap();
         apply(host, &self.engine.plan_undo(&now, record).changes).unwrap();
     }
@@ -129,8 +128,8 @@ fn undoing_after_a_second_version_gives_the_first_before_tree() {
         apply(&host, &first.changes).unwrap();
         case.options.runtime = "/opt/elsewhere/bin/boathook-runtime".into();
         let second = case.plan(&host, first.record.as_ref()).unwrap();
-        // A record is on disk before the first change: a run that was killed
-        // in between is undone by the new record on the old files.
+        // A record is on disk before the first change. A run that was killed between the two is
+        // undone by the new record, although the files are still the old ones.
         case.undo(&host, second.record.as_ref());
         assert_eq!(tree::snapshot(dir.path()), before, "{name}: not applied");
         apply(&host, &first.changes).unwrap();
@@ -148,7 +147,8 @@ fn undoing_without_a_record_removes_all_of_boathooks_parts() {
         let plan = case.plan(&host, None).unwrap();
         apply(&host, &plan.changes).unwrap();
         case.undo(&host, None);
-        // JSON has no comments to mark what was there: see `docker::strip`.
+        // JSON has no comments for marks, so an undo without a record is not exact (see
+        // `docker::strip`).
         if case.engine == Engine::Docker {
             let text = fs::read_to_string(dir.path().join("etc/docker/daemon.json")).unwrap();
             assert!(!text.contains("boathook"), "{}: {text}", case.name);

@@ -1,8 +1,7 @@
-//! Every engine's configuration, written and reverted on trees in a temporary
+//! Tests that write and undo the configuration of every engine, on directory trees in a temporary
 //! directory. No engine and no root is needed.
 
-// Helper functions of tests are no `#[test]`s, so clippy.toml's leave for
-// tests does not reach them.
+// clippy.toml allows these methods in `#[test]` functions, but not in their helper functions.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use runtime_config::HostRoot;
 
-/// Every path under `root`: its mode, owner and content or target.
+/// Returns every path below `root` with its mode, its owner, and its content or link target.
 pub(crate) fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     walk(root, root, &mut |path, relative| {
@@ -23,7 +23,7 @@ pub(crate) fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// The regular files under `root` and their text.
+/// Returns the regular files below `root` with their texts.
 pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     walk(root, root, &mut |path, relative| {
@@ -35,7 +35,7 @@ pub(crate) fn files(root: &Path) -> BTreeMap<PathBuf, String> {
     found
 }
 
-/// A host with one file.
+/// Makes a host with one file.
 pub(crate) fn host_with(path: &str, text: &str) -> (tempfile::TempDir, HostRoot) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join(path);
@@ -45,7 +45,7 @@ pub(crate) fn host_with(path: &str, text: &str) -> (tempfile::TempDir, HostRoot)
     (dir, host)
 }
 
-/// Copies the files of a tree; nothing when it does not exist.
+/// Copies the files of a tree. A tree that does not exist is like an empty one.
 pub(crate) fn copy(from: &Path, to: &Path) {
     for (path, text) in files(from) {
         let target = to.join(path);

@@ -1,13 +1,13 @@
 //! Resource claims: the kubelet's record, this driver's, and what the API server has.
 
 use dra::claim::{ClaimUid, Record, granted};
-use injection_plan::claim_record::ClaimRecord;
+use injection_plan::kubelet_claims::KubeletClaims;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde_json::Value;
 
 /// The kubelet's record. A pod has a claim only if the record says so.
 pub(crate) fn kubelets_record(bytes: &[u8]) {
-    let Ok(record) = ClaimRecord::parse(bytes) else {
+    let Ok(record) = KubeletClaims::parse(bytes) else {
         return;
     };
     // What is not read may have escapes for half a surrogate pair.

@@ -12,7 +12,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 use device_class::{DeviceClass, HostView, inserted};
-use injection_plan::plan::{self, Asked, Authority, SpecDevices};
+use injection_plan::plan::{self, Authority, PlanInput, SpecDevices};
 use injection_plan::request::{Environment, Request};
 
 use crate::command::finding::{Finding, Verdict};
@@ -161,17 +161,17 @@ fn judge(
         findings.push(Finding::new(Verdict::Ok, subject, text));
         return findings;
     }
-    let authority = Authority::Asker {
-        why: "boathook check".to_owned(),
+    let authority = Authority::Requester {
+        reason: "boathook check".to_owned(),
         trusted_capabilities: true,
     };
-    let asked = Asked {
+    let input = PlanInput {
         class,
         request,
         found,
         authority: &authority,
     };
-    if let Err(error) = plan::plan(&[asked], &SpecDevices::default()) {
+    if let Err(error) = plan::plan(&[input], &SpecDevices::default()) {
         let text = format!(
             "a container that requests devices would be refused: {}",
             chain(&error)

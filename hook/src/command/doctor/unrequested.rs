@@ -131,7 +131,7 @@ impl Part<'_> {
         nodes.iter().any(same)
     }
 
-    fn add_to(&self, plan: &mut InjectionPlan, why: &str) {
+    fn add_to(&self, plan: &mut InjectionPlan, user_labels: &str) {
         let rule = DeviceRule {
             number: self.number,
             access: self.node.access,
@@ -158,10 +158,9 @@ impl Part<'_> {
             },
             node,
         ] {
-            let why = why.to_owned();
             plan.steps.push(InjectionStep {
                 action,
-                why,
+                user_labels: user_labels.to_owned(),
                 users: Vec::new(),
             });
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::cdi::{ContainerEdits, SpecifiedDevice};
 
 /// Returns one device of each kind. The tests here do not look at the edits.
-fn generated(kinds: &[&str]) -> Generated {
+fn generated(kinds: &[&str]) -> GeneratedSpecifications {
     let specifications = kinds.iter().map(|kind| {
         let device = SpecifiedDevice {
             name: "npu-0".to_owned(),
@@ -12,7 +12,7 @@ fn generated(kinds: &[&str]) -> Generated {
         };
         Specification::new((*kind).to_owned(), vec![device])
     });
-    Generated {
+    GeneratedSpecifications {
         specifications: specifications.collect(),
         omissions: Vec::new(),
     }
@@ -25,8 +25,9 @@ fn plain(text: String) -> Option<ForeignKind> {
 /// Returns the names of the files in the directory.
 fn files(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> = names.collect();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -52,7 +53,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
         []
     );
     let error = device_class::strict_toml::FileError::whole("c.toml".as_ref(), "broken");
-    let incomplete = Generated {
+    let incomplete = GeneratedSpecifications {
         omissions: vec![Omission::Class(error.into())],
         ..generated(&["a.com/x"])
     };
@@ -66,7 +67,7 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
         update(&directory, &one, |_| true, plain).unwrap().changes,
-        [Change::Removed(gone)]
+        [SpecificationChange::Removed(gone)]
     );
     assert_eq!(files(&directory), ["boathook-a.com-x.json"]);
 }
@@ -82,7 +83,7 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let kind = "a.com/x".to_owned();
     assert_eq!(
         changes,
-        [Change::Conflict {
+        [SpecificationChange::Conflict {
             kind,
             other: foreign,
             is_certain: true

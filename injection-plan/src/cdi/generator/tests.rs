@@ -24,7 +24,7 @@ fn parsed(name: &str, text: &str) -> Result<DeviceClass, FileError> {
     DeviceClass::parse(name.to_owned().try_into().unwrap(), path.as_ref(), text)
 }
 
-fn generated(classes: Vec<Result<DeviceClass, FileError>>, host: &str) -> Generated {
+fn generated(classes: Vec<Result<DeviceClass, FileError>>, host: &str) -> GeneratedSpecifications {
     generated_only(&[], classes, host)
 }
 
@@ -32,7 +32,7 @@ fn generated_only(
     only: &[ClassName],
     classes: Vec<Result<DeviceClass, FileError>>,
     host: &str,
-) -> Generated {
+) -> GeneratedSpecifications {
     let generator = Generator {
         only,
         description: Description {
@@ -46,7 +46,7 @@ fn generated_only(
     generator.generate(classes, &RecordedHost::parse(host).unwrap())
 }
 
-fn names(generated: &Generated) -> Vec<String> {
+fn names(generated: &GeneratedSpecifications) -> Vec<String> {
     let specifications = generated.specifications.iter();
     let names = specifications.flat_map(|specification| {
         let devices = specification.devices.iter();
@@ -56,14 +56,14 @@ fn names(generated: &Generated) -> Vec<String> {
 }
 
 /// Returns the omissions as text, each with whether it is an error.
-fn omitted(generated: &Generated) -> Vec<(bool, String)> {
+fn omitted(generated: &GeneratedSpecifications) -> Vec<(bool, String)> {
     let omissions = generated.omissions.iter();
     let omitted = omissions.map(|one| (one.is_error(), one.to_string()));
     omitted.collect()
 }
 
 /// Returns the argument that the hook gets for each device, by the CDI name of the device.
-fn grants(generated: &Generated) -> BTreeMap<String, String> {
+fn grants(generated: &GeneratedSpecifications) -> BTreeMap<String, String> {
     let specifications = generated.specifications.iter();
     let grants = specifications.flat_map(|specification| {
         let devices = specification.devices.iter();
@@ -183,7 +183,7 @@ fn an_index_that_means_another_device_is_no_name() {
         )
     });
     let generated = generated(vec![parsed("stick", text)], &host.concat());
-    let expected = ["usb-1", "0", "usb-2", "usb-3", "usb-4", "all"];
-    let expected = expected.map(|name| format!("a.com/stick={name}"));
+    let expected =
+        ["usb-1", "0", "usb-2", "usb-3", "usb-4", "all"].map(|name| format!("a.com/stick={name}"));
     assert_eq!(names(&generated), expected);
 }

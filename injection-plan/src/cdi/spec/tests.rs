@@ -61,7 +61,7 @@ fn plan() -> InjectionPlan {
 fn plan_of<const N: usize>(actions: [Action; N]) -> InjectionPlan {
     let step = |action| InjectionStep {
         action,
-        why: "chip".into(),
+        user_labels: "chip".into(),
         users: Vec::new(),
     };
     InjectionPlan {

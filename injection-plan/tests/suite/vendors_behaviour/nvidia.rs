@@ -5,7 +5,7 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, Recorded};
+use injection_plan::plan::{Authority, RecordedDevices};
 use injection_plan::request::Request;
 
 use super::{contains_text, host, nodes, plan, read};
@@ -201,12 +201,12 @@ fn who_may_monitor_instances_of_others_is_trusted() {
         .unwrap()
         .unwrap();
     // In a pod, and outside pods without CAP_SYS_ADMIN.
-    let unprivileged = Authority::Asker {
-        why: "the container is in no pod".into(),
+    let unprivileged = Authority::Requester {
+        reason: "the container is in no pod".into(),
         trusted_capabilities: false,
     };
     for (authority, said) in [
-        (Authority::Kubelet(Recorded::default()), "in a pod"),
+        (Authority::Kubelet(RecordedDevices::default()), "in a pod"),
         (unprivileged, "without CAP_SYS_ADMIN"),
     ] {
         let refused = planning::plan(&class, &request, &host, &authority).unwrap_err();

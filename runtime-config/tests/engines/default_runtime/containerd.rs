@@ -1,8 +1,9 @@
-//! containerd's default handler, in its own files and in those of distributions.
+//! Plans that replace containerd's default handler, with containerd's own files and with the files
+//! of distributions.
 
 use runtime_config::{Engine, Options};
 
-use super::{Files, check, host, refusal};
+use super::{HostFiles, check, host, refusal};
 use crate::options;
 
 #[test]
@@ -89,7 +90,7 @@ fn containerd_loses_no_handler() {
     let old = v2("[TABLE.default_runtime]\nruntime_type = \"io.containerd.kata.v2\"\n");
     let unused = v2("[TABLE.default_runtime]\nruntime_type = \"\"\n");
     let unknown = v2("default_runtime_name = \"${RUNTIME}\"\n");
-    let cases: [(Files<'_>, &str); 9] = [
+    let cases: [(HostFiles<'_>, &str); 9] = [
         (&[], "runc: runc"),
         (&[(MAIN, &plain), (DROP_IN, &of_drop_in)], &sandboxed),
         (&[(DROP_IN, &of_drop_in)], &sandboxed),
@@ -114,7 +115,8 @@ fn containerd_loses_no_handler() {
     }
 }
 
-/// The tables of a version; `TABLE` stands for that of containerd's handlers.
+/// Returns a configuration of one version. `TABLE` in `body` stands for the table of containerd's
+/// handlers.
 fn tables(plugin: &str, body: &str) -> String {
     let table = format!("plugins.'{plugin}'.containerd");
     format!("[{table}]\n{}", body.replace("TABLE", &table))
@@ -133,7 +135,7 @@ fn distributions_of_containerd_lose_no_handler() {
         tables("io.containerd.cri.v1.runtime", kata)
     );
     for (engine, files) in [
-        (Engine::K3s, &[(k3s, &*v3)] as Files<'_>),
+        (Engine::K3s, &[(k3s, &*v3)] as HostFiles<'_>),
         (Engine::K0s, &[("/etc/k0s/containerd.d/10-site.toml", &v2)]),
         (
             Engine::K0s,
@@ -151,7 +153,8 @@ fn distributions_of_containerd_lose_no_handler() {
             &[(files, None, &refusal(engine, "kata (runtime_type"))],
         );
     }
-    // What k0s has merged of ours is not the runtime before.
+    // k0s has merged Boathook's handler into its file. This handler is not the former default
+    // runtime.
     let ours = v2.replace("= \"kata\"", "= \"boathook\"");
     check(
         Engine::K0s,

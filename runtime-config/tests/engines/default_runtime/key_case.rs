@@ -1,20 +1,21 @@
-//! Keys that the engines read although their case is not that of the documentation: each
-//! could hide a sandboxing runtime, and is refused.
+//! Keys in another case than in the documentation. The engines read them all the same, so such a
+//! key could hide a runtime that isolates containers better. A file with one is refused.
 
 use runtime_config::Engine;
 
 use super::{check, planned};
 
-/// Files that are refused: the text, the line and the key there, and the key as documented.
-type Refused<'t> = &'t [(&'t str, usize, &'t str, &'t str)];
+/// The cases of refused files: the text, the line and the key in that line, and the key as it is
+/// documented.
+type RefusedKeys<'t> = &'t [(&'t str, usize, &'t str, &'t str)];
 
 #[track_caller]
-fn check_refused(engine: Engine, path: &str, cases: Refused<'_>) {
+fn check_refused(engine: Engine, path: &str, cases: RefusedKeys<'_>) {
     for (text, line, found, documented) in cases {
         let expected = format!(
             "refused: {path}:{line}: the engine may read the key \"{found}\" as \"{documented}\""
         );
-        // Without crun podman's default runtime could not be determined.
+        // Without crun, podman's default runtime could not be determined.
         let files = [(path, *text), ("/usr/bin/crun", "")];
         check(engine, &[(&files, None, &expected)]);
     }
@@ -82,7 +83,7 @@ fn docker_keys_in_another_case_are_refused() {
             ("{\"runtime\u{17f}\": {}}", 1, "runtime\u{17f}", "runtimes"),
         ],
     );
-    // Of equal keys the last counts, but Go merges their objects.
+    // The last one of two equal keys counts, but Go merges their objects.
     let twice = entry(
         "{\"runtimeType\": \"io.containerd.runc.v2\", \"options\": {\"BinaryName\": \
          \"/usr/bin/runsc\"},\n\"options\": {}}",
@@ -95,7 +96,7 @@ fn docker_keys_in_another_case_are_refused() {
 
 #[test]
 fn podman_keys_in_another_case_are_refused() {
-    let cases: Refused<'_> = &[
+    let cases: RefusedKeys<'_> = &[
         ("[engine]\nRuntime = \"krun\"\n", 2, "Runtime", "runtime"),
         ("[Engine]\nruntime = \"krun\"\n", 1, "Engine", "engine"),
         (
@@ -161,7 +162,7 @@ fn podman_files_that_only_newer_versions_read_name_no_runtime() {
 
 #[test]
 fn crio_keys_in_another_case_are_refused() {
-    let cases: Refused<'_> = &[
+    let cases: RefusedKeys<'_> = &[
         (
             "[crio.runtime]\nDefault_Runtime = \"kata\"\n",
             2,

@@ -10,14 +10,14 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::record::{self, RecordError};
+use crate::kubelet_checkpoint::{self, CheckpointError};
 
 /// The name of the file in the kubelet's root directory.
 pub const FILE_NAME: &str = "dra_manager_state";
 
 /// The resource claims of all pods of this node, as the kubelet recorded them.
 #[derive(Debug, Default, Deserialize)]
-pub struct ClaimRecord {
+pub struct KubeletClaims {
     #[serde(default, rename = "ClaimInfoStateList", alias = "Entries")]
     claims: Option<Vec<Claim>>,
 }
@@ -37,28 +37,27 @@ struct Claim {
 
 /// The outer JSON object of the file. The value of `Data` is a JSON document in a string.
 #[derive(Deserialize)]
-struct Checkpoint {
+struct ClaimsFile {
     #[serde(rename = "Data")]
     data: String,
 }
 
-impl ClaimRecord {
-    pub fn read(path: &Path) -> Result<Self, RecordError> {
-        Self::parse(&record::content(path)?)
+impl KubeletClaims {
+    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+        Self::parse(&kubelet_checkpoint::read_checkpoint(path)?)
     }
 
-    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
-        let checkpoint: Checkpoint = json_text::parse(bytes)?;
-        Ok(serde_json::from_str(&checkpoint.data)?)
+    pub fn parse(bytes: &[u8]) -> Result<Self, CheckpointError> {
+        let file: ClaimsFile = json_text::parse(bytes)?;
+        Ok(serde_json::from_str(&file.data)?)
     }
 
     /// Returns the claim with this uid as `namespace/name`, if `is_pod` accepts the uid of
     /// a pod that has the claim.
     pub fn held_by(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
-        let claims = self.claims.iter().flatten();
-        let mut claims = claims.filter(|one| one.uid == uid);
-        let pods = |one: &&Claim| one.pods.iter().flatten().any(|(uid, _)| is_pod(uid));
-        let claim = claims.find(|one| pods(one))?;
+        let has_pod = |claim: &Claim| claim.pods.iter().flatten().any(|(pod, _)| is_pod(pod));
+        let mut claims = self.claims.iter().flatten();
+        let claim = claims.find(|claim| claim.uid == uid && has_pod(claim))?;
         Some(format!("{}/{}", claim.namespace, claim.name))
     }
 }
@@ -75,7 +74,7 @@ mod tests {
         for key in ["ClaimInfoStateList", "Entries"] {
             let data = data.replace("ClaimInfoStateList", key);
             let text = serde_json::json!({"Data": data, "Checksum": 1}).to_string();
-            let record = ClaimRecord::parse(text.as_bytes()).unwrap();
+            let record = KubeletClaims::parse(text.as_bytes()).unwrap();
             let held = |claim, pod| record.held_by(claim, |uid| uid == pod);
             for (claim, pod, name) in [
                 ("c-1", "p-1", Some("n/a")),
@@ -87,6 +86,6 @@ mod tests {
                 assert_eq!(held(claim, pod).as_deref(), name);
             }
         }
-        assert!(ClaimRecord::parse(b"{}").is_err());
+        assert!(KubeletClaims::parse(b"{}").is_err());
     }
 }

@@ -15,7 +15,7 @@ pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
 /// A kubelet checkpoint as it was read.
 #[derive(Debug, Deserialize)]
-pub struct Record {
+pub struct KubeletCheckpoint {
     #[serde(rename = "Data")]
     data: Data,
 }
@@ -47,17 +47,18 @@ enum Devices {
     Plain(Vec<String>),
 }
 
+/// The reason why a file of the kubelet cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub enum CheckpointError {
     #[error("it cannot be read")]
     Io(#[from] io::Error),
-    #[error("it is larger than {} bytes", Record::MAX)]
+    #[error("it is larger than {} bytes", KubeletCheckpoint::MAX)]
     TooLarge,
     #[error("it has an unknown format")]
     Json(#[from] serde_json::Error),
 }
 
-impl RecordError {
+impl CheckpointError {
     /// Returns whether the checkpoint does not exist. The kubelet creates it when it
     /// allocates a device for the first time.
     pub fn is_absent(&self) -> bool {
@@ -75,21 +76,21 @@ pub struct Allocation<'a> {
     pub devices: Vec<&'a str>,
 }
 
-impl Record {
+impl KubeletCheckpoint {
     /// The largest checkpoint that is read, in bytes. A checkpoint with 110 pods of 16
     /// devices each has about half a megabyte.
     pub const MAX: usize = 16 << 20;
 
-    /// Reads the checkpoint at `path`. A checkpoint larger than [`Record::MAX`] is an error.
-    pub fn read(path: &Path) -> Result<Self, RecordError> {
-        Self::parse(&content(path)?)
+    /// Reads the checkpoint at `path`. A checkpoint larger than [`KubeletCheckpoint::MAX`] is an error.
+    pub fn read(path: &Path) -> Result<Self, CheckpointError> {
+        Self::parse(&read_checkpoint(path)?)
     }
 
-    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, CheckpointError> {
         Ok(json_text::parse(bytes)?)
     }
 
-    /// Returns all allocations in the order of the file. The size limit [`Record::MAX`]
+    /// Returns all allocations in the order of the file. The size limit [`KubeletCheckpoint::MAX`]
     /// also limits the number of allocations.
     pub fn allocations(&self) -> impl Iterator<Item = Allocation<'_>> {
         let entries = self.data.entries.iter().flatten();
@@ -105,10 +106,10 @@ impl Record {
     }
 }
 
-/// Reads a whole checkpoint file of the kubelet, of at most [`Record::MAX`] bytes.
-pub(crate) fn content(path: &Path) -> Result<Vec<u8>, RecordError> {
-    read_regular_file(path, Record::MAX as u64).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => RecordError::TooLarge,
+/// Reads a whole checkpoint file of the kubelet, of at most [`KubeletCheckpoint::MAX`] bytes.
+pub(crate) fn read_checkpoint(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    read_regular_file(path, KubeletCheckpoint::MAX as u64).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => CheckpointError::TooLarge,
         _ => error.into(),
     })
 }
@@ -123,7 +124,7 @@ mod tests {
             {"PodUID":"u1","ContainerName":"c","ResourceName":"a.b/c","DeviceIDs":{"-1":["x"],"0":["y"]}},
             {"PodUID":"u2","ContainerName":"d","ResourceName":"a.b/c","DeviceIDs":["z"],"AllocResp":"…"}
         ],"RegisteredDevices":{}},"Checksum":1}"#;
-        let record = Record::parse(text.as_bytes()).unwrap();
+        let record = KubeletCheckpoint::parse(text.as_bytes()).unwrap();
         let allocations: Vec<_> = record.allocations().collect();
         let of = |pod_uid, container, devices: &[&'static str]| Allocation {
             pod_uid,
@@ -135,8 +136,8 @@ mod tests {
             allocations,
             [of("u1", "c", &["x", "y"]), of("u2", "d", &["z"])]
         );
-        let empty = Record::parse(br#"{"Data":{"PodDeviceEntries":null}}"#).unwrap();
+        let empty = KubeletCheckpoint::parse(br#"{"Data":{"PodDeviceEntries":null}}"#).unwrap();
         assert_eq!(empty.allocations().count(), 0);
-        assert!(Record::parse(b"[]").is_err());
+        assert!(KubeletCheckpoint::parse(b"[]").is_err());
     }
 }
