@@ -243,11 +243,12 @@ fn assert_unplugged_is_gone(
         assert!(opens(&cgroup, host, index), "{case}: {index}");
     }
     change(&running);
-    let _follower = Follower::start(lab, host);
+    let follower = Follower::start(lab, host);
     replug(host, 3, None);
     assert!(
         wait_until(|| !opens(&cgroup, host, 3)),
-        "{case}: the rule is left"
+        "{case}: the rule is left: {}",
+        follower.said()
     );
     assert!(
         opens(&cgroup, host, DemoHost::UNLIKE),
@@ -257,7 +258,8 @@ fn assert_unplugged_is_gone(
     replug(host, DemoHost::UNLIKE, Some(3));
     assert!(
         wait_until(|| !opens(&cgroup, host, DemoHost::UNLIKE)),
-        "{case}: the rule for the earlier number is left"
+        "{case}: the rule for the earlier number is left: {}",
+        follower.said()
     );
 }
 

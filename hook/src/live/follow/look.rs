@@ -1,6 +1,5 @@
 //! One look at the host and at all containers, in a child process of the follower.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::slice;
 
@@ -52,18 +51,14 @@ impl Look<'_> {
         self.state.unreadable = unreadable;
         let snapshot = self.take_snapshot(&records);
         // Rules are revoked in all containers before any container can keep this process waiting.
-        let mut not_revoked = BTreeMap::new();
+        let mut not_revoked = Vec::new();
         let mut revoked = Vec::new();
         for record in &records {
             let removed = find_removed(record, &snapshot, &config.host_root);
-            let was_revoked = match revoke_stale(record, &removed, &snapshot, config) {
-                Ok(was_revoked) => was_revoked,
-                Err(error) => {
-                    not_revoked.insert(&record.id, log::chain(&error));
-                    false
-                }
-            };
-            revoked.push((record, removed, was_revoked));
+            match revoke_stale(record, &removed, &snapshot, config) {
+                Ok(was_revoked) => revoked.push((record, removed, was_revoked)),
+                Err(_) => not_revoked.push((record, removed)),
+            }
         }
         let mut working = Vec::new();
         let mut changed = Vec::new();
@@ -98,8 +93,13 @@ impl Look<'_> {
         while !working.is_empty() {
             self.collect_ended(&mut working, &mut changed);
         }
-        for (id, error) in not_revoked {
-            self.note_failure(id, error);
+        // Another process may have had the lock. The nodes stay until the rules are revoked.
+        for (record, removed) in not_revoked {
+            let error = match revoke_stale(record, &removed, &snapshot, config) {
+                Ok(_) => "its rules are revoked; its nodes will be replaced later".to_owned(),
+                Err(error) => log::chain(&error),
+            };
+            self.note_failure(&record.id, error);
         }
         announce(&changed, &snapshot, config);
         self.forget_ended(&records);

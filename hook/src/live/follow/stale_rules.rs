@@ -78,6 +78,11 @@ pub(super) fn revoke_stale(
     {
         current.remove_revoked(&stale);
         record_file.save(&current)?;
+        // A process that had the lock may have allowed them again, by the record as it was.
+        let again = current.still_allowed(&stale, &current);
+        for warning in current.revoke(&again, &current)? {
+            log::warning(&format!("container {}: {warning}", record.id));
+        }
     }
     for rule in &stale {
         log::info(|| {
