@@ -50,8 +50,8 @@ impl Change {
         self.inverse().apply(host)
     }
 
-    /// Makes the change without flushing the directory. Returns whether there was
-    /// anything to do.
+    /// Makes the change without flushing the directory to disk. Returns `false` if nothing was
+    /// changed, because a directory to remove is in use or missing.
     fn make(&self, place: &Place) -> Result<bool, Error> {
         match self {
             // A directory that appeared after the plan was made belongs to somebody else. It

@@ -231,7 +231,8 @@ pub(super) fn refuse_taken(
     Ok(())
 }
 
-/// Copies the plain values of a table. Nested tables are handled elsewhere.
+/// Copies the values of a table into `into`, and replaces values of the same keys. Nested tables
+/// are skipped; the caller copies the only one that is needed, `options`, by another call.
 fn merge_table(into: &mut Keys, table: Option<&dyn TableLike>) {
     for (key, item) in table.into_iter().flat_map(TableLike::iter) {
         let Some(value) = item.as_value().filter(|v| !v.is_inline_table()) else {
