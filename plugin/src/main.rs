@@ -8,8 +8,8 @@ use anyhow::Context;
 use command_line::{FAILURE, print, print_json};
 use device_class::config::Config;
 use host_inventory::host_program;
-use plugin::cli::{Cli, Command, List, Run};
 use plugin::Listing;
+use plugin::cli::{Cli, Command, List, Run};
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();
