@@ -211,8 +211,8 @@ pub fn each_source(
         }
         let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
         unusable += usize::from(!is_usable);
-        // A file that masks another one is always kept. Otherwise a user could bring back the
-        // masked file by creating many unusable files.
+        // A file that masks another one is always kept. Otherwise many unusable files could make
+        // a class of an earlier directory disappear.
         if is_usable || *masks || unusable <= MAX_UNUSABLE {
             all.push(source);
         }
