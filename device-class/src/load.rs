@@ -1,5 +1,5 @@
-//! Class files: the directories they are in, which file masks which, and which
-//! of them must be parsed for a request.
+//! Loads class files from several directories. A file masks a file of the same name in an
+//! earlier directory. Only the files that a container may request are parsed.
 
 mod bases;
 mod unusable;
@@ -22,14 +22,15 @@ pub use unusable::{has_request_form, is_requested_by_variable};
 /// The largest class file, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The most files that cannot be read or that others than root can change. Each costs time, and
-/// others may make any number of them.
+/// The most unusable files that are kept: files that cannot be read, or that users other than
+/// root can change. Each file costs time at a container's start, and a local user may be able
+/// to create any number of them.
 const MAX_UNUSABLE: usize = 256;
 
 /// The text of a class file, not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassSource {
-    /// The class: the file's name without `.toml`.
+    /// The name of the class, which is the name of the file without `.toml`.
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
@@ -68,8 +69,8 @@ impl ClassSource {
         Self::read_from(path.into(), || open_regular_file(path))
     }
 
-    /// Reads one class file from `directory`. One that others than root can change is not
-    /// read, and [`ClassSource::parse`] refuses it.
+    /// Reads one class file from `directory`. A file that users other than root can change is
+    /// not read, and [`ClassSource::parse`] refuses it.
     fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
         match directory.file(name) {
@@ -95,7 +96,8 @@ impl ClassSource {
         let name = class_name(&path)?;
         let whole = |message: String| FileError::whole(&path, message);
         let unreadable = |error: io::Error| unreadable(&path, error);
-        // With room for most files, so that one read gets the text and a second its end.
+        // 16 KiB hold most class files, so that two system calls suffice: one reads the text,
+        // and one reports the end of the file.
         let mut bytes = Vec::with_capacity(16 << 10);
         open()
             .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
@@ -103,7 +105,8 @@ impl ClassSource {
         if bytes.len() as u64 > MAX_FILE {
             return Err(whole(format!("is larger than {MAX_FILE} bytes")));
         }
-        // The next file gets the room that is left, and touches no further page.
+        // The allocator can give the unused memory to the next file, so that the process
+        // touches few pages.
         bytes.shrink_to_fit();
         let text = String::from_utf8(bytes).map_err(|error| unreadable(io::Error::other(error)))?;
         Ok(ClassSource {
@@ -115,13 +118,14 @@ impl ClassSource {
         })
     }
 
-    /// Whether it is an empty file, which disables the class of its name.
+    /// Whether the file is empty. An empty file disables the class of its name.
     fn only_masks(&self) -> bool {
         self.fault.is_none() && self.text.trim().is_empty()
     }
 
-    /// Whether a container with the variables for which `is_set` holds may request this class,
-    /// so that it must be parsed. `false` is certain.
+    /// Whether a container may request this class, so that its file must be parsed. `is_set`
+    /// says whether the container has a variable. The result `false` is certain, and `true`
+    /// means that only parsing can tell.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
         let bases = self.bases.iter().map(|base| &base.text);
         let mut texts = [&self.text].into_iter().chain(bases);
@@ -131,7 +135,7 @@ impl ClassSource {
     /// Parses the class.
     ///
     /// # Errors
-    /// Others than root can change the file or one that it extends, one of these is
+    /// Users other than root can change the file or a file that it extends, an extended file is
     /// missing, or the text breaks a rule of the schema.
     pub fn parse(&self) -> Result<DeviceClass, FileError> {
         if let Some(fault) = &self.fault {
@@ -158,7 +162,7 @@ fn unreadable(path: &Path, error: io::Error) -> FileError {
     FileError::whole(path, format!("cannot be read: {error}"))
 }
 
-/// The class of a file, by its name.
+/// Returns the name of the class in a file, which is the file name without `.toml`.
 fn class_name(file: &Path) -> Result<ClassName, FileError> {
     let whole = |message: String| FileError::whole(file, message);
     let stem = file.file_name().and_then(|name| name.to_str());
@@ -167,22 +171,22 @@ fn class_name(file: &Path) -> Result<ClassName, FileError> {
     ClassName::try_from(stem.to_owned()).map_err(|error| whole(error.to_string()))
 }
 
-/// The class files of several directories, sorted by name. A file replaces one
-/// of the same name in an earlier directory; an empty file disables it. A
-/// directory that does not exist has no files.
+/// Reads the class files of several directories, sorted by name. A file replaces the file of
+/// the same name in an earlier directory, and an empty file disables that class. A directory
+/// that does not exist counts as empty.
 pub fn sources(directories: &[PathBuf]) -> Result<Vec<ClassSource>, FileError> {
     each_source(directories)?.into_iter().collect()
 }
 
-/// Like [`sources`], with an error for each file that cannot be read. Such a
-/// file still replaces another one.
+/// Reads the class files as [`sources`] does, but returns an error for each file that cannot be
+/// read. An unreadable file still replaces the file of the same name in an earlier directory.
 ///
 /// # Errors
 /// A directory cannot be read, so that the files that it replaces are not known.
 pub fn each_source(
     directories: &[PathBuf],
 ) -> Result<Vec<Result<ClassSource, FileError>>, FileError> {
-    // With whether the file masks one of an earlier directory.
+    // Each file with its directory, and whether it masks a file of an earlier directory.
     let mut files: BTreeMap<OsString, (&Directory<'_>, bool)> = BTreeMap::new();
     let directories = directories.iter().filter_map(|path| Directory::open(path));
     let directories: Vec<Directory> = directories.collect();
@@ -207,7 +211,8 @@ pub fn each_source(
         }
         let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());
         unusable += usize::from(!is_usable);
-        // A class of an earlier directory is not switched off by how many files there are.
+        // A file that masks another one is always kept. Otherwise many unusable files could make
+        // a class of an earlier directory disappear.
         if is_usable || *masks || unusable <= MAX_UNUSABLE {
             all.push(source);
         }
@@ -218,12 +223,12 @@ pub fn each_source(
 
 struct Directory<'a> {
     path: &'a Path,
-    /// Or why its files cannot be used.
+    /// The open directory, or the reason why its files cannot be used.
     checked: Result<ownership::Directory, String>,
 }
 
 impl<'a> Directory<'a> {
-    /// The directory, or nothing if there is none.
+    /// Opens and checks a directory. Returns `None` if it does not exist.
     fn open(path: &'a Path) -> Option<Self> {
         let checked = match ownership::Directory::open(path) {
             Err(error) if error.is_absent() => return None,
@@ -291,7 +296,7 @@ mod tests {
                 let error = source.parse().unwrap_err().to_string();
                 (source.name.to_string(), error.contains("chmod go-w"))
             };
-            // Whoever changed it may have taken its variable out.
+            // The user who changed the file may have removed its variable.
             assert!(
                 found
                     .iter()
@@ -324,7 +329,7 @@ mod tests {
         assert_eq!(names(), 1);
         fs::set_permissions(theirs.path(), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(names(), MAX_UNUSABLE + 1);
-        // One that masks another is not left out for that.
+        // A file that masks another one is kept although the limit is exceeded.
         fs::write(theirs.path().join("z.toml"), "").unwrap();
         let sources = each_source(&[&ours, &theirs].map(|it| it.path().to_owned())).unwrap();
         assert_eq!(sources.len(), MAX_UNUSABLE + 1);

@@ -20,13 +20,13 @@ pub enum NameError {
         /// The expected kind of name.
         what: &'static str,
     },
-    /// The name is longer than its use allows.
+    /// The name is longer than this kind of name may be.
     #[error("{what} `{name}` is longer than {max} characters")]
     TooLong {
         /// The expected kind of name.
         what: &'static str,
         name: String,
-        /// The longest that is allowed, in characters.
+        /// The longest allowed length, in characters.
         max: usize,
     },
     #[error("{what} `{name}` may not have the character {character:?}; allowed are {allowed}")]
@@ -71,7 +71,7 @@ fn check(
     }
 }
 
-/// The first characters of an untrusted text, for a message.
+/// Returns the beginning of an untrusted text, for a message.
 pub fn excerpt(text: &str) -> String {
     const SHOWN: usize = 64;
     let mut shown: String = text
@@ -85,7 +85,8 @@ pub fn excerpt(text: &str) -> String {
     shown
 }
 
-/// A type of names; with the word for it, its longest and the characters that it may have.
+/// Declares a type of names. The arguments are the word for it in messages, the longest length
+/// in characters, the allowed characters for messages, and the check of one character.
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident($what:expr, $max:expr, $allowed:expr, $fits:expr)) => {
         name! { $(#[$doc])* $type }
@@ -177,7 +178,7 @@ fn is_label(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
 }
 
-/// For command lines.
+/// Parses the name of a class in a command line.
 impl FromStr for ClassName {
     type Err = NameError;
 
@@ -213,12 +214,14 @@ impl AttributeName {
         AttributeName("list".to_owned())
     }
 
-    /// The name, in templates of `[[parts]]`, of the fact that makes a sort of parts.
+    /// The name of the attribute `each` in templates of `[[parts]]`: one value of the fact that
+    /// lists the profiles of a device.
     pub(crate) fn each_fact() -> Self {
         AttributeName("each".to_owned())
     }
 
-    /// The names of what `[[parts]]` adds to the attributes of a device.
+    /// The names of the attributes that each possible part has in addition to the attributes of
+    /// the whole device.
     pub(crate) fn of_part() -> [Self; 2] {
         ["profile", "placement"].map(|name| AttributeName(name.to_owned()))
     }
@@ -234,23 +237,24 @@ impl DeviceId {
         is_label(c) || c == ':'
     }
 
-    /// An id from text of the hardware. A text that is too long or has invalid
-    /// characters is shortened and gets a hash of the whole text, so that the
-    /// id is stable and unique. So does one that requests use for several devices or none:
-    /// who makes a device must not name it `all`.
+    /// Makes an id from a text of the hardware. A text that is too long or has invalid characters
+    /// is shortened and gets a hash of the whole text, so that the id is stable and unique. A
+    /// reserved word such as `all` gets a hash too, because hardware must not name its device
+    /// with a word that requests use for several devices.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
         Self::fitted(text, Self::MAX)
     }
 
-    /// The same, with room for what [`DeviceId::replica`] adds.
+    /// Makes an id from a text of the hardware as [`DeviceId::from_hardware`] does, but shorter,
+    /// so that the number that [`DeviceId::replica`] adds still fits.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
         Self::fitted(text, Self::MAX - Self::REPLICA)
     }
 
-    /// The longest addition for a replica: `::65534`.
+    /// The length of the longest addition for a replica, `::65534`.
     const REPLICA: usize = 7;
 
-    /// The id of one of the replicas of this device: its own and a number.
+    /// Returns the id of one replica of this device: the id, `::` and the number.
     pub fn replica(&self, number: u16) -> Self {
         DeviceId(format!("{}::{number}", self.0))
     }

@@ -31,10 +31,10 @@ use rooted_path::{
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Why a file cannot be used.
+/// The reason why a file cannot be trusted or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnershipError {
-    /// It belongs to a user other than root.
+    /// The file belongs to a user other than root.
     #[error(
         "{} belongs to uid {uid}, who could change what runs as root; run: chown root: {}",
         path.display(),
@@ -45,7 +45,7 @@ pub enum OwnershipError {
         path: PathBuf,
         uid: u32,
     },
-    /// Users other than its owner can change it.
+    /// The mode of the file allows users other than its owner to write.
     #[error(
         "{} has mode {mode:04o}, so others could change what runs as root; run: chmod go-w {}",
         path.display(),
@@ -59,14 +59,15 @@ pub enum OwnershipError {
     /// A directory in which every user of the host can create files.
     #[error("{} is writable by every user of the host (mode {mode:04o})", path.display())]
     Shared { path: PathBuf, mode: u32 },
-    /// Others than root can make or replace a link.
+    /// Users other than root can create or replace a symbolic link on the path.
     #[error(
         "{} is a symbolic link that others than root can replace: give the link and its \
          directory to root, with write permission for root only",
         path.display()
     )]
     Link { path: PathBuf },
-    /// A file that others than root may have linked to where it is.
+    /// The file has several hard links, in a directory where users other than root can create
+    /// names. Such a user may have linked any file of root to this path.
     #[error(
         "{} is one of several names (hard links) of a file, in a directory in which others than \
          root can make names: copy the file",
@@ -108,7 +109,8 @@ impl OwnershipError {
         }
     }
 
-    /// A failure on the way to a file. None of these means that it is absent.
+    /// Converts an error of the lookup. The result never has the kind `NotFound`, which would
+    /// mean that the file does not exist.
     fn failed(path: &Path, error: rooted_path::Error) -> Self {
         let error = match error.errno() {
             nix::Error::ENOENT => io::Error::other(error),
@@ -118,7 +120,7 @@ impl OwnershipError {
     }
 }
 
-/// Opens a regular file for reading that root alone can change.
+/// Opens a regular file for reading, if only root can change it.
 pub fn open(path: &Path) -> Result<File, OwnershipError> {
     let found = walk(Path::new("/"), &absolute(path)?)?;
     check_regular(&found.handle, path)?;
@@ -129,19 +131,19 @@ pub fn open(path: &Path) -> Result<File, OwnershipError> {
     Ok(file.into())
 }
 
-/// The path without links of a program, in the tree at `root`, that root alone
-/// can change.
+/// Returns the path without links of a program in the tree at `root`, if only root can change
+/// the program.
 pub fn program(root: &Path, path: &Path) -> Result<PathBuf, OwnershipError> {
     let found = walk(Path::new("/"), &absolute(root)?)?;
     Ok(walk(&found.path, path)?.path)
 }
 
-/// Checks a file that root alone should be able to change.
+/// Checks that only root can change a file.
 pub fn check(path: &Path) -> Result<(), OwnershipError> {
     walk(Path::new("/"), &absolute(path)?).map(|_| ())
 }
 
-/// A directory whose files decide what runs as root.
+/// An open directory that only root can change, such as a directory of class files.
 #[derive(Debug)]
 pub struct Directory {
     found: Located,
@@ -183,7 +185,7 @@ impl Directory {
     }
 }
 
-/// Whether the file that was not opened is a link.
+/// Whether the error says that the file is a symbolic link (`ELOOP` of `O_NOFOLLOW`).
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }
@@ -211,7 +213,7 @@ fn check_root_only(file: &Handle, path: impl FnOnce() -> PathBuf) -> Result<(), 
     Ok(())
 }
 
-/// A pipe or a device in the place of a file would be read as an empty one.
+/// Checks that the file is a regular file. A pipe or a device would be read as an empty file.
 fn check_regular(file: &Handle, path: &Path) -> Result<(), OwnershipError> {
     match file.kind() {
         FileKind::Regular => Ok(()),
@@ -227,7 +229,7 @@ fn is_on_read_only_mount(file: &Handle) -> bool {
     fstatvfs(file).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_RDONLY))
 }
 
-/// Follows `path` in the tree at `root`, and checks everything on the way.
+/// Follows `path` in the tree at `root`, and checks each directory and link on the path.
 fn walk(root: &Path, path: &Path) -> Result<Located, OwnershipError> {
     let top = RootDir::open(root, Resolver::Walk).and_then(|top| top.into_handle(root));
     let top = top.map_err(|error| OwnershipError::open(root, error))?;

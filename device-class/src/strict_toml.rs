@@ -15,7 +15,7 @@ use crate::similar;
 pub(crate) use layers::{EXTENDS, Layer, parse_layers};
 use value::{Error, Value};
 
-/// Why a class file or config.toml cannot be used.
+/// An error of a class file or config.toml, with the file and, if known, line and key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct FileError {
     path: PathBuf,
@@ -38,15 +38,16 @@ impl fmt::Display for FileError {
     }
 }
 
-/// A rule that a file breaks although each of its values is right.
+/// An error about several values of a file that do not fit together, although each value alone
+/// is right.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct BrokenRule {
     message: String,
     /// The text to search for in the file to find the line of the error.
     culprit: Option<String>,
-    /// The table that it is in: its header, and which of several it is. Elsewhere
-    /// the same text may be right.
+    /// The table with the error: its header, and its number among the tables with this header.
+    /// The search is limited to this table, because the same text may be right in another one.
     table: Option<(&'static str, usize)>,
 }
 
@@ -59,7 +60,8 @@ impl BrokenRule {
         }
     }
 
-    /// The same of one of several tables.
+    /// Limits the search for the line of the error to one table: the one with this number among
+    /// the tables with this header.
     pub(crate) fn in_table(self, header: &'static str, number: usize) -> Self {
         let table = Some((header, number));
         BrokenRule { table, ..self }
@@ -91,14 +93,14 @@ impl FileError {
         }
     }
 
-    /// A broken rule, with the file and the line of its culprit.
+    /// Creates an error for a broken rule, with the file and line that have the culprit.
     pub(crate) fn rule(layers: &[Layer<'_>], rule: &BrokenRule) -> Self {
         let in_table = |text: &str| {
             let (header, number) = rule.table?;
             let (begin, _) = text.match_indices(header).nth(number)?;
             Some(begin + text[begin..].find(rule.culprit.as_deref()?)?)
         };
-        // Inline tables have no header.
+        // A table may be written inline, without a header. Then the whole text is searched.
         let anywhere = |text: &str| text.find(rule.culprit.as_deref()?);
         let find = |find: &dyn Fn(&str) -> Option<usize>| {
             let mut layers = layers.iter();
@@ -154,8 +156,8 @@ fn first_line(message: &str) -> String {
         .to_owned()
 }
 
-/// The key whose value begins at `at`, for example `path` in `path = "x"`, or the header
-/// of the table.
+/// Returns the key whose value begins at the byte offset `at`, for example `path` in
+/// `path = "x"`, or the header of a table that begins there.
 fn key_before(text: &str, at: usize) -> Option<String> {
     let rest = text.get(at..)?;
     if rest.starts_with('[') && (at == 0 || text[..at].ends_with('\n')) {

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use super::DeviceClass;
 use crate::name::ClassName;
 
-/// The variables and resources of the classes. Two classes never share one,
-/// because a variable would not identify the class.
+/// The request variables and resources of all classes, each with its class. Two classes must
+/// not use the same variable or resource, because a request would not identify the class.
 #[derive(Debug, Default)]
 pub struct Claims(BTreeMap<String, ClassName>);
 
-/// Two classes have the same variable or resource.
+/// An error for two classes that use the same variable or resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "classes {first} and {second} both use {what}; disable one, for example with an empty file \

@@ -6,7 +6,7 @@ use crate::name::AttributeName;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// One entry of `require`: what must hold for a candidate to be a device.
+/// One entry of `require`: a condition that a candidate must meet to be a device.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawCondition")]
 pub enum Condition {
@@ -14,12 +14,12 @@ pub enum Condition {
         value: Template,
         expected: Expectation,
     },
-    /// Some path matches the pattern, with what is known already.
+    /// At least one path of the host matches the pattern, with known attributes filled in.
     Exists(PathPattern),
     Absent(PathPattern),
 }
 
-/// What is expected of a value.
+/// The values that are accepted or refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expectation {
     OneOf(Vec<String>),
@@ -27,7 +27,7 @@ pub enum Expectation {
 }
 
 impl Condition {
-    /// The attributes on which the answer depends.
+    /// Returns the attributes that the condition uses.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         let (template, pattern) = match self {
             Condition::Value { value, .. } => (Some(value), None),
@@ -39,7 +39,7 @@ impl Condition {
 }
 
 impl Expectation {
-    /// Whether the value is as expected.
+    /// Whether the value is accepted.
     pub fn holds(&self, value: &str) -> bool {
         match self {
             Expectation::OneOf(values) => values.iter().any(|wanted| wanted == value),
@@ -96,7 +96,7 @@ impl TryFrom<RawCondition> for Condition {
                     .ok_or(FORMS)?,
             }
         };
-        // Every key that is there was used.
+        // Each form takes its keys out of `raw`. A key that is left belongs to another form.
         match raw == RawCondition::default() {
             true => Ok(condition),
             false => Err(FORMS),

@@ -83,8 +83,8 @@ impl FactsProgram {
         regex.is_some_and(|regex| regex.0.is_match(output))
     }
 
-    /// The facts in its output: key and value, in the order of the output. `known` is what it
-    /// ran for.
+    /// Returns the facts in the output of the program, as keys and values in the order of the
+    /// output. `known` are the attributes for which the program was run.
     pub fn facts(&self, output: &str, known: &Attributes) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         let mut known = known.clone();
@@ -149,14 +149,14 @@ impl FactsProgram {
 }
 
 impl FactLine {
-    /// The attributes that it sets.
+    /// Returns the attributes that the line sets: the named groups of its regular expression.
     fn groups(&self) -> impl Iterator<Item = AttributeName> {
         let names = self.line.0.capture_names().flatten();
         names.filter_map(|name| AttributeName::try_from(name.to_owned()).ok())
     }
 }
 
-/// The attributes of the words of a fact.
+/// Returns the names of the attributes that hold the words of a fact: `1` to `9`.
 pub(crate) fn words() -> impl Iterator<Item = AttributeName> {
     (1..=9).filter_map(|number: u8| AttributeName::try_from(number.to_string()).ok())
 }

@@ -15,38 +15,38 @@ use crate::template::{Template, hexadecimal};
 #[serde(deny_unknown_fields, try_from = "RawHealthCheck")]
 pub struct HealthCheck {
     pub test: HealthTest,
-    /// A change of its outcome counts when it has lasted so long: a device that
-    /// flickers stays what it was. [`crate::discover::HealthHistory`] keeps the
-    /// time.
+    /// The time for which a new outcome must last before it counts, so that a flickering device
+    /// keeps its health. [`crate::discover::HealthHistory`] measures the time.
     pub steady_for: Option<Duration>,
-    /// What an administrator does when it does not hold.
+    /// How an administrator repairs the device if the check fails.
     pub advice: Option<String>,
-    /// Whether it does not concern parts that are made of the device.
+    /// Whether the check concerns only the device as a whole. Parts can be made of the device
+    /// although such a check fails.
     pub of_whole: bool,
 }
 
 #[derive(Debug, Clone)]
 pub enum HealthTest {
     Exists(PathPattern),
-    /// A text of attributes is as expected.
+    /// A text that is composed of attributes has an expected value.
     Value {
         value: Template,
         expected: Expectation,
     },
-    /// A file has the right content.
+    /// The content of a file follows a rule.
     File {
-        /// Absolute, or relative to what the source's path matched.
+        /// The path of the file: absolute, or relative to the path that the source matched.
         file: Template,
-        /// What must hold for its content.
+        /// The rule that the content must follow.
         rule: FileRule,
     },
-    /// A program of the host reports it healthy. Only the plugin runs it, and only if
-    /// config.toml has `health_programs` for the class.
+    /// A program of the host reports that the device is healthy. Only the plugin runs the
+    /// program, and only if config.toml has `health_programs` for the class.
     Program(HealthProgram),
-    /// The kernel has not logged a fault of the device. One scan cannot show it:
-    /// [`crate::discover::HealthHistory`] can, for those who read the kernel's log.
+    /// The kernel has not logged a fault of the device. One scan cannot show this, so
+    /// [`crate::discover::HealthHistory`] judges it from the records of the kernel's log.
     Unlogged {
-        /// What stands before the number in a line.
+        /// The beginning of a record, up to the number of the fault.
         line: Template,
         /// The numbers that mean a fault.
         codes: Vec<u32>,
@@ -56,19 +56,19 @@ pub enum HealthTest {
 /// A program of the host that reports whether a device is healthy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthProgram {
-    /// Its absolute path and its arguments, by template.
+    /// The absolute path of the program and its arguments, as templates.
     pub command: Vec<Template>,
-    /// The time after which it is killed.
+    /// The time after which the program is killed.
     pub timeout: Duration,
-    /// What it must print, in addition to exiting with status 0.
+    /// The output that the program must print, in addition to exiting with status 0.
     pub prints: Option<Printed>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Printed {
-    /// The part of its output that is the value.
+    /// The part of the program's output that is compared.
     pub part: Part,
-    /// What is expected of the value.
+    /// The values that are accepted.
     pub expected: Expectation,
 }
 
@@ -76,29 +76,29 @@ pub struct Printed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Whole,
-    /// What follows the key in a line `key: value`.
+    /// The value of the first line `key: value` with this key.
     Line(String),
     /// The first group of a regular expression, by template.
     Match(Template),
 }
 
-/// What must hold for a file's trimmed content.
+/// A rule for the content of a file, without surrounding white space.
 #[derive(Debug, Clone)]
 pub enum FileRule {
     Expected(Expectation),
-    /// Its bytes do not begin with these.
+    /// The content does not begin with these bytes.
     NotBytes(Vec<u8>),
-    /// It is a number under a limit.
+    /// The content is a number below a limit.
     Below {
-        /// The first number that is too much, in the file's own unit.
+        /// The lowest number that is too high, in the unit of the file.
         limit: i64,
-        /// A device that was too high is healthy only below this again.
+        /// After the limit was reached, the device is healthy again only below this number.
         recovers_below: i64,
     },
-    /// It is a number that changes at least so often, as a heartbeat does. One
-    /// scan cannot show it: [`crate::discover::HealthHistory`] can.
+    /// The content is a number that keeps changing, such as a heartbeat. One scan cannot show a
+    /// change, so [`crate::discover::HealthHistory`] compares several scans.
     Advances {
-        /// The longest time without a change.
+        /// The longest time for which the number may stay the same.
         within: Duration,
     },
 }
@@ -205,7 +205,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
             let rule = raw.rule()?;
             (HealthTest::File { file, rule }, FORMS)
         };
-        // Every key that is there was used.
+        // Each form takes its keys out of `raw`. A key that is left belongs to another form.
         if raw != RawHealthCheck::default() {
             return Err(form);
         }
@@ -225,7 +225,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 }
 
 impl HealthTest {
-    /// Whether `steady_for` may delay its outcome.
+    /// Whether `steady_for` may delay the outcome of the test.
     fn may_be_steady(&self) -> bool {
         match self {
             HealthTest::Exists(_) => true,
@@ -244,7 +244,7 @@ impl HealthTest {
     }
 }
 
-/// Each takes the keys that belong to its form.
+/// Functions that take the keys of one form of a check out of the table.
 impl RawHealthCheck {
     fn program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
         let is_path = |path: &Template| {

@@ -9,10 +9,10 @@ use crate::template::{Template, TemplateError};
 #[serde(try_from = "String")]
 pub struct PathTemplate(Template);
 
-/// Why a text is no [`PathTemplate`].
+/// An error for a text that is not a [`PathTemplate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathTemplateError {
-    /// Not absolute, or with components that mean another directory.
+    /// The path is not absolute, or has `.` or `..` as a component.
     #[error("`{0}` is not an absolute path without `.` and `..`")]
     Path(String),
     #[error(transparent)]
@@ -20,8 +20,8 @@ pub enum PathTemplateError {
 }
 
 impl PathTemplate {
-    /// The path's text with its attributes in place, checked once more: an
-    /// attribute comes from the hardware and may hold anything.
+    /// Fills in the attributes and checks the path once more, because an attribute comes from
+    /// the hardware and may contain `/` or `..`.
     pub fn fill(
         &self,
         attributes: &crate::template::Attributes,
@@ -34,15 +34,15 @@ impl PathTemplate {
         Ok(filled.into())
     }
 
-    /// Whether every filled-in path is under `directory`, as far as the
-    /// two are written alike.
+    /// Whether every filled-in path lies under `directory`. Only the texts of the templates are
+    /// compared, so a path under the directory that is written differently is not recognised.
     pub(super) fn is_under(&self, directory: &Self) -> bool {
         let (path, directory) = (self.0.to_string(), directory.0.to_string());
         path.strip_prefix(&directory)
             .is_some_and(|below| below.starts_with('/'))
     }
 
-    /// The same path under another root.
+    /// Returns the same path below another root directory.
     pub(crate) fn below(&self, root: &Self) -> Result<Self, PathTemplateError> {
         let root = root.0.to_string();
         Self::try_from(format!("{}{}", root.trim_end_matches('/'), self.0))

@@ -73,7 +73,8 @@ fn has_escapes(text: &str) -> bool {
     })
 }
 
-/// The request variable of a text that need not be valid, as far as it can be parsed.
+/// Returns the request variable of a class file. The text may have errors: the parser skips
+/// faulty parts.
 pub(crate) fn request_variable(text: &str) -> Option<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let DeValue::Table(request) = table.get_ref().get("request")?.get_ref() else {
@@ -83,8 +84,8 @@ pub(crate) fn request_variable(text: &str) -> Option<String> {
     Some(variable.to_owned())
 }
 
-/// What a class file extends: the value of a key at the beginning of a line, before all
-/// tables. Whether that is what it says is verified when it is parsed.
+/// Returns the name of the class that a class file extends: the value of a key `extends` at the
+/// beginning of a line, before all tables. Parsing verifies later that the value is right.
 pub(crate) fn extends(text: &str) -> Option<&str> {
     let lines = text.lines().take_while(|line| !line.starts_with('['));
     let mut values = lines.filter_map(|line| line.strip_prefix(EXTENDS)?.trim().strip_prefix('='));

@@ -1,4 +1,4 @@
-//! What of the host the plugin reads for a class.
+//! Lists the files of the host that the plugin reads for a class.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::health::HealthTest;
 use super::{AttributeSource, ClassSpec, DRIVERS, Ends, HealthCheck, Node};
 
 impl ClassSpec {
-    /// Whether the health of its devices depends on the kernel's log.
+    /// Whether a health check of the class reads the kernel's log.
     pub fn reads_kernel_log(&self) -> bool {
         let sources = self.discover.iter().flat_map(|source| &source.health);
         let mut checks = self.device.health.iter().chain(sources);
@@ -56,7 +56,7 @@ impl Paths {
         let fixed = text.find(['{', '*', '?', '[']).unwrap_or(text.len());
         let path = match fixed == text.len() {
             true => text,
-            // The name that is not fixed is not known.
+            // The last component is only partly fixed, so the path ends before it.
             false => text[..fixed]
                 .rsplit_once('/')
                 .map_or("", |(above, _)| above),

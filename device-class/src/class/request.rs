@@ -70,19 +70,20 @@ pub struct RequestSpec {
 }
 
 impl RequestSpec {
-    /// The capabilities that a variable of their own chooses.
+    /// Returns the capabilities that `switches` can choose.
     pub fn switched(&self) -> BTreeSet<&CapabilityName> {
         let switches = self.switches.values();
         inserted(switches.flat_map(BTreeMap::values))
     }
 
-    /// The capabilities of a container that names none, and all that they imply.
+    /// Returns the capabilities of a container that names no capability: the default
+    /// capabilities, and all capabilities that these imply.
     pub fn defaults(&self) -> BTreeSet<CapabilityName> {
         let named = inserted(self.default_capabilities.iter().cloned());
         self.with_implied(&named)
     }
 
-    /// The capabilities and all that they imply.
+    /// Returns the named capabilities and all capabilities that these imply.
     pub fn with_implied(&self, named: &BTreeSet<CapabilityName>) -> BTreeSet<CapabilityName> {
         let mut all = named.clone();
         let mut unseen: Vec<&CapabilityName> = named.iter().collect();
@@ -172,7 +173,7 @@ pub enum Normalize {
 }
 
 impl PairSpec {
-    /// A text of a pair in the form in which texts are compared.
+    /// Converts a text of a pair to the form in which texts are compared.
     pub fn canonical(&self, text: &str) -> String {
         let text = text.trim().to_ascii_lowercase();
         match self.normalize {

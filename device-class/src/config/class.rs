@@ -1,4 +1,4 @@
-//! `[class.NAME]`: what differs on this host from a class file.
+//! Applies the tables `[class.NAME]` of config.toml, which change a class for this host.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ impl Config {
         self.adapted(source.parse()?, &source.path)
     }
 
-    /// A class as this host has it; `file` is where it was read.
+    /// Returns a class with the changes of its table in config.toml. `file` is the path of the
+    /// class file, for errors.
     pub fn adapted(&self, mut class: DeviceClass, file: &Path) -> Result<DeviceClass, FileError> {
         let name = &class.name;
         let Some(config) = self.class.get(name) else {
@@ -93,8 +94,8 @@ impl ClassConfig {
 }
 
 impl ClassConfig {
-    /// Takes out all that only a forbidden capability gives, so that neither `all` nor
-    /// another capability, a default or a CDI file does.
+    /// Removes all edits and nodes that only a forbidden capability gives. A container cannot
+    /// get them through `all`, another capability, a default or a CDI file either.
     fn take_out_forbidden(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let known = spec.capabilities();
         if let Some(unknown) = self.forbid.difference(&known).next() {
@@ -129,7 +130,7 @@ impl ClassConfig {
     }
 }
 
-/// Has all that is in /dev looked for under a root of its own.
+/// Changes the class so that everything in /dev is looked up under another root directory.
 fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     spec.driver_path
         .iter_mut()

@@ -1,4 +1,4 @@
-//! `/etc/boathook/config.toml`: what the administrator decides for this host.
+//! Reads `/etc/boathook/config.toml`, the administrator's configuration of this host.
 
 mod class;
 
@@ -16,14 +16,14 @@ use crate::{ownership, similar};
 
 pub use crate::class::ClassConfig;
 
-/// Where the configuration is unless an option names another file.
+/// The path of the configuration, unless an option names another file.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";
 
 /// The largest configuration, in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// A copy of the configuration that an installation was given, by which a file at
-/// [`DEFAULT_PATH`] that differs is noticed.
+/// The path of a copy of the configuration with which Boathook was installed. A comparison with
+/// the file at [`DEFAULT_PATH`] shows whether that file was changed.
 pub const GIVEN_PATH: &str = "/opt/boathook/state/config.toml";
 
 /// The configuration of the hook and of the plugin. Every key has a default,
@@ -35,53 +35,54 @@ pub struct Config {
     pub classes: Vec<PathBuf>,
     /// The root under which the host's devices, drivers and libraries are.
     pub host_root: PathBuf,
-    /// Which messages the hook and the wrapper report.
+    /// Which messages the hook and `boathook-runtime` report.
     pub log_level: LogLevel,
-    /// What differs on this host from the class files, by class.
+    /// The changes to class files on this host, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
     pub trust: Trust,
     pub runtime: RuntimeConfig,
 }
 
-/// What a message is, and which messages are reported: those of a level and of the
+/// The severity of a message. As a setting, it selects the messages of this level and of all
 /// levels before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Why a container does not start, or a command fails.
+    /// The reason why a container does not start, or a command fails.
     Error,
-    /// What an administrator should know.
+    /// Something that an administrator should know, although the container starts.
     #[default]
     Warning,
-    /// What each container was given.
+    /// A list of what a container was given.
     Info,
 }
 
-/// `[runtime]`: the runtime that `boathook-runtime` becomes.
+/// The table `[runtime]`: the OCI runtime that `boathook-runtime` executes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuntimeConfig {
-    /// The real OCI runtime; else the first of runc, crun and youki that the
-    /// host has.
+    /// The path of the real OCI runtime. `None` means the first of runc, crun and youki that
+    /// the host has.
     pub path: Option<PathBuf>,
-    /// The hook, as an absolute path; else the one beside `boathook-runtime`.
+    /// The absolute path of the hook. `None` means the hook in the directory of
+    /// `boathook-runtime`.
     pub hook: Option<PathBuf>,
 }
 
-/// `[trust]`: who may grant the devices that a container requests.
+/// The table `[trust]`: who may grant the devices that a container requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Trust {
-    /// Where the kubelet records which container holds which devices.
+    /// The path of the kubelet checkpoint, which records the devices of each container.
     pub kubelet_checkpoint: PathBuf,
     /// The pods whose own environment is enough: `namespace`, or
     /// `namespace/name`, which means the pod of that name and the pods that a
     /// workload of that name makes (`name-…`).
     pub trusted_pods: Vec<PodPattern>,
-    /// Whether a container that is in no pod gets what it requests.
+    /// Whether a container outside of pods gets the devices that its variables request.
     pub allow_env_outside_kubernetes: bool,
-    /// Whether a container with CAP_SYS_ADMIN in a user namespace, which can unmount the
-    /// masks of its devices, gets devices that have some.
+    /// Whether a container with CAP_SYS_ADMIN in a user namespace gets devices with masks. Such
+    /// a container can unmount the masks.
     pub allow_removable_masks: bool,
 }
 
@@ -115,8 +116,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same configuration for a process that has the host's root mounted at
-    /// `root`, as a container has.
+    /// Returns the configuration for a process in a container that has the root of the host
+    /// mounted at `root`.
     pub fn mounted_at(mut self, root: &Path) -> Self {
         let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
         self.host_root = below(&self.host_root);
@@ -128,8 +129,8 @@ impl Config {
         strict_toml::parse(path, text)
     }
 
-    /// The tables of classes whose names are not among the `known` ones, each with the class
-    /// that was probably meant.
+    /// Returns the tables `[class.NAME]` whose class is not among the `known` ones, each with
+    /// the class that was probably meant.
     pub fn unknown_classes<'a>(
         &'a self,
         known: impl Iterator<Item = &'a str> + Clone,
@@ -140,7 +141,7 @@ impl Config {
         unknown.map(move |name| (name, similar::nearest(name.as_str(), known.clone())))
     }
 
-    /// The tables of [`Config::unknown_classes`], as warnings.
+    /// Returns a warning for each table of [`Config::unknown_classes`].
     pub fn warn_of_unknown_classes<'a>(
         &'a self,
         known: impl Iterator<Item = &'a str> + Clone,
@@ -169,8 +170,8 @@ impl Config {
 
 impl RuntimeConfig {
     /// Reads the table `[runtime]` of `path`, or of the default file, which may
-    /// be absent. What else is in the file need not be right, nor TOML: containers that
-    /// run can be stopped even if the configuration of devices is invalid.
+    /// be absent. The rest of the file may be invalid, and need not even be TOML: running
+    /// containers can be stopped although the configuration of devices has a mistake.
     ///
     /// # Errors
     /// The file cannot be read, or the table is wrong; or `path` was given and does not
@@ -193,7 +194,7 @@ impl RuntimeConfig {
     }
 }
 
-/// The lines of a table, without those of others.
+/// Returns the lines of one table of a TOML text, without the lines of other tables.
 fn table(text: &str, header: &str) -> String {
     let lines = text
         .lines()
@@ -207,7 +208,8 @@ fn table(text: &str, header: &str) -> String {
         .collect()
 }
 
-/// None if the default file is absent.
+/// Reads the text of `path`, or of the default file. Returns `None` if the default file does
+/// not exist.
 fn read(path: Option<&Path>) -> Result<Option<(&Path, String)>, FileError> {
     let file = path.unwrap_or(Path::new(DEFAULT_PATH));
     match ownership::open(file) {

@@ -12,7 +12,8 @@ use crate::name::excerpt;
 use crate::pattern::PathPattern;
 use crate::template::{Attributes, Template, TemplateError};
 
-/// The longest value of an attribute, in bytes: ids and paths are made of it.
+/// The longest value of an attribute, in bytes. The limit keeps ids and paths short, which are
+/// made from attributes.
 const MAX_VALUE: usize = 256;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +30,8 @@ impl From<TemplateError> for Unread {
     }
 }
 
-/// Reads files of a host. A file of several attributes that follow each other is read once,
-/// because a driver may need time to write it.
+/// Reads files of a host, and keeps the last one. Successive attributes from the same file need
+/// only one read, since a driver can take long to produce the content.
 pub(super) struct Files<'h> {
     host: &'h dyn HostView,
     last: Option<(PathBuf, String)>,
@@ -51,7 +52,8 @@ impl<'h> Files<'h> {
     }
 }
 
-/// Adds the values of the sources to what is known, one after the other.
+/// Reads attributes from their sources in order. Returns `known` with the new values added; each
+/// source may use the attributes before it.
 pub(super) fn read(
     sources: &[AttributeSource],
     base: Option<&Path>,
@@ -82,8 +84,8 @@ pub(super) fn read(
     Ok(known)
 }
 
-/// A text, such as an advice, with the attributes that it names. Other braces stay: a command may have
-/// some.
+/// Fills in the attributes that a text for people names, such as an advice. Other braces stay as
+/// they are, because the text may quote a command with braces.
 pub(super) fn advised(advice: &str, known: &Attributes) -> String {
     known.iter().fold(advice.to_owned(), |text, (name, value)| {
         text.replace(&format!("{{{name}}}"), value)
@@ -156,7 +158,8 @@ fn read_one(
     Ok([(name.clone(), value)].into())
 }
 
-/// The text, and for messages where it comes from.
+/// Reads the text of a source. Also returns its origin for messages: a file, a template or the
+/// key of a driver fact.
 fn read_text(
     text: &Text,
     base: Option<&Path>,
@@ -205,7 +208,8 @@ fn read_text(
     }
 }
 
-/// The first path, or `all`, that match and whose file has the right thing.
+/// Returns the first path, or `all` paths, that match the pattern, whose file has an expected
+/// value, and which lead to the same place as `leads_to`.
 fn paths(
     path: &PathPattern,
     expected: Option<&Expected>,
@@ -236,7 +240,8 @@ fn paths(
     Ok(fitting.take(if all { usize::MAX } else { 1 }).collect())
 }
 
-/// Whether a file, or one of its lines with this key, is one of `wanted`.
+/// Whether the content of a file, or the value of one of its lines with this key, is one of
+/// `wanted`. A file that cannot be read counts as empty.
 pub(super) fn file_has(
     path: &Path,
     key: Option<&str>,
@@ -252,14 +257,16 @@ pub(super) fn file_has(
     }
 }
 
-/// The value of the first line of a file with this key.
+/// Returns the value of the first line of a file that has this key; `None` if no line has it or
+/// the file cannot be read.
 pub(super) fn line_of(path: &Path, key: &str, host: &dyn HostView) -> Option<String> {
     let text = host.read(path, MAX_ATTRIBUTE).ok()?;
     let text = String::from_utf8_lossy(&text);
     keyed_values(&text, key).next().map(str::to_owned)
 }
 
-/// A path that may be relative to what the source matched.
+/// Fills in a path. A relative path starts at the path that `[[discover]]` matched, or at the
+/// root if there is none.
 pub(super) fn located(
     template: &Template,
     base: Option<&Path>,
@@ -269,7 +276,8 @@ pub(super) fn located(
     Ok(base.unwrap_or(Path::new("/")).join(path))
 }
 
-/// The values of the lines `key: value` or `key value`.
+/// Returns the values of all lines `key: value`, `key = value` or `key value`. Files of procfs
+/// and sysfs use all three forms.
 pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| {
         let rest = line.trim_start().strip_prefix(key)?;
@@ -281,7 +289,8 @@ pub(super) fn keyed_values<'a>(text: &'a str, key: &str) -> impl Iterator<Item =
     })
 }
 
-/// A value that is fit for ids and paths: one line of text, of bounded length.
+/// Checks that a value can be part of ids and paths: not empty, at most [`MAX_VALUE`] bytes,
+/// and without control characters.
 fn plain(path: &Path, value: &str) -> Result<String, Unread> {
     if value.is_empty() {
         return Err(lacks(path, "value"));

@@ -1,4 +1,5 @@
-//! From a candidate to a device.
+//! Builds a device from a candidate: fills in the templates of the class, and looks up the nodes
+//! and files on the host.
 
 use crate::inserted;
 use std::fmt;
@@ -17,7 +18,8 @@ use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
 use crate::template::Template;
 
-/// Why a candidate is not a device, or what a class gives cannot be looked up, for people.
+/// The reason, for people, why a candidate cannot become a device, or why the files of a class
+/// cannot be looked up.
 #[derive(Debug)]
 pub struct DeviceError(pub(super) String);
 
@@ -78,7 +80,8 @@ pub(super) fn from_candidate(
         };
         let checks = checks.filter(is_on);
         match health::check_device(checks, &nodes, candidate, host) {
-            // Without parts there is nothing else, and what is shared is not divided.
+            // The device can be used in parts only, but the class has no parts, or shares its
+            // devices, which excludes parts: the device is unhealthy.
             (Health::Healthy, readings, Some(reason))
                 if class.spec.parts.is_empty() || class.spec.sharing.is_some() =>
             {
@@ -102,7 +105,8 @@ pub(super) fn from_candidate(
         .iter()
         .map(|(name, value)| Ok((name.clone(), value.fill(attributes)?)));
     let aliases: Result<Vec<_>, _> = spec.aliases.iter().map(|a| a.fill(attributes)).collect();
-    // A text of the hardware, or of a default, may be one by which nobody could mean the device.
+    // An index or alias comes from the hardware or a default. Empty texts and reserved words are
+    // dropped, because a request could not use them as the name of a device.
     let is_name = |text: &String| !text.is_empty() && !is_reserved_name(text);
     let index = optional(spec.index.as_ref().or(spec.order.as_ref()))?;
     let to_id = |text: &str| match class.spec.sharing {
@@ -147,8 +151,9 @@ fn state(
     Ok(StateFile { path, content })
 }
 
-/// The NUMA node of the device at `start` or of the nearest directory above it
-/// that knows one. The kernel writes -1 where the firmware names none.
+/// Returns the NUMA node of the device at `start`, from the file `numa_node` in this directory
+/// or in the nearest directory above it. The kernel writes -1 where the firmware reports no NUMA
+/// node, which gives `None`.
 fn numa_node(start: &Path, host: &dyn HostView) -> Option<u32> {
     const LONGEST: usize = 16;
     let node = start

@@ -1,14 +1,15 @@
-//! The root below which a class's driver has its files.
+//! The directory below which a host has the libraries and programs of a driver.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::HostView;
 
-/// The root of a class's driver: most often the host's own.
+/// The driver root of a class. It is the root of the host unless the class or the configuration
+/// names another directory.
 #[derive(Clone, Copy)]
 pub(super) struct DriverRoot<'a> {
     pub(super) view: &'a dyn HostView,
-    /// Where it is on the host, without links.
+    /// The path of the driver root on the host, without links.
     pub(super) path: &'a Path,
 }
 
@@ -18,7 +19,7 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// The path on the host of something in the driver's root.
+    /// Converts a path inside the driver root to the path on the host.
     pub(super) fn on_host(&self, inside: PathBuf) -> PathBuf {
         if self.path.as_os_str() == "/" {
             return inside;

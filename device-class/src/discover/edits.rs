@@ -1,4 +1,5 @@
-//! What a container gets once of a class's `[[edits]]`, as a host has it.
+//! Looks up the `[[edits]]` of a class on a host. A container gets each edit once, however many
+//! devices it has.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -37,8 +38,8 @@ impl<'a> From<&'a BTreeSet<CapabilityName>> for EditSelection<'a> {
     }
 }
 
-/// Looks up everything that a container with these capabilities gets once.
-/// Nodes are the host's; libraries and files are those of the driver's root.
+/// Looks up the edits that a container with these capabilities gets once. Nodes are looked up
+/// on the host itself; libraries and files are looked up in the driver root.
 pub(super) fn edits(
     class: &DeviceClass,
     wanted: EditSelection<'_>,
@@ -103,8 +104,8 @@ pub(super) fn edits(
     Ok(found)
 }
 
-/// Looks up the nodes that a container with these capabilities gets besides
-/// those of its devices.
+/// Looks up the nodes that a container with these capabilities gets in addition to the nodes of
+/// its devices.
 pub fn control_nodes<'a>(
     class: &'a DeviceClass,
     wanted: impl Into<EditSelection<'a>>,
@@ -127,7 +128,8 @@ pub fn control_nodes<'a>(
 /// A table of `[[edits]]` that applies to the capabilities of a container.
 struct SelectedEdits<'a> {
     edits: &'a Edits,
-    /// Whether the container named its capability, or gets it for another one.
+    /// Whether the container requested the capability of the table itself. The value is false
+    /// if another capability implies it; such a container does not get the programs.
     is_named: bool,
 }
 
@@ -146,8 +148,8 @@ fn chosen<'a>(
     })
 }
 
-/// What an image may have instead of the host's libraries; `None` if the host
-/// does not allow it.
+/// Looks up the libraries that an image may use instead of the host's. Returns `None` if a
+/// condition of `require` does not hold on the host, or the host's version is unknown.
 fn image_libraries(
     spec: &class::ImageLibraries,
     attributes: &Attributes,

@@ -1,4 +1,4 @@
-//! What programs that report facts are run for.
+//! Builds the command lines of the programs that report driver facts.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,12 @@ use crate::host::HostView;
 use crate::inserted;
 use crate::template::Attributes;
 
-/// As often as a program is run at most.
+/// The most runs of one program. Further paths and facts are ignored.
 const MAX_RUNS: usize = 64;
 
-/// The commands of a program, each with what is known of the path or the fact for which it is
-/// run. `facts` are those of the programs before it.
+/// Returns the commands of a program: one for each path that matches `for_each`, or for each
+/// value of `for_each_fact`, or a single one. Each command comes with the attributes that were
+/// filled into it. `facts` are the facts that earlier programs reported.
 pub fn fact_commands(
     program: &FactsProgram,
     facts: &[(String, String)],
@@ -37,7 +38,7 @@ pub fn fact_commands(
     };
     let command = |known: Attributes| {
         let texts = program.program.iter().map(|text| text.fill(&known));
-        // Of a fact with fewer words than the program needs, nothing can be asked.
+        // The command names a word of the fact that this value does not have: it is left out.
         Some((texts.collect::<Result<_, _>>().ok()?, known))
     };
     known.into_iter().filter_map(command).collect()

@@ -1,4 +1,4 @@
-//! Files and directories of a class, as a host has them.
+//! Looks up the files and directories of a class on a host.
 
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,11 @@ pub(super) fn file(
         let mut candidates = vec![path];
         candidates.extend(fallbacks.collect::<Result<Vec<_>, _>>()?);
         let is_there = |path: &&PathBuf| matches!(driver.view.place(path), Ok(Some(_)));
-        // A script in a program's place calls it by a path that containers do not have.
-        let is_it = |path: &&PathBuf| is_there(path) && !(binary && driver.view.is_script(path));
-        let chosen = candidates.iter().find(is_it);
+        // Some hosts install a wrapper script under the name of a program. The script calls the
+        // program by a path that containers do not have, so a path without a script is preferred.
+        let is_usable =
+            |path: &&PathBuf| is_there(path) && !(binary && driver.view.is_script(path));
+        let chosen = candidates.iter().find(is_usable);
         let chosen = chosen.or_else(|| candidates.iter().find(is_there));
         path = chosen.unwrap_or(&candidates[0]).clone();
     }

@@ -1,4 +1,4 @@
-//! What there is on a host of what a class expects.
+//! The nodes, libraries, files and directories that a class expects, as found on a host.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,18 +11,19 @@ use crate::host::Programs;
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
-/// What there is where a class expects something.
+/// The result of looking up a path where a class expects something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence<T> {
     Found(T),
-    /// There is nothing, and the class does without.
+    /// Nothing usable is there, and the class marks it as optional: it is left out.
     Optional,
-    /// There is nothing, or something else: the reason, for people.
+    /// Nothing is there, or something of another type. The text is the reason, for people; a
+    /// container that needs it is refused.
     Unfit(String),
 }
 
 impl<T> Presence<T> {
-    /// Why what the class expects cannot be used.
+    /// Returns the reason why the expected thing cannot be used, if it is not optional.
     pub fn unfit(&self) -> Option<&str> {
         match self {
             Presence::Unfit(reason) => Some(reason),
@@ -35,9 +36,10 @@ impl<T> Presence<T> {
 pub struct FoundNode {
     pub host: PathBuf,
     pub container: PathBuf,
-    /// Links that lead to it, on the host and in the container.
+    /// Symbolic links of the host that lead to the node. The container gets the same links.
     pub links: Vec<PathBuf>,
-    /// Only for a container with this capability.
+    /// The capability that a container must have requested to get the node; `None` means that
+    /// each container with the device gets it.
     pub capability: Option<CapabilityName>,
     pub access: Access,
     /// How the container gets it.
@@ -56,20 +58,21 @@ impl FoundNode {
 /// How a container gets a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
-    /// The host's node, bound.
+    /// The node of the host, by a bind mount.
     Bound,
-    /// A node of its own, for a device whose node the host has.
+    /// A node that is created in the container with a mode and group of its own. The host has a
+    /// node of the same device number.
     Own(OwnNode),
-    /// A node that the host lacks.
+    /// A node that is created in the container, for a device whose node the host lacks.
     Made(MadeNode),
 }
 
-/// A node that a driver has not created on the host.
+/// A node that does not exist on the host, although its driver is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MadeNode {
-    /// The driver, which is loaded.
+    /// The name of the driver in /proc/devices.
     pub driver: String,
-    /// Permission bits and group.
+    /// Permission bits and group of the node in the container.
     #[serde(flatten)]
     pub own: OwnNode,
     /// How an administrator creates the node on the host.
@@ -77,11 +80,11 @@ pub struct MadeNode {
     pub advice: Option<String>,
 }
 
-/// Whose a node of the container's own is.
+/// Permission bits and group of a node that is created in the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct OwnNode {
     pub mode: u32,
-    /// The group, as the container counts it.
+    /// The group id in the container's user namespace.
     pub gid: u32,
 }
 
@@ -108,21 +111,22 @@ impl OwnNode {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundLibrary {
-    /// The name under which it was looked for.
+    /// The soname by which the class names the library.
     pub soname: String,
     pub programs: Programs,
-    /// All names under which the container finds it, its file's own apart.
+    /// The names of the symbolic links by which the container finds the library. The name of
+    /// the file itself is not among them.
     pub links: BTreeSet<String>,
-    /// The file, without links in its path.
+    /// The path of the library on the host, without links.
     pub file: Presence<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundFile {
-    /// Where the class expects it.
+    /// The path where the class expects the file, which may contain links.
     pub path: PathBuf,
     pub container: PathBuf,
-    /// Whether it is to be run.
+    /// Whether the file is a program that the container runs.
     pub binary: bool,
     pub file: Presence<FileSource>,
 }
@@ -130,45 +134,48 @@ pub struct FoundFile {
 /// A file or a socket of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSource {
-    /// Its path without links.
+    /// The path on the host, without links.
     pub path: PathBuf,
     pub kind: FileKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundDirectory {
-    /// Where the class expects it.
+    /// The path where the class expects the directory, which may contain links.
     pub path: PathBuf,
     pub container: PathBuf,
     pub writable: bool,
-    /// The libraries in it that the container's loader is to find.
+    /// The file names of the libraries in the directory that the container's loader must find.
     pub libraries: Vec<String>,
-    /// The directory, without links in its path.
+    /// The path of the directory on the host, without links.
     pub directory: Presence<PathBuf>,
 }
 
-/// A directory of which the container sees only what is named.
+/// A directory that is hidden from the container by a read-only tmpfs. The container sees only
+/// these copies and texts in it, and the entries that its devices show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundMask {
-    /// Where it is, on the host and in the container.
+    /// The path of the directory, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The files that are in it.
+    /// Copies of the host's files in the directory.
     pub copies: Vec<FoundCopy>,
-    /// Those that are written for the container's devices.
+    /// Files in the directory whose content depends on the devices of the container.
     pub texts: Vec<FoundText>,
 }
 
-/// A file with a bit for each device.
+/// A file that is written for a container, with a bit mask of the container's devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundText {
-    /// Where the container has it.
+    /// The path of the file in the container.
     pub path: PathBuf,
-    /// What it says, with `BITS` for the bits.
+    /// The content of the file, with the word `BITS` in the place of the bit mask.
     pub text: String,
+    /// The number of the bit of one device, from 0 to 63.
     pub bit: Template,
 }
 
 impl FoundText {
+    /// Returns the bit mask of one device; 0 if the device has no number from 0 to 63.
     pub fn bits(&self, device: &Attributes) -> u64 {
         let number = self.bit.fill(device).ok();
         let number: Option<u32> = number.and_then(|number| number.parse().ok());
@@ -177,6 +184,7 @@ impl FoundText {
             .unwrap_or(0)
     }
 
+    /// Returns the content of the file with this bit mask, in hexadecimal digits.
     pub fn with(&self, bits: u64) -> String {
         self.text.replace("BITS", &format!("{bits:x}"))
     }
@@ -184,18 +192,18 @@ impl FoundText {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundCopy {
-    /// Where it is, on the host and in the container.
+    /// The path of the file, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// What the container reads there.
+    /// The content of the file in the container. It can differ from the host's in single lines.
     pub text: Presence<String>,
 }
 
-/// What a device shows of a masked directory.
+/// A file or directory that a container with the device sees in a masked directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundShown {
-    /// Where it is, on the host and in the container.
+    /// The path of the entry, which is the same on the host and in the container.
     pub path: PathBuf,
-    /// The file or directory, without links in its path.
+    /// The path of the entry on the host, without links.
     pub source: Presence<PathBuf>,
 }
 
@@ -206,11 +214,12 @@ pub struct ImageLibraries {
     pub directory: PathBuf,
     /// The library whose file name ends with the version.
     pub library: String,
-    /// The host's major version, which the image's must exceed.
+    /// The major version on the host. The image's library is used only if its major version is
+    /// greater.
     pub newer_than: u64,
 }
 
-/// What a host has for the `[[edits]]` that a container gets.
+/// Everything that the selected `[[edits]]` of a class give to a container, as found on a host.
 #[derive(Debug, Clone, Default)]
 pub struct FoundEdits {
     pub nodes: Vec<FoundNode>,
@@ -218,12 +227,13 @@ pub struct FoundEdits {
     pub files: Vec<FoundFile>,
     pub directories: Vec<FoundDirectory>,
     pub masks: Vec<FoundMask>,
-    /// Directories of the image that come before the libraries.
+    /// Directories of the image whose libraries are used instead of the host's if they are newer.
     pub image_libraries: Vec<ImageLibraries>,
 }
 
 impl FoundEdits {
-    /// The part that may be given without a device: libraries and regular files.
+    /// Returns the edits that a container may get without a device: no nodes, directories or
+    /// sockets, by which the container could reach hardware or services of the host.
     pub fn harmless(&self) -> Self {
         let is_socket = |file: &FoundFile| match &file.file {
             Presence::Found(source) => source.kind == FileKind::Socket,
@@ -238,7 +248,7 @@ impl FoundEdits {
         }
     }
 
-    /// Why each part that cannot be used cannot.
+    /// Returns a reason for each edit that cannot be used and is not optional.
     pub fn unfit(&self) -> impl Iterator<Item = &str> {
         let copies = self.masks.iter().flat_map(|mask| &mask.copies);
         let nodes = self.nodes.iter().map(|node| node.number.unfit());

@@ -1,4 +1,4 @@
-//! Whether a device can be given to a container.
+//! Checks the health of a device at one scan.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,59 +32,66 @@ impl std::fmt::Display for Health {
     }
 }
 
-/// What must be compared with earlier scans: see [`super::HealthHistory`].
+/// A value that one health check read, and that a [`super::HealthHistory`] compares with
+/// earlier scans.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// Which of the class's checks it is of.
+    /// The position of the check among the checks of the device, from 0.
     pub check: usize,
-    /// What was read, for people: a file, or a pattern.
+    /// The file or pattern that the check reads, for messages.
     pub of: String,
     pub rule: OverTime,
 }
 
-/// What must hold over time.
+/// A rule that needs more than one scan, or the memory of earlier events, to be judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OverTime {
-    /// Once a number was too high, it must fall well below.
+    /// A number that has reached `limit` makes the device unhealthy until it falls below
+    /// `recovers_below`. The gap keeps a number near the limit from changing the health at each
+    /// scan.
     Recovers {
         number: i64,
-        /// The first number that is too high.
+        /// The lowest number that is too high.
         limit: i64,
-        /// Below this it is all right again.
+        /// The device is healthy again once the number is lower than this.
         recovers_below: i64,
     },
-    /// A number changes at least this often.
+    /// A number, such as a heartbeat, that must keep changing.
     Advances {
         number: i64,
-        /// The longest time without a change.
+        /// The longest time for which the number may stay the same.
         within: Duration,
     },
-    /// The kernel has logged none of these faults.
+    /// The kernel's log must have no record of these faults.
     Unlogged {
-        /// What stands before the number in a line.
+        /// The beginning of the record, up to the number of the fault.
         line: String,
+        /// The numbers of the faults that make the device unhealthy.
         codes: Vec<u32>,
-        /// What an administrator does about one.
+        /// How an administrator repairs the device.
         advice: Option<String>,
     },
-    /// A program reports it, when it is run: see [`super::HealthCommand`].
+    /// A program of the host reports whether the device is healthy. The caller runs it: see
+    /// [`super::HealthCommand`].
     Program {
         program: HealthProgram,
-        /// What an administrator does about a fault.
+        /// How an administrator repairs the device.
         advice: Option<String>,
     },
-    /// A new outcome counts when it has lasted so long.
+    /// A new outcome of the check counts only after it has lasted for some time, so that a
+    /// value that flickers does not change the health.
     Steady {
-        /// The outcome at this look.
+        /// The fault that this scan found; `None` means that the check passed.
         fault: Option<String>,
-        /// How long it must last.
+        /// The time for which a new outcome must last.
         lasting: Duration,
     },
 }
 
 /// Checks the health of a device at one scan. Returns the health as far as one scan shows it,
-/// the readings that a memory has to judge, and the reason if the device can be used only in
-/// parts. The first fault decides: first of a node that cannot be given, then of the checks.
+/// the readings that a [`super::HealthHistory`] has to judge, and the reason if the device can
+/// be used in parts only. The first fault gives the reason; an unusable node comes before all
+/// checks.
 pub(super) fn check_device<'a>(
     checks: impl Iterator<Item = &'a HealthCheck>,
     nodes: &[FoundNode],
@@ -115,8 +122,8 @@ pub(super) fn check_device<'a>(
     (health, readings, only_in_parts)
 }
 
-/// What one check reads, what of it is to be judged over time, and what is
-/// wrong whatever was before.
+/// Runs one check. Returns what the check reads, for messages; the rule that has to be judged
+/// over several scans, if there is one; and the fault that this scan alone shows.
 fn look(
     check: &HealthCheck,
     candidate: &Candidate,
@@ -187,10 +194,12 @@ fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> 
     }
 }
 
-/// The content of a file: what of it is to be judged over time, and what is wrong.
+/// Reads a file and applies the rule of a check. Returns the rule that has to be judged over
+/// several scans, and the fault that this scan alone shows.
 fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>, Option<String>) {
-    // Each word of a configuration space is read from the device: all of it takes
-    // milliseconds, in a virtual machine tens of them.
+    // The file may be the PCI configuration space, of which the kernel reads each word from the
+    // device. Reading all of it takes milliseconds, and tens of milliseconds in a virtual
+    // machine, so only the bytes that are compared are read.
     let limit = match rule {
         FileRule::NotBytes(refused) => refused.len(),
         _ => MAX_ATTRIBUTE,

@@ -1,4 +1,4 @@
-//! A program of the host that reports the health of a device, and what it reports.
+//! Builds the command of a health check that runs a program, and judges the program's output.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -9,20 +9,21 @@ use crate::class::{HealthProgram, Part, Printed};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
 
-/// A program that is to be run for a device.
+/// The command of a health check for one device. The caller runs the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthCommand {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub timeout: Duration,
     prints: Option<Printed>,
-    /// The regular expression whose first group is the value.
+    /// A regular expression. Its first group in the output is the value that the check compares.
     regex: Option<String>,
     advice: Option<String>,
 }
 
 impl HealthCommand {
-    /// Fills in the program of a check for the device with the attributes `known`.
+    /// Fills in the command of a check for the device with the attributes `known`. Attributes in
+    /// the regular expression are escaped, so that they match literally.
     pub fn from_check(
         check: &HealthProgram,
         advice: Option<&str>,
@@ -53,8 +54,8 @@ impl HealthCommand {
         })
     }
 
-    /// Why the device is unhealthy if the program has exited with this status and
-    /// printed this text.
+    /// Judges a run of the program by its exit status and its output. Returns the reason if the
+    /// device is unhealthy.
     pub fn fault(&self, status: ExitStatus, text: &str) -> Option<String> {
         let program = self.program.display();
         if !status.success() {
@@ -81,7 +82,8 @@ impl HealthCommand {
         Some(self.advised(format!("{program} printed {fault}")))
     }
 
-    /// Why the device is unhealthy if the program had to be killed.
+    /// Returns the reason why the device is unhealthy after the program ran longer than its
+    /// time limit and was killed.
     pub fn timed_out(&self) -> String {
         let (program, seconds) = (self.program.display(), self.timeout.as_secs());
         self.advised(format!(
@@ -97,7 +99,8 @@ impl HealthCommand {
     }
 }
 
-/// The first group of a regular expression, where it matches first.
+/// Returns the first group of the first match of a regular expression, or the whole match if
+/// the expression has no group.
 fn first_group<'t>(regex: &str, text: &'t str) -> Option<&'t str> {
     let groups = regex_lite::Regex::new(regex).ok()?.captures(text)?;
     Some(groups.get(1).or(groups.get(0))?.as_str())

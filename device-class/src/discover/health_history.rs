@@ -1,4 +1,4 @@
-//! Health that one scan cannot show: it requires earlier scans.
+//! Judges the health checks of devices that need the results of earlier scans.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -6,23 +6,25 @@ use std::time::Instant;
 use super::kernel_log::KernelLine;
 use super::{Device, Health, OverTime, Reading};
 
-/// Which check of which device; where a device is made of several, what the
-/// check read distinguishes them.
+/// Identifies a check by the id of the device, the number of the check, and the file that the
+/// check reads. The file is needed where several devices are combined into one, because each of
+/// them has a check of this number.
 type Key = (String, usize, String);
 
-/// What earlier scans found of a class's devices.
+/// The results of earlier scans of a class, for the checks that need them.
 #[derive(Debug, Clone, Default)]
 pub struct HealthHistory(BTreeMap<Key, Remembered>);
 
 #[derive(Debug, Clone)]
 enum Remembered {
-    /// It was too high and has not fallen low enough since.
+    /// Whether the number was too high and has not fallen below `recovers_below` since.
     TooHigh(bool),
-    /// A fault that the kernel has logged and that was not repaired since.
+    /// A fault that the kernel has logged, unless a later record reports its repair.
     Logged(Option<String>),
-    /// A number, and when it last changed.
+    /// The last number, and the time of the scan that first showed it.
     Beat(i64, Instant),
-    /// What counts, and since when each scan has shown something else.
+    /// The outcome that counts now, and the time since which each scan has shown the opposite
+    /// outcome.
     Steady {
         counts: Option<String>,
         otherwise: Option<Instant>,
@@ -30,15 +32,16 @@ enum Remembered {
 }
 
 impl HealthHistory {
-    /// Judges devices by this look, taken at `now`, and by those before it. A
-    /// device that is gone is forgotten; what is new is judged by this look
-    /// alone.
+    /// Sets the health of devices by this scan, taken at `now`, and by the scans before it. The
+    /// history of a device that is missing from this scan is dropped; a device without history
+    /// is judged by this scan alone.
     pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
         self.judge_with(devices, now, &[]);
     }
 
-    /// The same, with what the kernel has logged since the look before; at the
-    /// first look, with all that it remembers.
+    /// Sets the health of devices as [`HealthHistory::judge`] does, and by records of the
+    /// kernel's log. `log` has the records since the scan before; for the first scan it has all
+    /// records that the kernel still keeps.
     pub fn judge_with<'d>(
         &mut self,
         devices: impl IntoIterator<Item = &'d mut Device>,
@@ -85,7 +88,8 @@ impl HealthHistory {
     }
 }
 
-/// What is remembered after a reading, and what is wrong with it.
+/// Judges one reading. Returns what the next scan needs to know of it, and the fault if the
+/// device is unhealthy.
 fn compare(
     before: Option<Remembered>,
     reading: &Reading,
@@ -94,7 +98,7 @@ fn compare(
 ) -> (Remembered, Option<String>) {
     let of = &reading.of;
     match rule {
-        // Judged by the kernel's log, and by those who run programs.
+        // `judge_with` judges the kernel's log itself, and the caller runs the programs.
         OverTime::Unlogged { .. } | OverTime::Program { .. } => (Remembered::Logged(None), None),
         OverTime::Recovers {
             number,
@@ -125,8 +129,8 @@ fn compare(
         }
         OverTime::Steady { fault, lasting } => {
             let (mut counts, mut otherwise) = (fault.clone(), None);
-            // What counted before does until each scan has shown otherwise for long enough. A
-            // fault with other words, such as another number, is the same outcome.
+            // The old outcome counts until each scan for the time `lasting` has shown the
+            // opposite. A fault with another text, such as another number, is no new outcome.
             if let Some(Remembered::Steady {
                 counts: known,
                 otherwise: since,
@@ -186,14 +190,15 @@ mod tests {
             found.iter().map(|chip| chip.health.is_healthy()).collect()
         };
         let both: &[&str] = &["chip0", "chip1"];
-        // Before the plugin started.
+        // The first scan gets the faults that the kernel logged before the plugin started.
         assert_eq!(
             healthy(both, &["4,1,5,-;drv: chip 1: Err 79, off the bus"]),
             [true, false]
         );
         assert_eq!(healthy(both, &[]), [true, false]);
-        // Other numbers, numbers that only begin so, lines that are not the kernel's, and
-        // names in its lines, which a local user can choose.
+        // These records do not count: another number, a number that only begins with 48, a
+        // record of a process, another device, and a name in a record of the kernel that a local
+        // user can choose.
         let harmless = [
             "4,2,6,-;drv: chip 0: Err 13, of a program",
             "4,3,7,-;drv: chip 0: Err 480",
@@ -210,7 +215,7 @@ mod tests {
             healthy(both, &["4,7,11,-;drv: chip 0: Err 48"]),
             [false, true]
         );
-        // Replaced.
+        // A device that was missing from one scan was replaced, and its fault is forgotten.
         assert_eq!(healthy(&["chip1"], &[]), [true]);
         assert_eq!(healthy(both, &[]), [true, true]);
     }
@@ -223,7 +228,7 @@ mod tests {
         let mut memory = HealthHistory::default();
         // Seconds since the first scan, what two files say, and whether the device is healthy.
         for (seconds, link, power, healthy) in [
-            // What is seen first counts at once.
+            // The outcome of the first scan counts immediately.
             (0, "down", "on", false),
             (1, "up", "on", false),
             (10, "up", "on", false),
@@ -237,7 +242,7 @@ mod tests {
             (34, "down", "on", false),
             (35, "up", "on", false),
             (45, "up", "on", true),
-            // Another check has no grace period, and that of this one has ended.
+            // The check of `power` has no grace period, and that of `link` has ended.
             (46, "down", "off", false),
             (47, "down", "on", true),
             (56, "down", "on", false),

@@ -1,4 +1,4 @@
-//! The devices that config.toml hides.
+//! Hides devices as `only` and `except` of config.toml say.
 
 use super::Device;
 use super::names::DeviceNames;
@@ -7,7 +7,8 @@ use crate::class::{ClassConfig, DeviceFilter};
 use crate::host::HostView;
 use crate::name::{IndexRange, excerpt};
 
-/// Takes those devices out that do not exist as far as this host's users are concerned.
+/// Takes out and returns the hidden devices: those that no entry of `only` names, if there is
+/// `only`, and those that an entry of `except` names.
 pub(super) fn take_hidden(
     devices: &mut Vec<Device>,
     settings: &ClassConfig,
@@ -22,13 +23,13 @@ pub(super) fn take_hidden(
         filtered
             .find(filter)
             .into_iter()
-            .for_each(|at| is_hidden[at] = false);
+            .for_each(|index| is_hidden[index] = false);
     }
     for filter in &settings.except {
         filtered
             .find(filter)
             .into_iter()
-            .for_each(|at| is_hidden[at] = true);
+            .for_each(|index| is_hidden[index] = true);
     }
     let mut is_hidden = is_hidden.into_iter();
     devices
@@ -36,8 +37,9 @@ pub(super) fn take_hidden(
         .collect()
 }
 
-/// Warns of each entry of `only` and `except` that fits no device of this host. A host without
-/// devices of the class gives no warning, because any entry may be right there.
+/// Returns a warning for each entry of `only` and `except` that matches no device of this host.
+/// A host without devices of the class gives no warning, because one config.toml may serve
+/// several hosts.
 pub(super) fn without_device(
     settings: &ClassConfig,
     devices: &[&[Device]],
@@ -56,7 +58,11 @@ pub(super) fn without_device(
     }
     let filtered = devices.iter().map(|devices| Filtered::new(devices, host));
     let filtered: Vec<Filtered<'_>> = filtered.collect();
-    let is_idle = |filter: &DeviceFilter| filtered.iter().all(|it| it.find(filter).is_empty());
+    let is_idle = |filter: &DeviceFilter| {
+        filtered
+            .iter()
+            .all(|devices| devices.find(filter).is_empty())
+    };
     let idle = only.chain(except).filter(|(_, filter)| is_idle(filter));
     let warning = |(key, filter): (&str, &DeviceFilter)| match filter {
         DeviceFilter::Name(name) => format!(
@@ -81,7 +87,7 @@ pub(super) fn without_device(
     warnings
 }
 
-/// Devices, among which a filter finds some.
+/// A list of devices with an index of their names, in which filters are looked up.
 struct Filtered<'a> {
     devices: &'a [Device],
     names: DeviceNames<'a>,
@@ -98,8 +104,8 @@ impl<'a> Filtered<'a> {
         }
     }
 
-    /// The positions of the devices that a filter means: a text means what it means in a
-    /// request.
+    /// Returns the positions of the devices that a filter matches. A text means the same devices
+    /// as in a request: a name, an index range, or the path of a node.
     fn find(&self, filter: &DeviceFilter) -> Vec<usize> {
         match filter {
             DeviceFilter::Name(name) => match as_path(name) {
@@ -131,7 +137,7 @@ impl<'a> Filtered<'a> {
     fn find_if(&self, is_meant: &dyn Fn(&Device) -> bool) -> Vec<usize> {
         let positions = 0..self.devices.len();
         positions
-            .filter(|at| is_meant(&self.devices[*at]))
+            .filter(|index| is_meant(&self.devices[*index]))
             .collect()
     }
 }

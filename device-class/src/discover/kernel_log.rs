@@ -1,32 +1,36 @@
-//! Records of the kernel's log, as /dev/kmsg has them
-//! (Documentation/ABI/testing/dev-kmsg).
+//! Parses records of the kernel's log in the format of /dev/kmsg
+//! (Documentation/ABI/testing/dev-kmsg in the kernel's sources).
 
-/// What root writes to the log when a device is repaired, before the device's id.
+/// The beginning of the record that root writes to the log after a repair of a device. The id
+/// of the device follows.
 const REPAIRED: &str = "boathook: repaired ";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelLine {
-    /// Whether the kernel wrote it, and no process.
+    /// Whether the kernel wrote the record. A process can write records to /dev/kmsg too.
     is_kernels: bool,
     text: String,
 }
 
 impl KernelLine {
-    /// A record of /dev/kmsg: `priority,sequence,time,flags;text`, with lines of
-    /// further values after it. `None`: it is none.
+    /// Parses a record of /dev/kmsg: `priority,sequence,time,flags;text`. Further lines of the
+    /// record, which have structured values, are ignored. Returns `None` if the bytes are no
+    /// such record.
     pub fn parse(record: &[u8]) -> Option<Self> {
         let record = String::from_utf8_lossy(record);
         let (head, text) = record.lines().next()?.split_once(';')?;
         let priority: u32 = head.split(',').next()?.parse().ok()?;
         Some(KernelLine {
-            // The facility: 0 is the kernel's.
+            // The bits above the lowest three are the syslog facility: 0 is the kernel, and the
+            // kernel does not let a process use it.
             is_kernels: priority >> 3 == 0,
             text: text.to_owned(),
         })
     }
 
-    /// Whether the kernel's record begins with `line` and one of these numbers. Further
-    /// on in a record the kernel repeats names that a local user can choose.
+    /// Whether the kernel wrote the record, and it begins with `line` and one of these numbers.
+    /// Only the beginning counts, because the kernel repeats names later in a record that a
+    /// local user can choose.
     pub(crate) fn has_fault(&self, line: &str, codes: &[u32]) -> bool {
         let Some(after) = self.text.strip_prefix(line).filter(|_| self.is_kernels) else {
             return false;
@@ -36,12 +40,14 @@ impl KernelLine {
         number.parse().is_ok_and(|number| codes.contains(&number))
     }
 
-    /// Whether root reports that this device is repaired.
+    /// Whether root reports with this record that `device` was repaired.
     pub(crate) fn is_repair_of(&self, device: &str) -> bool {
         let repaired = self.text.trim_end().strip_prefix(REPAIRED);
         !self.is_kernels && repaired == Some(device)
     }
 
+    /// Returns the reason why a device is unhealthy: at most 200 characters of the record, with
+    /// control characters escaped, and the advice.
     pub(crate) fn reason(&self, advice: Option<&str>) -> String {
         let advice = advice.map(|advice| format!("; {advice}"));
         let text: String = self

@@ -1,4 +1,5 @@
-//! Libraries of a class, as the loader's cache and directories of a host have them.
+//! Finds the libraries of a class in the ld.so.cache of a host, and in directories that the
+//! class names.
 
 use crate::inserted;
 use std::collections::BTreeSet;
@@ -15,11 +16,11 @@ use crate::template::Attributes;
 
 const LD_CACHE: &str = "/etc/ld.so.cache";
 
-/// Where the libraries of a class are searched.
+/// The places where the libraries of a class are searched.
 pub(super) struct LibrarySearch<'a> {
-    /// Directories for libraries that the loader's cache does not have.
+    /// Directories that are searched for a library that is not in ld.so.cache.
     pub(super) directories: Vec<PathBuf>,
-    /// Whether libraries for 32-bit programs are wanted too.
+    /// Whether libraries for 32-bit programs are searched in addition.
     pub(super) for_32bit: bool,
     pub(super) driver: DriverRoot<'a>,
 }
@@ -42,7 +43,8 @@ impl LibrarySearch<'_> {
             let optional = edits.optional || spec.optional;
             found.push(self.find(&soname, &spec.links, version, Programs::Native, optional)?);
             if self.for_32bit {
-                // Most libraries do not exist for 32-bit programs.
+                // The 32-bit library is always optional, because most libraries do not exist
+                // for 32-bit programs.
                 let other = self.find(&soname, &spec.links, version, Programs::Bits32, true)?;
                 found.extend(Some(other).filter(is_known));
             }
@@ -59,7 +61,7 @@ impl LibrarySearch<'_> {
         Ok(found)
     }
 
-    /// The names of the host's libraries that match the patterns.
+    /// Returns the sonames of the host's libraries that match the patterns.
     fn matching(
         &self,
         names: &LibraryNames,
@@ -142,12 +144,12 @@ impl LibrarySearch<'_> {
     }
 }
 
-/// The first file that is there and of the version, without links in its path; an
-/// error within if there is none but one that others than root can put there.
+/// Returns the first file that exists and has the version, without links in its path. The inner
+/// error means that no such file can be trusted, because other users than root can replace it.
 ///
 /// # Errors
-/// A path cannot be looked up. That is not the same as nothing being there: an
-/// optional library would be left out.
+/// The outer error means that a path cannot be looked up. The library may exist, so it must not
+/// be treated as absent: an optional library would silently be left out.
 fn of_version(
     cached: &[PathBuf],
     version: Option<&str>,
@@ -179,7 +181,7 @@ fn of_version(
     Ok(untrusted.map_or(Ok(None), Err))
 }
 
-/// Whether a link leads to itself, so that there is nothing.
+/// Whether the error is a loop of links (`ELOOP`), which counts as an absent file.
 fn is_loop(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }

@@ -1,4 +1,4 @@
-//! How a device is connected with others.
+//! Finds the connections between devices, and computes how near two devices are.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,28 +9,31 @@ use crate::facts::Facts;
 use crate::host::HostView;
 use crate::template::Attributes;
 
-/// How a device is connected with others of its class.
+/// The connections of a device with other devices of its class.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connections {
-    /// Its directory on the bus, without links: devices below the same switch have a
-    /// long part of it in common.
+    /// The directory of the device in sysfs, without links. The paths of devices below the same
+    /// PCI switch have a long prefix in common.
     bus: Option<PathBuf>,
-    /// What the files of the other ends call it.
+    /// The name by which the other ends of direct connections refer to the device.
     name: Option<String>,
-    /// The other ends of its direct connections.
+    /// The names of the devices to which the device has a direct connection.
     peers: BTreeSet<String>,
 }
 
-/// A distance on the bus that no two devices have.
+/// The distance of devices whose places on the bus are not known. It is also the upper limit of
+/// all distances.
 const UNKNOWN: usize = 64;
 
 impl Connections {
-    /// Those of a device at this place of the bus, which other ends call `name`.
+    /// Describes a device at the directory `bus` of sysfs, to which other devices refer as
+    /// `name`.
     pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeSet<String>) -> Self {
         Connections { bus, name, peers }
     }
 
-    /// Its directory on the bus, without links, if the class names one.
+    /// Returns the directory of the device in sysfs, without links. `None` means that the class
+    /// names no directory.
     pub fn bus(&self) -> Option<&Path> {
         self.bus.as_deref()
     }
@@ -39,8 +42,8 @@ impl Connections {
         !self.peers.is_empty()
     }
 
-    /// How far apart two devices are: 0 with a direct connection, else by the number
-    /// of bridges between them on the bus.
+    /// Returns the distance of two devices. It is 0 for a direct connection. Otherwise it grows
+    /// with the number of bridges between the devices on the bus, up to 64.
     pub fn distance(&self, other: &Self) -> usize {
         let names = |this: &Self, other: &Self| {
             let name = this.name.as_ref();
@@ -59,7 +62,8 @@ impl Connections {
     }
 }
 
-/// Finds the devices to which a device has a direct connection, as the class says.
+/// Finds the direct connections of a device as the `links` of its class describe: in driver
+/// facts, or in files with one file for each connection.
 pub(super) fn find_connections(
     spec: &DeviceSpec,
     bus: Option<PathBuf>,

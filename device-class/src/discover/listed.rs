@@ -1,4 +1,5 @@
-//! Files and directories that are listed in a file of the host.
+//! Reads list files of the host, whose lines name the files and directories that a container
+//! gets.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,19 +14,21 @@ use crate::name::{AttributeName, ListName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// The limit of a list's paths.
+/// The most paths that one list may have, and the most matches of one pattern in a list.
 const MAX_PATHS: usize = 512;
 
-/// Where a table has lists, and of which form they are.
+/// A table of `[[edits]]` with lists: the path of the lists, and the table that describes their
+/// format.
 pub(super) struct Listed<'a> {
     pub at: &'a PathTemplate,
     pub edits: &'a Edits,
 }
 
-/// The lists that a container gets.
+/// The names of the lists that apply to a container.
 pub(super) struct Lists<'a> {
     names: &'a [ListName],
-    /// Whether the container named them: then they have to exist.
+    /// Whether the container named the lists itself. A named list must exist; a default list may
+    /// be absent.
     are_named: bool,
 }
 
@@ -41,7 +44,8 @@ impl<'a> Lists<'a> {
         Lists { names, are_named }
     }
 
-    /// Looks up what the lists at `template` have, each at its own path.
+    /// Adds the files and directories that the lists name to `found`. A list that cannot be used
+    /// is added as an unusable file, so that the container is refused.
     pub(super) fn look_up(
         &self,
         listed: &Listed<'_>,
@@ -72,8 +76,8 @@ impl<'a> Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// The device nodes that the lists name. What is wrong with a list is found by
-    /// [`Lists::look_up`].
+    /// Returns the device nodes that the lists name. A list that cannot be used is skipped,
+    /// because [`Lists::look_up`] reports its fault.
     pub(super) fn nodes(
         &self,
         listed: &Listed<'_>,
@@ -90,8 +94,8 @@ impl Lists<'_> {
         Ok(nodes.map(|path| nodes::optional(path, host)).collect())
     }
 
-    /// Fills in the paths of the lists. The second value says whether `template` is without
-    /// `{list}`: then there is one list for every container, which may be absent.
+    /// Fills in the paths of the lists. The second value is true if `template` has no `{list}`.
+    /// Such a template names a single list for all containers, which may be absent.
     fn fill_paths(
         &self,
         template: &PathTemplate,
@@ -110,7 +114,7 @@ impl Lists<'_> {
     }
 }
 
-/// The lines of a list; `None` if there is no such file.
+/// The lines of a list: a path on the host, and whether it names a node or a file.
 type Lines = Vec<(ListedKind, PathBuf)>;
 
 fn read(
@@ -125,7 +129,8 @@ fn read(
         Ok(Some(entry)) => return Err(format!("{shown} is {entry}, not a list of files")),
         Err(error) => return Err(format!("cannot look up {shown}: {error}")),
     }
-    // Who can change it can give files of root's to containers.
+    // Only root may be able to change the list, because the list can name any file of root, and
+    // containers get the files that it names.
     host.check_root_only(list)
         .map_err(|error| error.to_string())?;
     let bytes = host.read(list, MAX_ATTRIBUTE + 1);
@@ -137,7 +142,7 @@ fn read(
     let lines = text.lines().map(str::trim).enumerate();
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let mut paths = Vec::new();
-    for (at, line) in lines {
+    for (index, line) in lines {
         if !kinds.is_empty() {
             let line = line
                 .split_once(',')
@@ -149,7 +154,7 @@ fn read(
         }
         let path = line.trim_end_matches('/');
         if !is_plain(path) {
-            let (line, number) = (excerpt(line), at + 1);
+            let (line, number) = (excerpt(line), index + 1);
             return Err(format!(
                 "line {number} of {shown}: `{line}` is not an absolute path without `.` and `..`"
             ));
@@ -164,7 +169,8 @@ fn read(
     }
 }
 
-/// One path of a list, or those of the host that match it.
+/// Expands one line of a list: a line with `*`, `?` or `[` is a pattern for paths of the host,
+/// and any other line is one path.
 fn matching(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
     let text = path.to_string_lossy();
     let pattern = PathPattern::try_from(text.clone().into_owned());
@@ -179,7 +185,8 @@ fn matching(path: PathBuf, host: &dyn HostView) -> Vec<PathBuf> {
     vec![path]
 }
 
-/// Adds a path, which the host need not have.
+/// Adds a path of a list to the edits as a directory or as a file. The host need not have the
+/// path. A path below a directory that the container gets already is not added.
 fn add(path: PathBuf, host: &dyn HostView, found: &mut FoundEdits) {
     let has = |given: &FoundDirectory| {
         given.path == given.container

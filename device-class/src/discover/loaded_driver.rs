@@ -1,4 +1,4 @@
-//! A node's driver, by the kernel's list of drivers in /proc/devices.
+//! Finds the major number of a driver in the kernel's list /proc/devices.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::excerpt;
 use crate::template::Attributes;
 
-/// The kernel's major numbers have 12 bits, its minor numbers 20.
+/// The number of major and of minor device numbers in Linux: 12 bits and 20 bits.
 const MAJORS: u32 = 1 << 12;
 const MINORS: u32 = 1 << 20;
 
@@ -20,7 +20,8 @@ pub(super) struct LoadedDriver {
 }
 
 impl LoadedDriver {
-    /// Finds the driver of a node, if the class names one and the kernel lists it.
+    /// Finds the driver of a node. Returns `None` if the class names no driver, or the kernel
+    /// does not list the driver because it is not loaded.
     pub(super) fn find(
         spec: &class::Node,
         attributes: &Attributes,
@@ -40,7 +41,7 @@ impl LoadedDriver {
         Ok(major.map(|major| LoadedDriver { name, kind, major }))
     }
 
-    /// The number of one of its devices.
+    /// Returns the device number that the driver's device with this minor number has.
     pub(super) fn number(&self, minor: &str) -> Result<DeviceNumber, DeviceError> {
         let number = minor.parse().ok().filter(|minor| *minor < MINORS);
         let number = number.map(|minor| DeviceNumber {
@@ -55,8 +56,8 @@ impl LoadedDriver {
     }
 }
 
-/// The lists are of character devices, then of block devices; a line is a major number
-/// and a name.
+/// Finds the major number of a driver in the text of /proc/devices. The file lists character
+/// devices first and block devices second, each line with a major number and a name.
 fn major_of(driver: &str, kind: DeviceKind, text: &str) -> Option<u32> {
     let (characters, blocks) = text.split_once("Block devices:").unwrap_or((text, ""));
     let list = match kind {

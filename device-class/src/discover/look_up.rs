@@ -1,4 +1,4 @@
-//! All that a host has of a class, in one call.
+//! Looks up the devices and the edits of a class on a host in one call.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,16 +20,16 @@ pub struct FoundClass {
     pub edits: FoundEdits,
 }
 
-/// Why the files of a class cannot be looked up.
+/// An error that keeps all edits of a class from being looked up.
 #[derive(Debug, thiserror::Error)]
 pub enum LookUpError {
-    /// The class's `driver_root` is a template that cannot be filled in.
+    /// The template `driver_root` of the class cannot be filled in.
     #[error("class {class}: driver_root: {error}")]
     Template {
         class: ClassName,
         error: PathTemplateError,
     },
-    /// There is no directory at the driver's root.
+    /// The directory of the driver root does not exist or cannot be opened.
     #[error("class {class}: driver_root {} cannot be opened: {error}", path.display())]
     DriverRoot {
         class: ClassName,
@@ -44,9 +44,9 @@ pub enum LookUpError {
     },
 }
 
-/// Finds the devices of a class, and what a container gets besides. Nodes are the host's;
-/// libraries and files are the driver's, which has a root of its own if the configuration
-/// or the class names one.
+/// Finds the devices of a class, and the edits that a container gets in addition. Nodes are
+/// looked up on the host; libraries and files are looked up in the driver root, which differs
+/// from the host's root if the configuration or the class names one.
 pub fn look_up(
     class: &DeviceClass,
     wanted: EditSelection<'_>,
@@ -54,7 +54,8 @@ pub fn look_up(
 ) -> Result<FoundClass, LookUpError> {
     let mut inventory = devices(class, host);
     inventory.paths = find_paths(&inventory, wanted.paths, host);
-    // Without the driver's attributes its files have no names.
+    // If the driver is not loaded, its attributes are unknown, and the paths of its files cannot
+    // be filled in.
     if inventory.no_driver.is_some() {
         let edits = FoundEdits::default();
         return Ok(FoundClass { inventory, edits });
@@ -101,9 +102,9 @@ fn find_paths(
     paths.map(|path| (path.clone(), nodes.find(path))).collect()
 }
 
-/// Finds the devices of a class, and the nodes that a container with the class's default
-/// capabilities gets besides. Libraries and files are not looked up. `paths` are paths of the host
-/// by which devices may be requested.
+/// Finds the devices of a class, and the nodes that a container with the default capabilities of
+/// the class gets in addition. Libraries and files are not looked up. `paths` are paths of the
+/// host by which devices may be requested.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],
@@ -123,9 +124,9 @@ pub fn look_up_nodes(
     Ok(FoundClass { inventory, edits })
 }
 
-/// Why the hook would refuse each container with a device of the class and its default
-/// capabilities: a node, library or file that is not optional is missing. `None`: nothing is,
-/// or there is no device.
+/// Returns the reason why the hook would refuse each container with a device of the class and
+/// its default capabilities: a node, library or file that is not optional is missing. Returns
+/// `None` if nothing is missing, or if the host has no device of the class.
 pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     let capabilities = class.spec.request.defaults();
     match look_up(class, (&capabilities).into(), host) {
@@ -135,7 +136,7 @@ pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
     }
 }
 
-/// A driver's root, and its path without links.
+/// Opens a driver root. Also returns its path without links.
 fn open_root<'a>(
     host: &'a dyn HostView,
     path: &Path,
@@ -145,7 +146,7 @@ fn open_root<'a>(
     Ok((view, place.map_or_else(|| path.into(), |place| place.path)))
 }
 
-/// Where the driver's root is when it is not the host's.
+/// Fills in the path of the driver root; `None` means that it is the root of the host.
 fn driver_root(
     class: &DeviceClass,
     attributes: &Attributes,

@@ -1,4 +1,4 @@
-//! What a container sees of a masked directory.
+//! Looks up the files and directories that a container sees in a masked directory.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::class::{Mask, PathTemplate};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::template::Attributes;
 
-/// Looks up a mask and the files that are copied into it.
+/// Looks up a mask, and reads the host's files that are copied into it.
 pub(super) fn mask(
     spec: &Mask,
     attributes: &Attributes,
@@ -34,7 +34,7 @@ pub(super) fn mask(
     })
 }
 
-/// Looks up what a device shows of masked directories.
+/// Looks up a file or directory in a masked directory that a container with the device sees.
 pub(super) fn shown(
     spec: &PathTemplate,
     attributes: &Attributes,
@@ -61,7 +61,7 @@ fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
     }
 }
 
-/// The text with the lines that the class sets.
+/// Returns the text with the lines replaced whose key the class sets to another value.
 fn with_lines(text: String, spec: &Mask) -> String {
     if spec.set.is_empty() {
         return text;
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_say_something_else() {
+    fn lines_get_the_values_of_the_class() {
         let set = [("Modify", "0"), ("Other", "1")];
         let spec = Mask {
             path: PathTemplate::try_from("/x".to_owned()).unwrap(),

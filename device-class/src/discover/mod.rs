@@ -1,4 +1,5 @@
-//! What a host has of a class.
+//! Scans a host for the devices of a class, and for the files, libraries and nodes that a
+//! container needs to use them.
 
 mod attributes;
 mod device;
@@ -58,51 +59,58 @@ use crate::name::{DeviceId, EnvName, ResourceName, excerpt};
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// As many devices as one class may have on a host: a glob that matches more
-/// is taken for a mistake. (What the class names beyond is left out, and reported.)
+/// The most devices that one class may have on a host. A glob that matches more is probably a
+/// mistake: the further matches are left out, and a warning says so.
 pub const MAX_DEVICES: usize = 4096;
 
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
-    /// Sorted by index, as numbers where they are numbers, then by id.
+    /// The devices that are offered, sorted by index and then by id. An index that is a number
+    /// is compared as a number.
     pub devices: Vec<Device>,
-    /// Devices that are divided, and that a request may name nevertheless: it gets them
-    /// without their parts. They are not offered.
+    /// Devices that are divided into parts and are therefore not offered. A request may still
+    /// name such a device, and gets the whole device without its parts.
     pub divided: Vec<Device>,
-    /// Devices that are divided, and that no request may name.
+    /// Devices that are divided into parts, and that no request may name: only the parts are
+    /// given to containers.
     pub replaced: Vec<Device>,
-    /// What was left out, and why: a line each.
+    /// Warnings for people, one line each: what the scan left out, and why.
     pub warnings: Vec<String>,
-    /// What matched and is left out by `require`.
+    /// Matches of `[[discover]]` that are no devices, because a condition of `require` does not
+    /// hold.
     pub refused: Refused,
+    /// Devices that `only` or `except` of config.toml hides.
     pub hidden: Vec<DeviceId>,
     /// The paths of a request, each with the devices that it names.
     pub paths: Vec<(PathBuf, NamedByPath)>,
+    /// The attributes that are the same for all devices of the class on this host.
     pub host_attributes: Attributes,
-    /// Why nothing of the class can be on this host, if that is so: its driver is
-    /// not loaded.
+    /// The reason, for people, if the host cannot have devices of the class because their
+    /// driver is not loaded.
     pub no_driver: Option<String>,
 }
 
 impl Inventory {
-    /// Makes the devices that are healthy unhealthy.
+    /// Marks all healthy devices as unhealthy, with this reason. Devices that are unhealthy
+    /// already keep their own reason.
     pub fn refuse(&mut self, reason: &str) {
         self.refuse_some(reason, |_| true);
     }
 
-    /// The same for devices that have their resource in common with devices that differ
-    /// from them (`uniform` in `[device]`).
+    /// Marks the devices of a resource as unhealthy if they differ in the value of `uniform`
+    /// in `[device]`. A container that requests the resource could not choose between them.
     pub fn refuse_mixed(&mut self, class: &DeviceClass) {
         let Some(uniform) = &class.spec.device.uniform else {
             return;
         };
         let mut kinds: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for device in &self.devices {
-            let of_resource = kinds.entry(device.resource.to_string()).or_default();
-            // The check of the class has every attribute of a template known.
+            let resource_kinds = kinds.entry(device.resource.to_string()).or_default();
+            // Filling the template cannot fail: the class was validated, so each attribute that
+            // the template names is known.
             let kind = uniform.fill(&device.attributes).unwrap_or_default();
             if !kind.is_empty() {
-                of_resource.insert(kind);
+                resource_kinds.insert(kind);
             }
         }
         for (resource, kinds) in kinds {
@@ -121,7 +129,7 @@ impl Inventory {
 
     fn refuse_some(&mut self, reason: &str, is_refused: impl Fn(&Device) -> bool) {
         let devices = self.devices.iter_mut();
-        for device in devices.filter(|one| one.health.is_healthy() && is_refused(one)) {
+        for device in devices.filter(|device| device.health.is_healthy() && is_refused(device)) {
             let reason = reason.to_owned();
             device.health = Health::Unhealthy { reason };
         }
@@ -130,55 +138,59 @@ impl Inventory {
 
 #[derive(Debug, Clone)]
 pub struct Device {
-    /// Its id, the same at every discovery.
+    /// The id of the device. Every scan of the same hardware gives the same id.
     pub id: DeviceId,
-    /// The resource that it counts for.
+    /// The resource of the kubelet under which the device is offered.
     pub resource: ResourceName,
-    /// The number that people use for it.
+    /// The number that people use for the device, such as `0`, or `1:0` for a part.
     pub index: Option<String>,
-    /// The device that it is a part of, which is not offered in addition to it.
+    /// The whole device of which this device is a part. The whole device is not offered in
+    /// addition to its parts.
     pub part_of: Option<DeviceId>,
-    /// Whether a request may still name that device.
+    /// Whether a request may still name the whole device of which this device is a part.
     pub keeps_whole: bool,
-    /// Other names that a request may use.
+    /// Further names of the device that a request may use.
     pub aliases: Vec<String>,
-    /// How many containers may have it at once, where the class shares its
-    /// devices: each gets an id of [`Device::offered_ids`].
+    /// How many containers may have the device at once. Each of them gets one id of
+    /// [`Device::offered_ids`]. `None` means that the device is not shared.
     pub replicas: Option<u16>,
-    /// Whether it can be given to a container.
+    /// Whether the device can be given to a container.
     pub health: Health,
-    /// Why it can be used in parts only, which is a fault of the device as a whole.
+    /// The reason if the device can be used in parts only, because it is faulty as a whole.
     pub only_in_parts: Option<String>,
-    /// What a [`HealthHistory`] compares with earlier scans.
+    /// Readings of health checks that a [`HealthHistory`] compares with earlier scans.
     pub readings: Vec<Reading>,
-    /// The NUMA node that it is on; `None` where the hardware reports none.
+    /// The NUMA node of the device; `None` where the hardware reports none.
     pub numa: Option<u32>,
-    /// Devices with the same group belong together.
+    /// The group of the device. Devices with the same group belong together.
     pub group: Option<String>,
-    /// How it is connected with others.
+    /// How the device is connected with other devices of its class.
     pub connections: Connections,
-    /// Its nodes, with what the host has there now.
+    /// The device nodes of the device, with their device numbers on the host.
     pub nodes: Vec<FoundNode>,
+    /// Further files that a container gets with the device.
     pub files: Vec<FoundFile>,
+    /// Directories that a container gets with the device.
     pub directories: Vec<FoundDirectory>,
-    /// What it shows of masked directories.
+    /// Entries of masked directories that a container with the device sees nevertheless.
     pub shown: Vec<FoundShown>,
-    /// The variables that a container gets with it.
+    /// The environment variables that a container gets with the device.
     pub env: BTreeMap<EnvName, String>,
-    /// The file that a preparation of the class would change.
+    /// The file that `[prepare]` of the class changes; `None` if the class prepares nothing.
     pub state: Option<StateFile>,
+    /// The attributes of the device, with those of the host.
     pub attributes: Attributes,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateFile {
     pub path: PathBuf,
-    /// Its content; nothing when it cannot be read.
+    /// The content of the file without surrounding white space; `None` if it cannot be read.
     pub content: Option<String>,
 }
 
-/// Finds the devices of a class. What cannot be read is left out with a
-/// warning: hardware comes and goes during a scan.
+/// Finds the devices of a class, with their health as one scan shows it. A device that cannot
+/// be read is left out with a warning, because hardware can disappear during the scan.
 pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = look(class, host);
     let divided = inventory.divided.iter_mut().chain(&mut inventory.replaced);
@@ -187,8 +199,8 @@ pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     inventory
 }
 
-/// The same for those who look again and again: the devices' health is to be
-/// judged by a [`HealthHistory`].
+/// Finds the devices of a class for a caller that scans repeatedly. The caller passes the
+/// devices to its [`HealthHistory`], which judges those checks that compare several scans.
 pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();
@@ -202,7 +214,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     let files = &mut Files::new(host);
     match attributes::read(&class.spec.attributes, None, known, &facts, files) {
         Ok(attributes) => inventory.host_attributes = attributes,
-        // No driver is loaded: nothing to warn of, and nothing to find.
+        // A missing file means that the driver is not loaded. That is no fault of the host, so
+        // there is no warning.
         Err(unread @ attributes::Unread::Absent(_)) => {
             inventory.no_driver = Some(unread.to_string());
             return inventory;
@@ -219,8 +232,8 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         if before.0 == 0 || source.additional {
             find(class, source, &facts, host, &mut inventory);
         }
-        // What kept one tree from having devices is of no interest when
-        // another has them.
+        // Drivers keep their devices in different places. The warnings of a source without
+        // devices matter only if no other source has devices.
         if inventory.devices.len() == before.0 {
             in_vain.extend(inventory.warnings.drain(before.1..));
         }
@@ -253,7 +266,7 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
     inventory
 }
 
-/// Whether something on a host matches a pattern.
+/// Whether at least one path of the host matches a pattern.
 pub fn matches(pattern: &PathPattern, host: &dyn HostView) -> bool {
     search::any(pattern, &Attributes::new(), host)
 }
@@ -277,7 +290,8 @@ fn find(
 }
 
 impl Device {
-    /// Whether parts of it, which are not made yet, would be healthy.
+    /// Whether parts that are made of this device would be healthy. A device that can be used
+    /// in parts only is unhealthy as a whole, but its parts are healthy.
     pub fn is_healthy_in_parts(&self) -> bool {
         match &self.health {
             Health::Healthy => true,
@@ -285,7 +299,8 @@ impl Device {
         }
     }
 
-    /// The ids under which it is offered: its own, or one for each replica.
+    /// Returns the ids under which the device is offered: its own id, or one id for each
+    /// replica if the device is shared.
     pub fn offered_ids(&self) -> Vec<DeviceId> {
         match self.replicas {
             None => vec![self.id.clone()],
@@ -293,7 +308,7 @@ impl Device {
         }
     }
 
-    /// Whether `id` is one of those under which it is offered.
+    /// Whether the device is offered under `id`.
     pub fn is_offered_as(&self, id: &DeviceId) -> bool {
         match self.replicas {
             None => self.id == *id,
@@ -301,7 +316,8 @@ impl Device {
         }
     }
 
-    /// Whether `id` is that of one of its replicas.
+    /// Whether `id` belongs to a replica of this device. The id of a replica is the id of the
+    /// device, `::`, and the number of the replica from 0.
     pub fn has_replica(&self, id: &str) -> bool {
         let number = id
             .strip_prefix(self.id.as_str())

@@ -1,16 +1,16 @@
-//! The names of the devices of a class: which devices a text means, in a request and in
-//! `only` and `except` of config.toml.
+//! Resolves a text of a request, or of `only` and `except` of config.toml, to the devices of a
+//! class that have it as a name.
 
 use std::collections::HashMap;
 
 use super::Device;
 use crate::name::canonical;
 
-/// The names of some devices of one class. It is built in one pass over the devices; a
-/// look-up takes the time of its result.
+/// An index of the names of devices of one class. Building it takes one pass over the devices;
+/// the time of a look-up depends only on the number of devices found.
 pub struct DeviceNames<'a> {
     devices: &'a [Device],
-    /// By [`canonical`] text.
+    /// The devices of each name. The key is the name as [`canonical`] returns it.
     by_name: HashMap<String, NamedDevices>,
 }
 
@@ -22,8 +22,9 @@ struct NamedDevices {
     indices: Vec<usize>,
 }
 
-/// A kind of name. A text means the devices of the first kind in which some device has it:
-/// texts of a device itself count before its index, which depends on the other devices.
+/// A kind of name of a device. If a text is a name of several kinds, the first kind that some
+/// device has counts. The index comes after id and alias, because it can change when another
+/// device is added or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameKind {
     Id,
@@ -34,7 +35,7 @@ pub enum NameKind {
 }
 
 impl NameKind {
-    /// The kinds in the order in which they count.
+    /// All kinds, in the order in which a text is compared with them.
     pub const IN_ORDER: [Self; 4] = [Self::Id, Self::Alias, Self::Index, Self::Replica];
 }
 
@@ -60,7 +61,8 @@ impl<'a> DeviceNames<'a> {
         Self { devices, by_name }
     }
 
-    /// Finds the positions of the devices that a text means; none if no device is called so.
+    /// Returns the positions of the devices that a text names. The list is empty if no device
+    /// has this name.
     pub fn find(&self, name: &str) -> Vec<usize> {
         let mut found = NameKind::IN_ORDER
             .into_iter()
@@ -68,9 +70,10 @@ impl<'a> DeviceNames<'a> {
         found.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// Finds the positions of the devices that have a text as a name of this kind. Several devices
-    /// may have one alias or index. Only if none has the text as it is, its case is ignored,
-    /// but not for ids that differ in nothing else.
+    /// Returns the positions of the devices that have a text as a name of this kind. Several
+    /// devices may have the same alias or index. If no device has exactly this text, texts with
+    /// the same canonical form count, which ignores upper and lower case. A text that is the
+    /// canonical form of several ids names no device.
     pub fn find_kind(&self, name: &str, kind: NameKind) -> Vec<usize> {
         if kind == NameKind::Replica {
             return self.find_replica(name).into_iter().collect();
@@ -106,7 +109,7 @@ impl<'a> DeviceNames<'a> {
 }
 
 impl Device {
-    /// Whether it has exactly this text as a name of the kind.
+    /// Whether the device has exactly this text as a name of the kind.
     fn has_name(&self, text: &str, kind: NameKind) -> bool {
         match kind {
             NameKind::Id => self.id.as_str() == text,
@@ -126,7 +129,7 @@ mod tests {
     use crate::discover;
     use crate::host::RecordedHost;
 
-    /// Devices `dev-0`, `dev-1`, … of which each has such an id, aliases and index.
+    /// Makes one device for each tuple of id, aliases and index.
     fn devices(names: &[(&str, &[&str], &str)]) -> Vec<Device> {
         let class = "version = 1\nresource = 'a.com/b'\nrequest = { env = 'B' }\n\
             discover = [{ count = 1 }]\ndevice = { id = 'dev' }\nsharing = { replicas = 2 }\n";
@@ -156,7 +159,7 @@ mod tests {
             ("NPU-0", vec![0]),
             ("npu-1", vec![1]),
             ("NPU-1", vec![2]),
-            // Neither of the two ids.
+            // Two ids match only if case is ignored, so the text names no device.
             ("Npu-1", vec![]),
             ("1", vec![0]),
             ("2", vec![3]),

@@ -8,10 +8,10 @@ use super::{Device, Presence};
 use crate::host::{Entry, HostView};
 use crate::name::DeviceId;
 
-/// A text that begins so is a path and never the name of a device.
+/// The prefix that makes a text of a request a path. No device has a name with this prefix.
 const DEV: &str = "/dev/";
 
-/// Reads a text as a path, if it is one and not the name of a device.
+/// Returns the text as a path if it begins with `/dev/`, and `None` if it names a device.
 pub fn as_path(text: &str) -> Option<&Path> {
     text.starts_with(DEV).then_some(Path::new(text))
 }
@@ -19,16 +19,17 @@ pub fn as_path(text: &str) -> Option<&Path> {
 /// The result of looking up a path of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedByPath {
-    /// It leads to a node of these devices.
+    /// The path leads to a node of these devices.
     Devices(Vec<DeviceId>),
-    /// It leads to no node of a device: the reason, for people.
+    /// The path leads to no node of a device. The text is the reason, for people.
     Nothing(String),
 }
 
-/// The nodes of some devices, as a host has them.
+/// An index of the nodes of devices by their paths on the host.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
-    /// The path of each node, as the class has it and without links, with its device.
+    /// Two paths of each node with the id of its device: the path in the class, and the path
+    /// with links resolved.
     users: Vec<(PathBuf, DeviceId)>,
 }
 
@@ -53,8 +54,8 @@ impl<'a> NodePaths<'a> {
         paths
     }
 
-    /// The devices of the node that the host has at `path`, with links followed. Links that
-    /// others than root can make do not count.
+    /// Finds the devices of the node at `path`, following links. A path on which another user
+    /// than root can create links names no device.
     pub(super) fn find(&self, path: &Path) -> NamedByPath {
         let users = self.find_users(path);
         if !users.is_empty() {
@@ -77,8 +78,8 @@ impl<'a> NodePaths<'a> {
         }
     }
 
-    /// The devices of a node, each once. Texts are compared, which is fast enough for all paths
-    /// of the longest request.
+    /// Returns the devices of a node, each once. The linear search compares texts, which is fast
+    /// enough for all paths of the longest request.
     fn find_users(&self, node: &Path) -> Vec<DeviceId> {
         let users = self.users.iter();
         let users = users.filter(|(path, _)| path.as_os_str() == node.as_os_str());

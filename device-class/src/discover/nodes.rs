@@ -1,4 +1,4 @@
-//! Device nodes of a class, as a host has them.
+//! Looks up the device nodes of a class on a host.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,8 @@ use crate::host::{Entry, HostView};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
-/// Looks up a node, or those of a pattern.
+/// Looks up the nodes that one table of the class describes: one node, or one for each match
+/// of `for_each`. A missing node is an error for the container unless `optional` is set.
 pub(super) fn nodes(
     spec: &class::Node,
     attributes: &Attributes,
@@ -39,8 +40,8 @@ fn node(
         let preferred = preferred.fill(attributes)?;
         let is_preferred = match host.place(&preferred) {
             Ok(place) => matches!(place.map(|place| place.entry), Some(Entry::Device(_))),
-            // It is not known whether the node is there. To take another one could give another
-            // device, so the error is reported for this one.
+            // The lookup failed, so the preferred node may exist. Falling back to the next path
+            // could give the container another device, so the error is reported for this path.
             Err(OwnershipError::Open { .. }) => true,
             Err(_) => false,
         };
@@ -61,7 +62,8 @@ fn node(
         if driver.is_some() {
             number = number_at(&path, false, host);
         }
-        // What is there instead of a node is a fault of the host.
+        // A node is made only where the path does not exist. A file of another type at the path
+        // is a fault of the host that an administrator must see.
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
             number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
@@ -91,7 +93,7 @@ fn node(
     })
 }
 
-/// A node by its path, which the host need not have.
+/// Looks up a node by its path alone. The host need not have the node.
 pub(super) fn optional(path: PathBuf, host: &dyn HostView) -> FoundNode {
     FoundNode {
         number: number_at(&path, true, host),
@@ -113,7 +115,7 @@ fn number_at(path: &Path, optional: bool, host: &dyn HostView) -> Presence<Devic
     })
 }
 
-/// Whether the host has this symbolic link, and it leads to the node.
+/// Whether `link` is a symbolic link of the host that leads to `node`.
 fn leads_to(link: &Path, node: &Path, host: &dyn HostView) -> bool {
     let end = host.is_link(link).then(|| host.canonical(link).ok());
     end.flatten()

@@ -1,5 +1,5 @@
-//! The order of devices, which of two with one id is the one, and devices that
-//! are parts of others.
+//! Sorts and numbers the devices of a class, leaves out devices with the same id, and takes out
+//! devices that are divided into parts.
 
 use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Device, Inventory};
 use crate::name::DeviceId;
 
-/// What a device is sorted by.
+/// The sort key of a device: whether the index is no number, the number, the length and text
+/// of the index, and the length and text of the id.
 type Key = (bool, Option<u64>, Option<(usize, String)>, (usize, String));
 
-/// By index, as numbers where they are numbers, then by id. A shorter text goes
-/// first: `port9` before `port10`, and PCI addresses as they count.
+/// Returns the sort key of a device. Devices are sorted by index, numerically if it is a
+/// number, and then by id. A shorter text goes first, so that `port9` stands before `port10`.
 fn key(device: &Device) -> Key {
     let index = device.index.as_ref();
     let number = index.and_then(|index| index.parse::<u64>().ok());
@@ -25,7 +26,7 @@ fn key(device: &Device) -> Key {
     )
 }
 
-/// Sorts devices. The parts of a device follow it.
+/// Sorts devices. The parts of a device directly follow the device.
 pub(super) fn sort(devices: &mut [Device]) {
     let wholes = devices.iter().filter(|device| device.part_of.is_none());
     let keys: BTreeMap<DeviceId, Key> = inserted(wholes.map(|d| (d.id.clone(), key(d))));
@@ -38,8 +39,8 @@ pub(super) fn sort(devices: &mut [Device]) {
     });
 }
 
-/// Counts sorted devices: their index is their place. Parts have the index of the
-/// device that they are of, and are counted by themselves: `0:1`.
+/// Sets the index of sorted devices to their position. A part gets the index of its whole
+/// device, and the alias `INDEX:PART` with its number among the parts, such as `0:1`.
 pub(super) fn number(devices: &mut [Device]) {
     let mut next = 0;
     let mut last: Option<(DeviceId, usize)> = None;
@@ -62,8 +63,8 @@ pub(super) fn number(devices: &mut [Device]) {
     }
 }
 
-/// A device with parts is not offered in addition to them. Returns those that a request may
-/// name, and the others.
+/// Takes out the devices that are divided, since a device is not offered in addition to its
+/// parts. Returns the devices that a request may still name, and then those that it may not.
 pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Device>) {
     let parts = devices.iter();
     let wholes = parts.filter_map(|part| Some((part.part_of.clone()?, part.keeps_whole)));
@@ -74,7 +75,8 @@ pub(super) fn take_divided(devices: &mut Vec<Device>) -> (Vec<Device>, Vec<Devic
     taken.partition(|device| divided.get(&device.id) == Some(&true))
 }
 
-/// Two devices with one id cannot be distinguished: only the first can be given.
+/// Leaves out each device whose id an earlier device has, with a warning. A request could not
+/// distinguish two devices with the same id.
 pub(super) fn leave_out_duplicates(inventory: &mut Inventory) {
     let mut seen = BTreeSet::new();
     let warnings = &mut inventory.warnings;

@@ -1,4 +1,4 @@
-//! The parts that devices can have, and which of them are made.
+//! The parts into which devices can be divided, and which of these parts exist now.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,9 +16,11 @@ use crate::template::{Attributes, Template};
 #[derive(Debug, Clone)]
 pub struct Divisible {
     pub whole: Device,
-    /// How much it has of what parts take: its slots, and the counters of the class.
+    /// How much the device has of each counter that its parts use up: the slots of the device,
+    /// and the counters that the class describes.
     pub counters: BTreeMap<String, u64>,
-    /// The parts that it can have, though not all of them at once.
+    /// The parts that the device can have. Their use of the counters decides which of them can
+    /// exist at the same time.
     pub parts: Vec<PossiblePart>,
 }
 
@@ -26,40 +28,43 @@ pub struct Divisible {
 pub struct PossiblePart {
     pub profile: String,
     pub slots: Range<u16>,
-    /// How much it takes of the counters.
+    /// How much the part uses up of each counter of the whole device.
     pub takes: BTreeMap<String, u64>,
-    /// The device that it is, if it is made.
+    /// The id of the part as a device; `None` if the part does not exist now.
     pub made: Option<DeviceId>,
-    /// Whether the parts of its sort are made and removed all at once.
+    /// Whether all parts of one profile are created and removed in one operation.
     pub together: bool,
+    /// The steps that create the part, in order.
     pub make: Vec<Step>,
+    /// The steps that remove the part, in order.
     pub remove: Vec<Step>,
-    /// The time after which one is given up.
+    /// The longest time that one step may take.
     pub timeout: Duration,
 }
 
-/// A step by which a part is made or removed.
+/// A step that creates or removes a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// A program of the host with its arguments.
     Run(Vec<String>),
-    /// A file of sysfs, and what is written to it.
+    /// The path of a file in sysfs, and the text that is written to the file.
     Write(PathBuf, String),
 }
 
 impl PossiblePart {
-    /// Its first slot, by which it is named.
+    /// Returns the first slot of the part. Profile and first slot together name a part.
     pub fn placement(&self) -> u16 {
         self.slots.start
     }
 
-    /// Whether only one of the two can be made.
+    /// Whether two parts of the same device have a slot in common, so that only one of the two
+    /// parts can exist.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.slots.start < other.slots.end && other.slots.start < self.slots.end
     }
 }
 
-/// Why a device is not divided, for people.
+/// The reason, for people, why a device cannot be divided.
 struct Whole(String);
 
 impl<E: std::error::Error> From<E> for Whole {
@@ -68,7 +73,8 @@ impl<E: std::error::Error> From<E> for Whole {
     }
 }
 
-/// The devices that can be divided, or are; and why others are not, a line each.
+/// Returns the devices that can be divided or are divided already. The second list has one
+/// line for each device that the class divides but whose description is faulty.
 pub fn divisible(
     class: &DeviceClass,
     inventory: &Inventory,
@@ -78,14 +84,15 @@ pub fn divisible(
     if class.spec.parts.is_empty() {
         return (divisible, warnings);
     }
-    // What is wrong with the facts is said by the inventory.
+    // The inventory reported the warnings about these facts already.
     let facts = Facts::read(class, host, &mut Vec::new());
-    let wholes = inventory.devices.iter().filter(|one| one.part_of.is_none());
+    let devices = inventory.devices.iter();
+    let wholes = devices.filter(|device| device.part_of.is_none());
     let wholes = wholes.chain(&inventory.divided).chain(&inventory.replaced);
     for whole in wholes.filter(|whole| whole.replicas.is_none()) {
         match divide_device(class, whole, inventory, &facts, host) {
-            Ok(one) if one.parts.is_empty() => {}
-            Ok(one) => divisible.push(one),
+            Ok(divided) if divided.parts.is_empty() => {}
+            Ok(divided) => divisible.push(divided),
             Err(Whole(reason)) => {
                 warnings.push(format!("{}: is not divided: {reason}", whole.id));
             }
@@ -94,7 +101,7 @@ pub fn divisible(
     (divisible, warnings)
 }
 
-/// Divides one device into the parts that its class describes.
+/// Computes the parts that one device can have, and the counters that limit them.
 fn divide_device(
     class: &DeviceClass,
     whole: &Device,
@@ -182,7 +189,8 @@ fn list_sorts(spec: &Parts, whole: &Device, facts: &Facts) -> Result<Vec<Attribu
     Ok(facts.values(&key).iter().map(with).collect())
 }
 
-/// The parts of a sort, one for each place.
+/// Returns the possible parts of one profile, one for each placement in the slots of the whole
+/// device. The counters that the profile describes are added to `has`.
 fn of_sort<'a>(
     spec: &Parts,
     known: Attributes,
@@ -212,7 +220,7 @@ fn of_sort<'a>(
         known.extend(AttributeName::of_part().into_iter().zip(own));
         let known = attributes::read(of_place, None, known, facts, &mut Files::new(host))?;
         let wanted = spec.found.equals.fill(&known)?;
-        let is_it = |device: &&Device| {
+        let is_this_part = |device: &&Device| {
             let value = spec.found.value.fill(&device.attributes);
             value.is_ok_and(|value| value == wanted)
         };
@@ -222,7 +230,10 @@ fn of_sort<'a>(
             profile: profile.clone(),
             slots,
             takes,
-            made: made.clone().find(is_it).map(|device| device.id.clone()),
+            made: made
+                .clone()
+                .find(is_this_part)
+                .map(|device| device.id.clone()),
             together: spec.together,
             make: steps(&spec.make, &known)?,
             remove: steps(&spec.remove, &known)?,
@@ -232,7 +243,8 @@ fn of_sort<'a>(
     places.into_iter().map(part).collect()
 }
 
-/// The steps, without those that have nothing to say of this part.
+/// Fills in the steps for one part. A step is left out if an argument of its command, or the
+/// text that it writes, is empty for this part.
 fn steps(specs: &[PartStep], known: &Attributes) -> Result<Vec<Step>, Whole> {
     let mut steps = Vec::new();
     for spec in specs {
@@ -255,15 +267,17 @@ fn steps(specs: &[PartStep], known: &Attributes) -> Result<Vec<Step>, Whole> {
     Ok(steps)
 }
 
-/// Sorts of which each is made all at once exclude each other, which counters can say: each
-/// part takes all of one of its own, of which each part of another sort takes one. The
-/// largest sort needs none, since the others have theirs. Returns these counters.
+/// Adds counters that keep parts of different profiles from existing at the same time, where
+/// all parts of a profile are created in one operation (`together`). Each part gets a counter
+/// of its own and uses up all of it, while each part of another profile uses up one unit. The
+/// profile with the most parts needs no counters of its own, since the counters of the other
+/// profiles exclude it. Returns the new counters.
 fn alone(sorts: &mut [Vec<PossiblePart>]) -> Result<BTreeMap<String, u64>, Whole> {
     let mut together = sorts.iter().flatten().map(|part| part.together);
     match (
         sorts.len(),
-        together.clone().all(|it| it),
-        together.any(|it| it),
+        together.clone().all(|is_together| is_together),
+        together.any(|is_together| is_together),
     ) {
         (0 | 1, ..) | (_, _, false) => return Ok(BTreeMap::new()),
         (_, false, true) => {
@@ -294,7 +308,7 @@ fn alone(sorts: &mut [Vec<PossiblePart>]) -> Result<BTreeMap<String, u64>, Whole
     Ok(counters)
 }
 
-/// How counters begin that are not the class's.
+/// The prefix of the names of counters that this file adds to those of the class.
 const SLOT: &str = "slot-";
 
 fn slot_name(slot: u16) -> String {

@@ -1,4 +1,4 @@
-//! The paths of templates and patterns, and what a host has at a path.
+//! Fills in paths of templates and patterns, and looks up a path on the host.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use crate::ownership::OwnershipError;
 use crate::pattern::PathPattern;
 use crate::template::Attributes;
 
-/// Adds the captures of each path that matches to the attributes, in the order of the paths.
-/// Without a pattern the attributes are returned as they are.
+/// Returns, for each path that matches the pattern, the attributes with the captures of this
+/// path added. Without a pattern the attributes alone are returned.
 pub(super) fn capture_attributes(
     pattern: Option<&PathPattern>,
     attributes: &Attributes,
@@ -24,7 +24,7 @@ pub(super) fn capture_attributes(
     Ok(found.map(|found| found.attributes).collect())
 }
 
-/// The paths that match a pattern, in their order.
+/// Returns the paths that match a pattern, sorted, at most [`MAX_DEVICES`].
 pub(super) fn matches(
     pattern: &PathPattern,
     attributes: &Attributes,
@@ -34,7 +34,8 @@ pub(super) fn matches(
     found.map_err(|error| DeviceError::io(pattern.to_string(), &error))
 }
 
-/// Fills in the path on the host, and the path in the container, which is the same by default.
+/// Fills in the path on the host and the path in the container. The path in the container is
+/// the same by default.
 pub(super) fn fill_both_paths(
     host: &PathTemplate,
     container: Option<&PathTemplate>,
@@ -48,7 +49,9 @@ pub(super) fn fill_both_paths(
     Ok((path, container))
 }
 
-/// What the host has at a path, if it is `fit`.
+/// Looks up a path on the host. `fit` returns the value of a usable place, and `None` for a
+/// place of another type; `wanted` names the expected type in messages. A path that other users
+/// than root can change is never used.
 pub(super) fn present<T>(
     path: &Path,
     optional: bool,
@@ -66,7 +69,8 @@ pub(super) fn present<T>(
             } = place;
             match fit(place) {
                 Some(found) => Presence::Found(found),
-                // Others than root must not be able to stop containers.
+                // Another user made this file. If the file were a fault, that user could stop
+                // containers from starting.
                 None if optional && is_of_others => Presence::Optional,
                 None => Presence::Unfit(format!("{shown} is {entry}, not {wanted}")),
             }

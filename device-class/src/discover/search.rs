@@ -1,4 +1,4 @@
-//! Paths that match a pattern.
+//! Finds the paths of a host that match a pattern.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use crate::host::HostView;
 use crate::pattern::{Component, PathPattern};
 use crate::template::Attributes;
 
-/// A path, and the attributes that its captures gave, with those known before.
+/// A path that matches a pattern. The attributes are those known before, and the captures of
+/// the pattern in this path.
 #[derive(Debug, Clone)]
 pub(super) struct Match {
     pub(super) path: PathBuf,
     pub(super) attributes: Attributes,
 }
 
-/// The first paths that exist and match, at most `limit`. A directory that cannot be
-/// listed has no matches: it may be gone by now.
+/// Returns the first paths that exist and match, in the order of their names, at most `limit`.
 pub(super) fn matches(
     pattern: &PathPattern,
     known: &Attributes,
@@ -31,7 +31,7 @@ pub(super) fn matches(
     Ok(found)
 }
 
-/// Adds what matches the rest of a pattern below a directory.
+/// Adds to `found` the paths below `parent` that match the rest of a pattern.
 fn descend(
     rest: &[Component],
     parent: Match,
@@ -47,7 +47,8 @@ fn descend(
         let mut attributes = parent.attributes;
         attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
         let path = parent.path.join(name);
-        // It was not read from a directory, so the last one may not exist.
+        // A fixed name is not read from a directory. Only the last component is looked up: a
+        // component before it that is missing shows when the next one is looked up.
         let exists = || host.is_link(&path) || matches!(host.entry(&path), Ok(Some(_)));
         return match rest.is_empty() && !exists() {
             true => Ok(()),
@@ -75,6 +76,7 @@ fn descend(
     Ok(())
 }
 
+/// Whether at least one path of the host matches. An error counts as no match.
 pub(super) fn any(pattern: &PathPattern, known: &Attributes, host: &dyn HostView) -> bool {
     matches(pattern, known, host, 1).is_ok_and(|found| !found.is_empty())
 }

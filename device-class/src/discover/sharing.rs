@@ -1,4 +1,4 @@
-//! Devices that several containers may have, and several devices that are one.
+//! Shares a device between containers, and combines several devices into one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use crate::class::{MAX_REPLICAS, Sharing};
 use crate::name::{DeviceId, ResourceName};
 use crate::template::{Attributes, Template};
 
-/// How many containers may have a device with these attributes at once.
+/// Returns how many containers may have a device with these attributes at once. `None` means
+/// that the device is not shared.
 pub(super) fn replicas(
     sharing: Option<&Sharing>,
     attributes: &Attributes,
@@ -28,7 +29,8 @@ pub(super) fn replicas(
     }
 }
 
-/// Combines devices as the class configures: all of a resource, or those of one value.
+/// Combines devices as `[sharing]` of the class says: all devices of a resource, or those with
+/// the same value of `combine_by`.
 pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
     match &sharing.combine_by {
         Some(by) => combine_by(by, inventory),
@@ -37,8 +39,8 @@ pub(super) fn combine(sharing: &Sharing, inventory: &mut Inventory) {
     }
 }
 
-/// Makes the devices of each resource one, with the nodes of all that are
-/// healthy. Its id is the resource's name without the domain.
+/// Combines the devices of each resource into one device with the nodes of all healthy devices.
+/// The id of the combined device is the name of the resource without the domain.
 fn merge(inventory: &mut Inventory) {
     let mut merged: BTreeMap<ResourceName, Device> = BTreeMap::new();
     for device in inventory.devices.drain(..) {
@@ -50,8 +52,8 @@ fn merge(inventory: &mut Inventory) {
         match merged.get_mut(&device.resource) {
             Some(whole) => add(whole, device),
             None => {
-                // A resource's name is as long as an id may be, so this can only be
-                // shortened, never refused.
+                // The local name is never refused as an id: a name of a resource is at most as
+                // long as an id, and a shared id is shortened if needed.
                 let id = DeviceId::shared_from_hardware(local_name(&device));
                 let mut whole = empty(id.unwrap_or_else(|_| device.id.clone()), &device);
                 add(&mut whole, device);
@@ -65,7 +67,8 @@ fn merge(inventory: &mut Inventory) {
     }
 }
 
-/// Makes the devices with the same value one, in their order, and numbers them.
+/// Combines the devices with the same resource and the same value of `by` into one device. The
+/// combined devices keep the order of their first parts, and are numbered from 0.
 fn combine_by(by: &Template, inventory: &mut Inventory) {
     let mut combined: Vec<Device> = Vec::new();
     for device in inventory.devices.drain(..) {
@@ -80,8 +83,8 @@ fn combine_by(by: &Template, inventory: &mut Inventory) {
                 continue;
             }
         };
-        let is_it = |whole: &&mut Device| whole.id == id && whole.resource == device.resource;
-        match combined.iter_mut().find(is_it) {
+        let is_whole = |whole: &&mut Device| whole.id == id && whole.resource == device.resource;
+        match combined.iter_mut().find(is_whole) {
             Some(whole) => add_whole(whole, device),
             None => {
                 let mut whole = empty(id, &device);
@@ -96,7 +99,8 @@ fn combine_by(by: &Template, inventory: &mut Inventory) {
     inventory.devices = combined;
 }
 
-/// Adds a part without which the whole is not healthy.
+/// Adds a device to a combined device that needs all of its devices: one unhealthy device makes
+/// the combined device unhealthy.
 fn add_whole(whole: &mut Device, mut part: Device) {
     let health = match &whole.health {
         Health::Unhealthy { .. } => whole.health.clone(),
@@ -112,7 +116,8 @@ fn local_name(device: &Device) -> &str {
     name.split_once('/').map_or(name, |(_, local)| local)
 }
 
-/// A device of which nothing is there yet, and which is so far what its first part is.
+/// Returns a combined device without nodes and files. Its other values, such as the resource,
+/// are those of the first device that is added to it.
 fn empty(id: DeviceId, first: &Device) -> Device {
     Device {
         id,
@@ -129,7 +134,8 @@ fn empty(id: DeviceId, first: &Device) -> Device {
     }
 }
 
-/// Adds a part, if it is healthy.
+/// Adds a device to a combined device. An unhealthy device adds only its names; a healthy one
+/// also adds its nodes and files, and makes the combined device healthy.
 fn add(whole: &mut Device, part: Device) {
     whole.aliases.push(part.id.to_string());
     whole.aliases.extend(part.aliases);
@@ -147,7 +153,7 @@ fn add(whole: &mut Device, part: Device) {
     add_new(&mut whole.shown, part.shown);
 }
 
-/// Adds what is not there yet.
+/// Adds the values that the list does not have yet.
 fn add_new<T: PartialEq>(all: &mut Vec<T>, more: Vec<T>) {
     for one in more {
         if !all.contains(&one) {

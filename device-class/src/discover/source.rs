@@ -1,4 +1,4 @@
-//! Candidates: what one `[[discover]]` table matches on a host.
+//! Finds candidates for devices: the paths of a host that one `[[discover]]` table matches.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::host::HostView;
 use crate::name::{AttributeName, excerpt};
 use crate::template::Attributes;
 
-/// Something that fits a source, with its attributes.
+/// A path that matches a `[[discover]]` table and may be a device, with its attributes.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
-    /// What matched; nothing for a virtual device.
+    /// The path that matched; `None` for a virtual device.
     pub(super) path: Option<PathBuf>,
     pub(super) attributes: Attributes,
 }
@@ -28,16 +28,16 @@ impl fmt::Display for Candidate {
     }
 }
 
-/// Matches that are no devices, because a condition of `require` does not hold.
+/// The candidates that are not devices, because a condition of `require` does not hold.
 #[derive(Debug, Clone, Default)]
 pub struct Refused {
     pub count: usize,
-    /// The first ones, each with its condition and the value that it has.
+    /// Descriptions of the first refused candidates: path, condition, and the actual value.
     pub first: Vec<String>,
 }
 
 impl Refused {
-    /// How many are described.
+    /// How many refused candidates are described; the further ones are only counted.
     const SHOWN: usize = 8;
 
     fn add(&mut self, reason: impl FnOnce() -> String) {
@@ -117,9 +117,9 @@ fn virtual_devices(count: u16, known: &Attributes) -> Vec<Candidate> {
     numbered.collect()
 }
 
-/// Reads a candidate's attributes. Each condition is tested as soon as it can
-/// be, so that little is read of candidates that are not devices. Returns the first
-/// condition that does not hold.
+/// Reads the attributes of a candidate. Each condition is tested as soon as its attributes are
+/// known, so that few files are read of candidates that are not devices. Returns the first
+/// condition that does not hold, or `None` if the candidate is a device.
 fn complete<'s>(
     source: &'s Source,
     candidate: &mut Candidate,
@@ -155,7 +155,7 @@ fn complete<'s>(
     }
 }
 
-/// Why a condition does not hold.
+/// Describes, for people, why a condition does not hold.
 fn unmet(condition: &Condition, attributes: &Attributes) -> String {
     match condition {
         Condition::Value { value, expected } => {
@@ -167,7 +167,8 @@ fn unmet(condition: &Condition, attributes: &Attributes) -> String {
     }
 }
 
-/// What was expected of a value that is another, to be printed after it.
+/// Returns the end of a message about an unexpected value: the values that were expected. The
+/// text is empty for `NoneOf`, where the unexpected value itself says enough.
 pub(super) fn other_than(expected: &Expectation) -> String {
     match expected {
         Expectation::OneOf(wanted) => format!(", not `{}`", wanted.join("` or `")),
@@ -175,7 +176,7 @@ pub(super) fn other_than(expected: &Expectation) -> String {
     }
 }
 
-/// Whether a condition holds with what is known.
+/// Whether a condition holds with these attributes.
 pub(super) fn holds(condition: &Condition, attributes: &Attributes, host: &dyn HostView) -> bool {
     match condition {
         Condition::Value { value, expected } => value

@@ -1,4 +1,4 @@
-//! What discovery sees of a host: the real one, or a recorded one.
+//! The view of a host that a scan reads: the files of the real host, or a recorded host.
 
 mod real;
 mod recorded;
@@ -16,28 +16,30 @@ pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
 pub use view::View;
 
-/// The largest attribute that is read, in bytes. sysfs gives at most one page;
-/// procfs files that classes read are smaller than this too.
+/// The most bytes that are read of a file with an attribute. A sysfs file has at most one page,
+/// and the procfs files that classes read are smaller than this limit too.
 pub const MAX_ATTRIBUTE: usize = 64 * 1024;
 
 /// The largest ld.so.cache that is read, in bytes.
 pub const MAX_LD_CACHE: usize = 64 << 20;
 
-/// A host's file tree, for reading only. Paths are absolute, as the host's own
-/// programs would write them, whatever root they are looked up under.
+/// The file tree of a host, for reading only. All paths are absolute paths of the host's own
+/// programs; the view adds the root directory below which the tree is mounted.
 pub trait HostView {
-    /// What is at `path`, with symbolic links followed. `None`: nothing.
+    /// Returns the type of the file at `path`, following symbolic links. `None` means that the
+    /// file does not exist.
     ///
     /// # Errors
-    /// Anything but absence, such as a loop of links.
+    /// The lookup fails for another reason than absence, such as a loop of links.
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
 
     fn is_link(&self, path: &Path) -> bool;
 
-    /// The names in a directory, in no order. An absent one has none.
+    /// Returns the names in a directory, in no particular order. A directory that does not exist
+    /// counts as empty.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
-    /// The first `limit` bytes of a file.
+    /// Reads at most the first `limit` bytes of a file.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
     /// Whether the file is a script, which names its interpreter in the first line.
@@ -45,11 +47,11 @@ pub trait HostView {
         self.read(path, 2).is_ok_and(|start| start == b"#!")
     }
 
-    /// What is at `path` for containers, which get only what root put there or gave
-    /// away. `None`: nothing.
+    /// Returns the file at `path` if a container may get it: only root can have put the file
+    /// there, or given it to another owner. `None` means that the file does not exist.
     ///
     /// # Errors
-    /// Others than root can decide what is there, or the file cannot be opened.
+    /// Users other than root can decide which file is there, or the file cannot be opened.
     fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
         let failed = |error| OwnershipError::open(path, error);
         let Some(entry) = self.entry(path).map_err(failed)? else {
@@ -62,65 +64,64 @@ pub trait HostView {
         }))
     }
 
-    /// Checks that root alone can change a file and what is on the way to it.
+    /// Checks that only root can change a file, and the directories and links on its path.
     ///
     /// # Errors
-    /// Others can, or the file cannot be opened.
+    /// Users other than root can change one of them, or the file cannot be opened.
     fn check_root_only(&self, _path: &Path) -> Result<(), OwnershipError> {
         Ok(())
     }
 
-    /// The seconds since the boot.
+    /// Returns the time since the boot, in seconds; `None` if it cannot be read.
     fn uptime(&self) -> Option<u64> {
         let text = self.read(Path::new("/proc/uptime"), 64).ok()?;
         let text = String::from_utf8(text).ok()?;
         text.split(['.', ' ']).next()?.parse().ok()
     }
 
-    /// Where the symbolic link at `path` points, as it is written.
+    /// Reads the target of the symbolic link at `path`, as the link has it.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// The path without any symbolic link in it.
+    /// Resolves all symbolic links in a path.
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
 
-    /// Where the host's dynamic loader finds `soname` for such programs: the
-    /// first path is the one that it takes.
+    /// Returns the paths where the host's dynamic loader finds `soname` for these programs. The
+    /// loader takes the first path.
     ///
     /// # Errors
-    /// The cache of the loader is there but cannot be used.
+    /// The loader's cache, ld.so.cache, exists but cannot be used.
     fn libraries(&self, soname: &str, programs: Programs) -> io::Result<Vec<PathBuf>>;
 
-    /// The names of the libraries that the host's dynamic loader finds for such
-    /// programs, each once.
+    /// Returns the sonames of all libraries in the loader's cache for these programs, each once.
     ///
     /// # Errors
-    /// The cache of the loader is there but cannot be used.
+    /// The loader's cache, ld.so.cache, exists but cannot be used.
     fn library_names(&self, programs: Programs) -> io::Result<Vec<String>>;
 
-    /// The tree below `path` as a host of its own: the root of a driver that
-    /// runs in a container.
+    /// Opens the tree below `path` as a view of its own. It is the root directory of a driver
+    /// that is installed in a container.
     ///
     /// # Errors
     /// There is no directory at `path`.
     fn driver_root<'a>(&'a self, path: &Path) -> io::Result<Box<dyn HostView + 'a>>;
 }
 
-/// For which of a machine's programs a library is.
+/// The programs of a machine that can use a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Programs {
-    /// Those of this program's own architecture.
+    /// Programs of the architecture for which Boathook is built.
     Native,
-    /// 32-bit programs, which the machine can run as well.
+    /// 32-bit programs, where the machine can run them as well.
     Bits32,
 }
 
-/// A place of the host, as [`HostView::place`] finds it.
+/// A file of the host that a container may get. [`HostView::place`] returns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub entry: Entry,
-    /// Its path without links.
+    /// The path of the file, without links.
     pub path: PathBuf,
-    /// Whether others than root can put something else there.
+    /// Whether users other than root can put another file there.
     pub is_of_others: bool,
 }
 
@@ -130,7 +131,7 @@ pub enum Entry {
     File,
     Device(DeviceNumber),
     Socket,
-    /// Something else, such as a pipe.
+    /// A file of another type, such as a pipe.
     Other,
 }
 

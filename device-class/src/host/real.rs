@@ -1,4 +1,4 @@
-//! The running host, or a host's tree that is mounted somewhere.
+//! Reads the running host, or the file tree of a host that is mounted below a directory.
 
 use crate::inserted;
 use std::cell::OnceCell;
@@ -21,15 +21,15 @@ use crate::ownership::{self, OwnershipError, Tree};
 
 /// A [`HostView`] of the real file system under a root.
 ///
-/// The host is trusted, so that its paths may be looked up more than once. A
-/// root other than `/` still is a root: absolute links stay inside it.
+/// The host is trusted, so a path may be looked up more than once. Below a root other than `/`,
+/// an absolute link leads to a path inside this root.
 #[derive(Debug)]
 pub struct RealHost {
     root: PathBuf,
-    /// Only for a root other than `/`.
+    /// The open root directory; `None` if the root is `/`.
     inside: Option<RootDir>,
     ld_cache: OnceCell<Option<LdCache>>,
-    /// For what containers get.
+    /// The same tree, with the checks for files that containers get.
     tree: Tree,
 }
 
@@ -56,17 +56,17 @@ impl RealHost {
         Ok(file.into())
     }
 
-    /// Not blocking: what a glob matched may be a pipe.
+    /// Opens a file for reading. The call does not block, because the file may be a pipe.
     fn open_for_reading(&self, path: &Path) -> io::Result<File> {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
     }
 
-    /// The path in this root of something whose path without links is `real`.
+    /// Converts a path of this process without links to the path inside the root.
     fn path_inside(&self, real: &Path) -> io::Result<PathBuf> {
         if self.inside.is_none() {
             return Ok(real.into());
         }
-        // Both are without links: what is left of the text begins with the slash.
+        // Both paths are without links, so the rest after the root begins with a slash.
         let inside = real.as_os_str().as_bytes();
         match inside.strip_prefix(self.root.as_os_str().as_bytes()) {
             Some([]) => Ok("/".into()),
@@ -85,7 +85,8 @@ impl RealHost {
         }
         let cache = match self.open_for_reading(Path::new("/etc/ld.so.cache")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            // An error in reading it must not look as if the host had no library.
+            // A cache that cannot be read is an error. Otherwise the host would seem to have no
+            // libraries.
             file => {
                 let bytes = read_regular(file?, MAX_LD_CACHE)?;
                 let parsed = LdCache::parse(&bytes);
@@ -114,21 +115,23 @@ fn entry_of(stat: &FileStat) -> Entry {
     }
 }
 
-/// The first `limit` bytes of a file that must be a regular one.
+/// Reads at most the first `limit` bytes of a file. A file of another type than a regular file
+/// is an error.
 fn read_regular(file: File, limit: usize) -> io::Result<Vec<u8>> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
-    // Room for the whole file, so that one read gets it and a second its end.
-    // sysfs and procfs give no size, or a page for a line.
+    // The buffer holds the whole file, so that one read gets the content and a second one reports
+    // the end. Files of procfs have the size 0, and files of sysfs the size of a page.
     let size = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
     let mut bytes = Vec::with_capacity(size.min(limit).max(255) + 1);
     file.take(limit as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The path of an open file. No failure means that there is no such file.
+/// Returns the path of an open file. A failure is never reported as `NotFound`, since the file
+/// exists.
 fn real_path(file: &File) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(io::Error::other)
 }
@@ -136,7 +139,7 @@ fn real_path(file: &File) -> io::Result<PathBuf> {
 impl HostView for RealHost {
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
         let found = match self.open_at(path, OFlag::O_PATH) {
-            // No failure of this call means that nothing is there.
+            // The file exists, so a failure of this call must not be reported as `NotFound`.
             Ok(file) => Handle::new(file.into(), path).map_err(io::Error::other)?,
             Err(error) if absent(&error) => return Ok(None),
             Err(error) => return Err(error),
@@ -174,7 +177,7 @@ impl HostView for RealHost {
         };
         match fs::read_dir(directory) {
             Ok(entries) => entries
-                // A name that is not UTF-8 is not that of a device.
+                // A name that is not UTF-8 is skipped: no device has such a name.
                 .filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose())
                 .collect(),
             Err(error) if absent(&error) => Ok(Vec::new()),
@@ -186,8 +189,9 @@ impl HostView for RealHost {
         if path.starts_with("/sys") || path.starts_with("/proc") {
             return read_regular(self.open_for_reading(path)?, limit);
         }
-        // What is read elsewhere may reach a container, too. Only a regular file is
-        // opened: to open a device or a pipe can have effects.
+        // The content may reach a container, so the file is checked like a file that a container
+        // gets. Only a regular file is opened, because opening a device or a pipe can have
+        // effects.
         let found = self.tree.find(path).map_err(|error| match error {
             OwnershipError::Open { error, .. } => error,
             error => io::Error::other(error),
@@ -205,7 +209,8 @@ impl HostView for RealHost {
         ownership::program(&self.root, path).map(|_| ())
     }
 
-    /// Of the kernel: in a container the file may not be mounted.
+    /// Returns the time since the boot from the kernel's clock, because /proc/uptime may be
+    /// missing in a container.
     fn uptime(&self) -> Option<u64> {
         let time = clock_gettime(ClockId::CLOCK_BOOTTIME).ok()?;
         u64::try_from(time.tv_sec()).ok()
@@ -253,7 +258,7 @@ impl HostView for RealHost {
     }
 }
 
-/// Whether an error only means that there is nothing at the path.
+/// Whether an error means that the file does not exist, and nothing worse.
 fn absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,5 +1,5 @@
-//! A host written down as text, so that a class can be tried without its
-//! hardware and a bug report can carry the machine it happened on.
+//! Reads a recorded host: a text file with all that a scan reads of one host. With it a class
+//! can be tested without its hardware, and a bug report can include the host.
 //!
 //! ```text
 //! # one entry a line; directories need not be named
@@ -25,7 +25,7 @@ use super::{DeviceKind, DeviceNumber, Entry, HostView, Programs};
 pub struct RecordedHost {
     tree: BTreeMap<PathBuf, Recorded>,
     children: BTreeMap<PathBuf, BTreeSet<String>>,
-    /// By the root whose loader's cache names them.
+    /// The libraries of each root directory that has a loader's cache.
     libraries: BTreeMap<PathBuf, Libraries>,
 }
 
@@ -115,7 +115,7 @@ impl RecordedHost {
         self.insert(path.into(), Recorded::Content(content.into()));
     }
 
-    /// Takes away what is at `path`, as when a device is unplugged.
+    /// Removes the file at `path`, as when a device is unplugged.
     pub fn remove(&mut self, path: &Path) {
         self.tree.remove(path);
         if let (Some(parent), Some(name)) =
@@ -138,7 +138,7 @@ impl RecordedHost {
         self.tree.insert(path, entry);
     }
 
-    /// The path without links, whether or not there is anything at its end.
+    /// Resolves all links in a path. The last component need not exist.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         let mut links = 0;
         let mut resolved = PathBuf::from("/");

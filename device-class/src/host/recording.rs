@@ -1,4 +1,4 @@
-//! Recording what discovery reads, as a [`super::RecordedHost`] has it.
+//! Records all files that a scan reads, in the text format of a [`super::RecordedHost`].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,19 +13,19 @@ use super::recorded::{Libraries, Recorded};
 use super::{DeviceKind, Entry, HostView, Place, Programs, View};
 use crate::ownership::OwnershipError;
 
-/// A [`HostView`] that records all calls and passes them to another one.
+/// A [`HostView`] that passes all calls to another view, and records the files that were read.
 pub struct Recording<'a> {
     view: View<'a>,
-    /// Where the view's root is in what is written down.
+    /// The path of the view's root directory in the recorded host.
     root: PathBuf,
     seen: Rc<RefCell<RecordedCalls>>,
 }
 
-/// The paths and libraries that were asked for so far.
+/// The files and libraries that were looked up so far.
 #[derive(Default)]
 struct RecordedCalls {
     tree: BTreeMap<PathBuf, Recorded>,
-    /// By the root whose loader's cache names them.
+    /// The libraries of each root directory that has a loader's cache.
     libraries: BTreeMap<PathBuf, Libraries>,
     passed: BTreeSet<PathBuf>,
 }
@@ -39,12 +39,12 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Where a path of the view is in what is written down.
+    /// Converts a path of the view to the path in the recorded host.
     fn recorded(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Notes what is at a path, and every link on the way.
+    /// Records the type of the file at a path, and every link on the path.
     fn note(&self, path: &Path) {
         self.note_through(path, 0);
     }
@@ -110,7 +110,8 @@ impl HostView for Recording<'_> {
         Ok(bytes)
     }
 
-    /// Of a program no byte is recorded.
+    /// Records the first bytes only if the file is a script: the content of a program is not
+    /// recorded.
     fn is_script(&self, path: &Path) -> bool {
         self.note(path);
         self.view.is_script(path) && self.read(path, 2).is_ok()
@@ -161,8 +162,8 @@ impl HostView for Recording<'_> {
     }
 }
 
-/// The text that [`super::RecordedHost::parse`] reads. Paths with spaces, which
-/// the format does not have, are left out.
+/// Writes the text that [`super::RecordedHost::parse`] reads. Paths with spaces are left out,
+/// because the format cannot represent them.
 impl fmt::Display for Recording<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seen = self.seen.borrow();

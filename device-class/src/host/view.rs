@@ -1,10 +1,11 @@
-//! The view that another one wraps.
+//! The inner view of a view that wraps another one, borrowed or owned.
 
 use std::ops::Deref;
 
 use super::HostView;
 
-/// A host, or the root of a driver in it, which [`HostView::driver_root`] gives.
+/// A borrowed view of a host, or an owned view of a driver root from
+/// [`HostView::driver_root`].
 pub enum View<'a> {
     Borrowed(&'a dyn HostView),
     Owned(Box<dyn HostView + 'a>),

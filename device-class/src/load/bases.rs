@@ -1,4 +1,4 @@
-//! The classes that a class extends.
+//! Finds the class files that a class file extends, directly and indirectly.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use crate::class;
 use crate::name::ClassName;
 use crate::strict_toml::{EXTENDS, FileError};
 
-/// The most classes that a class extends, one by way of another.
+/// The most class files that a class extends, directly or through another class.
 const MAX_BASES: usize = 4;
 
-/// What a search for a class found; `None`: there is no such class.
+/// The result of a search for a class file. `None` means that no directory has the file.
 type Lookup = Option<Result<ClassSource, FileError>>;
 
-/// The class in these directories, of which a later one masks an earlier one.
+/// Finds the file of a class. A later directory masks an earlier one.
 pub(super) fn find(directories: &[PathBuf], name: &ClassName) -> Lookup {
     let file = PathBuf::from(format!("{name}.toml"));
     let mut directories = directories.iter().rev();

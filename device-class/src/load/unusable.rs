@@ -25,7 +25,8 @@ pub fn has_request_form(variable: &str) -> bool {
     DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
 }
 
-/// How many bytes are read of a file that others can change. What they write costs time.
+/// How many bytes are read of a file that users other than root can change. The limit bounds
+/// the time that such a user can take from each container's start.
 const MAX_UNTRUSTED_TEXT: u64 = 64 << 10;
 
 /// Whether a container with the variables for which `is_set` holds requests the class of this
@@ -50,14 +51,16 @@ pub fn is_requested_by_variable(
     })
 }
 
-/// The request variable in a file that root alone can change.
+/// Returns the request variable in a file that only root can change, and `None` for any other
+/// file.
 fn trusted_variable(path: &Path) -> Option<String> {
     let directory = Directory::open(path.parent()?)?;
     let file = directory.file(path.file_name()?).ok()?;
     read_variable(file, MAX_FILE)
 }
 
-/// The variable of the nearest such file of the same name in an earlier directory.
+/// Returns the request variable of the file that `file` masks: the nearest file of the same
+/// name in an earlier directory that only root can change.
 fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
     let (directory, name) = (file.parent()?, file.file_name()?);
     let later_first = directories.iter().rev();

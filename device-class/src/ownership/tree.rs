@@ -1,4 +1,5 @@
-//! What containers get of a tree of the host.
+//! Finds files of a host for containers, with weaker checks than for files that decide what
+//! runs as root.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_moun
 
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Finds what containers get in a tree of the host.
+/// A tree of the host in which files for containers are found, by these rules:
 ///
 /// - No directory on the way may be one in which every user of the host can create
 ///   files, such as /tmp, with the sticky bit or without: any of them can be the first
@@ -35,23 +36,23 @@ pub struct Tree {
     directories: RefCell<HashMap<PathBuf, Arc<Located>>>,
 }
 
-/// What a path leads to.
+/// A file that was found in a [`Tree`].
 #[derive(Debug)]
 pub struct InTree {
-    /// The directory that it is in. The root of the tree has none.
+    /// The directory of the file; `None` for the root of the tree.
     parent: Option<Arc<Located>>,
-    /// Its path without links, below that of the tree's root.
+    /// The path of the file without links. It begins with the path of the tree's root.
     pub path: PathBuf,
     pub stat: FileStat,
-    /// Whether others than root can put something else there.
+    /// Whether users other than root can put another file there.
     pub is_of_others: bool,
 }
 
 impl InTree {
-    /// A handle on it.
+    /// Opens a handle on the file.
     ///
     /// # Errors
-    /// It cannot be opened, or is another file since it was found.
+    /// The file cannot be opened, or was replaced after it was found.
     pub fn open(&self) -> Result<Handle, OwnershipError> {
         let failed = |error| OwnershipError::open(&self.path, error);
         let file = match (&self.parent, self.path.file_name()) {
@@ -73,7 +74,7 @@ impl InTree {
 }
 
 impl Tree {
-    /// The tree at `root`, a path without links.
+    /// Creates the view of the tree at `root`, which must be a path without links.
     pub fn new(root: &Path) -> Self {
         Tree {
             root: root.into(),
@@ -81,10 +82,10 @@ impl Tree {
         }
     }
 
-    /// What is at `path`, with links followed in the tree.
+    /// Finds the file at `path`. Links are followed inside the tree.
     ///
     /// # Errors
-    /// Others than root can decide what is there, or its metadata cannot be read.
+    /// Users other than root can decide which file is there, or its metadata cannot be read.
     pub fn find(&self, path: &Path) -> Result<InTree, OwnershipError> {
         let found = self.follow(path, &mut 0)?;
         let InTree { path, stat, .. } = &found;
@@ -173,18 +174,19 @@ impl Tree {
         Ok(Arc::new(Located { handle, path }))
     }
 
-    /// The path in the tree of something that was found.
+    /// Converts the path of a found file to the path inside the tree.
     fn inside(&self, found: &Path) -> PathBuf {
         Path::new("/").join(found.strip_prefix(&self.root).unwrap_or(found))
     }
 
-    /// Whether a user's program, which can claim any owner for its files, may provide
-    /// this link: a FUSE server below the tree's root.
+    /// Whether the link may be in a FUSE file system that is mounted in the tree. The owner of
+    /// such a link proves nothing, because a user's FUSE server can report any owner.
     fn is_claimed(&self, link: &FileStat, parent: &Located) -> Result<bool, OwnershipError> {
         if link.st_dev == self.top()?.handle.stat().st_dev {
             return Ok(false);
         }
-        // A link is in the file system of its directory: nothing is mounted on links.
+        // A link is in the same file system as its directory, since nothing can be mounted on a
+        // link.
         let fs = fstatfs(&parent.handle);
         Ok(fs.is_ok_and(|fs| fs.filesystem_type() == FUSE_SUPER_MAGIC))
     }

@@ -1,4 +1,4 @@
-//! A file that extends another one: what it says itself is put over what that one says.
+//! Merges a file with the files that it extends. Values of the extending file win.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -10,15 +10,16 @@ use toml::de::{DeTable, DeValue};
 use super::FileError;
 use super::value::{Error, Value};
 
-/// The key that names what a file extends.
+/// The key by which a file names the class that it extends.
 pub(crate) const EXTENDS: &str = "extends";
 
-/// A file of several that make one.
+/// One of several files that are merged into one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layer<'t> {
     pub path: &'t Path,
     pub text: &'t str,
-    /// What its key [`EXTENDS`] was taken to be when the other layers were looked for.
+    /// The value of the key [`EXTENDS`] by which the next layer was found, before the file was
+    /// parsed.
     pub extends: Option<&'t str>,
 }
 
@@ -26,7 +27,8 @@ pub(crate) struct Layer<'t> {
 /// other value, also a list, replaces that of the next file. An error names the file that
 /// is wrong.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
-    // Each text begins where the one before it ends, so that a place tells its file.
+    // The offsets of each text continue after those of the text before it, so that an offset
+    // identifies the file.
     let mut end = 0;
     let texts = layers.iter().map(|layer| {
         let begin = end;
@@ -65,7 +67,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
     T::deserialize(Value::of_table(merged)).map_err(failed)
 }
 
-/// Adds to a table what it lacks of another one.
+/// Adds the keys of `base` that the table lacks, also in nested tables.
 fn complete<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
     for (key, value) in base {
         match table.get_mut(&key).map(Spanned::get_mut) {

@@ -1,8 +1,8 @@
-//! A value of a file as serde reads it.
+//! Implements serde's `Deserializer` for a value of a TOML file.
 //!
-//! Each type is offered only the form that it can have: a struct a table, and never a list of
-//! its fields, which [`toml::Deserializer`] takes as well. It offers every type every form, and
-//! so makes several times the code.
+//! Each Rust type accepts only one form of value. For example, a struct is read from a table,
+//! and never from a list of its fields. [`toml::Deserializer`] accepts every form for every
+//! type, which compiles to several times the code.
 
 use serde::de::value::StringDeserializer;
 use serde::de::{
@@ -13,7 +13,7 @@ use serde::forward_to_deserialize_any;
 use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeString, DeTable, DeValue};
 
-/// What is wrong with a text, and where in it.
+/// An error with the byte offset in the text, if it is known.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Error {
@@ -22,7 +22,7 @@ pub(super) struct Error {
 }
 
 impl Error {
-    /// With this place, if it has none.
+    /// Sets the offset of the error, unless the error has one already.
     fn or_at(mut self, at: usize) -> Self {
         self.at.get_or_insert(at);
         self
@@ -45,8 +45,8 @@ impl From<toml::de::Error> for Error {
     }
 }
 
-/// The serde name of structs that have a short form: a text, which is the value of their first
-/// key.
+/// The serde name of structs with a short form. The short form is a string in place of a table,
+/// and gives the value of the first key.
 const TEXT_OR_TABLE: &str = "text or table";
 
 pub(super) struct Value<'de> {
@@ -69,7 +69,8 @@ impl<'de> Value<'de> {
         }
     }
 
-    /// A table with this key, if the value is a text, which is that of the key.
+    /// Accepts a string `s` in place of a table, and reads it as the table `{ main = s }`. Other
+    /// values are returned unchanged.
     fn with_main_key(self, main: &'static str) -> Self {
         let Value { at, value } = self;
         let value = match value {
@@ -82,7 +83,7 @@ impl<'de> Value<'de> {
         Value { at, value }
     }
 
-    /// The error of a value that is of another kind than its type wants.
+    /// Creates the error for a value of an unexpected type.
     fn is_not(&self, expected: &dyn de::Expected) -> Error {
         let unexpected = match &self.value {
             DeValue::String(text) => Unexpected::Str(text),
@@ -105,7 +106,7 @@ fn signed(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// Functions that offer a visitor one kind of values.
+/// Declares functions that accept one type of value and pass it to the visitor.
 macro_rules! of_kind {
     ($($function:ident: $kind:ident => $visit:expr;)*) => {$(
         fn $function<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -152,7 +153,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
             DeValue::Integer(_) => self.deserialize_i64(visitor),
             DeValue::Array(_) => self.deserialize_seq(visitor),
             DeValue::Table(_) => self.deserialize_map(visitor),
-            // No key has such a value.
+            // No key of the schema has a float or a date as its value.
             DeValue::Float(_) | DeValue::Datetime(_) => Err(self.is_not(&visitor)),
         }
     }
@@ -170,7 +171,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
         table.deserialize_map(visitor)
     }
 
-    /// By its name: none has more.
+    /// Reads an enum from the name of its variant. No variant in a file has data.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
