@@ -5,6 +5,7 @@ mod device;
 mod driver_root;
 mod edits;
 mod fact_commands;
+mod facts_kept;
 mod files;
 mod found;
 mod health;
@@ -35,6 +36,7 @@ use std::time::Instant;
 pub use device::DeviceError;
 pub use edits::{EditSelection, control_nodes};
 pub use fact_commands::fact_commands;
+pub use facts_kept::keep_earlier_facts;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
     FoundNode, FoundShown, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
@@ -190,6 +192,11 @@ pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
 /// The same for those who look again and again: the devices' health is to be
 /// judged by a [`HealthHistory`].
 pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
+    look_with(class, host, None)
+}
+
+/// The same with these driver facts in place of those that the host has.
+fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();
     if let Some(driver) = &class.spec.driver_path
@@ -198,7 +205,10 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         inventory.no_driver = Some(format!("the host has no {driver}"));
         return inventory;
     }
-    let facts = Facts::read(class, host, &mut inventory.warnings);
+    let facts = match facts {
+        Some(facts) => facts.clone(),
+        None => Facts::read(class, host, &mut inventory.warnings),
+    };
     let files = &mut Files::new(host);
     match attributes::read(&class.spec.attributes, None, known, &facts, files) {
         Ok(attributes) => inventory.host_attributes = attributes,
