@@ -88,7 +88,8 @@ fn lists_of_instances_architectures_and_links_are_read() {
     // As printed on a virtual machine with one H200.
     assert!(program(&class, "nvlink").cannot_tell("\n"));
     let links = printed(&class, "nvlink", "nvlink.txt");
-    assert_eq!(links.values(&format!("{GPU} NVLink")), ["0000:ca:00.0"]);
+    let wanted = ["0000:ca:00.0 0", "0000:ca:00.0 1"];
+    assert_eq!(links.values(&format!("{GPU} NVLink")), wanted);
 }
 
 /// The first row of each chip has its card and model; the second, where a card may have
