@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::discover::Inventory;
+use device_class::discover::{self, Inventory};
 use device_class::host::{HostView, RealHost};
 use injection_plan::facts::Reported;
 
@@ -16,6 +16,10 @@ use crate::host_program;
 
 /// The time from the end of the programs to their next start.
 const REST: Duration = Duration::from_secs(300);
+
+/// The same while a fact makes a device unhealthy, so that the device is used soon after it is
+/// ready.
+const REST_AT_FAULT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
@@ -50,7 +54,12 @@ impl FactsPrograms {
         let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
         let nodes: BTreeSet<_> = nodes.map(|node| node.host.display().to_string()).collect();
         let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
-        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= REST;
+        let rest = if discover::is_unhealthy_by_facts(class, inventory) {
+            REST_AT_FAULT
+        } else {
+            REST
+        };
+        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= rest;
         if changed {
             // The thread reports facts of the earlier devices. It must not write its file
             // after the run for the present devices, so this waits for the thread.
@@ -112,7 +121,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
-    use device_class::discover;
     use device_class::host::RecordedHost;
 
     use super::*;
@@ -143,6 +151,37 @@ mod tests {
         assert_eq!(renew(one, REST), (false, true));
         assert_eq!(renew(two, Duration::ZERO), (true, false));
         assert_eq!(renew(one, Duration::ZERO), (true, false));
+    }
+
+    /// The program is absent here, too.
+    #[test]
+    fn programs_run_sooner_while_a_fact_makes_a_device_unhealthy() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/dev/x{n:number}', attributes = [\
+                    { name = 'state', fact = '{n}', default = 'starting' }] }]\n\
+                    device = { id = 'x-{n}', health = [{ value = '{state}', equals = 'up' }] }\n\
+                    [[facts]]\nprogram = ['/no-such-program']\nlines = []\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let host = RecordedHost::parse("char /dev/x0 5:0\n").unwrap();
+        let mut inventory = discover::look(&class, &host);
+        for (healthy, rest) in [(false, REST_AT_FAULT), (true, REST)] {
+            if healthy {
+                let state = "state".to_owned().try_into().unwrap();
+                let attributes = &mut inventory.devices[0].attributes;
+                attributes.insert(state, "up".to_owned());
+            }
+            let mut programs = FactsPrograms::default();
+            let mut renew = |after: Duration| {
+                let now = Instant::now() + after;
+                programs.renew(&class, &inventory, root.path(), &host, now);
+                programs.under_way.is_some()
+            };
+            assert!(!renew(Duration::ZERO));
+            assert!(!renew(rest - Duration::from_secs(5)));
+            assert!(renew(rest));
+        }
     }
 
     /// If a program fails, the earlier facts of this boot stay, however old they are, and the

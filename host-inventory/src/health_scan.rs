@@ -152,6 +152,12 @@ pub fn judge<'a>(
                 .iter()
                 .map(|line| format!("{}: {line}", class.name)),
         );
+        if !inventory.devices.is_empty() {
+            let (defaults, known) = (class.spec.request.defaults(), &inventory.host_attributes);
+            let missing = discover::find_missing_nodes(class, &defaults, known, host);
+            let missing = missing.into_iter();
+            warnings.extend(missing.map(|line| format!("{}: {line}", class.name)));
+        }
         let control_nodes = control_nodes(class, &inventory.host_attributes, host);
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);

@@ -1,12 +1,16 @@
 //! Whether a device can be given to a container.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use super::source::{Candidate, other_than};
-use super::{FoundNode, Presence, attributes, search};
-use crate::class::{FileRule, HealthCheck, HealthProgram, HealthTest};
+use super::{Device, FoundNode, Inventory, Presence, attributes, search};
+use crate::class::{
+    DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
+};
 use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::inserted;
 use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
 
@@ -63,7 +67,7 @@ pub enum OverTime {
     Unlogged {
         /// What stands before the number in a line.
         line: String,
-        codes: Vec<u32>,
+        faults: LoggedFaults,
         /// What an administrator does about one.
         advice: Option<String>,
     },
@@ -155,11 +159,11 @@ fn look(
             };
             (of.unwrap_or_default(), (Some(rule), None))
         }
-        HealthTest::Unlogged { line, codes } => match line.fill(&candidate.attributes) {
+        HealthTest::Unlogged { line, faults } => match line.fill(&candidate.attributes) {
             Ok(line) => {
                 let rule = OverTime::Unlogged {
                     line: line.clone(),
-                    codes: codes.clone(),
+                    faults: faults.clone(),
                     advice: advice.clone(),
                 };
                 (line, (Some(rule), None))
@@ -175,6 +179,35 @@ fn look(
         Some(lasting) => (of, Some(OverTime::Steady { fault, lasting }), None),
         None => (of, rule, fault),
     }
+}
+
+/// Whether a check of a value that a driver's program reported fails for one of the devices,
+/// apart from checks that do not concern their parts.
+pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool {
+    let sources = &class.spec.discover;
+    let attributes = sources.iter().flat_map(|source| &source.attributes);
+    let facts = attributes.filter_map(|source| match &source.origin {
+        Origin::Text {
+            name,
+            text: Text::Fact(_),
+            ..
+        } => Some(name),
+        _ => None,
+    });
+    let facts: BTreeSet<&AttributeName> = inserted(facts);
+    let of_sources = sources.iter().flat_map(|source| &source.health);
+    let mut checks = class.spec.device.health.iter().chain(of_sources);
+    checks.any(|check| match &check.test {
+        HealthTest::Value { value, expected } if !check.of_whole => {
+            let fails = |device: &Device| {
+                let value = value.fill(&device.attributes);
+                value.is_ok_and(|value| !expected.holds(&value))
+            };
+            value.attributes().any(|name| facts.contains(name))
+                && inventory.devices.iter().any(fails)
+        }
+        _ => false,
+    })
 }
 
 fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {

@@ -53,7 +53,7 @@ impl HealthHistory {
                 let (after, fault) = match &reading.rule {
                     OverTime::Unlogged {
                         line,
-                        codes,
+                        faults,
                         advice,
                     } => {
                         let mut fault = match before {
@@ -61,9 +61,11 @@ impl HealthHistory {
                             _ => None,
                         };
                         for logged in log {
-                            if logged.has_fault(line, codes) {
+                            if logged.has_fault(line, faults) {
                                 fault = Some(logged.reason(advice.as_deref()));
-                            } else if logged.is_repair_of(device.id.as_str()) {
+                            } else if logged.ends_fault(line, faults)
+                                || logged.is_repair_of(device.id.as_str())
+                            {
                                 fault = None;
                             }
                         }

@@ -1,6 +1,8 @@
 //! Records of the kernel's log, as /dev/kmsg has them
 //! (Documentation/ABI/testing/dev-kmsg).
 
+use crate::class::LoggedFaults;
+
 /// What root writes to the log when a device is repaired, before the device's id.
 const REPAIRED: &str = "boathook: repaired ";
 
@@ -25,15 +27,29 @@ impl KernelLine {
         })
     }
 
-    /// Whether the kernel's record begins with `line` and one of these numbers. Further
-    /// on in a record the kernel repeats names that a local user can choose.
-    pub(crate) fn has_fault(&self, line: &str, codes: &[u32]) -> bool {
-        let Some(after) = self.text.strip_prefix(line).filter(|_| self.is_kernels) else {
+    /// Whether the kernel's record begins with `line` and the number and words of a fault.
+    /// Further on in a record the kernel repeats names that a local user can choose.
+    pub(crate) fn has_fault(&self, line: &str, faults: &LoggedFaults) -> bool {
+        let Some(after) = self.after(line) else {
             return false;
         };
         let digits = after.find(|c: char| !c.is_ascii_digit());
         let number = &after[..digits.unwrap_or(after.len())];
-        number.parse().is_ok_and(|number| codes.contains(&number))
+        let is_fault = |number| faults.codes.contains(&number);
+        let words = faults.words.as_ref();
+        number.parse().is_ok_and(is_fault) && words.is_none_or(|words| words.is_match(after))
+    }
+
+    /// Whether the kernel's record begins with `line` and says that the fault has ended.
+    pub(crate) fn ends_fault(&self, line: &str, faults: &LoggedFaults) -> bool {
+        let repaired = faults.repaired.as_ref();
+        let after = self.after(line);
+        after.is_some_and(|after| repaired.is_some_and(|repaired| repaired.is_match(after)))
+    }
+
+    /// Returns the rest of a record of the kernel that begins with `line`.
+    fn after(&self, line: &str) -> Option<&str> {
+        self.text.strip_prefix(line).filter(|_| self.is_kernels)
     }
 
     /// Whether root reports that this device is repaired.

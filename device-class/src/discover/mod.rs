@@ -13,6 +13,7 @@ mod health_command;
 mod health_history;
 mod hidden;
 mod kernel_log;
+mod lacking;
 mod libraries;
 mod links;
 mod listed;
@@ -41,10 +42,11 @@ pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
     FoundNode, FoundShown, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
 };
-pub use health::{Health, OverTime, Reading};
+pub use health::{Health, OverTime, Reading, is_unhealthy_by_facts};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
+pub use lacking::{find_lacks, find_missing_nodes, find_unclaimed};
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
 pub use names::{DeviceNames, NameKind};
