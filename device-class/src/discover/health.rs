@@ -1,7 +1,7 @@
 //! Whether a device can be given to a container.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::source::{Candidate, other_than};
@@ -208,6 +208,25 @@ pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool
         }
         _ => false,
     })
+}
+
+/// Returns the files whose leading bytes tell whether a device answers, each with the bytes
+/// that mean that it does not.
+pub fn list_byte_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
+    let sources = class.spec.discover.iter();
+    let of_sources = sources.flat_map(|source| &source.health);
+    let checks = class.spec.device.health.iter().chain(of_sources);
+    let files = checks.filter_map(|check| match &check.test {
+        HealthTest::File {
+            file,
+            rule: FileRule::NotBytes(refused),
+        } => {
+            let path = PathBuf::from(file.fill(&device.attributes).ok()?);
+            path.is_absolute().then(|| (path, refused.clone()))
+        }
+        _ => None,
+    });
+    files.collect()
 }
 
 fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {

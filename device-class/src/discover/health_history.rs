@@ -26,10 +26,21 @@ enum Remembered {
     Steady {
         counts: Option<String>,
         otherwise: Option<Instant>,
+        /// The time when the new outcome will count, if it lasts.
+        due: Option<Instant>,
     },
 }
 
 impl HealthHistory {
+    /// Returns the time when the next outcome counts that has not lasted long enough yet.
+    pub fn next_due(&self) -> Option<Instant> {
+        let due = self.0.values().filter_map(|remembered| match remembered {
+            Remembered::Steady { due, .. } => *due,
+            _ => None,
+        });
+        due.min()
+    }
+
     /// Judges devices by this look, taken at `now`, and by those before it. A
     /// device that is gone is forgotten; what is new is judged by this look
     /// alone.
@@ -126,22 +137,29 @@ fn compare(
             (Remembered::Beat(*number, changed), fault)
         }
         OverTime::Steady { fault, lasting } => {
-            let (mut counts, mut otherwise) = (fault.clone(), None);
+            let (mut counts, mut otherwise, mut due) = (fault.clone(), None, None);
             // What counted before does until each scan has shown otherwise for long enough. A
             // fault with other words, such as another number, is the same outcome.
             if let Some(Remembered::Steady {
                 counts: known,
                 otherwise: since,
+                ..
             }) = before
                 && known.is_some() != fault.is_some()
             {
                 let since = since.unwrap_or(now);
                 if now.saturating_duration_since(since) < *lasting {
                     (counts, otherwise) = (known, Some(since));
+                    due = Some(since + *lasting);
                 }
             }
             let fault = counts.clone();
-            (Remembered::Steady { counts, otherwise }, fault)
+            let remembered = Remembered::Steady {
+                counts,
+                otherwise,
+                due,
+            };
+            (remembered, fault)
         }
     }
 }

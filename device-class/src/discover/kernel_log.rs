@@ -1,6 +1,7 @@
 //! Records of the kernel's log, as /dev/kmsg has them
 //! (Documentation/ABI/testing/dev-kmsg).
 
+use super::OverTime;
 use crate::class::LoggedFaults;
 
 /// What root writes to the log when a device is repaired, before the device's id.
@@ -50,6 +51,14 @@ impl KernelLine {
     /// Returns the rest of a record of the kernel that begins with `line`.
     fn after(&self, line: &str) -> Option<&str> {
         self.text.strip_prefix(line).filter(|_| self.is_kernels)
+    }
+
+    /// Whether the record can change the outcome of a check of the device with this id.
+    pub fn concerns(&self, device: &str, rule: &OverTime) -> bool {
+        let OverTime::Unlogged { line, faults, .. } = rule else {
+            return false;
+        };
+        self.has_fault(line, faults) || self.ends_fault(line, faults) || self.is_repair_of(device)
     }
 
     /// Whether root reports that this device is repaired.

@@ -42,7 +42,7 @@ pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
     FoundNode, FoundShown, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
 };
-pub use health::{Health, OverTime, Reading, is_unhealthy_by_facts};
+pub use health::{Health, OverTime, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
