@@ -29,6 +29,8 @@ pub struct Reported {
     pub programs: Vec<String>,
     /// The programs that failed, each with the reason, in one line.
     pub faults: Vec<String>,
+    /// The places of the programs in the class whose runs all succeeded and reported facts.
+    succeeded: Vec<usize>,
 }
 
 impl Reported {
@@ -92,7 +94,13 @@ impl Reported {
                 let ended = running.into_iter().map(|thread| thread.join());
                 ended.map(Result::unwrap_or_default).collect()
             });
-            for ((_, only_for_parts), runs) in batch.iter().zip(results) {
+            for ((program, only_for_parts), runs) in batch.iter().zip(results) {
+                let mut each = runs.iter();
+                if !runs.is_empty() && each.all(|(_, ran)| ran.has_succeeded()) {
+                    let mut all = class.spec.facts.iter();
+                    let place = all.position(|other| std::ptr::eq(other, *program));
+                    reported.succeeded.extend(place);
+                }
                 for (command, ran) in runs {
                     if let Some(fault) = ran.fault.filter(|_| !only_for_parts) {
                         reported.faults.push(format!("{command} {fault}"));
@@ -130,7 +138,14 @@ impl Reported {
             // A host without the programs tells as little as one whose programs fail: they
             // may be replaced at the moment.
             let failed = !self.faults.is_empty() || programs.is_empty();
-            discover::keep_earlier_facts(&mut facts, earlier, class, host, failed);
+            let succeeded = class.spec.facts.iter().zip(0..);
+            let succeeded = succeeded.filter(|(_, at)| self.succeeded.contains(at));
+            let is_replaced = |key: &str| {
+                succeeded
+                    .clone()
+                    .any(|(program, _)| program.may_report(key))
+            };
+            discover::keep_earlier_facts(&mut facts, earlier, class, host, failed, is_replaced);
             let not_again = earlier_programs.into_iter();
             let not_again = not_again.filter(|program| failed && !self.programs.contains(program));
             programs.extend(not_again);
@@ -161,6 +176,10 @@ struct Ran {
 }
 
 impl Ran {
+    fn has_succeeded(&self) -> bool {
+        self.fault.is_none() && !self.facts.is_empty()
+    }
+
     fn failed(fault: String) -> Self {
         Ran {
             fault: Some(fault),
@@ -362,6 +381,31 @@ mod tests {
             let text = write(&reported(root.path()), root.path()).unwrap();
             assert!(text.ends_with("/smi -L\n2\tnew\n"), "{script}: {text}");
         }
+    }
+
+    /// A program that succeeds replaces its own facts, also while another one fails.
+    #[test]
+    fn a_program_that_succeeds_replaces_its_facts_while_another_one_fails() {
+        let mut class = class();
+        let other = "program = ['/smi', '-i']\n\
+                     lines = [{ line = '^Y (?<n>.+)$', facts = { 'other {n}' = '{n}' } }]\n";
+        let own = "program = ['/smi', '-L']\n\
+                   lines = [{ line = '^X (?<n>.+)$', facts = { 'own {n}' = '{n}' } }]\n";
+        let programs = [own, other].map(|text| toml::from_str(text).unwrap());
+        class.spec.facts = programs.into();
+        let root = host("case $1 in -L) echo X 2;; *) exit 1;; esac");
+        let file = root.path().join(FILE);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "boathook uptime\t0\nown 1\t1\nother 1\t1\n").unwrap();
+        let found = Reported::run_programs(&class, root.path(), |_, arguments| {
+            let mut command = Command::new(root.path().join("smi"));
+            command.args(arguments);
+            command
+        });
+        let host = RealHost::open(root.path()).unwrap();
+        found.write(&class, root.path(), &host).unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.ends_with("other 1\t1\nown 2\t2\n"), "{text}");
     }
 
     /// Each of four programs sleeps for a second; the last one also waits for the facts of the

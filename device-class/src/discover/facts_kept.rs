@@ -14,6 +14,9 @@ use crate::template::Template;
 /// absence of a fact in `new` means nothing. If no program failed, only the facts of devices
 /// of which `new` says nothing at all are kept.
 ///
+/// `is_replaced` is whether a program that succeeded reports all facts with such a key, apart
+/// from those of single devices.
+///
 /// The facts of one device belong together: if one of them has changed, no earlier fact of
 /// the device is kept, because the number that a program gave to the device may now be the
 /// number of another device.
@@ -23,6 +26,7 @@ pub fn keep_earlier_facts(
     class: &DeviceClass,
     host: &dyn HostView,
     failed: bool,
+    is_replaced: impl Fn(&str) -> bool,
 ) {
     let (attributes, links) = list_device_keys(class);
     let inventory = look_with(class, host, Some(&earlier));
@@ -50,7 +54,8 @@ pub fn keep_earlier_facts(
     // Other facts are about the driver, or about parts that a device can have.
     let all = attributes.iter().chain(&links);
     let is_of_device = |key: &str| all.clone().any(|template| template.may_become(key));
-    let is_kept = |key: &str| kept.contains(key) || failed && !is_of_device(key);
+    let is_kept =
+        |key: &str| kept.contains(key) || failed && !is_of_device(key) && !is_replaced(key);
     if !devices.is_empty() {
         new.keep_earlier(earlier, is_kept);
     }

@@ -295,7 +295,7 @@ fn devices_after(host: &str, new: &[(&str, &str)], failed: bool) -> Vec<String> 
     let pairs = new.iter();
     let pairs = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     let mut facts = Facts::from_pairs(pairs);
-    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, failed);
+    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, failed, |_| false);
     let text: String = facts.text(&recorded, &[]);
     let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
     let start = host.find("file /run/boathook/facts").unwrap();
@@ -351,7 +351,7 @@ fn an_instance_that_has_changed_does_not_keep_a_name() {
     let recorded = RecordedHost::parse(&gone).unwrap();
     let (earlier, _) = Facts::read_facts_of_this_boot(&class, &recorded);
     let mut facts = Facts::default();
-    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, true);
+    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, true, |_| false);
     assert_eq!(facts.first("0000:17:00.0 11 0 device"), None);
     assert_eq!(facts.first(&format!("{GPU} 0 uuid")), None);
     assert_eq!(facts.first("0000:17:00.0 1 0 device"), Some("1"));
