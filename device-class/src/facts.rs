@@ -62,9 +62,32 @@ impl Facts {
         Facts(all)
     }
 
-    /// Whether the host has facts of a class that are used.
-    pub fn are_current(class: &DeviceClass, host: &dyn HostView) -> bool {
-        !Self::read(class, host, &mut Vec::new()).is_empty()
+    /// Returns the facts of a class that were written in this boot, however old they are, and
+    /// the programs that reported them. Returns no facts if others than root can change them.
+    pub fn read_facts_of_this_boot(
+        class: &DeviceClass,
+        host: &dyn HostView,
+    ) -> (Self, Vec<String>) {
+        let path = file(&class.name);
+        let text = host.read(&path, MAX_FILE).unwrap_or_default();
+        let mut facts = Self::parse(&String::from_utf8_lossy(&text));
+        if facts.age(host).is_none() || host.check_root_only(&path).is_err() {
+            return Default::default();
+        }
+        let programs = facts.0.remove(PROGRAM).unwrap_or_default();
+        facts
+            .0
+            .retain(|key, _| ![UPTIME, VERSION].contains(&key.as_str()));
+        (facts, programs)
+    }
+
+    /// Adds earlier facts whose keys these facts lack, if `is_kept` returns true for the key.
+    pub fn keep_earlier(&mut self, earlier: Self, is_kept: impl Fn(&str) -> bool) {
+        for (key, values) in earlier.0 {
+            if is_kept(&key) {
+                self.0.entry(key).or_insert(values);
+            }
+        }
     }
 
     /// A note if the host could have facts of a class, and nobody has asked its programs.

@@ -8,8 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
-use device_class::discover::Inventory;
-use device_class::facts::Facts;
+use device_class::discover::{self, Inventory};
 use device_class::host::{HostView, RealHost};
 use injection_plan::facts::ReportedFacts;
 
@@ -17,6 +16,10 @@ use crate::host_program;
 
 /// The time from the end of the programs to their next start.
 const REST: Duration = Duration::from_secs(300);
+
+/// The same while a fact makes a device unhealthy, so that the device is used soon after it is
+/// ready.
+const REST_AT_FAULT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(crate) struct FactsPrograms {
@@ -55,19 +58,24 @@ impl FactsPrograms {
             .map(|node| node.host.display().to_string())
             .collect();
         let changed = self.last.as_ref().is_none_or(|(known, _)| *known != nodes);
-        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= REST;
+        let rest = if discover::is_unhealthy_by_facts(class, inventory) {
+            REST_AT_FAULT
+        } else {
+            REST
+        };
+        let is_due = |(_, ended): &(_, Instant)| now.saturating_duration_since(*ended) >= rest;
         if changed {
             // The thread reports facts of the earlier devices. It must not write its file
             // after the run for the present devices, so this waits for the thread.
             if let Some(running) = self.under_way.take() {
                 let _ = running.join();
             }
-            self.faults = run(class, root, host, true);
+            self.faults = run(class, root, host);
             self.last = Some((nodes, Instant::now()));
         } else if self.under_way.is_none() && self.last.as_ref().is_some_and(is_due) {
             let (class, root) = (class.clone(), root.to_owned());
             self.under_way = Some(thread::spawn(move || match RealHost::open(&root) {
-                Ok(host) => run(&class, &root, &host, false),
+                Ok(host) => run(&class, &root, &host),
                 Err(error) => vec![format!("facts cannot be renewed: {error}")],
             }));
         }
@@ -80,9 +88,9 @@ impl FactsPrograms {
     }
 }
 
-/// Runs the programs, and returns their faults. If a program fails and the devices are the
-/// same as before, the earlier facts stay until they are too old.
-fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> Vec<String> {
+/// Runs the programs, writes their facts, and returns the faults of both, one line each. If
+/// a program fails, earlier facts of devices that the host still has stay.
+fn run(class: &DeviceClass, root: &Path, host: &dyn HostView) -> Vec<String> {
     let start =
         |program: &Path, arguments: &[String]| host_program::command(root, program, arguments);
     write(
@@ -90,7 +98,6 @@ fn run(class: &DeviceClass, root: &Path, host: &dyn HostView, are_new: bool) -> 
         class,
         root,
         host,
-        are_new,
     )
 }
 
@@ -101,16 +108,12 @@ fn write(
     class: &DeviceClass,
     root: &Path,
     host: &dyn HostView,
-    are_new: bool,
 ) -> Vec<String> {
     let mut faults = reported.faults.clone();
     // If the host has no such program, the file may be written by other means, so it is left
     // alone.
     let is_absent = reported.programs.is_empty() && faults.is_empty();
-    if !is_absent
-        && (are_new || faults.is_empty() || !Facts::are_current(class, host))
-        && let Err(error) = reported.write(class, root, host)
-    {
+    if !is_absent && let Err(error) = reported.write(class, root, host) {
         faults.push(format!("facts cannot be written: {error}"));
     }
     faults
@@ -122,7 +125,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
-    use device_class::discover;
     use device_class::host::RecordedHost;
 
     use super::*;
@@ -155,10 +157,41 @@ mod tests {
         assert_eq!(renew(one, Duration::ZERO), (true, false));
     }
 
-    /// If a program fails once, the earlier facts stay. If a program always fails, the facts of
-    /// the other programs are still renewed.
+    /// The program is absent here, too.
     #[test]
-    fn facts_are_kept_beside_a_program_that_fails_until_they_are_too_old() {
+    fn programs_run_sooner_while_a_fact_makes_a_device_unhealthy() {
+        let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                    discover = [{ path = '/dev/x{n:number}', attributes = [\
+                    { name = 'state', fact = '{n}', default = 'starting' }] }]\n\
+                    device = { id = 'x-{n}', health = [{ value = '{state}', equals = 'up' }] }\n\
+                    [[facts]]\nprogram = ['/no-such-program']\nlines = []\n";
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let host = RecordedHost::parse("char /dev/x0 5:0\n").unwrap();
+        let mut inventory = discover::look(&class, &host);
+        for (healthy, rest) in [(false, REST_AT_FAULT), (true, REST)] {
+            if healthy {
+                let state = "state".to_owned().try_into().unwrap();
+                let attributes = &mut inventory.devices[0].attributes;
+                attributes.insert(state, "up".to_owned());
+            }
+            let mut programs = FactsPrograms::default();
+            let mut renew = |after: Duration| {
+                let now = Instant::now() + after;
+                programs.renew(&class, &inventory, root.path(), &host, now);
+                programs.under_way.is_some()
+            };
+            assert!(!renew(Duration::ZERO));
+            assert!(!renew(rest - Duration::from_secs(5)));
+            assert!(renew(rest));
+        }
+    }
+
+    /// If a program fails, the earlier facts of this boot stay, however old they are, and the
+    /// facts of the other programs are renewed.
+    #[test]
+    fn facts_are_kept_beside_a_program_that_fails() {
         let text = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
                     discover = [{ count = 1 }]\ndevice = { id = 'x-{index}' }\n\
                     [[facts]]\nprogram = ['/sh', '-c', 'echo 0: new']\n\
@@ -178,15 +211,18 @@ mod tests {
         });
         let file = root.join("run/boathook/facts/x");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
-        // Now, and in an earlier boot.
-        let now = host.uptime().unwrap().to_string();
-        for (uptime, is_kept) in [(now.as_str(), true), ("99999999999", false)] {
-            fs::write(&file, format!("boathook uptime\t{uptime}\n0\told\n")).unwrap();
-            let faults = write(&reported, &class, root, &host, false);
+        // At the boot, and in an earlier boot.
+        for (uptime, is_kept) in [("0", true), ("99999999999", false)] {
+            fs::write(
+                &file,
+                format!("boathook uptime\t{uptime}\n0\told\n1\told\n"),
+            )
+            .unwrap();
+            let faults = write(&reported, &class, root, &host);
             assert_eq!(faults, ["/sh -c exit 1 failed (exit status: 1)"]);
             let text = fs::read_to_string(&file).unwrap();
-            assert_eq!(text.ends_with("0\told\n"), is_kept, "{text}");
-            assert_eq!(text.ends_with("0\tnew\n"), !is_kept, "{text}");
+            assert_eq!(text.contains("\n1\told\n"), is_kept, "{text}");
+            assert!(text.contains("\n0\tnew\n"), "{text}");
         }
     }
 }

@@ -4,18 +4,20 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use device_class::HostView;
 use device_class::class::{Claims, DeviceClass};
-use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine};
-use device_class::name::ClassName;
+use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine, OverTime};
+use device_class::name::{ClassName, DeviceId};
 use device_class::template::Attributes;
 
 use crate::facts_programs::FactsPrograms;
 use crate::health_programs::HealthPrograms;
 use crate::host_files;
 use crate::kernel_log::KernelLog;
+use crate::quick_look::ByteCheck;
 
 /// The result of a device scan.
 #[derive(Debug, Default)]
@@ -42,6 +44,8 @@ pub struct ClassScan<'a> {
 #[derive(Debug, Default)]
 pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
+    /// The files that are read between two scans.
+    byte_checks: Arc<Vec<ByteCheck>>,
     /// The root directory of the host. `None` means that neither the kernel's log is read
     /// nor programs are run.
     host_root: Option<PathBuf>,
@@ -51,11 +55,43 @@ pub struct ScanMemory {
 struct ClassMemory {
     health: HealthHistory,
     log: Option<KernelLog>,
+    /// Records that were read between two scans.
+    unjudged: Vec<KernelLine>,
+    /// The checks of the last scan that records can change.
+    log_checks: Vec<(DeviceId, OverTime)>,
     programs: HealthPrograms,
     facts: FactsPrograms,
 }
 
+/// The largest number of records that are kept for the next scan.
+const MAX_UNJUDGED: usize = 65_536;
+
 impl ScanMemory {
+    /// Returns the time when a scan can first find that a change has lasted long enough.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let classes = self.classes.values();
+        classes.filter_map(|class| class.health.next_due()).min()
+    }
+
+    /// Returns the files that are read between two scans.
+    pub(crate) fn byte_checks(&self) -> Arc<Vec<ByteCheck>> {
+        Arc::clone(&self.byte_checks)
+    }
+
+    /// Whether a class's devices depend on the kernel's log.
+    pub(crate) fn reads_kernel_log(&self) -> bool {
+        self.classes.values().any(|class| class.log.is_some())
+    }
+
+    /// Reads the kernel's log without waiting, and returns whether it concerns a device.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let mut has_news = false;
+        for class in self.classes.values_mut() {
+            has_news |= class.has_news();
+        }
+        has_news
+    }
+
     /// Returns an empty memory for a single scan or for a recorded host. The kernel's log is
     /// not read, and no programs are run.
     pub fn new() -> Self {
@@ -78,7 +114,27 @@ impl ClassMemory {
             Some(log) => log,
             None => KernelLog::open(host_root)?,
         };
-        self.log.insert(log).new_lines()
+        let mut lines = std::mem::take(&mut self.unjudged);
+        lines.extend(self.log.insert(log).new_lines()?);
+        Ok(lines)
+    }
+
+    /// Reads the records since the last call, and returns whether one of them concerns a
+    /// device. A failure is reported by the next scan.
+    fn has_news(&mut self) -> bool {
+        let Some(Ok(lines)) = self.log.as_mut().map(KernelLog::new_lines) else {
+            return false;
+        };
+        let mut checks = self.log_checks.iter();
+        let concerns = |(id, rule): &(DeviceId, OverTime)| {
+            let mut lines = lines.iter();
+            lines.any(|line| line.concerns(id.as_str(), rule))
+        };
+        let has_news = checks.any(concerns);
+        if self.unjudged.len() < MAX_UNJUDGED {
+            self.unjudged.extend(lines);
+        }
+        has_news
     }
 }
 
@@ -98,6 +154,7 @@ pub fn scan_host<'a>(
         .classes
         .retain(|name, _| classes.iter().any(|class| class.name == *name));
     let mut scan = HostScan::default();
+    let mut byte_checks = Vec::new();
     for class in classes {
         let HostScan {
             claims, warnings, ..
@@ -131,6 +188,13 @@ pub fn scan_host<'a>(
                 Vec::new()
             });
         }
+        byte_checks.extend(ByteCheck::read_all(class, &inventory, host));
+        let each = inventory.devices.iter().flat_map(|device| {
+            let readings = device.readings.iter();
+            let logged = readings.filter(|one| matches!(one.rule, OverTime::Unlogged { .. }));
+            logged.map(|one| (device.id.clone(), one.rule.clone()))
+        });
+        remembered.log_checks = each.collect();
         let devices = &mut inventory.devices;
         // Devices that are divided into parts are checked as well: a part that is not created
         // yet has the health of its device.
@@ -151,6 +215,12 @@ pub fn scan_host<'a>(
                 .iter()
                 .map(|line| format!("{}: {line}", class.name)),
         );
+        if !inventory.devices.is_empty() {
+            let (defaults, known) = (class.spec.request.defaults(), &inventory.host_attributes);
+            let missing = discover::find_missing_nodes(class, &defaults, known, host);
+            let missing = missing.into_iter();
+            warnings.extend(missing.map(|line| format!("{}: {line}", class.name)));
+        }
         let control_nodes = control_nodes(class, &inventory.host_attributes, host);
         if let Err(reason) = &control_nodes {
             inventory.refuse(reason);
@@ -173,6 +243,7 @@ pub fn scan_host<'a>(
             control_nodes: control_nodes.unwrap_or_default(),
         });
     }
+    memory.byte_checks = Arc::new(byte_checks);
     scan
 }
 

@@ -27,6 +27,7 @@ mod hotplug;
 mod kernel_log;
 mod mounted;
 mod notify;
+mod quick_look;
 mod slow_scan;
 mod watcher;
 

@@ -1,7 +1,7 @@
 //! Scans the host for devices again whenever devices or class files may have changed.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,9 +10,11 @@ use device_class::class::Server;
 use device_class::config::Config;
 use device_class::host::RealHost;
 use device_class::load::ClassSource;
+use tokio::task::JoinHandle;
 
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, WatchTask};
+use crate::quick_look::have_changed;
 use crate::slow_scan::wait_for_scan;
 use crate::{
     Classes, Faults, HostScan, Notifications, Notifier, ScanMemory, ScanProgress, scan_host,
@@ -23,6 +25,9 @@ const SETTLE: Duration = Duration::from_millis(10);
 
 /// The shortest time between two scans.
 const REST: Duration = Duration::from_millis(50);
+
+/// The time between two looks at what tells that a device no longer answers.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The next task of the program that waits for changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +60,8 @@ pub struct HostWatcher {
     /// Whether the last attempt to read the class files failed as a whole.
     unread: bool,
     events: Option<Events>,
+    /// The look that runs, which a driver may block.
+    looking: Option<JoinHandle<bool>>,
     scans: ScanProgress,
     warnings: Faults,
     class_errors: Faults,
@@ -85,6 +92,7 @@ impl HostWatcher {
             class_files: Vec::new(),
             unread: false,
             events: None,
+            looking: None,
             scans: ScanProgress::default(),
             warnings: Faults::default(),
             class_errors: Faults::default(),
@@ -131,8 +139,13 @@ impl HostWatcher {
             events.watching = Some(WatchTask::directories(&watched, Interest::Names, device));
             events.watched = watched;
         }
+        let due = self.memory.next_due();
+        let due = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let period = due.map_or(period, |due| period.min(due));
+        let (memory, root) = (&mut self.memory, &self.config.host_root);
         let next = tokio::select! {
             () = tokio::time::sleep(period) => WatcherTask::Scan,
+            () = wait_for_fault(memory, root, &mut self.looking) => WatcherTask::Scan,
             () = events.devices.wait() => WatcherTask::Scan,
             () = events.files.wait() => WatcherTask::Load,
             () = reload.wait() => WatcherTask::Load,
@@ -266,6 +279,34 @@ impl HostWatcher {
     }
 }
 
+/// Waits until a device no longer answers, answers again, or is named in the kernel's log.
+async fn wait_for_fault(memory: &mut ScanMemory, root: &Path, looking: &mut Option<JoinHandle<bool>>) {
+    let checks = memory.byte_checks();
+    if checks.is_empty() && !memory.reads_kernel_log() {
+        std::future::pending::<()>().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if memory.has_news() {
+            return;
+        }
+        if checks.is_empty() {
+            continue;
+        }
+        // A read of a device that is lost can hang. While it does, no other one begins, and
+        // the log is looked at again by the next call.
+        let look = looking.get_or_insert_with(|| {
+            let (checks, root) = (Arc::clone(&checks), root.to_owned());
+            tokio::task::spawn_blocking(move || have_changed(&checks, &root))
+        });
+        let changed = look.await;
+        *looking = None;
+        if changed.unwrap_or(false) {
+            return;
+        }
+    }
+}
+
 impl Events {
     fn new(class_files: &[PathBuf]) -> Self {
         let (device, devices) = Notifier::new();
@@ -280,5 +321,68 @@ impl Events {
             watched: BTreeSet::new(),
             watching: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const CLASS: &str = "version = 1\nresource = 'x.com/x'\nrequest = { env = 'X' }\n\
+                         discover = [{ path = '/sys/x{n:number}' }]\n\
+                         [device]\nid = 'x-{n}'\nhealth = [\n\
+                         { file = '/sys/x{n}/config', not_leading_bytes = 'ffffffff', steady_for = 2 },\n\
+                         { kernel_log = 'x{n}: error ', codes = [79] },\n]\n";
+
+    /// Scans whenever the watcher says so, until the health of the only device is `healthy`.
+    async fn wait_until(watcher: &mut HostWatcher, healthy: bool) -> Duration {
+        let (start, (_reload, mut reloads)) = (Instant::now(), Notifier::new());
+        loop {
+            // Without events the next scan would be in an hour.
+            let period = Duration::from_secs(3600);
+            watcher.wait(period, None, &mut reloads).await;
+            let scanned = watcher.scan(|judged| {
+                let device = &judged.classes[0].inventory.devices[0];
+                (device.health.is_healthy(), Vec::new())
+            });
+            if scanned.await.result == Some(healthy) {
+                return start.elapsed();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_device_that_no_longer_answers_is_found_within_five_seconds() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        for below in ["sys/x0", "classes", "dev"] {
+            fs::create_dir_all(root.join(below)).unwrap();
+        }
+        let config_space = root.join("sys/x0/config");
+        fs::write(&config_space, b"\x86\x80\x01\x00").unwrap();
+        fs::write(root.join("dev/kmsg"), "").unwrap();
+        fs::write(root.join("classes/x.toml"), CLASS).unwrap();
+        let mut config = Config::parse(Path::new("config.toml"), "").unwrap();
+        config.host_root = root.to_owned();
+        config.classes = vec![root.join("classes")];
+        let mut watcher = HostWatcher::new(config, Server::Plugin);
+        let scanned = watcher.scan(|judged| (judged.classes[0].inventory.clone(), Vec::new()));
+        let inventory = scanned.await.result.unwrap();
+        assert!(inventory.devices[0].health.is_healthy(), "{inventory:?}");
+
+        fs::write(&config_space, [0xff; 4]).unwrap();
+        let took = wait_until(&mut watcher, false).await;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        fs::write(&config_space, b"\x86\x80\x01\x00").unwrap();
+        let took = wait_until(&mut watcher, true).await;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+
+        // A file in place of the log has all new records in one.
+        let line = "4,1,5,-;x0: error 79, off the bus\n";
+        fs::write(root.join("dev/kmsg"), line).unwrap();
+        let took = wait_until(&mut watcher, false).await;
+        assert!(took < Duration::from_secs(5), "{took:?}");
     }
 }

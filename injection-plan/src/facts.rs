@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use device_class::class::{FactsProgram, Server};
 use device_class::facts::{self, Facts};
@@ -28,16 +29,18 @@ pub struct ReportedFacts {
     pub programs: Vec<String>,
     /// The programs that failed, each with the reason, in one line.
     pub faults: Vec<String>,
+    /// The places of the programs in the class whose runs all succeeded and reported facts.
+    succeeded: Vec<usize>,
 }
 
 impl ReportedFacts {
-    /// Runs the programs of a class one after another, on the host whose root directory is
-    /// `root`. `start` returns the command for a program and its arguments. A program that
+    /// Runs the programs of a class on the host whose root directory is `root`, at the same
+    /// time where none needs the facts of another. `start` returns the command for a program and its arguments. A program that
     /// does not exist on the host is skipped without a fault.
     pub fn run_programs(
         class: &DeviceClass,
         root: &Path,
-        start: impl Fn(&Path, &[String]) -> Command,
+        start: impl Fn(&Path, &[String]) -> Command + Sync,
     ) -> Self {
         let mut reported = ReportedFacts::default();
         let mut all = Vec::new();
@@ -52,28 +55,59 @@ impl ReportedFacts {
         // The DRA server can create parts that the host does not have yet, so programs
         // that are only needed for parts run there although no part exists.
         let makes_parts = class.settings.serve == Server::Dra;
-        for program in &class.spec.facts {
-            let only_for_parts = match &program.needs {
-                Some(path) => !discover::matches(path, &host),
-                None => program.for_parts,
-            };
-            if only_for_parts && !makes_parts {
-                continue;
-            }
-            for (command, known) in discover::fact_commands(program, &all, &host) {
-                match run(program, &command, &known, root, &start) {
-                    Ok(None) => {}
-                    Ok(Some(facts)) => {
-                        all.extend(facts);
-                        reported.programs.push(command.join(" "));
-                    }
-                    Err(_) if only_for_parts => {}
-                    Err(fault) => {
-                        let command = command.join(" ");
-                        reported.faults.push(format!("{command} {fault}"));
-                        // A program that failed or hung once would probably do so again
-                        // with the other arguments, so they are not tried.
+        let is_only_for_parts = |program: &FactsProgram| match &program.needs {
+            Some(path) => !discover::matches(path, &host),
+            None => program.for_parts,
+        };
+        let programs = class.spec.facts.iter();
+        let programs = programs.map(|program| (program, is_only_for_parts(program)));
+        let programs = programs.filter(|(_, only_for_parts)| makes_parts || !only_for_parts);
+        let programs: Vec<(&FactsProgram, bool)> = programs.collect();
+        // A program starts the driver of each device, which takes long. Programs whose
+        // arguments do not depend on the facts of other programs run at the same time.
+        for batch in programs.chunk_by(|_, (next, _)| next.for_each_fact.is_none()) {
+            let commands = |program| discover::fact_commands(program, &all, &host);
+            let commands = batch.iter().map(|(program, _)| commands(program));
+            let batch_commands: Vec<Vec<(Vec<String>, Attributes)>> = commands.collect();
+            let run_each = |program: &FactsProgram, commands: Vec<(Vec<String>, Attributes)>| {
+                let mut runs = Vec::new();
+                for (command, known) in commands {
+                    let ran = run(program, &command, &known, root, &start);
+                    // A program that failed or hung once would probably do so again with
+                    // the other arguments, so they are not tried.
+                    let has_failed = ran.fault.is_some();
+                    runs.push((command.join(" "), ran));
+                    if has_failed {
                         break;
+                    }
+                }
+                runs
+            };
+            let run_each = &run_each;
+            let results: Vec<Vec<(String, Ran)>> = thread::scope(|scope| {
+                let each = batch.iter().zip(batch_commands);
+                let running = each.map(|((program, _), commands)| {
+                    let program: &FactsProgram = program;
+                    scope.spawn(move || run_each(program, commands))
+                });
+                let running: Vec<_> = running.collect();
+                let ended = running.into_iter().map(|thread| thread.join());
+                ended.map(Result::unwrap_or_default).collect()
+            });
+            for ((program, only_for_parts), runs) in batch.iter().zip(results) {
+                let mut each = runs.iter();
+                if !runs.is_empty() && each.all(|(_, ran)| ran.has_succeeded()) {
+                    let mut all = class.spec.facts.iter();
+                    let place = all.position(|other| std::ptr::eq(other, *program));
+                    reported.succeeded.extend(place);
+                }
+                for (command, ran) in runs {
+                    if let Some(fault) = ran.fault.filter(|_| !only_for_parts) {
+                        reported.faults.push(format!("{command} {fault}"));
+                    }
+                    if !ran.facts.is_empty() {
+                        all.extend(ran.facts);
+                        reported.programs.push(command);
                     }
                 }
             }
@@ -87,8 +121,9 @@ impl ReportedFacts {
         self.facts.first("version")
     }
 
-    /// Writes the facts to the class's file below `root`. If there are no facts, the file
-    /// is removed. Returns the path of the file, and whether the file exists afterwards.
+    /// Writes the facts to the class's file below `root`, with those of earlier runs of this
+    /// boot that [`discover::keep_earlier_facts`] keeps. If there are no facts, the file is
+    /// removed. Returns the path of the file, and whether the file exists afterwards.
     pub fn write(
         &self,
         class: &DeviceClass,
@@ -97,7 +132,25 @@ impl ReportedFacts {
     ) -> io::Result<(PathBuf, bool)> {
         let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
         let path = below(&facts::file(&class.name));
-        if self.facts.is_empty() {
+        let (earlier, earlier_programs) = Facts::read_facts_of_this_boot(class, host);
+        let (mut facts, mut programs) = (self.facts.clone(), self.programs.clone());
+        if !earlier.is_empty() {
+            // A host without the programs tells as little as one whose programs fail: they
+            // may be replaced at the moment.
+            let failed = !self.faults.is_empty() || programs.is_empty();
+            let succeeded = class.spec.facts.iter().zip(0..);
+            let succeeded = succeeded.filter(|(_, at)| self.succeeded.contains(at));
+            let is_replaced = |key: &str| {
+                succeeded
+                    .clone()
+                    .any(|(program, _)| program.may_report(key))
+            };
+            discover::keep_earlier_facts(&mut facts, earlier, class, host, failed, is_replaced);
+            let not_again = earlier_programs.into_iter();
+            let not_again = not_again.filter(|program| failed && !self.programs.contains(program));
+            programs.extend(not_again);
+        }
+        if facts.is_empty() {
             return match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok((path, false)),
@@ -106,49 +159,76 @@ impl ReportedFacts {
         let mut builder = fs::DirBuilder::new();
         let directory = below(Path::new(facts::DIRECTORY));
         builder.recursive(true).mode(0o755).create(directory)?;
-        let text = self.facts.text(host, &self.programs);
+        let text = facts.text(host, &programs);
         replace_file(&path, 0o644, text.as_bytes())?;
         Ok((path, true))
     }
 }
 
-/// Runs one program and returns the facts that it reports. Returns `None` if the program
-/// does not exist, or if its output matches the class's `cannot_tell`.
+/// The result of one run of a program. Both fields are empty if the program does not exist,
+/// or if its output matches the class's `cannot_tell`.
+#[derive(Debug, Default)]
+struct Ran {
+    /// The keys and values that the program printed, also if it failed then: a program
+    /// reports the devices that answer before it fails because one does not.
+    facts: Vec<(String, String)>,
+    fault: Option<String>,
+}
+
+impl Ran {
+    fn has_succeeded(&self) -> bool {
+        self.fault.is_none() && !self.facts.is_empty()
+    }
+
+    fn failed(fault: String) -> Self {
+        Ran {
+            fault: Some(fault),
+            ..Ran::default()
+        }
+    }
+}
+
+/// Runs one program and returns the facts that it reports.
 fn run(
     program: &FactsProgram,
     command: &[String],
     known: &Attributes,
     root: &Path,
     start: impl Fn(&Path, &[String]) -> Command,
-) -> Result<Option<Vec<(String, String)>>, String> {
+) -> Ran {
     let Some((path, arguments)) = command.split_first() else {
-        return Ok(None);
+        return Ran::default();
     };
     let path = Path::new(path);
     match ownership::program(root, path) {
         Ok(_) => {}
-        Err(error) if error.is_absent() => return Ok(None),
-        Err(error) => return Err(format!("cannot be run: {error}")),
+        Err(error) if error.is_absent() => return Ran::default(),
+        Err(error) => return Ran::failed(format!("cannot be run: {error}")),
     }
     let timeout = program.timeout.get();
     let ended = program_output::run_program(start(path, arguments), timeout, MAX_OUTPUT);
     let seconds = timeout.as_secs();
-    match ended {
-        Err(error) => Err(format!("cannot be run: {error}")),
-        Ok(None) => Err(format!("took longer than {seconds} seconds and was killed")),
-        // `cannot_tell` may match empty output, which a program that was killed has as well.
-        // Empty output therefore counts only if the program succeeded.
-        Ok(Some((status, text)))
-            if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) =>
-        {
-            Ok(None)
+    let (status, text) = match ended {
+        Err(error) => return Ran::failed(format!("cannot be run: {error}")),
+        Ok(None) => {
+            let fault = format!("took longer than {seconds} seconds and was killed");
+            return Ran::failed(fault);
         }
-        Ok(Some((status, _))) if !status.success() => Err(format!("failed ({status})")),
-        Ok(Some((_, text))) => match program.facts(&text, known) {
-            facts if facts.is_empty() => Err("printed nothing that the class knows".into()),
-            facts => Ok(Some(facts)),
-        },
-    }
+        Ok(Some(ended)) => ended,
+    };
+    let facts = program.facts(&text, known);
+    // `cannot_tell` may match empty output, which a program that was killed has as well.
+    // Empty output therefore counts only if the program succeeded.
+    let fault = if program.cannot_tell(&text) && (status.success() || !text.trim().is_empty()) {
+        return Ran::default();
+    } else if !status.success() {
+        Some(format!("failed ({status})"))
+    } else if facts.is_empty() {
+        Some("printed nothing that the class knows".into())
+    } else {
+        None
+    };
+    Ran { facts, fault }
 }
 
 #[cfg(test)]
@@ -254,19 +334,30 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_fails_leaves_the_state_without_facts() {
+    fn a_program_that_fails_leaves_the_facts_of_earlier_runs_of_this_boot() {
         let late = format!("{} sleep 30", "sleep 30 &");
-        for (script, reason) in [
-            ("exit 9", "/smi -L failed (exit status: 9)"),
+        for (script, reason, rest) in [
+            ("exit 9", "/smi -L failed (exit status: 9)", "0\tbefore\n"),
+            (
+                "echo 'X 1: good'; exit 15",
+                "/smi -L failed (exit status: 15)",
+                "0\tbefore\n1\tgood\n",
+            ),
             (
                 "echo nonsense",
                 "/smi -L printed nothing that the class knows",
+                "0\tbefore\n",
             ),
             (
                 late.as_str(),
                 "/smi -L took longer than 1 seconds and was killed",
+                "0\tbefore\n",
             ),
-            ("yes X", "/smi -L took longer than 1 seconds and was killed"),
+            (
+                "yes X",
+                "/smi -L took longer than 1 seconds and was killed",
+                "0\tbefore\n",
+            ),
         ] {
             let root = host("echo 'X 0: before'");
             assert!(write(&reported(root.path()), root.path()).is_some());
@@ -276,8 +367,79 @@ mod tests {
             let found = reported(root.path());
             assert!(start.elapsed() < Duration::from_secs(20), "{script}");
             assert_eq!(found.faults, [reason], "{script}");
-            assert_eq!(write(&found, root.path()), None, "{script}");
+            let text = write(&found, root.path()).unwrap();
+            let wanted = format!("boathook program\t/smi -L\n{rest}");
+            assert!(text.ends_with(&wanted), "{script}: {text}");
+            // Those of an earlier boot are not kept.
+            let file = root.path().join(FILE);
+            fs::write(&file, "boathook uptime\t99999999999\n0\tbefore\n").unwrap();
+            let text = write(&found, root.path()).unwrap_or_default();
+            assert!(!text.contains("before"), "{script}: {text}");
+            // A run that succeeds replaces them.
+            let good = host("echo 'X 2: new'");
+            fs::rename(good.path().join("smi"), root.path().join("smi")).unwrap();
+            let text = write(&reported(root.path()), root.path()).unwrap();
+            assert!(text.ends_with("/smi -L\n2\tnew\n"), "{script}: {text}");
         }
+    }
+
+    /// A program that succeeds replaces its own facts, also while another one fails.
+    #[test]
+    fn a_program_that_succeeds_replaces_its_facts_while_another_one_fails() {
+        let mut class = class();
+        let other = "program = ['/smi', '-i']\n\
+                     lines = [{ line = '^Y (?<n>.+)$', facts = { 'other {n}' = '{n}' } }]\n";
+        let own = "program = ['/smi', '-L']\n\
+                   lines = [{ line = '^X (?<n>.+)$', facts = { 'own {n}' = '{n}' } }]\n";
+        let programs = [own, other].map(|text| toml::from_str(text).unwrap());
+        class.spec.facts = programs.into();
+        let root = host("case $1 in -L) echo X 2;; *) exit 1;; esac");
+        let file = root.path().join(FILE);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "boathook uptime\t0\nown 1\t1\nother 1\t1\n").unwrap();
+        let found = ReportedFacts::run_programs(&class, root.path(), |_, arguments| {
+            let mut command = Command::new(root.path().join("smi"));
+            command.args(arguments);
+            command
+        });
+        let host = RealHost::open(root.path()).unwrap();
+        found.write(&class, root.path(), &host).unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.ends_with("other 1\t1\nown 2\t2\n"), "{text}");
+    }
+
+    /// Each of four programs sleeps for a second; the last one also waits for the facts of the
+    /// first one.
+    #[test]
+    fn programs_that_do_not_need_each_other_run_at_the_same_time() {
+        let one = |name: &str| {
+            format!(
+                "[[facts]]\nprogram = ['/smi', '{name}']\n\
+                 lines = [{{ line = '^X (?<n>.+)$', facts = {{ '{name}' = '{{n}}' }} }}]\n"
+            )
+        };
+        let text = format!(
+            "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+             discover = [{{ count = 1 }}]\ndevice = {{ id = 'x-{{index}}' }}\n\
+             {}{}{}{}for_each_fact = 'a'\n",
+            one("a"),
+            one("b"),
+            one("c"),
+            one("d")
+        );
+        let name = "x".to_owned().try_into().unwrap();
+        let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
+        let root = host("sleep 1; echo \"X $1\"");
+        let start = Instant::now();
+        let found = ReportedFacts::run_programs(&class, root.path(), |_, arguments| {
+            let mut command = Command::new(root.path().join("smi"));
+            command.args(arguments);
+            command
+        });
+        let took = start.elapsed();
+        assert!(took >= Duration::from_secs(2), "{took:?}");
+        assert!(took < Duration::from_millis(3500), "{took:?}");
+        assert_eq!(found.programs, ["/smi a", "/smi b", "/smi c", "/smi d"]);
     }
 
     /// A program may print nothing, for example if no device has a link to another device.

@@ -95,6 +95,14 @@ impl PartialEq for Pattern {
     }
 }
 
+impl Eq for Pattern {}
+
+impl Pattern {
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.0.is_match(text)
+    }
+}
+
 /// The content by which a path is chosen.
 #[derive(Debug, Clone)]
 pub struct Expected {

@@ -83,8 +83,14 @@ impl FactsProgram {
         regex.is_some_and(|regex| regex.0.is_match(output))
     }
 
-    /// Returns the facts in the output of the program, as keys and values in the order of the
-    /// output. `known` are the attributes for which the program was run.
+    /// Whether a fact with this key can be one of the program's.
+    pub fn may_report(&self, key: &str) -> bool {
+        let facts = self.lines.iter().flat_map(|line| line.facts.keys());
+        facts.into_iter().any(|template| template.may_become(key))
+    }
+
+    /// The facts in its output: key and value, in the order of the output. `known` is what it
+    /// ran for.
     pub fn facts(&self, output: &str, known: &Attributes) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         let mut known = known.clone();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::attribute::with_ones;
+use super::attribute::{Pattern, with_ones};
 use super::condition::Expectation;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
@@ -48,9 +48,20 @@ pub enum HealthTest {
     Unlogged {
         /// The beginning of a record, up to the number of the fault.
         line: Template,
-        /// The numbers that mean a fault.
-        codes: Vec<u32>,
+        faults: LoggedFaults,
     },
+}
+
+/// The lines of the kernel's log that mean a fault, by their text from the number on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedFaults {
+    /// The numbers that mean a fault.
+    pub codes: Vec<u32>,
+    /// A pattern that a line with such a number has to match. `None` means that the number
+    /// is enough.
+    pub words: Option<Pattern>,
+    /// A pattern for lines that mean the end of the fault.
+    pub repaired: Option<Pattern>,
 }
 
 /// A program of the host that reports whether a device is healthy.
@@ -121,6 +132,13 @@ pub(super) struct RawHealthCheck {
     kernel_log: Option<Template>,
     /// With `kernel_log`: the numbers that mean a fault.
     codes: Option<Vec<u32>>,
+    /// With `kernel_log`: a regular expression that a line with one of `codes` has to match
+    /// as well, from the number on, if the number alone is no fault. It has to be one that
+    /// names chosen by a local user, such as those of processes, cannot match.
+    words: Option<Pattern>,
+    /// With `kernel_log`: a regular expression; a line that begins with the text of
+    /// `kernel_log` and matches it, from the number on, ends the fault.
+    repaired: Option<Pattern>,
     /// A program of the host: its absolute path and its arguments, by template. The
     /// device is healthy if it exits with status 0 and prints what `equals`, `one_of`
     /// or `not_equals` requires. The plugin runs it, without a shell, with an empty
@@ -177,7 +195,7 @@ const FORMS: &str = "a health check is `exists`, or `value` with `equals`, `one_
                      `not_equals`, `not_leading_bytes`, `below` (and a lower `recovers_below`), \
                      `changes_within`, or `kernel_log` with `codes`, or `program`; `timeout`, \
                      `key` and `regex` go with `program`";
-const KERNEL_LOG: &str = "`kernel_log` goes with `codes` and `advice`";
+const KERNEL_LOG: &str = "`kernel_log` goes with `codes`, `words`, `repaired` and `advice`";
 const PROGRAM: &str = "`program` goes with `timeout` and `advice`, and with `equals`, `one_of` \
                        or `not_equals` for its output, or `key` or `regex` in it";
 const STEADY: &str = "`steady_for` goes with `exists` and `file`, and with neither \
@@ -194,7 +212,12 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         } else if let Some(line) = raw.kernel_log.take() {
             let codes = raw.codes.take().filter(|codes| !codes.is_empty());
             let codes = codes.ok_or(KERNEL_LOG)?;
-            (HealthTest::Unlogged { line, codes }, KERNEL_LOG)
+            let faults = LoggedFaults {
+                codes,
+                words: raw.words.take(),
+                repaired: raw.repaired.take(),
+            };
+            (HealthTest::Unlogged { line, faults }, KERNEL_LOG)
         } else if let Some(pattern) = raw.exists.take() {
             (HealthTest::Exists(pattern), FORMS)
         } else if let Some(value) = raw.value.take() {

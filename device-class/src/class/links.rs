@@ -15,6 +15,8 @@ pub struct Links {
     /// The key of the line with the kind of a connection.
     pub kind: Option<String>,
     pub kinds: Vec<String>,
+    /// The key of the line with the weight of a connection.
+    pub weight: Option<String>,
 }
 
 /// Where the other ends of connections are named.
@@ -41,7 +43,9 @@ pub(super) struct RawLinks {
     /// The key of the line, `key value` or `key: value`, that names the device at
     /// the other end.
     peer: Option<String>,
-    /// The key, by template, of the facts that name the devices at the other ends.
+    /// The key, by template, of the facts that name the devices at the other ends. The first
+    /// word of each fact is the name; further words, such as the number of a link, tell apart
+    /// several connections with one device, which all count.
     fact: Option<Template>,
     /// What the other end calls this device, by template.
     name: Template,
@@ -50,6 +54,9 @@ pub(super) struct RawLinks {
     /// The kinds that count.
     #[serde(default)]
     kinds: Vec<String>,
+    /// With `for_each`: the key of the line with a number that grows with the hops of the
+    /// connection. Of several connections those with a lower number are preferred.
+    weight: Option<String>,
 }
 
 impl TryFrom<RawLinks> for Links {
@@ -66,6 +73,7 @@ impl TryFrom<RawLinks> for Links {
             name: raw.name,
             kind: raw.kind,
             kinds: raw.kinds,
+            weight: raw.weight,
         })
     }
 }

@@ -39,7 +39,7 @@ pub use edits::{Edits, ListedKind, Mask, TextFile};
 pub use facts::FactsProgram;
 pub(crate) use facts::words;
 pub use file::{Directory, File, FileKind};
-pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, Part, Printed};
+pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Part, Printed};
 pub use image_libraries::ImageLibraries;
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
@@ -124,6 +124,9 @@ pub struct ClassSpec {
     pub attributes: Vec<AttributeSource>,
     /// Where devices are found.
     pub discover: Vec<Source>,
+    /// Hardware that would be a device if the driver had taken it.
+    #[serde(default)]
+    pub unclaimed: Vec<Unclaimed>,
     /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
     /// Which devices the plugin recommends to the kubelet.
@@ -210,6 +213,28 @@ pub struct Source {
     /// Health checks of this source's devices only.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
+}
+
+/// # `[[unclaimed]]`
+///
+/// Hardware that would be a device if the driver had taken it. `boathook list`, `check` and
+/// `doctor` report each match.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "unclaimed"))]
+pub struct Unclaimed {
+    /// A pattern; its captures are attributes.
+    pub path: PathPattern,
+    /// The attributes of each match, read in this order. A match that lacks one is left out.
+    #[serde(default)]
+    pub attributes: Vec<AttributeSource>,
+    /// Conditions that a match must meet to be reported.
+    #[serde(default)]
+    pub require: Vec<Condition>,
+    /// What is reported: what is wrong, and what the administrator should do. `{name}` is
+    /// replaced by an attribute.
+    pub report: Template,
 }
 
 /// Whether a match may be a symbolic link.

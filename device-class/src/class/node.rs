@@ -56,6 +56,9 @@ pub struct Node {
     /// The driver's name in /proc/devices, by template. While the driver is
     /// loaded, the node is required even if it is optional.
     pub driver: Option<Template>,
+    /// What fails in a container without the node, such as `rendering`: if the node is optional,
+    /// missing and not made, `boathook list`, `check`, `doctor` and the plugin say so.
+    pub needed_for: Option<String>,
     /// The driver is in the list of block devices, not of character devices.
     #[serde(default)]
     pub block: bool,

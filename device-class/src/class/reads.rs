@@ -29,6 +29,11 @@ impl ClassSpec {
             paths.nodes(&source.nodes);
             paths.health(&source.health);
         }
+        for unclaimed in &self.unclaimed {
+            paths.add(&unclaimed.path.to_string());
+            paths.attributes(&unclaimed.attributes);
+            paths.conditions(&unclaimed.require);
+        }
         for parts in &self.parts {
             paths.conditions(&parts.require);
             let (common, of_place) = parts.attributes();

@@ -125,6 +125,25 @@ pub fn control_nodes<'a>(
     Ok(found)
 }
 
+/// Looks up the nodes of `[[edits]]`, each entry with its nodes. An entry that cannot be
+/// looked up is left out.
+pub(super) fn find_nodes<'a>(
+    class: &'a DeviceClass,
+    wanted: EditSelection<'a>,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Vec<(&'a class::Node, Vec<FoundNode>)> {
+    let mut found = Vec::new();
+    for SelectedEdits { edits, .. } in chosen(class, wanted.capabilities) {
+        for spec in &edits.nodes {
+            if let Ok(nodes) = nodes(spec, attributes, edits.optional, host) {
+                found.push((spec, nodes));
+            }
+        }
+    }
+    found
+}
+
 /// A table of `[[edits]]` that applies to the capabilities of a container.
 struct SelectedEdits<'a> {
     edits: &'a Edits,

@@ -1,12 +1,16 @@
 //! Checks the health of a device at one scan.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::source::{Candidate, other_than};
-use super::{FoundNode, Presence, attributes, search};
-use crate::class::{FileRule, HealthCheck, HealthProgram, HealthTest};
+use super::{Device, FoundNode, Inventory, Presence, attributes, search};
+use crate::class::{
+    DeviceClass, FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Origin, Text,
+};
 use crate::host::{HostView, MAX_ATTRIBUTE};
+use crate::inserted;
 use crate::name::{AttributeName, excerpt};
 use crate::pattern::PathPattern;
 
@@ -66,9 +70,8 @@ pub enum OverTime {
     Unlogged {
         /// The beginning of the record, up to the number of the fault.
         line: String,
-        /// The numbers of the faults that make the device unhealthy.
-        codes: Vec<u32>,
-        /// How an administrator repairs the device.
+        faults: LoggedFaults,
+        /// What an administrator does about one.
         advice: Option<String>,
     },
     /// A program of the host reports whether the device is healthy. The caller runs it: see
@@ -162,11 +165,11 @@ fn look(
             };
             (of.unwrap_or_default(), (Some(rule), None))
         }
-        HealthTest::Unlogged { line, codes } => match line.fill(&candidate.attributes) {
+        HealthTest::Unlogged { line, faults } => match line.fill(&candidate.attributes) {
             Ok(line) => {
                 let rule = OverTime::Unlogged {
                     line: line.clone(),
-                    codes: codes.clone(),
+                    faults: faults.clone(),
                     advice: advice.clone(),
                 };
                 (line, (Some(rule), None))
@@ -182,6 +185,54 @@ fn look(
         Some(lasting) => (of, Some(OverTime::Steady { fault, lasting }), None),
         None => (of, rule, fault),
     }
+}
+
+/// Whether a check of a value that a driver's program reported fails for one of the devices,
+/// apart from checks that do not concern their parts.
+pub fn is_unhealthy_by_facts(class: &DeviceClass, inventory: &Inventory) -> bool {
+    let sources = &class.spec.discover;
+    let attributes = sources.iter().flat_map(|source| &source.attributes);
+    let facts = attributes.filter_map(|source| match &source.origin {
+        Origin::Text {
+            name,
+            text: Text::Fact(_),
+            ..
+        } => Some(name),
+        _ => None,
+    });
+    let facts: BTreeSet<&AttributeName> = inserted(facts);
+    let of_sources = sources.iter().flat_map(|source| &source.health);
+    let mut checks = class.spec.device.health.iter().chain(of_sources);
+    checks.any(|check| match &check.test {
+        HealthTest::Value { value, expected } if !check.of_whole => {
+            let fails = |device: &Device| {
+                let value = value.fill(&device.attributes);
+                value.is_ok_and(|value| !expected.holds(&value))
+            };
+            value.attributes().any(|name| facts.contains(name))
+                && inventory.devices.iter().any(fails)
+        }
+        _ => false,
+    })
+}
+
+/// Returns the files whose leading bytes tell whether a device answers, each with the bytes
+/// that mean that it does not.
+pub fn list_byte_checks(class: &DeviceClass, device: &Device) -> Vec<(PathBuf, Vec<u8>)> {
+    let sources = class.spec.discover.iter();
+    let of_sources = sources.flat_map(|source| &source.health);
+    let checks = class.spec.device.health.iter().chain(of_sources);
+    let files = checks.filter_map(|check| match &check.test {
+        HealthTest::File {
+            file,
+            rule: FileRule::NotBytes(refused),
+        } => {
+            let path = PathBuf::from(file.fill(&device.attributes).ok()?);
+            path.is_absolute().then(|| (path, refused.clone()))
+        }
+        _ => None,
+    });
+    files.collect()
 }
 
 fn exists(pattern: &PathPattern, candidate: &Candidate, host: &dyn HostView) -> Result<(), String> {

@@ -28,13 +28,24 @@ enum Remembered {
     Steady {
         counts: Option<String>,
         otherwise: Option<Instant>,
+        /// The time when the new outcome will count, if it lasts.
+        due: Option<Instant>,
     },
 }
 
 impl HealthHistory {
-    /// Sets the health of devices by this scan, taken at `now`, and by the scans before it. The
-    /// history of a device that is missing from this scan is dropped; a device without history
-    /// is judged by this scan alone.
+    /// Returns the time when the next outcome counts that has not lasted long enough yet.
+    pub fn next_due(&self) -> Option<Instant> {
+        let due = self.0.values().filter_map(|remembered| match remembered {
+            Remembered::Steady { due, .. } => *due,
+            _ => None,
+        });
+        due.min()
+    }
+
+    /// Judges devices by this look, taken at `now`, and by those before it. A
+    /// device that is gone is forgotten; what is new is judged by this look
+    /// alone.
     pub fn judge(&mut self, devices: &mut [Device], now: Instant) {
         self.judge_with(devices, now, &[]);
     }
@@ -56,7 +67,7 @@ impl HealthHistory {
                 let (after, fault) = match &reading.rule {
                     OverTime::Unlogged {
                         line,
-                        codes,
+                        faults,
                         advice,
                     } => {
                         let mut fault = match before {
@@ -64,9 +75,11 @@ impl HealthHistory {
                             _ => None,
                         };
                         for logged in log {
-                            if logged.has_fault(line, codes) {
+                            if logged.has_fault(line, faults) {
                                 fault = Some(logged.reason(advice.as_deref()));
-                            } else if logged.is_repair_of(device.id.as_str()) {
+                            } else if logged.ends_fault(line, faults)
+                                || logged.is_repair_of(device.id.as_str())
+                            {
                                 fault = None;
                             }
                         }
@@ -128,22 +141,29 @@ fn compare(
             (Remembered::Beat(*number, changed), fault)
         }
         OverTime::Steady { fault, lasting } => {
-            let (mut counts, mut otherwise) = (fault.clone(), None);
-            // The old outcome counts until each scan for the time `lasting` has shown the
-            // opposite. A fault with another text, such as another number, is no new outcome.
+            let (mut counts, mut otherwise, mut due) = (fault.clone(), None, None);
+            // What counted before does until each scan has shown otherwise for long enough. A
+            // fault with other words, such as another number, is the same outcome.
             if let Some(Remembered::Steady {
                 counts: known,
                 otherwise: since,
+                ..
             }) = before
                 && known.is_some() != fault.is_some()
             {
                 let since = since.unwrap_or(now);
                 if now.saturating_duration_since(since) < *lasting {
                     (counts, otherwise) = (known, Some(since));
+                    due = Some(since + *lasting);
                 }
             }
             let fault = counts.clone();
-            (Remembered::Steady { counts, otherwise }, fault)
+            let remembered = Remembered::Steady {
+                counts,
+                otherwise,
+                due,
+            };
+            (remembered, fault)
         }
     }
 }

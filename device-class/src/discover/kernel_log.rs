@@ -1,8 +1,10 @@
 //! Parses records of the kernel's log in the format of /dev/kmsg
 //! (Documentation/ABI/testing/dev-kmsg in the kernel's sources).
 
-/// The beginning of the record that root writes to the log after a repair of a device. The id
-/// of the device follows.
+use super::OverTime;
+use crate::class::LoggedFaults;
+
+/// What root writes to the log when a device is repaired, before the device's id.
 const REPAIRED: &str = "boathook: repaired ";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +30,37 @@ impl KernelLine {
         })
     }
 
-    /// Whether the kernel wrote the record, and it begins with `line` and one of these numbers.
-    /// Only the beginning counts, because the kernel repeats names later in a record that a
-    /// local user can choose.
-    pub(crate) fn has_fault(&self, line: &str, codes: &[u32]) -> bool {
-        let Some(after) = self.text.strip_prefix(line).filter(|_| self.is_kernels) else {
+    /// Whether the kernel's record begins with `line` and the number and words of a fault.
+    /// Further on in a record the kernel repeats names that a local user can choose.
+    pub(crate) fn has_fault(&self, line: &str, faults: &LoggedFaults) -> bool {
+        let Some(after) = self.after(line) else {
             return false;
         };
         let digits = after.find(|c: char| !c.is_ascii_digit());
         let number = &after[..digits.unwrap_or(after.len())];
-        number.parse().is_ok_and(|number| codes.contains(&number))
+        let is_fault = |number| faults.codes.contains(&number);
+        let words = faults.words.as_ref();
+        number.parse().is_ok_and(is_fault) && words.is_none_or(|words| words.is_match(after))
+    }
+
+    /// Whether the kernel's record begins with `line` and says that the fault has ended.
+    pub(crate) fn ends_fault(&self, line: &str, faults: &LoggedFaults) -> bool {
+        let repaired = faults.repaired.as_ref();
+        let after = self.after(line);
+        after.is_some_and(|after| repaired.is_some_and(|repaired| repaired.is_match(after)))
+    }
+
+    /// Returns the rest of a record of the kernel that begins with `line`.
+    fn after(&self, line: &str) -> Option<&str> {
+        self.text.strip_prefix(line).filter(|_| self.is_kernels)
+    }
+
+    /// Whether the record can change the outcome of a check of the device with this id.
+    pub fn concerns(&self, device: &str, rule: &OverTime) -> bool {
+        let OverTime::Unlogged { line, faults, .. } = rule else {
+            return false;
+        };
+        self.has_fault(line, faults) || self.ends_fault(line, faults) || self.is_repair_of(device)
     }
 
     /// Whether root reports with this record that `device` was repaired.

@@ -1,6 +1,6 @@
 //! Finds the connections between devices, and computes how near two devices are.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{DeviceError, attributes, paths};
@@ -17,18 +17,20 @@ pub struct Connections {
     bus: Option<PathBuf>,
     /// The name by which the other ends of direct connections refer to the device.
     name: Option<String>,
-    /// The names of the devices to which the device has a direct connection.
-    peers: BTreeSet<String>,
+    /// The other ends of its direct connections, each with the bandwidth: the number of its
+    /// links, or of links with hops a part of [`ONE_HOP`].
+    peers: BTreeMap<String, usize>,
 }
 
-/// The distance of devices whose places on the bus are not known. It is also the upper limit of
-/// all distances.
+/// The bandwidth of a link whose weight is 1.
+const ONE_HOP: usize = 10_000;
+
+/// A distance on the bus that no two devices have.
 const UNKNOWN: usize = 64;
 
 impl Connections {
-    /// Describes a device at the directory `bus` of sysfs, to which other devices refer as
-    /// `name`.
-    pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeSet<String>) -> Self {
+    /// Those of a device at this place of the bus, which other ends call `name`.
+    pub fn new(bus: Option<PathBuf>, name: Option<String>, peers: BTreeMap<String, usize>) -> Self {
         Connections { bus, name, peers }
     }
 
@@ -42,14 +44,21 @@ impl Connections {
         !self.peers.is_empty()
     }
 
-    /// Returns the distance of two devices. It is 0 for a direct connection. Otherwise it grows
-    /// with the number of bridges between the devices on the bus, up to 64.
-    pub fn distance(&self, other: &Self) -> usize {
-        let names = |this: &Self, other: &Self| {
-            let name = this.name.as_ref();
-            name.is_some_and(|name| other.peers.contains(name))
+    /// Returns the bandwidth of the direct connection of two devices, in a unit of the class:
+    /// 0 if there is none.
+    pub fn bandwidth(&self, other: &Self) -> usize {
+        let to = |this: &Self, other: &Self| {
+            let name = other.name.as_ref();
+            let bandwidth = name.and_then(|name| this.peers.get(name));
+            bandwidth.copied().unwrap_or(0)
         };
-        if names(self, other) || names(other, self) {
+        to(self, other).max(to(other, self))
+    }
+
+    /// How far apart two devices are: 0 with a direct connection, else by the number
+    /// of bridges between them on the bus.
+    pub fn distance(&self, other: &Self) -> usize {
+        if self.bandwidth(other) > 0 {
             return 0;
         }
         let (Some(one), Some(other)) = (&self.bus, &other.bus) else {
@@ -72,11 +81,16 @@ pub(super) fn find_connections(
     host: &dyn HostView,
 ) -> Result<Connections, DeviceError> {
     let Some(links) = &spec.links else {
-        return Ok(Connections::new(bus, None, BTreeSet::new()));
+        return Ok(Connections::new(bus, None, BTreeMap::new()));
     };
-    let mut peers = BTreeSet::new();
+    let mut peers: BTreeMap<String, usize> = BTreeMap::new();
     match &links.ends {
-        Ends::Fact(key) => peers.extend(facts.values(&key.fill(known)?).iter().cloned()),
+        Ends::Fact(key) => {
+            for fact in facts.values(&key.fill(known)?) {
+                let peer = fact.split(' ').next().unwrap_or_default();
+                *peers.entry(peer.to_owned()).or_default() += 1;
+            }
+        }
         Ends::Files { for_each, peer } => {
             for found in paths::matches(for_each, known, host)? {
                 let of = |key: &str| attributes::line_of(&found.path, key, host);
@@ -84,7 +98,12 @@ pub(super) fn find_connections(
                 if links.kind.is_some() && !kind.is_some_and(|kind| links.kinds.contains(&kind)) {
                     continue;
                 }
-                peers.extend(of(peer));
+                let weight = links.weight.as_deref().and_then(of);
+                let weight = weight.and_then(|weight| weight.parse().ok());
+                let bandwidth = weight.map_or(ONE_HOP, |weight: usize| ONE_HOP / weight.max(1));
+                if let Some(peer) = of(peer) {
+                    *peers.entry(peer).or_default() += bandwidth.max(1);
+                }
             }
         }
     }
@@ -118,7 +137,7 @@ mod tests {
             ..elsewhere
         };
         let one = Connections {
-            peers: ["7".to_owned()].into(),
+            peers: [("7".to_owned(), 1)].into(),
             ..one
         };
         assert_eq!((one.distance(&linked), linked.distance(&one)), (0, 0));

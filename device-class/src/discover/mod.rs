@@ -6,6 +6,7 @@ mod device;
 mod driver_root;
 mod edits;
 mod fact_commands;
+mod facts_kept;
 mod files;
 mod found;
 mod health;
@@ -13,6 +14,7 @@ mod health_command;
 mod health_history;
 mod hidden;
 mod kernel_log;
+mod lacking;
 mod libraries;
 mod links;
 mod listed;
@@ -36,14 +38,16 @@ use std::time::Instant;
 pub use device::DeviceError;
 pub use edits::{EditSelection, control_nodes};
 pub use fact_commands::fact_commands;
+pub use facts_kept::keep_earlier_facts;
 pub use found::{
     FileSource, FoundCopy, FoundDirectory, FoundEdits, FoundFile, FoundLibrary, FoundMask,
     FoundNode, FoundShown, FoundText, ImageLibraries, MadeNode, NodeForm, OwnNode, Presence,
 };
-pub use health::{Health, OverTime, Reading};
+pub use health::{Health, OverTime, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
 pub use kernel_log::KernelLine;
+pub use lacking::{find_lacks, find_missing_nodes, find_unclaimed};
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
 pub use names::{DeviceNames, NameKind};
@@ -202,6 +206,11 @@ pub fn devices(class: &DeviceClass, host: &dyn HostView) -> Inventory {
 /// Finds the devices of a class for a caller that scans repeatedly. The caller passes the
 /// devices to its [`HealthHistory`], which judges those checks that compare several scans.
 pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
+    look_with(class, host, None)
+}
+
+/// The same with these driver facts in place of those that the host has.
+fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) -> Inventory {
     let mut inventory = Inventory::default();
     let known = Attributes::new();
     if let Some(driver) = &class.spec.driver_path
@@ -210,7 +219,10 @@ pub fn look(class: &DeviceClass, host: &dyn HostView) -> Inventory {
         inventory.no_driver = Some(format!("the host has no {driver}"));
         return inventory;
     }
-    let facts = Facts::read(class, host, &mut inventory.warnings);
+    let facts = match facts {
+        Some(facts) => facts.clone(),
+        None => Facts::read(class, host, &mut inventory.warnings),
+    };
     let files = &mut Files::new(host);
     match attributes::read(&class.spec.attributes, None, known, &facts, files) {
         Ok(attributes) => inventory.host_attributes = attributes,

@@ -88,7 +88,8 @@ fn lists_of_instances_architectures_and_links_are_read() {
     // As printed on a virtual machine with one H200.
     assert!(program(&class, "nvlink").cannot_tell("\n"));
     let links = printed(&class, "nvlink", "nvlink.txt");
-    assert_eq!(links.values(&format!("{GPU} NVLink")), ["0000:ca:00.0"]);
+    let wanted = ["0000:ca:00.0 0", "0000:ca:00.0 1"];
+    assert_eq!(links.values(&format!("{GPU} NVLink")), wanted);
 }
 
 /// The first row of each chip has its card and model; the second, where a card may have
@@ -283,6 +284,77 @@ fn old_facts_and_those_that_are_turned_off_are_not_used() {
     }
     let (absent, warned) = devices(&host.replace("facts/nvidia-gpu", "facts/other"), "");
     assert!(absent.contains(&without) && warned.is_empty(), "{absent:?}");
+}
+
+/// `host.txt` of `mig-facts` with other directories of instances, and with these facts beside
+/// those that are kept of the earlier ones.
+fn devices_after(host: &str, new: &[(&str, &str)], failed: bool) -> Vec<String> {
+    let class = class("nvidia-gpu");
+    let recorded = RecordedHost::parse(host).unwrap();
+    let (earlier, _) = Facts::read_facts_of_this_boot(&class, &recorded);
+    let pairs = new.iter();
+    let pairs = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let mut facts = Facts::from_pairs(pairs);
+    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, failed, |_| false);
+    let text: String = facts.text(&recorded, &[]);
+    let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
+    let start = host.find("file /run/boathook/facts").unwrap();
+    let end = host[start + 1..].find("\nfile ").unwrap() + start + 2;
+    let head = "file /run/boathook/facts/nvidia-gpu\n";
+    let host = format!("{}{head}{text}{}", &host[..start], &host[end..]);
+    devices(&host, "").0
+}
+
+/// A GPU fell off the bus: nvidia-smi prints what it knows of the GPUs before it, and fails;
+/// or succeeds, and says nothing of this one.
+#[test]
+fn instances_keep_their_names_while_a_program_cannot_reach_a_gpu() {
+    let host = read("nvidia-gpu/mig-facts/host.txt");
+    let (before, _) = devices(&host, "");
+    assert!(
+        before[0].contains("mig-1g.18gb.me MIG-5d0bd4f8"),
+        "{before:?}"
+    );
+    let other = [
+        ("0000:ca:00.0 MIG mode", "Enabled"),
+        ("0000:ca:00.0 brand", "NVIDIA"),
+        ("GPU-b0f66a81-7f0c-4a6e-a7d9-5a3c9a1d2f77 index", "1"),
+    ];
+    assert_eq!(devices_after(&host, &[], true), before);
+    assert_eq!(devices_after(&host, &other, true), before);
+    assert_eq!(devices_after(&host, &other, false), before);
+    // However long the program fails.
+    let late = host.replace("5000.25", "500000.25");
+    assert_eq!(devices_after(&late, &other, true), before);
+}
+
+/// No instance gets the name of another one.
+#[test]
+fn an_instance_that_has_changed_does_not_keep_a_name() {
+    let host = read("nvidia-gpu/mig-facts/host.txt");
+    let of_part = |instance: &str| format!("nvidia.com/mig MIG-{GPU}-{instance}");
+    // The first instance was removed: the second one is now the device 0.
+    let gone = host
+        .lines()
+        .filter(|line| !line.contains("gi11/") && !line.contains("| DeviceFileMinor: 10"))
+        .map(|line| format!("{line}\n"))
+        .collect::<String>();
+    let after = devices_after(&gone, &[("0000:17:00.0 1 0 device", "0")], true);
+    assert_eq!(after[0], of_part("1-0"), "{after:?}");
+    // It was removed and made again, and the program could not tell it in between.
+    let after = devices_after(&gone, &[], true);
+    assert!(
+        after[0].ends_with("MIG-0a8b6d51-2f64-5b0f-8c77-d9e2a4b61f05"),
+        "{after:?}"
+    );
+    let class = class("nvidia-gpu");
+    let recorded = RecordedHost::parse(&gone).unwrap();
+    let (earlier, _) = Facts::read_facts_of_this_boot(&class, &recorded);
+    let mut facts = Facts::default();
+    discover::keep_earlier_facts(&mut facts, earlier, &class, &recorded, true, |_| false);
+    assert_eq!(facts.first("0000:17:00.0 11 0 device"), None);
+    assert_eq!(facts.first(&format!("{GPU} 0 uuid")), None);
+    assert_eq!(facts.first("0000:17:00.0 1 0 device"), Some("1"));
 }
 
 /// NVML's count of GPUs leaves out those that the driver excludes.

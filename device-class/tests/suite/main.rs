@@ -10,6 +10,7 @@ mod driver_root;
 mod extends;
 mod facts;
 mod facts_of_tools;
+mod faults;
 mod followed;
 mod foreign_text;
 mod health;

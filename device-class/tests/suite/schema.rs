@@ -14,7 +14,10 @@ use crate::shipped::root;
 const SECTIONS: [(&str, &str); 5] = [
     ("Top of the file", "top allocate sharing prepare"),
     ("Requests", "request requirements pairs"),
-    ("Discovery", "source attribute condition facts fact_lines"),
+    (
+        "Discovery",
+        "source attribute condition facts fact_lines unclaimed",
+    ),
     ("Devices", "device health links parts found_part write_step"),
     (
         "Contents of containers",

@@ -76,6 +76,9 @@ pub(super) fn run(
         if !inventory.devices.is_empty() {
             inventory.warnings.extend(Facts::absence(&class, &host));
         }
+        let capabilities = class.spec.request.defaults();
+        let lacks = discover::find_lacks(&class, &capabilities, &inventory, &host);
+        inventory.warnings.extend(lacks);
         for warning in &inventory.warnings {
             crate::log::warning(&format!("class {}: {warning}", class.name));
         }

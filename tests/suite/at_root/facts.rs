@@ -129,10 +129,19 @@ fn a_program_that_cannot_be_used_is_reported() {
         let told = host.facts();
         let fault = told["faults"][0].as_str().unwrap();
         assert!(fault.contains(reason), "{script}: {fault}");
-        assert!(told["file"].is_null(), "{told}");
+        // What the program reported before is still true.
+        assert!(told["file"].is_string(), "{told}");
         let (resources, noted) = host.resources();
-        assert_eq!(resources, WITHOUT, "{script}");
-        assert!(noted.contains("run `boathook facts chips`"), "{noted}");
+        let before = ["facts.com/fast", "facts.com/slow"];
+        assert_eq!(resources, before, "{script}");
+        assert!(!noted.contains("boathook facts"), "{noted}");
+        fs::remove_file(host.path(FILE)).unwrap();
+        host.facts();
+        let (resources, noted) = host.resources();
+        if !script.starts_with("echo chip 0: fast") {
+            assert_eq!(resources, WITHOUT, "{script}");
+            assert!(noted.contains("run `boathook facts chips`"), "{noted}");
+        }
     }
 }
 
@@ -170,6 +179,8 @@ fn hostile_output_does_no_harm() {
             Some(vec![chip, fast]),
         ),
     ] {
+        // Facts of the earlier output would stay beside those of a new one that lacks them.
+        let _ = fs::remove_file(host.path(FILE));
         host.script(script);
         host.facts();
         let text = fs::read_to_string(host.path(FILE)).unwrap_or_default();
@@ -214,4 +225,26 @@ fn a_program_that_hangs_does_not_stop_the_plugin() {
     assert_eq!(node.devices(), 2);
     node.stop().unwrap();
     assert!(!host.path(FILE).exists());
+}
+
+/// Resources and ids that depend on facts stay if the program fails when the plugin starts
+/// again.
+#[test]
+fn a_restart_of_the_plugin_keeps_facts_that_a_program_cannot_report_now() {
+    let name = "a_restart_of_the_plugin_keeps_facts_that_a_program_cannot_report_now";
+    let Some(host) = Host::new(name) else {
+        return;
+    };
+    for script in [
+        "echo chip 0: fast; echo chip 1: slow",
+        "echo chip 0: fast; exit 15",
+        "exit 9",
+    ] {
+        host.script(script);
+        for resource in ["facts.com/fast", "facts.com/slow"] {
+            let node = Node::start(&host.0, "", resource).unwrap();
+            assert_eq!(node.devices(), 1, "{script}");
+            node.stop().unwrap();
+        }
+    }
 }

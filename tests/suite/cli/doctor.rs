@@ -134,3 +134,36 @@ fn hooks_of_cdi_specifications_are_understood() {
         }
     }
 }
+
+/// A host whose driver is loaded, with a device that the driver has not taken, and without a
+/// node that programs need.
+#[test]
+fn what_the_host_lacks_is_reported_although_no_device_is_unhealthy() {
+    let class = "version = 1\nresource = 'x.com/chip'\nrequest = { env = 'CHIPS' }\n\
+                 discover = [{ count = 1 }]\ndevice = { id = 'chip-{index}' }\n\
+                 edits = [{ nodes = [{ path = '/dev/chip-memory', optional = true, \
+                 needed_for = 'rendering', advice = 'load chip-memory' }] }]\n\
+                 [[unclaimed]]\npath = '/sys/bus/chips/{bus:number}'\n\
+                 report = 'the driver has not taken chip {bus}'\n";
+    let host = HostDirectory::new().unwrap();
+    host.add_class("chip", class).unwrap();
+    let lacks = [
+        "the driver has not taken chip 7",
+        "/dev/chip-memory does not exist, and rendering fails without it; load chip-memory",
+    ];
+    let arguments: [&[&str]; 3] = [
+        &["list", "chip"],
+        &["check", "chip"],
+        &["doctor", "--env", "CHIPS=all"],
+    ];
+    std::fs::create_dir_all(host.root().join("sys/bus/chips/7")).unwrap();
+    for arguments in arguments {
+        let ran = boathook(&host, arguments, b"");
+        let printed = format!("{}{}", ran.stdout, ran.stderr);
+        let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&printed, &lacks);
+    }
+    std::fs::remove_dir(host.root().join("sys/bus/chips/7")).unwrap();
+    let printed = boathook(&host, arguments[0], b"").stderr;
+    assert!(!printed.contains("has not taken"), "{printed}");
+}

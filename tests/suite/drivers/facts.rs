@@ -60,8 +60,8 @@ fn check(release: &'static str, name: &'static str, packages: &'static [&'static
     assert_eq!(told[0]["version"], version.as_str(), "{told}");
     assert_eq!(told[0]["faults"].as_array().unwrap().len(), 0, "{told}");
     let facts = fs::read_to_string(root.join("run/boathook/facts/nvidia-gpu")).unwrap();
-    let peers = facts.lines().filter(|line| line.contains(" NVLink\t"));
-    assert_eq!(peers.count(), BUSES.len(), "{facts}");
+    let links = facts.lines().filter(|line| line.contains(" NVLink\t"));
+    assert!(links.count() >= BUSES.len(), "{facts}");
     // The branch 470 does not tell it.
     let archs = facts.lines().filter(|line| line.ends_with(" arch\t8.0"));
     assert_eq!(

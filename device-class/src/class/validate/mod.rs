@@ -11,7 +11,7 @@ use known::Known;
 use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
-use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source};
+use super::{ClassConfig, ClassSpec, DeviceFilter, Ends, Mask, Source, Unclaimed};
 use crate::name::{
     AttributeName, CapabilityName, EnvName, ResourceName, excerpt, is_reserved_name,
 };
@@ -37,6 +37,10 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         let checked = check_device(spec, source, &known).and_then(|()| check_id(spec, source));
         checked.map_err(|error| error.in_table("[device]", 0))?;
         parts::check_source(spec, source, &known)?;
+    }
+    for (number, unclaimed) in spec.unclaimed.iter().enumerate() {
+        let checked = check_unclaimed(unclaimed, host.clone());
+        checked.map_err(|error| error.in_table("[[unclaimed]]", number))?;
     }
     let directories = spec.library_directories.iter();
     host.check_paths(directories.map(Some), &None)?;
@@ -198,6 +202,13 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
         )),
         None => Ok(()),
     }
+}
+
+fn check_unclaimed(unclaimed: &Unclaimed, mut known: Known) -> Result<(), BrokenRule> {
+    known.names.extend(unclaimed.path.captures().cloned());
+    known.read(&unclaimed.attributes)?;
+    known.check_conditions(&unclaimed.require)?;
+    known.serve(&unclaimed.report)
 }
 
 fn known_after(source: &Source, mut known: Known) -> Result<Known, BrokenRule> {

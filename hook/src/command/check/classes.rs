@@ -86,6 +86,9 @@ fn check_class(
         let note = Facts::absence(&class, host);
         findings.extend(note.map(|note| Finding::new(Verdict::Warning, &subject, note)));
     }
+    let lacks = discover::find_lacks(&class, request.wanted(), &found.inventory, host);
+    let lacks = lacks.into_iter();
+    findings.extend(lacks.map(|lack| Finding::new(Verdict::Warning, &subject, lack)));
     findings
 }
 

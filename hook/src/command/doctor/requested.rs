@@ -167,14 +167,25 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
     let found = planner::open_host(config).map_err(|error| chain(&error));
     let found = found.and_then(|host| {
         let found = discover::look_up(class, request.wanted(), &host);
-        found.map_err(|error| chain(&error))
+        let found = found.map_err(|error| chain(&error))?;
+        let lacks = match found.inventory.no_driver {
+            // Another driver may have taken the hardware.
+            Some(_) => discover::find_unclaimed(class, &host),
+            None => discover::find_lacks(class, request.wanted(), &found.inventory, &host),
+        };
+        Ok((found, lacks))
     });
-    let FoundClass { inventory, edits } = match found {
+    let (FoundClass { inventory, edits }, lacks) = match found {
         Ok(found) => found,
         Err(text) => return vec![Finding::fault(ExitCode::Config, subject, text)],
     };
     let warning = |text: &String| Finding::new(Verdict::Warning, subject.clone(), text);
-    let mut findings: Vec<Finding> = inventory.warnings.iter().map(warning).collect();
+    let mut findings: Vec<Finding> = inventory
+        .warnings
+        .iter()
+        .chain(&lacks)
+        .map(warning)
+        .collect();
     let devices = &inventory.devices;
     if devices.is_empty() {
         let reason = inventory.no_driver.as_deref();

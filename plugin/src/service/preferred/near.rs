@@ -11,7 +11,11 @@ use super::placement::Slot;
 /// The maximum number of interchangeable bins. With more of them the choice is not changed.
 const MAX_BINS: usize = 128;
 
-/// The key of a bin: its NUMA node and its group, or the index of a slot without a group.
+/// The largest number of choices of which each is compared: all halves of 16 devices are
+/// 12,870.
+const MAX_CHOICES: usize = 15_000;
+
+/// What distinguishes bins: NUMA node and group, or one slot without a group.
 type Key<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
 
 /// The slots of one group, or one slot without a group.
@@ -40,10 +44,9 @@ pub(super) fn bring_together(
     }
 }
 
-/// The cost of a choice, which is compared from the first number on: the pairs of devices
-/// without a direct connection, the pairs on different NUMA nodes, and the bridges between all
-/// pairs.
-type Cost = [usize; 3];
+/// The cost to minimise, compared from the first number: the bandwidth of direct connections,
+/// negative; pairs on different NUMA nodes; bridges between all of them.
+type Cost = [i64; 3];
 
 fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
     costs.fold(Cost::default(), |[a, b, c], [d, e, f]| {
@@ -131,12 +134,13 @@ impl<'a> BinExchange<'a> {
     }
 
     fn pair(&self, one: usize, other: usize) -> Cost {
-        let distance = self.connections[one].distance(self.connections[other]);
+        let (device, other_device) = (self.connections[one], self.connections[other]);
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX / 1_000_000);
         let is_crossing = self.slots[one].numa != self.slots[other].numa;
         [
-            usize::from(distance > 0),
-            usize::from(is_crossing),
-            distance,
+            -number(device.bandwidth(other_device)),
+            i64::from(is_crossing),
+            number(device.distance(other_device)),
         ]
     }
 }
@@ -158,11 +162,17 @@ impl Distances {
         sum((0..bins.len()).map(|at| self.added(bins[at], &bins[..at])))
     }
 
-    /// Returns `wanted` bins that are near to each other and to the fixed slots. Beginning
-    /// with each bin in turn, the nearest bin is added until there are enough, and the result
-    /// with the lowest cost is chosen; the first one, if several have the same cost.
+    /// Returns the `wanted` bins that are nearest to each other and to the fixed slots; of equal
+    /// ones the first. If there are too many choices to compare all, each bin in turn is
+    /// extended by the nearest ones, and these are compared.
     fn nearest(&self, wanted: usize) -> (Cost, Vec<usize>) {
-        let all = 0..self.to_fixed.len();
+        let count = self.to_fixed.len();
+        if count_choices(count, wanted) <= MAX_CHOICES {
+            let mut best: Option<(Cost, Vec<usize>)> = None;
+            self.compare_all(Cost::default(), &mut Vec::new(), wanted, &mut best);
+            return best.unwrap_or_default();
+        }
+        let all = 0..count;
         let grown = all.clone().map(|first| {
             let mut chosen = vec![first];
             while chosen.len() < wanted {
@@ -175,4 +185,40 @@ impl Distances {
         });
         grown.min().unwrap_or_default()
     }
+
+    /// Compares each way to add later bins to `chosen`, whose cost is `cost`, with the best one.
+    fn compare_all(
+        &self,
+        cost: Cost,
+        chosen: &mut Vec<usize>,
+        wanted: usize,
+        best: &mut Option<(Cost, Vec<usize>)>,
+    ) {
+        if chosen.len() == wanted {
+            if best.as_ref().is_none_or(|(known, _)| cost < *known) {
+                *best = Some((cost, chosen.clone()));
+            }
+            return;
+        }
+        let missing = wanted - chosen.len();
+        let first = chosen.last().map_or(0, |last| last + 1);
+        for bin in first..=self.to_fixed.len() - missing {
+            let added = sum([cost, self.added(bin, chosen)].into_iter());
+            chosen.push(bin);
+            self.compare_all(added, chosen, wanted, best);
+            chosen.pop();
+        }
+    }
+}
+
+/// The number of ways to choose `wanted` of `count`, or a larger number than [`MAX_CHOICES`].
+fn count_choices(count: usize, wanted: usize) -> usize {
+    let mut choices: usize = 1;
+    for taken in 0..wanted.min(count - wanted) {
+        choices = choices * (count - taken) / (taken + 1);
+        if choices > MAX_CHOICES {
+            break;
+        }
+    }
+    choices
 }

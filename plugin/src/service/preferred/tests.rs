@@ -40,14 +40,18 @@ fn placed(placement: Preference, devices: Vec<AdvertisedDevice>) -> Resource {
 fn parsed(line: &str) -> AdvertisedDevice {
     let mut words = line.split(' ');
     let mut parsed = device(words.next().unwrap());
-    let (mut bus, mut name, mut peers) = (None, None, BTreeSet::new());
+    let (mut bus, mut name, mut peers) = (None, None, BTreeMap::new());
     for word in words {
         match word.split_once('=').unwrap() {
             ("numa", node) => parsed.numa = Some(node.parse().unwrap()),
             ("group", group) => parsed.group = Some(group.to_owned()),
             ("bus", path) => bus = Some(PathBuf::from(path)),
             ("name", text) => name = Some(text.to_owned()),
-            ("peers", list) => peers = list.split(',').map(str::to_owned).collect(),
+            ("peers", list) => {
+                for peer in list.split(',') {
+                    *peers.entry(peer.to_owned()).or_default() += 1;
+                }
+            }
             ("share-of", id) => parsed.share_of = Some(Arc::new(id.to_owned().try_into().unwrap())),
             other => panic!("{other:?}"),
         }

@@ -71,3 +71,96 @@ fn partitions_and_linked_devices_are_chosen_as_by_the_vendors_plugin() {
         assert_eq!(chosen, ids(wanted), "{size} beside {taken} with {must}");
     }
 }
+
+/// The NVLinks between the GPUs of a DGX-1 with V100, by GPU, as `nvidia-smi topo -m` prints
+/// them (NV1, NV2).
+const DGX_1: [[usize; 8]; 8] = [
+    [0, 1, 1, 2, 2, 0, 0, 0],
+    [1, 0, 2, 1, 0, 2, 0, 0],
+    [1, 2, 0, 2, 0, 0, 1, 0],
+    [2, 1, 2, 0, 0, 0, 0, 1],
+    [2, 0, 0, 0, 0, 1, 1, 2],
+    [0, 2, 0, 0, 1, 0, 2, 1],
+    [0, 0, 1, 0, 1, 2, 0, 2],
+    [0, 0, 0, 1, 2, 1, 2, 0],
+];
+
+/// As many links as NVIDIA's plugin finds (go-gpuallocator, best effort) or more: as many as
+/// any choice has.
+#[test]
+fn no_choice_of_linked_devices_has_more_links() {
+    let line = |gpu: usize| {
+        let peers = (0..8).flat_map(|peer| vec![peer.to_string(); DGX_1[gpu][peer]]);
+        let peers: Vec<String> = peers.collect();
+        let numa = gpu / 4;
+        format!(
+            "{gpu} numa={numa} group=g{gpu} name={gpu} peers={}",
+            peers.join(",")
+        )
+    };
+    let mesh = resource((0..8).map(|gpu| parsed(&line(gpu))).collect());
+    let links = |set: u32| -> usize {
+        let has = |gpu: usize| set >> gpu & 1 == 1;
+        let pairs = (0..8).flat_map(|one| (0..one).map(move |other| (one, other)));
+        let pairs = pairs.filter(|(one, other)| has(*one) && has(*other));
+        pairs.map(|(one, other)| DGX_1[one][other]).sum()
+    };
+    let names = |set: u32| -> Vec<String> {
+        let gpus = (0..8).filter(|gpu| set >> gpu & 1 == 1);
+        gpus.map(|gpu: u32| gpu.to_string()).collect()
+    };
+    for free in 1..1u32 << 8 {
+        for must in [0, 1 << free.trailing_zeros()] {
+            for size in 1..=free.count_ones() {
+                let size = usize::try_from(size).unwrap();
+                let chosen = preferred(&mesh, &names(free), &names(must), size).unwrap();
+                let chosen = chosen.iter().map(|gpu| 1 << gpu.parse::<u32>().unwrap());
+                let chosen: u32 = chosen.sum();
+                let sets = (1..1u32 << 8).filter(|set| {
+                    set & !free == 0 && must & !set == 0 && set.count_ones() as usize == size
+                });
+                let most = sets.map(links).max().unwrap();
+                assert_eq!(
+                    links(chosen),
+                    most,
+                    "{size} of {free:08b} with {must:08b}: {chosen:08b}"
+                );
+            }
+        }
+    }
+}
+
+/// A hop of XGMI less is more bandwidth: a ring of six GPUs.
+#[test]
+fn devices_with_fewer_hops_between_them_are_chosen() {
+    let class = include_str!("../../../../../device-class/classes/amd-gpu.toml");
+    let name = "amd-gpu".to_owned().try_into().unwrap();
+    let class = DeviceClass::parse(name, "amd-gpu.toml".as_ref(), class).unwrap();
+    let host = include_str!("../../../../../device-class/testdata/amd-gpu/xgmi/host.txt");
+    // All are linked, over two hops but for the pairs of the recorded host.
+    let mut lines = Vec::new();
+    let mut rest = host.lines().peekable();
+    while let Some(line) = rest.next() {
+        lines.push(line.to_owned());
+        if line == "| type 2" {
+            let from = rest.next().unwrap();
+            let to = rest.next().unwrap();
+            let weight = rest.next().unwrap();
+            let is_cpu = to == "| node_to 0";
+            if !is_cpu {
+                lines.pop();
+                lines.push("| type 11".to_owned());
+            }
+            lines.extend([from.to_owned(), to.to_owned()]);
+            lines.push(if is_cpu { weight } else { "| weight 30" }.to_owned());
+        }
+    }
+    let host = RecordedHost::parse(&(lines.join("\n") + "\n")).unwrap();
+    let found = scanned(std::slice::from_ref(&class), &host).inventory;
+    let resource = found.values().next().unwrap();
+    assert_eq!(chosen(resource, "", "", 2), "0000:11:00.0 0000:21:00.0");
+    assert_eq!(
+        chosen(resource, "", "0000:22:00.0", 2),
+        "0000:12:00.0 0000:22:00.0"
+    );
+}

@@ -1,0 +1,266 @@
+//! Faults of GPUs and of their driver that people report: what the shipped classes make of
+//! them. The hosts are recorded ones with the fault; lines of the kernel's log have the form
+//! of published ones.
+
+use std::path::Path;
+use std::time::Instant;
+
+use device_class::DeviceClass;
+use device_class::class::FactsProgram;
+use device_class::discover::{self, Device, HealthHistory, KernelLine};
+use device_class::facts::Facts;
+use device_class::host::RecordedHost;
+use device_class::template::Attributes;
+
+use crate::shipped::{class, read};
+
+fn parse(host: &str) -> RecordedHost {
+    RecordedHost::parse(host).unwrap()
+}
+
+fn reason(device: &Device) -> String {
+    device.health.to_string()
+}
+
+/// As /proc has it of a K80 and other GPUs whose driver reports RmInitAdapter.
+#[test]
+fn gpus_that_the_driver_has_not_started_are_unhealthy_and_have_ids_of_their_own() {
+    let host = read("nvidia-gpu/h200/host.txt");
+    let unknown = "GPU UUID: \t GPU-????????-????-????-????-????????????";
+    let lines = host.lines().map(|line| match line.find("GPU UUID:") {
+        Some(at) => format!("{}{unknown}\n", &line[..at]),
+        None => format!("{line}\n"),
+    });
+    let found = discover::devices(&class("nvidia-gpu"), &parse(&lines.collect::<String>()));
+    let whole = discover::devices(&class("nvidia-gpu"), &parse(&host));
+    assert_eq!(found.devices.len(), whole.devices.len(), "{found:?}");
+    assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+    for device in &found.devices {
+        let reason = reason(device);
+        assert!(reason.contains("the driver has not started"), "{reason}");
+        let id = device.id.as_str();
+        assert!(id.starts_with("GPU-0000:"), "{id}");
+        assert!(device.aliases.iter().all(|name| !name.contains('?')));
+    }
+}
+
+/// Without facts: the directory of the instance shows the mode.
+#[test]
+fn a_gpu_with_an_instance_without_a_compute_instance_is_not_a_whole_gpu() {
+    let host = read("nvidia-gpu/h200/host.txt");
+    let class = class("nvidia-gpu");
+    let count = |host: &str| {
+        let found = discover::devices(&class, &parse(host));
+        let healthy = found.devices.iter().filter(|one| one.health.is_healthy());
+        (found.devices.len(), healthy.count())
+    };
+    let (all, healthy) = count(&host);
+    assert_eq!(all, healthy);
+    let with = format!(
+        "{host}file /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access\n| DeviceFileMinor: 12\n"
+    );
+    assert_eq!(count(&with), (all, healthy - 1));
+}
+
+#[test]
+fn a_gpu_whose_fabric_is_not_ready_is_unhealthy() {
+    let class = class("nvidia-gpu");
+    let program = |one: &&FactsProgram| one.program[1].to_string() == "-q";
+    let program = class.spec.facts.iter().find(program).unwrap();
+    for (state, healthy) in [
+        ("Completed", true),
+        ("N/A", true),
+        ("In Progress", false),
+        ("Not Started", false),
+    ] {
+        let printed = format!(
+            "\t<gpu id=\"00000000:CA:00.0\">\n\t\t<mig_mode>\n\t\t\t<current_mig>Disabled</current_mig>\n\
+             \t\t</mig_mode>\n\t\t<fabric>\n\t\t\t<state>{state}</state>\n\
+             \t\t\t<status>N/A</status>\n\t\t</fabric>\n\t</gpu>\n"
+        );
+        let facts = Facts::from_pairs(program.facts(&printed, &Attributes::new()));
+        let text = facts.text(&parse("file /proc/uptime\n| 4900.25 1.0\n"), &[]);
+        let text: String = text.lines().map(|line| format!("| {line}\n")).collect();
+        let host = format!(
+            "{}file /proc/uptime\n| 5000.25 1.0\nfile /run/boathook/facts/nvidia-gpu\n{text}",
+            read("nvidia-gpu/mig/host.txt")
+        );
+        let found = discover::devices(&class, &parse(&host));
+        let gpu = found.devices.iter();
+        let mut gpu = gpu.filter(|one| one.aliases.contains(&"0000:ca:00.0".to_owned()));
+        let gpu = gpu.next().unwrap();
+        assert_eq!(gpu.health.is_healthy(), healthy, "{state}: {}", gpu.health);
+    }
+}
+
+#[test]
+fn xids_are_judged_by_their_words_where_the_number_is_not_enough() {
+    let host = read("nvidia-gpu/h200/host.txt");
+    let class = class("nvidia-gpu");
+    let first = discover::devices(&class, &parse(&host)).devices.remove(0);
+    let slot = first.aliases.iter().find(|name| name.starts_with("0000:"));
+    let slot = slot.unwrap().strip_suffix(".0").unwrap().to_owned();
+    let recovery = "154, GPU recovery action changed from";
+    let steps = [
+        (
+            format!("{recovery} 0x0 (None) to 0x1 (GPU Reset Required)"),
+            false,
+        ),
+        (
+            format!("{recovery} 0x1 (GPU Reset Required) to 0x0 (None)"),
+            true,
+        ),
+        (format!("{recovery} 0x0 (None) to 0x2 (OS Reboot)"), false),
+        (
+            format!("{recovery} 0x2 (OS Reboot) to 0x4 (Drain and Reset)"),
+            false,
+        ),
+        (
+            format!("{recovery} 0x4 (Drain and Reset) to 0x0 (None)"),
+            true,
+        ),
+        (
+            "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x0)".to_owned(),
+            false,
+        ),
+        (
+            format!("{recovery} 0x1 (GPU Reset Required) to 0x0 (None)"),
+            true,
+        ),
+        (
+            "145, RLW_REMAP Nonfatal XC0 i0 Link 01 (0x00000004 0x0)".to_owned(),
+            true,
+        ),
+        ("79, GPU has fallen off the bus.".to_owned(), false),
+        // The name of a process is not the driver's word.
+        (
+            "13, pid=7, name=to 0x0 (None), Graphics Exception".to_owned(),
+            false,
+        ),
+        (
+            format!("{recovery} 0x2 (Node Reboot Required) to 0x0 (None)"),
+            true,
+        ),
+        (
+            "43, pid=7, name=x 154, Fatal , Ch 00000008".to_owned(),
+            true,
+        ),
+    ];
+    let mut memory = HealthHistory::default();
+    for (text, healthy) in steps {
+        let line = format!("4,1,5,-;NVRM: Xid (PCI:{slot}): {text}");
+        let line = KernelLine::parse(line.as_bytes()).unwrap();
+        let mut found = discover::look(&class, &parse(&host)).devices;
+        memory.judge_with(&mut found, Instant::now(), &[line]);
+        assert_eq!(found[0].health.is_healthy(), healthy, "{text}");
+        assert!(found[1..].iter().all(|other| other.health.is_healthy()));
+    }
+}
+
+/// Nouveau has one, nothing another one, and a virtual machine the third.
+#[test]
+fn hardware_that_the_driver_has_not_taken_is_named() {
+    for (name, host, vendor, code) in [
+        (
+            "nvidia-gpu",
+            "nvidia-gpu/h200/host.txt",
+            "0x10de",
+            "0x030200",
+        ),
+        ("amd-gpu", "amd-gpu/xgmi/host.txt", "0x1002", "0x038000"),
+        ("intel-gpu", "intel-gpu/host.txt", "0x8086", "0x038000"),
+        ("gaudi", "gaudi/host.txt", "0x1da3", "0x120000"),
+    ] {
+        let host = read(host);
+        let class = class(name);
+        assert!(discover::find_unclaimed(&class, &parse(&host)).is_empty());
+        let device = |bdf: &str, vendor: &str, code: &str| {
+            let path = format!("/sys/bus/pci/devices/{bdf}");
+            format!("file {path}/vendor\n| {vendor}\nfile {path}/class\n| {code}\n")
+        };
+        let driver = |bdf: &str, driver: &str| {
+            format!("link /sys/bus/pci/devices/{bdf}/driver ../../../bus/pci/drivers/{driver}\n")
+        };
+        let more = [
+            host,
+            device("00aa:01:00.0", vendor, code),
+            driver("00aa:01:00.0", "nouveau"),
+            device("00aa:02:00.0", vendor, code),
+            device("00aa:03:00.0", vendor, code),
+            driver("00aa:03:00.0", "vfio-pci"),
+            // A function for a virtual machine.
+            device("00aa:05:00.1", vendor, code),
+            "link /sys/bus/pci/devices/00aa:05:00.1/physfn ../00aa:05:00.0\n".to_owned(),
+            // The sound of a GPU, and a GPU of another vendor.
+            device("00aa:01:00.1", vendor, "0x040300"),
+            device("00aa:04:00.0", "0xabcd", code),
+        ];
+        let told = discover::find_unclaimed(&class, &parse(&more.concat()));
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].contains("00aa:01:00.0 (nouveau)"), "{told:?}");
+        assert!(told[1].contains("00aa:02:00.0 (no driver)"), "{told:?}");
+    }
+}
+
+/// The nodes of nvidia-uvm are absent, and its driver is not loaded.
+#[test]
+fn a_driver_without_which_cuda_fails_is_missed() {
+    let class = class("nvidia-gpu");
+    let lacks = |host: &str| {
+        let host = parse(host);
+        let inventory = discover::devices(&class, &host);
+        let capabilities = class.spec.request.defaults();
+        discover::find_lacks(&class, &capabilities, &inventory, &host)
+    };
+    let host = read("nvidia-gpu/h200/host.txt");
+    assert!(lacks(&host).is_empty());
+    // The hook makes the nodes while the driver is loaded.
+    assert!(lacks(&read("nvidia-gpu/headless/host.txt")).is_empty());
+    let without = |line: &&str| !line.contains("nvidia-uvm");
+    let host: String = host
+        .lines()
+        .filter(without)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let told = lacks(&host);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("/dev/nvidia-uvm does not exist, and CUDA fails"),
+        "{told:?}"
+    );
+    assert!(told[0].contains("nvidia-modprobe -u"), "{told:?}");
+    // A container without that capability needs no such node.
+    let utility = ["utility".to_owned().try_into().unwrap()].into();
+    let (host, inventory) = (parse(&host), discover::devices(&class, &parse(&host)));
+    assert!(discover::find_lacks(&class, &utility, &inventory, &host).is_empty());
+}
+
+#[test]
+fn unclaimed_hardware_and_words_of_the_log_are_checked() {
+    let parse = |text: &str| {
+        let text = format!(
+            "version = 1\nresource = 'x.com/x'\nrequest = {{ env = 'X' }}\n\
+             discover = [{{ path = '/dev/x{{n:number}}' }}]\n{text}"
+        );
+        let name = "x".to_owned().try_into().unwrap();
+        let parsed = DeviceClass::parse(name, Path::new("x.toml"), &text);
+        parsed.map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (text, wanted) in [
+        (
+            "device = { id = '{n}' }\n[[unclaimed]]\npath = '/sys/{bdf}'\nreport = '{other}'\n",
+            "other",
+        ),
+        (
+            "device = { id = '{n}', health = [{ file = '/x', equals = '1', words = 'x' }] }\n",
+            "health check",
+        ),
+        (
+            "device = { id = '{n}', health = [{ kernel_log = 'x', codes = [1], words = '(' }] }\n",
+            "bad regex",
+        ),
+    ] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+    }
+}
