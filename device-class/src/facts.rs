@@ -13,22 +13,22 @@ use crate::class::DeviceClass;
 use crate::host::HostView;
 use crate::name::ClassName;
 
-/// The directory of the files, on the host.
+/// The directory of the fact files on the host.
 pub const DIRECTORY: &str = "/run/boathook/facts";
 
-/// The largest file, in bytes.
+/// The largest fact file, in bytes.
 const MAX_FILE: usize = 1 << 20;
 
 /// The longest key and the longest value, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// The age at which facts are not used any more, in seconds. They are renewed every few
-/// minutes; whoever renews them may be absent for a while.
+/// The age, in seconds, from which facts are not used. The plugin renews facts every few
+/// minutes; the long limit keeps them usable while the plugin does not run.
 const MAX_AGE: u64 = 24 * 60 * 60;
 
-/// The keys that every file has: when it was written, in seconds since the boot, by which
-/// version of Boathook, and of the output of which programs. These tell their own version
-/// by a fact with the key `version`.
+/// The keys that every fact file has: the time of writing in seconds since the boot, the version
+/// of Boathook, and the programs whose output the file has. A program can report its own version
+/// as a fact with the key `version`.
 const UPTIME: &str = "boathook uptime";
 const VERSION: &str = "boathook version";
 const PROGRAM: &str = "boathook program";
@@ -62,12 +62,13 @@ impl Facts {
         Facts(all)
     }
 
-    /// Whether the host has facts of a class that are used.
+    /// Whether the host has usable facts of a class: not too old, and from a trusted file.
     pub fn are_current(class: &DeviceClass, host: &dyn HostView) -> bool {
         !Self::read(class, host, &mut Vec::new()).is_empty()
     }
 
-    /// A note if the host could have facts of a class, and nobody has asked its programs.
+    /// Returns a note for people if a program of the class exists on the host, but its facts
+    /// were never written to a file.
     pub fn absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.facts.iter();
@@ -83,8 +84,8 @@ impl Facts {
         })
     }
 
-    /// The facts of a class that the host has now. Those that are too old, or that others
-    /// than root can change, are not used; a warning says so.
+    /// Reads the facts of a class. Facts that are too old, and facts in a file that users other
+    /// than root can change, are not used, and a warning says so.
     pub(crate) fn read(
         class: &DeviceClass,
         host: &dyn HostView,
@@ -119,7 +120,7 @@ impl Facts {
         }
     }
 
-    /// The seconds since they were written, in this boot.
+    /// Returns the age of the facts in seconds; `None` if they were not written in this boot.
     fn age(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
             .checked_sub(self.first(UPTIME)?.parse().ok()?)
@@ -142,7 +143,8 @@ impl Facts {
         self.0.is_empty()
     }
 
-    /// The text of the file: written now, of what these programs printed.
+    /// Returns the content of the fact file, with the current time and the names of the
+    /// `programs` that printed the facts.
     pub fn text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
         let programs = programs.iter().map(|program| (PROGRAM, program.as_str()));
