@@ -1,4 +1,4 @@
-//! Devices as the kernel identifies them, by number, and access to them.
+//! Device numbers, by which the kernel identifies devices, and the access that rules allow.
 
 use std::fmt;
 
@@ -8,23 +8,24 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct DeviceNumber {
     #[serde(rename = "type")]
     pub kind: DeviceKind,
-    /// The driver.
+    /// The major number, which identifies the driver.
     pub major: u32,
-    /// The device of that driver.
+    /// The minor number, which identifies the device of this driver.
     pub minor: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum DeviceKind {
-    /// A stream of bytes, as most accelerators.
+    /// A character device, as most accelerators are.
     #[serde(rename = "c")]
     Character,
-    /// Blocks, as disks.
+    /// A block device, as disks are.
     #[serde(rename = "b")]
     Block,
 }
 
-/// What may be done with a device; never nothing.
+/// The operations that are allowed on a device: a non-empty combination of reading, writing and
+/// creating a node.
 ///
 /// The bits are those of the kernel's `BPF_DEVCG_ACC_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -35,7 +36,8 @@ pub struct Access(u8);
 #[error("access `{0}` is not a combination of the letters r, w and m")]
 pub struct BadAccess(String);
 
-/// Allows one device. Written as in the v1 control files: `c 10:183 rw`.
+/// A rule that allows access to one device. Its text form is that of the control files of the
+/// cgroup v1 device controller: `c 10:183 rw`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct DeviceRule {
     #[serde(flatten)]
@@ -44,7 +46,7 @@ pub struct DeviceRule {
 }
 
 impl DeviceKind {
-    /// Reads what its `Display` writes.
+    /// Parses the text that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "b" => Some(DeviceKind::Block),
@@ -70,7 +72,7 @@ impl fmt::Display for DeviceNumber {
 }
 
 impl Access {
-    /// Create a node with the device's number.
+    /// Permission to create a device node with the number of the device.
     pub const MKNOD: Self = Self(1);
     pub const READ: Self = Self(2);
     pub const WRITE: Self = Self(4);
@@ -78,7 +80,7 @@ impl Access {
 
     const LETTERS: [(Self, char); 3] = [(Self::READ, 'r'), (Self::WRITE, 'w'), (Self::MKNOD, 'm')];
 
-    /// Reads a combination of the letters `r`, `w` and `m`.
+    /// Parses a combination of the letters `r`, `w` and `m`.
     pub fn parse(letters: &str) -> Result<Self, BadAccess> {
         let bad = || BadAccess(crate::name::excerpt(letters));
         letters
@@ -88,13 +90,13 @@ impl Access {
             .unwrap_or_else(|| Err(bad()))
     }
 
-    /// What one letter represents.
+    /// Returns the access for one of the letters `r`, `w` and `m`.
     pub fn of_letter(letter: char) -> Option<Self> {
         let known = Self::LETTERS.iter().find(|(_, known)| *known == letter);
         known.map(|(access, _)| *access)
     }
 
-    /// What either of the two admits.
+    /// Returns the access that allows everything that `self` or `other` allows.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -104,12 +106,12 @@ impl Access {
         other.0 & !self.0 == 0
     }
 
-    /// The bits, as device programs see them.
+    /// Returns the bits as a BPF program of the cgroup device controller sees them.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Everything that can be requested at once with this access.
+    /// Returns each combination of operations that this access allows.
     pub fn subsets(self) -> impl Iterator<Item = Self> {
         (1..=Self::ALL.0)
             .map(Self)
@@ -123,7 +125,7 @@ impl Access {
     }
 }
 
-/// To read and to write: the default of a class.
+/// The default access of a class: reading and writing.
 impl Default for Access {
     fn default() -> Self {
         Self::READ.union(Self::WRITE)
@@ -154,7 +156,7 @@ impl Serialize for Access {
 }
 
 impl DeviceRule {
-    /// Reads what [`Self`]'s `Display` writes.
+    /// Parses the text that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.split(' ');
         let kind = DeviceKind::parse(fields.next()?)?;

@@ -1,24 +1,24 @@
-//! Whole numbers that are computed from others: some names have a number in them
-//! that follows from an address.
+//! Evaluates formulas of whole numbers. Some drivers number their nodes by a formula over an
+//! address, so that a class must compute the number.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Why a formula has no value.
+/// The reason why a formula has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FormulaError {
-    /// It is not made of numbers, `+`, `-`, `*`, `/` and parentheses.
+    /// The text has something else than numbers, `+`, `-`, `*`, `/` and parentheses.
     #[error("is not a formula of whole numbers, + - * / and parentheses")]
     Syntax,
-    /// Its value is negative, too large, or divided by zero.
+    /// The value is negative or too large, or the formula divides by zero.
     #[error("has no value from 0 to 2^64-1")]
     Range,
 }
 
 const MAX_DEPTH: usize = 16;
 
-/// The value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or
-/// hexadecimal after `0x`; a division is rounded down.
+/// Computes the value of a formula such as `(116 - 100) / 16`. Numbers are decimal, or
+/// hexadecimal after `0x`. A division rounds down.
 pub(crate) fn evaluate(text: &str) -> Result<u64, FormulaError> {
     let mut parser = Parser {
         rest: text.chars().peekable(),
@@ -36,7 +36,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// `None`: well-formed, but out of range.
+/// The value of a well-formed expression. `None` means that the value is out of range.
 type Value = Result<Option<u64>, FormulaError>;
 
 impl Parser<'_> {
@@ -98,7 +98,7 @@ impl Parser<'_> {
         Ok(u64::from_str_radix(digits, radix).ok())
     }
 
-    /// The next character that is no blank.
+    /// Skips blanks, and returns the next character without consuming it.
     fn next_sign(&mut self) -> Option<char> {
         while self.rest.next_if_eq(&' ').is_some() {}
         self.rest.peek().copied()

@@ -49,7 +49,7 @@ pub enum PatternError {
     /// A component such as `..` or `**` is not supported.
     #[error("bad glob `{pattern}`: the component `{component}` is not supported")]
     Component { pattern: String, component: String },
-    /// An unmatched bracket or brace, or an empty set.
+    /// The pattern has a bracket or brace that is not closed, or an empty set.
     #[error("bad glob `{pattern}`: `{opener}` is not closed or is empty")]
     Open {
         pattern: String,
@@ -65,17 +65,18 @@ pub enum PatternError {
 }
 
 impl PathPattern {
-    /// The components, from the root down.
+    /// Returns the components of the path in order, beginning below the root.
     pub fn components(&self) -> &[Component] {
         &self.components
     }
 
-    /// The attributes that a match sets, or compares if they are known.
+    /// Returns the attributes of the captures. A match sets each of them, or compares its value
+    /// if the attribute is known already.
     pub fn captures(&self) -> impl Iterator<Item = &AttributeName> {
         self.captured().map(|(name, _)| name)
     }
 
-    /// Those of them that are numbers.
+    /// Returns the attributes of the captures that match only digits.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = &AttributeName> {
         let captured = self.captured();
         captured.filter_map(|(name, digits)| digits.then_some(name))
@@ -92,8 +93,8 @@ impl PathPattern {
 }
 
 impl Component {
-    /// The only name that can match, if there is just one: then the directory
-    /// need not be listed.
+    /// Returns the only name that can match, if known attributes leave just one. The directory
+    /// need not be listed in this case.
     pub fn fixed(&self, known: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {
@@ -105,11 +106,13 @@ impl Component {
                 _ => return None,
             }
         }
-        // A value from the hardware must be a single component.
+        // The name may contain values from the hardware, which must not lead to another
+        // directory.
         (!name.contains('/') && name != ".." && name != "." && !name.is_empty()).then_some(name)
     }
 
-    /// The attributes of `name`; `None` if it does not match.
+    /// Matches a file name, and returns the captured attributes; `None` if the name does not
+    /// match.
     pub fn matches(&self, name: &str, known: &Attributes) -> Option<Attributes> {
         let hidden = name.starts_with('.');
         if hidden && !matches!(self.0.first(), Some(Token::Literal('.'))) {
@@ -142,7 +145,7 @@ fn matches_from(tokens: &[Token], name: &str, known: &Attributes, found: &mut At
             name: attribute,
             digits,
         } => {
-            // The longest run first, so that `{index:number}` takes all digits.
+            // The longest match is tried first, so that `{index:number}` takes all digits.
             let longest = if *digits {
                 name.bytes().take_while(u8::is_ascii_digit).count()
             } else {
@@ -279,7 +282,7 @@ impl fmt::Display for PathPattern {
 mod tests {
     use super::*;
 
-    /// Attributes from a text such as `a=1 b=2`.
+    /// Parses attributes from a text such as `a=1 b=2`.
     fn attributes(text: &str) -> Attributes {
         let pairs = text
             .split_whitespace()

@@ -1,9 +1,9 @@
-//! Names that may have been meant: "did you mean".
+//! Suggests the known name that a user probably meant ("did you mean").
 
 use std::cmp::Reverse;
 
-/// The known name that a mistyped one is most similar to, if any is similar
-/// enough.
+/// Returns the known name that is most similar to a mistyped name, or `None` if no known name is
+/// similar enough.
 pub fn nearest<'a>(mistyped: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let near = known.into_iter().filter_map(|name| {
         let distance = distance(mistyped, name);
@@ -13,15 +13,14 @@ pub fn nearest<'a>(mistyped: &str, known: impl IntoIterator<Item = &'a str>) -> 
     near.min().map(|(_, _, name)| name)
 }
 
-/// How many characters at their ends are the same.
+/// Returns the length of the common ending of two names, in bytes.
 fn same_at_end(one: &str, other: &str) -> usize {
     let pairs = one.bytes().rev().zip(other.bytes().rev());
     pairs.take_while(|(one, other)| one == other).count()
 }
 
-/// Whether a name that somebody chose could be a mistyped form of a known one. It
-/// is stricter than [`nearest`], which is asked about names that are wrong in any
-/// case.
+/// Whether a name that a user chose could be a mistyped form of a known one. The test is
+/// stricter than [`nearest`], which gets only names that are certainly wrong.
 pub fn is_typo(chosen: &str, known: &str) -> bool {
     let allowed = match known.len() {
         0..=5 => 1,
@@ -32,7 +31,7 @@ pub fn is_typo(chosen: &str, known: &str) -> bool {
     chosen != known && bound && distance(chosen, known) <= allowed
 }
 
-/// The edits between two names, whose case does not count.
+/// Returns the edit distance of two names (Damerau-Levenshtein), ignoring case.
 fn distance(one: &str, other: &str) -> usize {
     strsim::damerau_levenshtein(&one.to_ascii_lowercase(), &other.to_ascii_lowercase())
 }

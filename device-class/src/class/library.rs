@@ -46,7 +46,7 @@ pub struct LibraryNames {
 }
 
 impl LibraryNames {
-    /// Whether a library of this name is meant.
+    /// Whether the patterns select a library of this name.
     pub(crate) fn fit(&self, name: &str) -> bool {
         let fits = |pattern: &NamePattern| pattern.fits(name);
         self.names.iter().any(fits) && !self.except.iter().any(fits)
@@ -112,7 +112,7 @@ impl TryFrom<String> for SoName {
 pub struct SoNameTemplate(Template);
 
 impl SoNameTemplate {
-    /// The name with its attributes in place.
+    /// Fills in the attributes and checks the resulting name.
     pub fn fill(&self, attributes: &Attributes) -> Result<SoName, String> {
         let filled = self.0.fill(attributes).map_err(|e| e.to_string())?;
         SoName::try_from(filled)

@@ -8,23 +8,24 @@ use crate::template::Template;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, try_from = "RawLinks")]
 pub struct Links {
-    /// Where the other ends are named.
+    /// The place that names the devices at the other ends.
     pub ends: Ends,
-    /// What the other end calls this device, by template.
+    /// The name by which the other ends refer to this device, as a template.
     pub name: Template,
-    /// The key of the line with the kind of a connection.
+    /// The key of the line in a connection's file that has the kind of the connection.
     pub kind: Option<String>,
+    /// The kinds of connections that count; all others are ignored.
     pub kinds: Vec<String>,
     /// The key of the line with the weight of a connection.
     pub weight: Option<String>,
 }
 
-/// Where the other ends of connections are named.
+/// The place that names the devices at the other ends of connections.
 #[derive(Debug, Clone)]
 pub enum Ends {
-    /// In a file for each connection, in the line with the key `peer`.
+    /// A file for each connection. Its line with the key `peer` names the other device.
     Files { for_each: PathPattern, peer: String },
-    /// In the facts with this key.
+    /// The driver facts with this key. Each value names one other device.
     Fact(Template),
 }
 

@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flags(pub i32);
 
-/// A known ABI: ELF for glibc 2 (`libc6`, 3) with the architecture's flag
+/// A known ABI, which is ELF for glibc 2 (`libc6`, 3) with the flag of the architecture
 /// (`sysdeps/generic/ldconfig.h` in glibc). [`Abi::takes`] returns which entries its loader
 /// accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,10 +1,9 @@
-//! Why a cache is refused.
+//! The errors for a loader's cache that cannot be read or written.
 
 use super::{MAX_ENTRIES, MAX_SIZE};
 
-/// Why the bytes are not a cache that can be read, or a cache cannot be written.
-///
-/// The caller adds the file's name.
+/// The reason why a loader's cache cannot be read or written. The message does not name the
+/// file, so the caller adds the name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LdCacheError {
     /// The file is, or would become, longer than [`MAX_SIZE`].

@@ -1,4 +1,4 @@
-//! Bytes to a cache.
+//! Parses the bytes of a loader's cache.
 
 use std::ffi::CStr;
 
@@ -7,7 +7,8 @@ use super::{
     MAX_PATH, MAX_SIZE, extension, work,
 };
 
-/// The older format, which may stand in front: magic, count at 12, entries of 12 bytes from 16.
+/// The older format, which may precede the newer one in a file: the magic string, the number of
+/// entries at offset 12, and entries of 12 bytes from offset 16.
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const OLD_HEADER_SIZE: usize = 16;
 const OLD_ENTRY_SIZE: usize = 12;
@@ -17,22 +18,23 @@ const BYTE_ORDER_MASK: u8 = 3;
 const BYTE_ORDER_INVALID: u8 = 1;
 const BYTE_ORDER_BIG: u8 = 3;
 
-/// The bytes that offsets count from. A read outside of them returns `None`.
+/// The bytes of the newer format. Offsets in the file count from their beginning. A read past
+/// their end returns `None`.
 #[derive(Clone, Copy)]
 pub(super) struct Image<'a>(pub(super) &'a [u8]);
 
 impl<'a> Image<'a> {
-    /// `N` bytes from `offset`, or `None` past the end.
+    /// Returns `N` bytes from `offset`, or `None` if fewer bytes are left.
     pub(super) fn bytes<const N: usize>(self, offset: usize) -> Option<[u8; N]> {
         self.0.get(offset..)?.first_chunk().copied()
     }
 
-    /// A little-endian number of 32 bits.
+    /// Reads a little-endian number of 32 bits.
     pub(super) fn u32(self, offset: usize) -> Option<u32> {
         self.bytes(offset).map(u32::from_le_bytes)
     }
 
-    /// The NUL-terminated string at `offset`, of at most `max` bytes with its NUL.
+    /// Reads the NUL-terminated string at `offset`, of at most `max` bytes including the NUL.
     pub(super) fn string(self, offset: u32, max: usize) -> Result<&'a CStr, LdCacheError> {
         let offset = offset as usize;
         let bad = LdCacheError::BadString { offset, max };

@@ -1,4 +1,4 @@
-//! A cache to bytes.
+//! Writes a loader's cache as bytes.
 
 use super::extension::{self, word};
 use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_ENTRIES, MAX_SIZE};
@@ -6,12 +6,13 @@ use super::{ENTRY_SIZE, Entry, HEADER_SIZE, LdCache, LdCacheError, MAGIC, MAX_EN
 const BYTE_ORDER_LITTLE: u8 = 2;
 
 impl LdCache {
-    /// The file, in the new format only, which every glibc since 2.2 reads; the entries keep
-    /// their order.
+    /// Returns the content of the file, in the newer format only, which every glibc since 2.2
+    /// reads. The entries keep their order.
     ///
     /// # Errors
     ///
-    /// If there are more than [`MAX_ENTRIES`], or the file would be over [`MAX_SIZE`].
+    /// The cache has more than [`MAX_ENTRIES`] entries, or the file would be longer than
+    /// [`MAX_SIZE`].
     pub fn to_bytes(&self) -> Result<Vec<u8>, LdCacheError> {
         if self.entries.len() > MAX_ENTRIES {
             return Err(LdCacheError::TooManyEntries(self.entries.len()));
@@ -71,7 +72,8 @@ fn push_entry(
         entry.path.to_bytes_with_nul(),
     );
     let path_offset = strings.push(path)?;
-    // Most paths end in the soname: then one string serves both.
+    // Most paths end with the soname. For such an entry the soname is the end of the path's
+    // string, so that only one string is stored.
     let soname_offset = if path.ends_with(soname) {
         path_offset + word(path.len() - soname.len())?
     } else {
@@ -97,7 +99,7 @@ impl Strings {
         self.start + self.bytes.len()
     }
 
-    /// Adds a string, NUL included, and returns its offset.
+    /// Adds a string, which includes its NUL, and returns its offset in the file.
     fn push(&mut self, string: &[u8]) -> Result<u32, LdCacheError> {
         let offset = self.end();
         if offset + string.len() > MAX_SIZE {

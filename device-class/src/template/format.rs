@@ -5,11 +5,11 @@ use std::borrow::Cow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Format {
     Plain,
-    /// `03`: with zeros before it, up to this width.
+    /// `03`: the value is padded with leading zeros to this width.
     Padded(usize),
-    /// `.3`: the first characters, this many.
+    /// `.3`: only this many characters from the beginning are kept.
     First(usize),
-    /// `016x`: a decimal number in hexadecimal, with zeros up to this width.
+    /// `016x`: a decimal number is written in hexadecimal, with leading zeros to this width.
     Hexadecimal(usize),
     Lower,
     /// `label`: in lower case, with a dash for each run of other characters
@@ -36,7 +36,8 @@ impl Format {
         }
     }
 
-    /// The formatted value; `None` if the format does not apply to it.
+    /// Formats a value. Returns `None` if the format does not apply to it, such as `016x` to a
+    /// text that is no number.
     pub(super) fn apply(self, value: &str) -> Option<Cow<'_, str>> {
         Some(match self {
             Format::Plain => value.into(),
@@ -60,7 +61,7 @@ impl Format {
     }
 }
 
-/// The bytes of hexadecimal digits.
+/// Decodes hexadecimal digits to bytes; `None` for an odd number of digits or another character.
 pub(crate) fn hexadecimal(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
         return None;

@@ -1,4 +1,5 @@
-//! Texts with attributes in braces: `/dev/npu{index}`, `{busnum:03}`.
+//! Fills in templates, which are texts with attributes in braces: `/dev/npu{index}`,
+//! `{busnum:03}`.
 
 mod format;
 
@@ -33,7 +34,7 @@ enum Part {
     Attribute { name: AttributeName, format: Format },
 }
 
-/// Why a text is not a template, or cannot be filled in.
+/// The reason why a text is not a template, or why a template cannot be filled in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("`{0}` has a brace without its partner")]
@@ -62,7 +63,7 @@ pub enum TemplateError {
 }
 
 impl Template {
-    /// The names of the attributes that the template needs.
+    /// Returns the names of the attributes that the template uses.
     pub fn attributes(&self) -> impl Iterator<Item = &AttributeName> {
         self.parts.iter().filter_map(|part| match part {
             Part::Attribute { name, .. } => Some(name),
@@ -92,7 +93,7 @@ impl Template {
         follows_attribute || rest.is_empty()
     }
 
-    /// The text with all attributes inserted.
+    /// Fills in all attributes and returns the text.
     ///
     /// # Errors
     /// An attribute is missing, or its format does not apply to it.
@@ -171,7 +172,7 @@ impl fmt::Display for Template {
 mod tests {
     use super::*;
 
-    /// Templates, and what they become or why not.
+    /// One case a line: a template, and the filled-in text or the error.
     const FILLED: &str = "
 /dev/null -> /dev/null
 /dev/npu{index} -> /dev/npu12

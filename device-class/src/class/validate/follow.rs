@@ -1,4 +1,4 @@
-//! Whether a device that is followed has the same id when it comes back.
+//! Checks that a followed device has the same id when it comes back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,11 +8,11 @@ use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// Files of sysfs with a number that the kernel gives a device anew: its device number
-/// (Documentation/ABI/stable/sysfs-class-tty and others, `dev`), and that on its USB bus.
+/// The sysfs files whose number changes when a device comes back: the device number `dev`
+/// (Documentation/ABI/stable/sysfs-class-tty and others), and the number on the USB bus.
 const NUMBERS: [&str; 2] = ["dev", "devnum"];
 
-/// Refuses messages of what is not followed.
+/// Refuses `announce` without `follow`, because only followed devices are announced.
 pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     match spec.announce && !spec.follow {
         true => Err(BrokenRule::new(
@@ -24,7 +24,8 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-/// Refuses an id with a number by which the kernel names the device's node.
+/// Refuses an id of a followed device that contains a number which the kernel assigns anew when
+/// the device comes back.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {
     if !spec.follow {
         return Ok(());
@@ -50,7 +51,8 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     }
 }
 
-/// Attributes that are composed of such numbers, and of which.
+/// The attributes that contain a number which the kernel assigns anew, each with the attributes
+/// of the numbers that it contains.
 struct Numbers<'s>(BTreeMap<&'s AttributeName, BTreeSet<&'s AttributeName>>);
 
 impl<'s> Numbers<'s> {

@@ -1,4 +1,4 @@
-//! Which attributes a point of a class file may use.
+//! Checks that templates use only attributes that are known at their place in a class file.
 
 use crate::inserted;
 use std::collections::BTreeSet;
@@ -11,11 +11,11 @@ use crate::pattern::PathPattern;
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// The attributes that are set by a point of the file.
+/// The attributes that are known at one place of a class file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     pub(super) names: BTreeSet<AttributeName>,
-    /// Whether it is for `[[edits]]`, where the attributes of devices are not known.
+    /// Whether the place is in `[[edits]]`, where the attributes of devices are not known.
     pub(super) is_of_edits: bool,
 }
 
@@ -30,7 +30,7 @@ impl Known {
         Ok(())
     }
 
-    /// What is prepared may also use the attribute that a pair gives.
+    /// Checks `[prepare]`. Its templates may also use the attribute that `[request.pairs]` sets.
     pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), BrokenRule> {
         let mut known = self.clone();
         if let Some(pairs) = &spec.request.pairs {
@@ -40,7 +40,8 @@ impl Known {
         let Some(prepare) = &spec.prepare else {
             return Ok(());
         };
-        // The file is read before it is known what is wanted.
+        // The path of the file may not use that attribute: the file is read before a container
+        // requests a value.
         self.serve(&prepare.file)?;
         let mut templates = prepare.arguments.iter().chain([&prepare.equals]);
         templates.try_for_each(|template| known.serve(template))?;
@@ -133,7 +134,7 @@ impl Known {
         })
     }
 
-    /// These, and what a pattern captures.
+    /// Returns these attributes together with the captures of a pattern.
     fn with(&self, for_each: &Option<PathPattern>) -> Self {
         let captures = for_each.iter().flat_map(PathPattern::captures);
         Known {
@@ -162,7 +163,7 @@ impl Known {
         }
     }
 
-    /// The error that something uses an attribute which is not among these.
+    /// Creates the error for a template that uses an unknown attribute.
     pub(super) fn lacks(&self, name: &AttributeName, template: &str) -> BrokenRule {
         let known: Vec<&str> = self.names.iter().map(AttributeName::as_str).collect();
         let known = match known.is_empty() {

@@ -1,4 +1,4 @@
-//! The rules that no single value can show.
+//! Checks rules that concern several values of a class file together.
 
 mod follow;
 mod known;
@@ -18,7 +18,7 @@ use crate::name::{
 use crate::strict_toml::BrokenRule;
 use crate::template::Template;
 
-/// Checks the values of a class file together.
+/// Checks all rules that concern several values of a class file.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_request(spec)?;
     check_resource(&spec.resource)?;
@@ -55,8 +55,8 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Attributes in `only` and `except` that no device of the class has are mistakes, and so are
-/// words that name no single device.
+/// Checks `only` and `except` of config.toml. An attribute that no device of the class has is a
+/// mistake, and so is a word such as `all` that names no single device.
 pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
     let mut known = Known::default();
     known.read(&spec.attributes)?;
@@ -87,7 +87,8 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
     Ok(())
 }
 
-/// Checks the resource as the kubelet does. An attribute in it is taken to be right.
+/// Checks the name of the resource by the kubelet's rules. Attributes in the template are
+/// assumed to have valid values.
 fn check_resource(resource: &Template) -> Result<(), BrokenRule> {
     let harmless = |name: &AttributeName| (name.clone(), "aa".to_owned());
     let harmless = inserted(resource.attributes().map(harmless));
@@ -124,7 +125,7 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
     }
 }
 
-/// A count is a resource of its own.
+/// Checks `count_resource`, which must differ from the resource of the class.
 fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let sharing = spec.sharing.as_ref();
     let Some(count) = sharing.and_then(|sharing| sharing.count_resource.as_ref()) else {
@@ -136,13 +137,13 @@ fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
             count.as_str(),
             format!("count_resource `{count}` is the name of the devices' resource"),
         )),
-        // The same on all hosts: braces are in no name.
+        // A name without braces is not a template, so it can be checked here for all hosts.
         false => check_resource_name(&count, count.clone()),
     }
 }
 
-/// Variables that images, engines and loaders use. As a request they would stop
-/// every container.
+/// Whether images, engines or loaders use a variable. If such a variable were a request, every
+/// container would be refused.
 fn is_reserved(variable: &EnvName) -> bool {
     const RESERVED: [&str; 9] = [
         "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER",

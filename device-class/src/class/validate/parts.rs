@@ -1,4 +1,4 @@
-//! Rules for parts that are made.
+//! Checks the rules for `[[parts]]`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
 use crate::strict_toml::BrokenRule;
 
-/// The rules that concern no attributes.
+/// Checks the rules for `[[parts]]` that do not concern attributes.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let wrong = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
     // A class that extends another one cannot remove its [counters].
@@ -39,7 +39,8 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     for (number, parts) in spec.parts.iter().enumerate() {
         let in_table = |error: BrokenRule| error.in_table("[[parts]]", number);
         let profile = parts.profile.to_string();
-        // Names of devices in slices have no other characters.
+        // A device name in a ResourceSlice may not have `.`, `+` or `_`, so two profiles that
+        // differ only in these characters would get the same name.
         if is_fixed(&parts.profile) && !labels.insert(profile.replace(['.', '+', '_'], "-")) {
             let reason = format!("the profile `{profile}` has the name of another one");
             return wrong(&profile, &reason).map_err(in_table);
@@ -57,7 +58,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// The attributes that parts use of the devices of a source.
+/// Checks that `[[parts]]` use only attributes that the devices of a source have.
 pub(super) fn check_source(
     spec: &ClassSpec,
     source: &Source,
@@ -97,7 +98,7 @@ pub(super) fn check_source(
     Ok(())
 }
 
-/// A label (RFC 1123) that is no slot's name.
+/// Whether a name is a label (RFC 1123) and is not the name of a slot.
 fn is_counter(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=32).contains(&name.len())
