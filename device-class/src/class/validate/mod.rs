@@ -256,6 +256,12 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     if let Some(requirements) = &spec.request.requirements {
         let mut values = requirements.values.values();
         values.try_for_each(|value| known.serve(value))?;
+        let within = requirements.warn_within_major.as_ref();
+        if let Some(name) = within.filter(|name| !requirements.values.contains_key(name)) {
+            let name = name.as_str();
+            let message = format!("warn_within_major `{name}` is not a name in `values`");
+            return Err(BrokenRule::new(None, message));
+        }
     }
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;
