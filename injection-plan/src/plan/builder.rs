@@ -237,8 +237,8 @@ impl PlanBuilder {
                     Err(error) => error,
                 };
                 let within = spec.warn_within_major.as_ref();
-                let within = within
-                    .filter(|name| requirement::is_met_within_major(text, values, name));
+                let within =
+                    within.filter(|name| requirement::is_met_within_major(text, values, name));
                 let Some(name) = within else {
                     return Err(PlanError::from(RefusedRequest {
                         asked_by: asked.request.source.to_string(),

@@ -39,6 +39,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         parts::check_source(spec, source, &known)?;
     }
     let directories = spec.library_directories.iter();
+    let directories = directories.chain(&spec.program_directories);
     host.check_paths(directories.map(Some), &None)?;
     let host = Known {
         is_of_edits: true,
