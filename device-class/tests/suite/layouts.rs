@@ -229,3 +229,21 @@ fn no_class_requires_a_program() {
     }
     assert!(with_programs > 9, "{with_programs}");
 }
+
+/// After an update of the driver the libraries are newer than the module that is loaded.
+#[test]
+fn libraries_of_another_version_are_named_with_both_versions() {
+    let tree = "file /opt/nvidia/lib64/libcuda.so.580.200.01\n\
+         link /opt/nvidia/lib64/libcuda.so.1 libcuda.so.580.200.01\n";
+    let host = found_in(tree, NODES, "");
+    let reason = host
+        .edits
+        .unfit()
+        .find(|reason| reason.starts_with("libcuda"));
+    assert_eq!(
+        reason.unwrap(),
+        "libcuda.so.1 is on the host as /opt/nvidia/lib64/libcuda.so.580.200.01, which is not of \
+         version 580.159.03, that of the driver that is loaded; after an update of the driver \
+         reboot the host, otherwise install the libraries of version 580.159.03"
+    );
+}
