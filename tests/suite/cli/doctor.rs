@@ -79,7 +79,7 @@ fn the_class_that_has_devices_is_named() {
     host.add_class("dummy-card", class).unwrap();
     let bundle = bundle(&[("CARD_VISIBLE_DEVICES", "all")]);
     let (code, text) = doctor(&host, bundle.path());
-    assert_eq!(code, Some(10), "{text}");
+    assert_eq!(code, Some(15), "{text}");
     let named = "class dummy-npu has 64 (variable DUMMY_VISIBLE_DEVICES)";
     assert_says(&text, &["no device on this host", named]);
 }
