@@ -19,16 +19,38 @@ fn same_at_end(one: &str, other: &str) -> usize {
     pairs.take_while(|(one, other)| one == other).count()
 }
 
-/// Whether a name that a user chose could be a mistyped form of a known one. The test is
-/// stricter than [`nearest`], which gets only names that are certainly wrong.
+/// Whether a name that somebody chose could be a mistyped form of a known one. It
+/// is stricter than [`nearest`], which is asked about names that are wrong in any
+/// case.
+///
+/// Words at the end that both have are not counted: the variables of many vendors end in
+/// `_VISIBLE_DEVICES`.
 pub fn is_typo(chosen: &str, known: &str) -> bool {
+    if chosen == known {
+        return false;
+    }
+    let (chosen, known) = without_common_end(chosen, known);
     let allowed = match known.len() {
         0..=5 => 1,
         6..=11 => 2,
         _ => 3,
     };
     let bound = chosen.len().abs_diff(known.len()) <= allowed;
-    chosen != known && bound && distance(chosen, known) <= allowed
+    bound && distance(chosen, known) <= allowed
+}
+
+/// Two names without the words at their ends that are the same. Words have `_` between
+/// them.
+fn without_common_end<'a>(mut one: &'a str, mut other: &'a str) -> (&'a str, &'a str) {
+    while let (Some((one_start, one_end)), Some((other_start, other_end))) =
+        (one.rsplit_once('_'), other.rsplit_once('_'))
+    {
+        if !one_end.eq_ignore_ascii_case(other_end) {
+            break;
+        }
+        (one, other) = (one_start, other_start);
+    }
+    (one, other)
 }
 
 /// Returns the edit distance of two names (Damerau-Levenshtein), ignoring case.
@@ -63,6 +85,10 @@ mod tests {
             ("ACME-VISIBLE-DEVICES", "ACME_VISIBLE_DEVICES", true),
             ("ACME_VISIBLE_DEVICES", "ACME_VISIBLE_DEVICES", false),
             ("WIDGET_VISIBLE_DEVICES", "ACME_VISIBLE_DEVICES", false),
+            ("CUDA_VISIBLE_DEVICES", "AMA_VISIBLE_DEVICES", false),
+            ("HIP_VISIBLE_DEVICES", "IX_VISIBLE_DEVICES", false),
+            ("ROCR_VISIBLE_DEVICES", "TT_VISIBLE_DEVICES", false),
+            ("NVIDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", true),
             ("ACME_DRIVER_VERSION", "ACME_VISIBLE_DEVICES", false),
             ("PATH", "NPU", false),
         ] {

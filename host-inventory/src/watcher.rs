@@ -280,7 +280,11 @@ impl HostWatcher {
 }
 
 /// Waits until a device no longer answers, answers again, or is named in the kernel's log.
-async fn wait_for_fault(memory: &mut ScanMemory, root: &Path, looking: &mut Option<JoinHandle<bool>>) {
+async fn wait_for_fault(
+    memory: &mut ScanMemory,
+    root: &Path,
+    looking: &mut Option<JoinHandle<bool>>,
+) {
     let checks = memory.byte_checks();
     if checks.is_empty() && !memory.reads_kernel_log() {
         std::future::pending::<()>().await;

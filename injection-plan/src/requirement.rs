@@ -50,6 +50,22 @@ fn not_known(unknown: &BTreeSet<String>) -> String {
 /// evaluated and is not met, the requirement is not met, because the alternatives with
 /// unknown names are probably about other hardware.
 pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, RequirementError> {
+    check_with(text, host, None)
+}
+
+/// Returns whether a requirement would be met if the host had another minor version of the
+/// value `name`, with the same major version.
+pub(crate) fn is_met_within_major(text: &str, host: &Values, name: &WordName) -> bool {
+    check_with(text, host, Some(name)).is_ok()
+}
+
+/// Checks a requirement. Of the value with the name `any_minor`, only the major version
+/// counts.
+fn check_with(
+    text: &str,
+    host: &Values,
+    any_minor: Option<&WordName>,
+) -> Result<Vec<String>, RequirementError> {
     // The unknown names of the alternative with the fewest unknown names so far.
     let mut best: Option<BTreeSet<String>> = None;
     let mut all_unknown = BTreeSet::new();
@@ -61,7 +77,7 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
         let mut unknown = BTreeSet::new();
         let mut holds_all = true;
         for term in alternative.split(',').filter(|term| !term.is_empty()) {
-            holds_all = is_met(term, host, &mut unknown)?;
+            holds_all = is_met(term, host, any_minor, &mut unknown)?;
             if !holds_all {
                 break;
             }
@@ -95,6 +111,7 @@ pub(crate) fn check(text: &str, host: &Values) -> Result<Vec<String>, Requiremen
 fn is_met(
     term: &str,
     host: &Values,
+    any_minor: Option<&WordName>,
     unknown: &mut BTreeSet<String>,
 ) -> Result<bool, RequirementError> {
     let malformed = || RequirementError::Malformed(term.to_owned());
@@ -111,13 +128,13 @@ fn is_met(
         return Err(malformed());
     }
     let mut known = host.iter();
-    let value = match known.find(|(known, _)| known.as_str().eq_ignore_ascii_case(name)) {
+    let (known, value) = match known.find(|(known, _)| known.as_str().eq_ignore_ascii_case(name)) {
         None => {
             unknown.insert(excerpt(name));
             return Ok(true);
         }
         Some((_, None)) => return Ok(true),
-        Some((_, Some(value))) => value,
+        Some((known, Some(value))) => (known, value),
     };
     let Some(version) = parse_version(value) else {
         let is_equal = value.eq_ignore_ascii_case(wanted);
@@ -127,7 +144,11 @@ fn is_met(
             _ => Err(malformed()),
         };
     };
-    let order = compare_versions(&version, &parse_version(wanted).ok_or_else(malformed)?);
+    let wanted = parse_version(wanted).ok_or_else(malformed)?;
+    if any_minor == Some(known) {
+        return Ok(holds_for_some_minor(operator, version[0], &wanted));
+    }
+    let order = compare_versions(&version, &wanted);
     Ok(match *operator {
         "=" => order == Ordering::Equal,
         "!=" => order != Ordering::Equal,
@@ -136,6 +157,17 @@ fn is_met(
         ">" => order == Ordering::Greater,
         _ => order != Ordering::Less,
     })
+}
+
+/// Returns whether some version with this major version fulfils a comparison.
+fn holds_for_some_minor(operator: &str, major: u64, wanted: &[u64]) -> bool {
+    match operator {
+        "=" => major == wanted[0],
+        "!=" => true,
+        "<" => compare_versions(&[major], wanted) == Ordering::Less,
+        "<=" => compare_versions(&[major], wanted) != Ordering::Greater,
+        _ => major >= wanted[0],
+    }
 }
 
 /// Returns the numbers of a version, or `None` if the text is not a version.
@@ -229,6 +261,38 @@ mod tests {
             let host = values(host);
             let found = check(OF_CUDA_12_9, &host);
             assert_eq!(found.is_ok(), is_met, "{brand} on {driver}: {found:?}");
+        }
+    }
+
+    /// CUDA 12.8 of an image on a driver for CUDA 12.2 is of the same major version, CUDA 13
+    /// is not.
+    #[test]
+    fn another_minor_version_is_told_from_another_major_version() {
+        let host = values([
+            ("cuda", "12.2"),
+            ("driver", "535.247.01"),
+            ("brand", "GeForce"),
+        ]);
+        let cuda = WordName::try_from("cuda".to_owned()).unwrap();
+        for (text, wanted) in [
+            ("cuda>=12.8", true),
+            ("CUDA>12.8", true),
+            (OF_CUDA_12_9, true),
+            ("cuda=12.9", true),
+            ("cuda!=12.2", true),
+            ("cuda>=12.8,cuda<12.9", true),
+            ("cuda<12.1", true),
+            ("cuda<=12", true),
+            ("cuda<12", false),
+            ("cuda<=11.8", false),
+            ("cuda=11.8", false),
+            ("cuda>=13.0", false),
+            ("cuda>=13 brand=tesla,driver>=535,driver<536", false),
+            ("cuda>=12.8,driver>=570", false),
+            ("driver>=570", false),
+            ("cuda>=12.8.x", false),
+        ] {
+            assert_eq!(is_met_within_major(text, &host, &cuda), wanted, "{text}");
         }
     }
 

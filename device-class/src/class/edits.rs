@@ -49,7 +49,8 @@ pub struct Edits {
     /// if they are newer.
     #[serde(default)]
     pub image_libraries: Vec<ImageLibraries>,
-    /// Executable files.
+    /// Executable files. None is required: the container gets those that the host has,
+    /// here or in `program_directories`.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub binaries: Vec<File>,

@@ -106,13 +106,17 @@ pub struct ClassSpec {
     /// How a container requests devices of the class.
     pub request: RequestSpec,
     /// The driver's root directory, by template, if it is not the host's root:
-    /// a directory with its own `usr`, `etc` and so on. config.toml can
-    /// override it.
+    /// a directory with its own `usr`, `etc` and so on, or only with `lib64` or `lib`
+    /// and `bin`. config.toml can override it.
     pub driver_root: Option<PathTemplate>,
     /// Directories with libraries that the host's ld.so.cache does not list, by
     /// template. config.toml can add others.
     #[serde(default)]
     pub library_directories: Vec<PathTemplate>,
+    /// Directories with programs of the driver, by template, where they are not at the
+    /// path of `binaries`. config.toml can add others.
+    #[serde(default)]
+    pub program_directories: Vec<PathTemplate>,
     /// A pattern for a path that exists while the driver is loaded. If nothing
     /// matches, no device is searched for.
     pub driver_path: Option<PathPattern>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::name::{AttributeName, CapabilityName, EnvName, ListName, WordName};
+use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName, WordName};
 use crate::template::Template;
 
 /// # `[request]`
@@ -123,6 +123,9 @@ pub struct RequirementSpec {
     /// attributes of each device. An empty value is not known. Without a device, what is
     /// required of one is met.
     pub values: BTreeMap<WordName, Template>,
+    /// The name of a version in `values` whose minor number does not decide: a requirement
+    /// that another minor version of the same major version would meet is a warning.
+    pub warn_within_major: Option<WordName>,
 }
 
 impl RequirementSpec {
@@ -130,6 +133,16 @@ impl RequirementSpec {
     pub fn is_one(&self, name: &str) -> bool {
         let begins = |prefix: &EnvName| name.starts_with(prefix.as_str());
         begins(&self.env_prefix) && !self.except_prefixes.iter().any(begins)
+    }
+
+    /// The settings by which a user of the class, or the host's administrator, omits the
+    /// check of requirements, as text.
+    pub fn way_out(&self, class: &ClassName) -> String {
+        let setting = format!("`requirements = false` in [class.{class}] of config.toml");
+        match &self.disable_env {
+            Some(env) => format!("{env}=1 in the container or {setting}"),
+            None => setting,
+        }
     }
 }
 

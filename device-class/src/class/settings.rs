@@ -29,6 +29,8 @@ pub struct ClassConfig {
     /// Directories with libraries that the loader's cache does not have, before those
     /// of the class.
     pub library_directories: Vec<PathTemplate>,
+    /// Directories with programs of the driver, before those of the class.
+    pub program_directories: Vec<PathTemplate>,
     /// Whether the class is offered on this host.
     pub enabled: Option<bool>,
     /// Whether containers that run follow its devices, instead of what the class says.

@@ -53,6 +53,8 @@ impl ClassConfig {
         }
         let directories = self.library_directories.iter().cloned();
         spec.library_directories.splice(0..0, directories);
+        let directories = self.program_directories.iter().cloned();
+        spec.program_directories.splice(0..0, directories);
         if let Some(replicas) = &self.replicas {
             let sharing = spec.sharing.get_or_insert_default();
             sharing.replicas = match replicas {

@@ -63,7 +63,7 @@ pub(super) fn from_candidate(
     let mut files = Vec::new();
     for file in &spec.files {
         for attributes in paths::capture_attributes(file.for_each.as_ref(), attributes, host)? {
-            files.push(files::file(file, false, &attributes, false, driver)?);
+            files.push(files::file(file, None, &attributes, false, driver)?);
         }
     }
     let directories = spec.directories.iter();

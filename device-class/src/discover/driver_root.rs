@@ -19,9 +19,32 @@ impl<'a> DriverRoot<'a> {
         DriverRoot { view, path }
     }
 
-    /// Converts a path inside the driver root to the path on the host.
+    /// The directories in which libraries are searched after those of the class. In a root
+    /// of its own there may be no loader's cache.
+    pub(super) fn library_directories(&self) -> &'static [&'static str] {
+        if self.is_of_host() {
+            &[]
+        } else {
+            &["/lib64", "/lib", "/usr/lib64", "/usr/lib"]
+        }
+    }
+
+    /// The directories in which programs are searched after those of the class.
+    pub(super) fn program_directories(&self) -> &'static [&'static str] {
+        if self.is_of_host() {
+            &[]
+        } else {
+            &["/bin", "/usr/bin", "/sbin", "/usr/sbin"]
+        }
+    }
+
+    fn is_of_host(&self) -> bool {
+        self.path.as_os_str() == "/"
+    }
+
+    /// The path on the host of something in the driver's root.
     pub(super) fn on_host(&self, inside: PathBuf) -> PathBuf {
-        if self.path.as_os_str() == "/" {
+        if self.is_of_host() {
             return inside;
         }
         self.path.join(inside.strip_prefix("/").unwrap_or(&inside))

@@ -12,7 +12,7 @@ use super::listed::{Listed, Lists};
 use super::nodes::nodes;
 use super::paths::capture_attributes;
 use super::{DeviceError, mask, source};
-use crate::class::{self, DeviceClass, Edits};
+use crate::class::{self, DeviceClass, Edits, PathTemplate, PathTemplateError};
 use crate::host::HostView;
 use crate::name::{CapabilityName, ListName};
 use crate::template::Attributes;
@@ -57,21 +57,28 @@ pub(super) fn edits(
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
-    let directories = class.spec.library_directories.iter();
-    let directories: Result<Vec<PathBuf>, _> = directories.map(|d| d.fill(attributes)).collect();
+    let filled = |own: &[PathTemplate], further: &[&str]| {
+        let own = own.iter().map(|directory| directory.fill(attributes));
+        let further = further.iter().map(|directory| Ok(PathBuf::from(directory)));
+        own.chain(further)
+            .collect::<Result<Vec<_>, PathTemplateError>>()
+    };
+    let spec = &class.spec;
+    let programs = filled(&spec.program_directories, driver.program_directories())?;
     let search = LibrarySearch {
-        directories: directories?,
+        directories: filled(&spec.library_directories, driver.library_directories())?,
         for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
         driver,
     };
     for SelectedEdits { edits, is_named } in chosen(class, capabilities) {
         let optional = edits.optional;
         found.libraries.extend(search.libraries(edits, attributes)?);
-        let files = edits.files.iter().map(|spec| (spec, false));
+        let files = edits.files.iter().map(|spec| (spec, None));
         let binaries = edits.binaries.iter().filter(|_| is_named);
-        for (spec, binary) in binaries.map(|spec| (spec, true)).chain(files) {
+        let binaries = binaries.map(|spec| (spec, Some(programs.as_slice())));
+        for (spec, programs) in binaries.chain(files) {
             for attributes in capture_attributes(spec.for_each.as_ref(), attributes, driver.view)? {
-                let file = file(spec, binary, &attributes, optional, driver)?;
+                let file = file(spec, programs, &attributes, optional, driver)?;
                 found.files.push(file);
             }
         }

@@ -10,19 +10,27 @@ use crate::class::{self, FileKind};
 use crate::host::Entry;
 use crate::template::Attributes;
 
+/// Looks up a file. A program also has `programs`, the directories in which it is searched
+/// where there is none at its path, and is optional: people's hosts lack many tools.
 pub(super) fn file(
     spec: &class::File,
-    binary: bool,
+    programs: Option<&[PathBuf]>,
     attributes: &Attributes,
     optional: bool,
     driver: DriverRoot<'_>,
 ) -> Result<FoundFile, DeviceError> {
     let (mut path, container) =
         fill_both_paths(&spec.path, spec.container_path.as_ref(), attributes)?;
-    if !spec.fallbacks.is_empty() {
-        let fallbacks = spec.fallbacks.iter().map(|path| path.fill(attributes));
-        let mut candidates = vec![path];
-        candidates.extend(fallbacks.collect::<Result<Vec<_>, _>>()?);
+    let binary = programs.is_some();
+    let mut candidates = vec![path.clone()];
+    if let Some(name) = path.file_name() {
+        let directories = programs.unwrap_or_default().iter();
+        candidates.extend(directories.map(|directory| directory.join(name)));
+    }
+    for fallback in &spec.fallbacks {
+        candidates.push(fallback.fill(attributes)?);
+    }
+    if candidates.len() > 1 {
         let is_there = |path: &&PathBuf| matches!(driver.view.place(path), Ok(Some(_)));
         // Some hosts install a wrapper script under the name of a program. The script calls the
         // program by a path that containers do not have, so a path without a script is preferred.
@@ -32,7 +40,8 @@ pub(super) fn file(
         let chosen = chosen.or_else(|| candidates.iter().find(is_there));
         path = chosen.unwrap_or(&candidates[0]).clone();
     }
-    let file = file_at(&path, &[spec.kind], optional || spec.optional, driver);
+    let optional = optional || spec.optional || binary;
+    let file = file_at(&path, &[spec.kind], optional, driver);
     Ok(FoundFile {
         path,
         container,

@@ -4,7 +4,7 @@
 use crate::inserted;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::DeviceError;
 use super::driver_root::DriverRoot;
@@ -82,6 +82,12 @@ impl LibrarySearch<'_> {
             .collect())
     }
 
+    /// A library's path without links, whose end is its version, if it can be looked up.
+    fn shown(&self, path: &Path) -> PathBuf {
+        let place = self.driver.view.place(path).ok().flatten();
+        place.map_or_else(|| path.to_owned(), |place| self.driver.on_host(place.path))
+    }
+
     fn find(
         &self,
         soname: &SoName,
@@ -121,9 +127,10 @@ impl LibrarySearch<'_> {
                 path.display()
             )),
             (Ok(None), Some(path), Some(version)) => Presence::Unfit(format!(
-                "{soname} is in the host's ld.so.cache as {}, which is not of version {version}; \
-             install the libraries of the driver that is loaded",
-                path.display()
+                "{soname} is on the host as {}, which is not of version {version}, that of the \
+                 driver that is loaded; after an update of the driver reboot the host, otherwise \
+                 install the libraries of version {version}",
+                self.shown(path).display()
             )),
         };
         let mut links: BTreeSet<String> =

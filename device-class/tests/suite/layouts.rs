@@ -72,6 +72,10 @@ fn sources(found: &FoundClass, named: &str) -> Vec<String> {
 const LAYOUTS: &str = "
 nixos | /nix/store/a-nvidia-x11-580.159.03/lib | /nix/store/a-nvidia-x11-580.159.03-bin/bin
 talos | /usr/local/glibc/usr/lib | /usr/local/bin
+cos-gpu-installer | /var/lib/nvidia/lib64 | /var/lib/nvidia/bin
+opt | /opt/nvidia/lib64 | /opt/nvidia/bin
+bottlerocket | /x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla | /usr/libexec/nvidia/tesla/bin
+bright | /cm/local/apps/cuda-driver/libs/580.159.03/lib64 | /cm/local/apps/cuda-driver/libs/580.159.03/bin
 cos | /home/kubernetes/bin/nvidia/lib64 | /home/kubernetes/bin/nvidia/bin
 flatcar | /opt/nvidia/580.159.03/4230.2.1/lib64 | /opt/nvidia/580.159.03/4230.2.1/bin
 fedora | /usr/lib64 | /usr/bin
@@ -135,4 +139,111 @@ fn libraries_are_found_in_the_configured_directories() {
     assert_eq!(cuda(config), ["/opt/driver/lib/libcuda.so.580.159.03"]);
     // What is there is of no version, or not of the driver's.
     assert_eq!(cuda(""), [""; 0]);
+}
+
+/// A prefix that no preset knows, such as that of a package manager for clusters, is one
+/// line for each kind.
+#[test]
+fn programs_are_found_in_the_configured_directories() {
+    let tree = "file /spack/nvidia/lib/libcuda.so.1\n\
+         file /spack/nvidia/lib/libcuda.so.580.159.03\n\
+         link /spack/nvidia/lib/libcuda.so.1 libcuda.so.580.159.03\n\
+         file /spack/nvidia/bin/nvidia-smi\n\
+         file /opt/nvidia/bin/nvidia-smi\n";
+    let config = "[class.nvidia-gpu]\nlibrary_directories = ['/spack/nvidia/lib']\n\
+         program_directories = ['/spack/nvidia/bin']";
+    let host = found_in(tree, NODES, config);
+    assert_eq!(
+        sources(&host, "nvidia-smi"),
+        ["/spack/nvidia/bin/nvidia-smi"]
+    );
+    assert_eq!(
+        sources(&host, "libcuda.so"),
+        ["/spack/nvidia/lib/libcuda.so.580.159.03"]
+    );
+}
+
+/// A driver's root may have lib64 and bin at its top and no cache of a loader.
+#[test]
+fn a_driver_root_needs_no_usr() {
+    for directory in ["lib64", "lib", "usr/lib64"] {
+        let root = format!("/srv/driver/{directory}");
+        let tree = format!(
+            "file {root}/libcuda.so.580.159.03\n\
+             link {root}/libcuda.so.1 libcuda.so.580.159.03\n\
+             file {root}/libnvidia-ml.so.580.159.03\n\
+             link {root}/libnvidia-ml.so.1 libnvidia-ml.so.580.159.03\n\
+             file /srv/driver/bin/nvidia-smi\n"
+        );
+        let config = "[class.nvidia-gpu]\ndriver_root = '/srv/driver'";
+        let host = found_in(&tree, NODES, config);
+        let cuda = format!("{root}/libcuda.so.580.159.03");
+        assert_eq!(sources(&host, "libcuda.so"), [cuda]);
+        assert_eq!(sources(&host, "nvidia-smi"), ["/srv/driver/bin/nvidia-smi"]);
+        assert_eq!(host.edits.unfit().next(), None);
+    }
+}
+
+/// Debian has nvidia-smi in a package of its own, and Ubuntu's headless drivers lack it.
+#[test]
+fn no_class_requires_a_program() {
+    let mut with_programs = 0;
+    for directory in std::fs::read_dir(shipped::root().join("testdata")).unwrap() {
+        let directory = directory.unwrap().path();
+        let name = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        let hosts = std::fs::read_dir(&directory).unwrap();
+        let hosts = hosts.map(|entry| entry.unwrap().path());
+        let hosts = hosts.chain([directory.clone()]);
+        for host in hosts.map(|host| host.join("host.txt")) {
+            let Ok(text) = std::fs::read_to_string(&host) else {
+                continue;
+            };
+            let class = shipped::class(&name);
+            let edits = class.spec.edits.iter();
+            let has_programs = edits.clone().any(|edits| !edits.binaries.is_empty());
+            with_programs += usize::from(has_programs);
+            let capabilities = class.spec.capabilities();
+            let all = |text: &str| {
+                let host = RecordedHost::parse(text).unwrap();
+                let found = discover::look_up(&class, (&capabilities).into(), &host);
+                found.unwrap().edits
+            };
+            let programs = all(&text).files.into_iter().filter(|file| file.binary);
+            let programs: Vec<String> = programs
+                .map(|file| file.path.display().to_string())
+                .collect();
+            let lines = text.lines().filter(|line| {
+                let mut words = line.split(' ');
+                let is_program = |path: &str| programs.iter().any(|program| program == path);
+                words.next() == Some("|") || !words.next().is_some_and(is_program)
+            });
+            let without: Vec<&str> = lines.collect();
+            let found = all(&without.join("\n"));
+            let mut programs = found.files.iter().filter(|file| file.binary);
+            assert!(
+                programs.all(|file| file.file.unfit().is_none()),
+                "{}",
+                host.display()
+            );
+        }
+    }
+    assert!(with_programs > 9, "{with_programs}");
+}
+
+/// After an update of the driver the libraries are newer than the module that is loaded.
+#[test]
+fn libraries_of_another_version_are_named_with_both_versions() {
+    let tree = "file /opt/nvidia/lib64/libcuda.so.580.200.01\n\
+         link /opt/nvidia/lib64/libcuda.so.1 libcuda.so.580.200.01\n";
+    let host = found_in(tree, NODES, "");
+    let reason = host
+        .edits
+        .unfit()
+        .find(|reason| reason.starts_with("libcuda"));
+    assert_eq!(
+        reason.unwrap(),
+        "libcuda.so.1 is on the host as /opt/nvidia/lib64/libcuda.so.580.200.01, which is not of \
+         version 580.159.03, that of the driver that is loaded; after an update of the driver \
+         reboot the host, otherwise install the libraries of version 580.159.03"
+    );
 }

@@ -46,6 +46,8 @@ replicas = 4 | replicas = 4\ncount_resource = "example.com/{index}"
     | chip.toml:13: name of the resource `{index}` may not have the character '{'
 replicas = 4 | replicas = 4\ncount_resource = "example.com/chip"
     | chip.toml:2: count_resource `example.com/chip` is the name of the devices' resource
+env = "CHIPS" | env = "CHIPS"\nrequirements = { env_prefix = "R_", values = {}, warn_within_major = "x" }
+    | chip.toml: warn_within_major `x` is not a name in `values`
 env = "CHIPS" | env = "PATH"
     | chip.toml:4: `PATH` is a variable that containers have for another purpose;
     choose a name such as MYCHIP_VISIBLE_DEVICES

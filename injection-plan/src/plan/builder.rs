@@ -228,19 +228,41 @@ impl PlanBuilder {
             });
             all.insert(inserted(values));
         }
+        let way_out = spec.way_out(&input.class.name);
         for (env, text) in &input.request.requirements {
             let mut notes = BTreeSet::new();
+            let mut warnings = BTreeSet::new();
             for values in &all {
-                let unknown = requirement::check(text, values).map_err(|error| RefusedRequest {
-                    requested_by: input.request.source.to_string(),
-                    error: RequestError::Requirement {
-                        env: env.clone(),
-                        text: text.clone(),
-                        error,
-                    },
-                })?;
-                notes.extend(unknown);
+                let error = match requirement::check(text, values) {
+                    Ok(unknown) => {
+                        notes.extend(unknown);
+                        continue;
+                    }
+                    Err(error) => error,
+                };
+                let within = spec.warn_within_major.as_ref();
+                let within =
+                    within.filter(|name| requirement::is_met_within_major(text, values, name));
+                let Some(name) = within else {
+                    return Err(PlanError::from(RefusedRequest {
+                        requested_by: input.request.source.to_string(),
+                        error: RequestError::Requirement {
+                            env: env.clone(),
+                            text: text.clone(),
+                            way_out: way_out.clone(),
+                            error,
+                        },
+                    }));
+                };
+                warnings.insert(format!(
+                    "{}={} is not met: {error}; the major version of {} is the same, so most \
+                     programs work; to omit this check, set {way_out}",
+                    excerpt(env),
+                    excerpt(text),
+                    name.as_str()
+                ));
             }
+            self.warnings.extend(warnings);
             if !notes.is_empty() {
                 let unknown: Vec<String> = notes.into_iter().collect();
                 self.notes.push(format!(

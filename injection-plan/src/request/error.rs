@@ -54,10 +54,16 @@ pub enum RequestError {
     Name(NameError),
     #[error("{count} lists of files are too many; a container may name {MAX_LISTS}")]
     TooManyLists { count: usize },
-    #[error("{}={} cannot be met", excerpt(.env), excerpt(.text))]
+    #[error(
+        "{}={} cannot be met (to start it nevertheless, set {way_out})",
+        excerpt(.env),
+        excerpt(.text)
+    )]
     Requirement {
         env: String,
         text: String,
+        /// The settings that switch the check off, as text.
+        way_out: String,
         #[source]
         error: RequirementError,
     },

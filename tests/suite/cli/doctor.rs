@@ -68,6 +68,22 @@ fn variables_are_tried_without_a_container() {
     }
 }
 
+/// As on WSL and Jetson, where another class of the vendor has the device.
+#[test]
+fn the_class_that_has_devices_is_named() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\ndescription = 'Cards'\nresource = 'dummy.com/card'\n\
+         [request]\nenv = 'CARD_VISIBLE_DEVICES'\n\
+         [[discover]]\npath = '/dev/card-{number:number}'\n\
+         [device]\nid = 'card-{number}'\n";
+    host.add_class("dummy-card", class).unwrap();
+    let bundle = bundle(&[("CARD_VISIBLE_DEVICES", "all")]);
+    let (code, text) = doctor(&host, bundle.path());
+    assert_eq!(code, Some(15), "{text}");
+    let named = "class dummy-npu has 64 (variable DUMMY_VISIBLE_DEVICES)";
+    assert_says(&text, &["no device on this host", named]);
+}
+
 /// A container that was refused does not exist any more; the hook's report does.
 #[test]
 fn the_log_is_read_for_a_container_that_is_gone() {

@@ -43,6 +43,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         checked.map_err(|error| error.in_table("[[unclaimed]]", number))?;
     }
     let directories = spec.library_directories.iter();
+    let directories = directories.chain(&spec.program_directories);
     host.check_paths(directories.map(Some), &None)?;
     let host = Known {
         is_of_edits: true,
@@ -268,6 +269,12 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     if let Some(requirements) = &spec.request.requirements {
         let mut values = requirements.values.values();
         values.try_for_each(|value| known.serve(value))?;
+        let within = requirements.warn_within_major.as_ref();
+        if let Some(name) = within.filter(|name| !requirements.values.contains_key(name)) {
+            let name = name.as_str();
+            let message = format!("warn_within_major `{name}` is not a name in `values`");
+            return Err(BrokenRule::new(None, message));
+        }
     }
     known.check_nodes(&device.nodes)?;
     known.check_nodes(&source.nodes)?;

@@ -7,7 +7,7 @@ use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, Health};
-use device_class::load;
+use device_class::load::{self, ClassSource};
 use device_class::name::excerpt;
 use device_class::similar;
 use device_class::strict_toml::FileError;
@@ -69,7 +69,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
                 findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
-                findings.extend(on_host(&class, &request, config));
+                findings.extend(on_host(&class, &request, &sources, config));
                 classes.push(class.clone());
             }
             Err(error) => {
@@ -162,7 +162,45 @@ fn variables_of(spec: &ClassSpec) -> impl Iterator<Item = &str> {
     names.into_iter().flatten().map(|name| name.as_str())
 }
 
-fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Finding> {
+/// Returns a fix that names the classes that have devices here and offer resources of the same
+/// vendor, such as a vendor's class for virtual machines.
+fn fix_by_other_classes(
+    class: &DeviceClass,
+    sources: &[Result<ClassSource, FileError>],
+    config: &Config,
+) -> Option<String> {
+    let vendor = |class: &DeviceClass| {
+        let resource = class.spec.resource.to_string();
+        resource
+            .split_once('/')
+            .map(|(vendor, _)| vendor.to_owned())
+    };
+    let host = planner::open_host(config).ok()?;
+    let others = sources.iter().filter_map(|source| source.as_ref().ok());
+    let others = others.filter_map(|source| config.class(source).ok());
+    let others = others.filter(|other| other.name != class.name && vendor(other) == vendor(class));
+    let names = others.filter_map(|other| {
+        let count = discover::devices(&other, &host).devices.len();
+        let env = &other.spec.request.env;
+        (count > 0).then(|| format!("class {} has {count} (variable {env})", other.name))
+    });
+    let names: Vec<String> = names.collect();
+    if names.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "of the devices on this host, {}: request those, or let a class file extend that class \
+         (docs/device-classes.md)",
+        names.join(", ")
+    ))
+}
+
+fn on_host(
+    class: &DeviceClass,
+    request: &Request,
+    sources: &[Result<ClassSource, FileError>],
+    config: &Config,
+) -> Vec<Finding> {
     let subject = format!("class {}", class.name);
     let found = planner::open_host(config).map_err(|error| chain(&error));
     let found = found.and_then(|host| {
@@ -194,10 +232,12 @@ fn on_host(class: &DeviceClass, request: &Request, config: &Config) -> Vec<Findi
             None => "no device on this host".to_owned(),
         };
         let finding = Finding::fault(ExitCode::NoDevice, subject, text);
-        findings.push(finding.fix(
+        let fix = fix_by_other_classes(class, sources, config).unwrap_or_else(|| {
             "check that the hardware is there and its driver is loaded; `boathook class check \
-             FILE` shows what the class matches",
-        ));
+             FILE` shows what the class matches"
+                .to_owned()
+        });
+        findings.push(finding.fix(fix));
         return findings;
     }
     let mut healthy = 0;
