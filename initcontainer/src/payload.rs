@@ -14,7 +14,12 @@ use runtime_config::Error as HostError;
 use crate::elf::{self, unfit};
 use crate::layout::LOCAL;
 
-pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
+pub const PROGRAMS: [&str; 4] = [
+    "boathook",
+    "boathook-hook",
+    "boathook-runtime",
+    "boathook-init",
+];
 /// Where the programs are, in a release and in a version's directory.
 pub(crate) const BIN: &str = "bin";
 /// Where the class files are, in a release and in a version's directory.

@@ -8,7 +8,7 @@ use runtime_config::{Engine, HostRoot, Loaded, Record, loaded};
 use serde::Serialize;
 
 use crate::install::{current, installed};
-use crate::layout::{HOOK, RUNTIME, record};
+use crate::layout::{COMMANDS, HOOK, RUNTIME, record};
 use crate::specifications;
 
 #[derive(Debug, Serialize)]
@@ -40,7 +40,7 @@ impl Status {
     pub fn read(host: &HostRoot) -> Result<Self> {
         let version = current(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
-        for program in [HOOK, RUNTIME] {
+        for program in [HOOK, RUNTIME, COMMANDS] {
             if version.is_some() && !host.exists(Path::new(program)) {
                 missing.push(format!("{program}: install again"));
             }

@@ -77,7 +77,7 @@ pub const HANDLER: &str = "boathook";
 pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
 /// Where boathook-init installs the hook. An upgrade changes what it leads to.
-pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook";
+pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook-hook";
 
 /// How long an engine lets the hook run, in seconds. Without a limit a hook
 /// that hangs would hold its container for ever. It is more than preparing

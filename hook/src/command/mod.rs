@@ -41,6 +41,7 @@ use crate::live::{self, LiveError};
 use crate::log::{self, LogReader};
 use crate::oci::{Bundle, BundleError, StateError};
 use crate::planner::{self, Caller, PlannerError};
+use crate::start::StartOptions;
 use crate::sys::deadline::{self, Deadline};
 
 /// Why a command failed. The message names what, for which container and what
@@ -162,12 +163,17 @@ impl From<ApplyError> for CommandError {
 /// `boathook`: runs the command of the command line, and reports its failure.
 pub fn main() -> process::ExitCode {
     let cli = Cli::of_process();
-    match run(&cli) {
+    report(run(&cli), cli.json)
+}
+
+/// Returns the exit code of a command, after the failure was reported.
+pub(crate) fn report(done: Result<ExitCode, CommandError>, json: bool) -> process::ExitCode {
+    match done {
         Ok(code) => code.into(),
         Err(error) => {
             let (message, code) = (log::chain(&error), error.exit_code());
             log::error(&message);
-            if cli.json {
+            if json {
                 code.print_failure(&message);
             }
             code.into()
@@ -184,7 +190,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
-            hook(cli, &arguments.caller())
+            start(&arguments.options(cli))
         }
         Command::Explain { bundle, container } => {
             let config = config(cli)?;
@@ -238,19 +244,20 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     }
 }
 
-fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
+/// Gives the container whose state is on stdin what it requests.
+pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, CommandError> {
     let confined = crate::process::confine();
-    let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
-    let mut config = installation::configuration(cli.config.as_deref());
+    let deadline = Deadline::start(options.deadline.unwrap_or(deadline::SECONDS));
+    let mut config = installation::configuration(options.config.as_deref());
     if let Ok(config) = &mut config {
-        config.classes.extend(cli.also_classes.clone());
+        config.classes.extend(options.also_classes.clone());
     }
-    log::start(LogReader::Engine, config.as_ref().ok(), cli.log_level());
+    log::start(LogReader::Engine, config.as_ref().ok(), options.log_level);
     confined?;
     let mut deadline = deadline.map_err(CommandError::Deadline)?;
     match config {
-        Ok(config) => inject::run(&config, caller, &mut deadline),
-        Err(error) => inject::unconfigured(error, caller),
+        Ok(config) => inject::run(&config, &options.caller, &mut deadline),
+        Err(error) => inject::unconfigured(error, &options.caller),
     }
 }
 
