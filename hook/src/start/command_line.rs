@@ -84,7 +84,11 @@ impl CommandLine {
                 }
                 Some("--also-classes") => {
                     let directory = words.read_value("--also-classes")?;
-                    set_once(&mut options.also_classes, "--also-classes", directory.into())?;
+                    set_once(
+                        &mut options.also_classes,
+                        "--also-classes",
+                        directory.into(),
+                    )?;
                 }
                 Some("--deadline") => {
                     let seconds = words.parse_value("--deadline", str::parse)?;
@@ -261,17 +265,35 @@ mod tests {
             (&["--config", "/a b.toml", "prestart"], with_config()),
             (&["--config=/a b.toml", "create-runtime"], with_config()),
             (&["prestart", "--config", "/a b.toml"], with_config()),
-            (&["--log-level", "error", "prestart"], with_level(LogLevel::Error)),
-            (&["prestart", "--log-level=warning"], with_level(LogLevel::Warning)),
-            (&["--log-level", "info", "prestart"], with_level(LogLevel::Info)),
+            (
+                &["--log-level", "error", "prestart"],
+                with_level(LogLevel::Error),
+            ),
+            (
+                &["prestart", "--log-level=warning"],
+                with_level(LogLevel::Warning),
+            ),
+            (
+                &["--log-level", "info", "prestart"],
+                with_level(LogLevel::Info),
+            ),
             (&["-v", "prestart"], with_level(LogLevel::Info)),
             (&["prestart", "--verbose"], with_level(LogLevel::Info)),
             (&["create-runtime", "--cdi", "npu=0,1@u-1"], granted()),
             (&["create-runtime", "--cdi=npu=0,1@u-1"], granted()),
             (
                 &[
-                    "--also-classes", "/classes", "--deadline", "300", "--json", "-v", "--config",
-                    "c", "create-runtime", "--cdi", "npu=0,1@u-1",
+                    "--also-classes",
+                    "/classes",
+                    "--deadline",
+                    "300",
+                    "--json",
+                    "-v",
+                    "--config",
+                    "c",
+                    "create-runtime",
+                    "--cdi",
+                    "npu=0,1@u-1",
                 ],
                 all,
             ),
@@ -297,10 +319,22 @@ mod tests {
     fn what_is_not_known_is_refused() {
         for (words, reason) in [
             (&[][..], "neither `prestart` nor `create-runtime` is given"),
-            (&["--config", "x"], "neither `prestart` nor `create-runtime` is given"),
-            (&["list"], "there is no stage `list`; the commands for administrators are those of `boathook`"),
-            (&["", "prestart"], "there is no stage ``; the commands for administrators are those of `boathook`"),
-            (&["prestart", "create-runtime"], "unexpected argument `create-runtime`"),
+            (
+                &["--config", "x"],
+                "neither `prestart` nor `create-runtime` is given",
+            ),
+            (
+                &["list"],
+                "there is no stage `list`; the commands for administrators are those of `boathook`",
+            ),
+            (
+                &["", "prestart"],
+                "there is no stage ``; the commands for administrators are those of `boathook`",
+            ),
+            (
+                &["prestart", "create-runtime"],
+                "unexpected argument `create-runtime`",
+            ),
             (&["prestart", "x"], "unexpected argument `x`"),
             (&["--bogus", "prestart"], "unexpected argument `--bogus`"),
             (&["--conf", "x", "prestart"], "unexpected argument `--conf`"),
@@ -310,14 +344,29 @@ mod tests {
             (&["--config"], "`--config` needs a value"),
             (&["--config", "", "prestart"], "`--config` needs a value"),
             (&["--config=", "prestart"], "`--config` needs a value"),
-            (&["--config", "--json", "prestart"], "`--config` needs a value"),
+            (
+                &["--config", "--json", "prestart"],
+                "`--config` needs a value",
+            ),
             (&["prestart", "--cdi"], "`--cdi` needs a value"),
-            (&["--also-classes", "-", "prestart"], "`--also-classes` needs a value"),
+            (
+                &["--also-classes", "-", "prestart"],
+                "`--also-classes` needs a value",
+            ),
             (&["--json=yes", "prestart"], "`--json` takes no value"),
             (&["--help=all"], "`--help` takes no value"),
-            (&["--config", "a", "prestart", "--config", "b"], "`--config` is given twice"),
-            (&["-v", "prestart", "--verbose"], "`--verbose` is given twice"),
-            (&["prestart", "--cdi", "npu=0", "--cdi", "npu=1"], "`--cdi` is given twice"),
+            (
+                &["--config", "a", "prestart", "--config", "b"],
+                "`--config` is given twice",
+            ),
+            (
+                &["-v", "prestart", "--verbose"],
+                "`--verbose` is given twice",
+            ),
+            (
+                &["prestart", "--cdi", "npu=0", "--cdi", "npu=1"],
+                "`--cdi` is given twice",
+            ),
             (
                 &["-v", "--log-level", "error", "prestart"],
                 "`--verbose` and `--log-level` exclude each other",
@@ -351,7 +400,10 @@ mod tests {
             config: Some(path.clone().into()),
             ..options()
         };
-        assert_eq!(CommandLine::parse(&arguments), Ok(CommandLine::Start(wanted)));
+        assert_eq!(
+            CommandLine::parse(&arguments),
+            Ok(CommandLine::Start(wanted))
+        );
         let arguments = ["prestart".into(), "--cdi".into(), path];
         assert!(CommandLine::parse(&arguments).is_err());
     }

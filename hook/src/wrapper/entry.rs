@@ -177,7 +177,12 @@ mod tests {
             ..hook()
         };
         let entry: Value = serde_json::from_str(&hook.json()).unwrap();
-        let wanted = json!(["boathook-hook", "--config", "/elsewhere/config.toml", "prestart"]);
+        let wanted = json!([
+            "boathook-hook",
+            "--config",
+            "/elsewhere/config.toml",
+            "prestart"
+        ]);
         assert_eq!(entry["args"], wanted);
     }
 
@@ -187,7 +192,10 @@ mod tests {
             |stage: &str, path: &str| format!(r#"{{"hooks":{{"{stage}":[{{"path":"{path}"}}]}}}}"#);
         for (text, known) in [
             (entry("prestart", "/opt/boathook/1/boathook-hook"), true),
-            (entry("createRuntime", "/opt/boathook/1/boathook-hook"), true),
+            (
+                entry("createRuntime", "/opt/boathook/1/boathook-hook"),
+                true,
+            ),
             (entry("prestart", "/opt/boathook/0/boathook-hook"), true),
             (entry("prestart", "/opt/boathook/0/boathook"), true),
             (entry("poststop", "/opt/boathook/1/boathook-hook"), false),

@@ -27,7 +27,12 @@ impl Source {
             }
             Annotation(value) => config["annotations"][ANNOTATION] = value.into(),
             Cdi(device) => {
-                let args = ["boathook-hook", "prestart", "--cdi", &format!("thing={device}")];
+                let args = [
+                    "boathook-hook",
+                    "prestart",
+                    "--cdi",
+                    &format!("thing={device}"),
+                ];
                 let hook = json!({"path": "/opt/boathook/bin/boathook-hook", "args": args});
                 config["hooks"] = json!({"prestart": [hook]});
             }

@@ -26,7 +26,11 @@ fn a_hook_that_is_gone_and_no_fault_have_codes_of_their_own() {
     let request = format!("{}=npu-1", DemoHost::VARIABLE);
     let gone = Path::new("/nowhere/boathook-hook");
     for (hook, code, words) in [
-        (gone, 14, ["/nowhere/boathook-hook", "boathook-init install"]),
+        (
+            gone,
+            14,
+            ["/nowhere/boathook-hook", "boathook-init install"],
+        ),
         (
             &program,
             0,

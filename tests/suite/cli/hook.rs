@@ -19,7 +19,12 @@ fn run(arguments: &[&str]) -> Captured {
 #[test]
 fn the_help_says_whose_program_it_is() {
     let help = run(&["--help"]).success().unwrap().stdout;
-    let words = ["The OCI hook of Boathook", "engines", "boathook-hook(1)", "https://"];
+    let words = [
+        "The OCI hook of Boathook",
+        "engines",
+        "boathook-hook(1)",
+        "https://",
+    ];
     assert_says(&help, &words);
     let version = run(&["--version"]).success().unwrap().stdout;
     let wanted = format!("boathook-hook {}\n", env!("CARGO_PKG_VERSION"));
@@ -68,5 +73,8 @@ fn a_hook_that_was_configured_to_call_boathook_does_the_same() {
         }
     }
     let help = boathook(&host, &["--help"], b"").success().unwrap().stdout;
-    assert!(!help.contains("prestart") && !help.contains("create-runtime"), "{help}");
+    assert!(
+        !help.contains("prestart") && !help.contains("create-runtime"),
+        "{help}"
+    );
 }

@@ -114,7 +114,10 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     let file = fs::read_dir(machine.private.file(hooks)).unwrap().next();
     let file = file.unwrap().unwrap().path();
     let text = fs::read_to_string(&file).unwrap();
-    let hook = binaries::program("boathook-hook").unwrap().display().to_string();
+    let hook = binaries::program("boathook-hook")
+        .unwrap()
+        .display()
+        .to_string();
     let installed = format!("{PROGRAMS}/boathook-hook");
     fs::write(&file, text.replace(&hook, &installed)).unwrap();
 

@@ -74,8 +74,8 @@ fn furnish(files: &Path) -> Result<()> {
     Rootfs::Glibc.copy_to(files)?;
     let runc = runc::program().context("no runc")?;
     let tree = binaries::source_tree();
-    let hook =
-        HookCommand::new(Path::new("/usr/bin/boathook-hook")).arg(Stage::CreateRuntime.subcommand());
+    let hook = HookCommand::new(Path::new("/usr/bin/boathook-hook"))
+        .arg(Stage::CreateRuntime.subcommand());
     let bundle = Bundle::builder(Rootfs::Busybox)
         .args(["sh", "/read-frame", "OTHER"])
         .env("CAMERA_VISIBLE_DEVICES", "camera-vivid.0")

@@ -97,7 +97,10 @@ fn start(
     let this_program = std::env::current_exe().map_err(failed)?;
     let hook = hook_beside_this_program();
     if !hook.is_file() {
-        let text = format!("{} does not exist: it is called as the hook", hook.display());
+        let text = format!(
+            "{} does not exist: it is called as the hook",
+            hook.display()
+        );
         return Err(CommandError::Trial(text));
     }
     let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
