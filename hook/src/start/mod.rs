@@ -7,6 +7,8 @@
 //! program does.
 
 mod command_line;
+mod error;
+mod inject;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -14,11 +16,13 @@ use std::process;
 
 use command_line::CommandLine;
 
-use crate::command;
 use crate::exit::ExitCode;
-use crate::log;
+use crate::installation;
+use crate::log::{self, LogReader};
+use crate::sys::deadline::{self, Deadline};
 
 pub(crate) use command_line::StartOptions;
+pub(crate) use error::StartError;
 
 const HELP: &str = "\
 The OCI hook of Boathook, which makes devices available in containers.
@@ -54,20 +58,43 @@ Options:
 pub fn main() -> process::ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     match CommandLine::parse(&arguments) {
-        Ok(CommandLine::Start(options)) => {
-            command::report(command::start(&options), options.is_json)
-        }
+        Ok(CommandLine::Start(options)) => match start(&options) {
+            Ok(code) => code.into(),
+            Err(error) => report(error.exit_code(), &log::chain(&error), options.is_json),
+        },
         Ok(CommandLine::Help) => print(&[HELP, env!("CARGO_PKG_REPOSITORY"), HELP_OPTIONS]),
         Ok(CommandLine::Version) => print(&["boathook-hook ", env!("CARGO_PKG_VERSION"), "\n"]),
         Err(error) => {
             let message = format!("{error}; see `boathook-hook --help`");
-            log::error(&message);
-            if arguments.iter().any(|argument| argument == "--json") {
-                ExitCode::Usage.print_failure(&message);
-            }
-            ExitCode::Usage.into()
+            let is_json = arguments.iter().any(|argument| argument == "--json");
+            report(ExitCode::Usage, &message, is_json)
         }
     }
+}
+
+/// Gives the container whose state is on stdin what it requests.
+pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, StartError> {
+    let confined = crate::process::confine();
+    let deadline = Deadline::start(options.deadline.unwrap_or(deadline::SECONDS));
+    let mut config = installation::configuration(options.config.as_deref());
+    if let Ok(config) = &mut config {
+        config.classes.extend(options.also_classes.clone());
+    }
+    log::start(LogReader::Engine, config.as_ref().ok(), options.log_level);
+    confined?;
+    let mut deadline = deadline.map_err(StartError::Deadline)?;
+    match config {
+        Ok(config) => inject::run(&config, &options.caller, &mut deadline),
+        Err(error) => inject::unconfigured(error, &options.caller),
+    }
+}
+
+fn report(code: ExitCode, message: &str, is_json: bool) -> process::ExitCode {
+    log::error(message);
+    if is_json {
+        code.print_failure(message);
+    }
+    code.into()
 }
 
 fn print(texts: &[&str]) -> process::ExitCode {
