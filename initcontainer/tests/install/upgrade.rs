@@ -15,7 +15,7 @@ use crate::tree;
 const BUNDLE: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123";
 
 fn versions(site: &Site) -> Vec<String> {
-    initcontainer::install::installed(&site.host).unwrap()
+    install::installed(&site.host).unwrap()
 }
 
 #[test]
