@@ -107,7 +107,7 @@ test-arm64: ## Run the unit tests and those of the command line for arm64 under 
 		$(addprefix --package ,boathook-device-class boathook-hook boathook-injection-plan boathook-json-text boathook-rooted-path boathook-runtime-config) -- $(NOT_EMULATED)
 	scripts/build-programs dev $(ARM64) hook node
 	scripts/emulated qemu-aarch64-static $(ARM64_PROGRAMS) \
-		$(addprefix $(or $(CARGO_TARGET_DIR),target)/$(ARM64)/debug/programs/,boathook boathook-runtime boathook-init)
+		$(addprefix $(or $(CARGO_TARGET_DIR),target)/$(ARM64)/debug/programs/,boathook boathook-hook boathook-runtime boathook-init)
 	$(MAKE) --no-print-directory programs
 	BOATHOOK_TESTS_PROGRAMS=$(ARM64_PROGRAMS) cargo test --package boathook-tests --test suite \
 		--no-fail-fast cli:: -- $(NOT_EMULATED_CLI)

@@ -32,7 +32,7 @@ pub struct NodeOptions {
     #[arg(
         long,
         value_name = "FILE",
-        default_value = "/opt/boathook/current/bin/boathook",
+        default_value = "/opt/boathook/current/bin/boathook-hook",
         value_parser = absolute_path
     )]
     pub hook: PathBuf,

@@ -15,17 +15,17 @@ use device_class::name::ClassName;
 use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
+use crate::start::StartOptions;
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
 pub(crate) use container_selector::ContainerSelector;
 
-/// Make devices available in containers.
+/// Make devices available in containers: the commands for administrators.
 ///
-/// A container runtime runs `boathook prestart` (or `create-runtime`) for every
-/// container, with the container's state on stdin. The other commands are for
-/// administrators; of these only `cdi generate`, `class record` and `facts` write
-/// files.
+/// A container runtime runs `boathook-hook` for every container, which gives the container
+/// its devices. Of the commands of `boathook`, only `cdi generate`, `class record` and `facts`
+/// write files.
 #[derive(Debug, Parser)]
 #[command(name = "boathook", version, after_help = HELP_END)]
 pub(crate) struct Cli {
@@ -175,9 +175,13 @@ Exit codes, determined by the first fault:
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    // For hooks that a release before `boathook-hook` configured.
     /// Run as the hook of the stage `prestart`, with the container's state on stdin
+    #[command(hide = true)]
     Prestart(HookArguments),
+    // For hooks that a release before `boathook-hook` configured.
     /// Run as the hook of the stage `createRuntime`, with the container's state on stdin
+    #[command(hide = true)]
     CreateRuntime(HookArguments),
     /// Show what a container would get, and what authorizes it
     Explain {
@@ -309,10 +313,14 @@ pub(crate) struct HookArguments {
 }
 
 impl HookArguments {
-    pub(crate) fn caller(&self) -> Caller {
-        match &self.cdi {
-            Some(grant) => Caller::Cdi(grant.clone()),
-            None => Caller::Engine,
+    pub(crate) fn options(&self, cli: &Cli) -> StartOptions {
+        StartOptions {
+            config: cli.config.clone(),
+            deadline: cli.deadline,
+            also_classes: cli.also_classes.clone(),
+            log_level: cli.log_level(),
+            is_json: cli.json,
+            caller: self.cdi.clone().map_or(Caller::Engine, Caller::Cdi),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
 
+use crate::oci::hooks;
 use crate::oci::{capped, open_regular};
 
 /// Reads the configuration at `path`, or the default one, which may be absent. If
@@ -59,6 +60,13 @@ pub(crate) fn config_despite_error(error: &FileError) -> Option<Config> {
         }
     }
     None
+}
+
+/// Returns the path of the hook in the directory of this program, with symbolic links
+/// resolved.
+pub(crate) fn hook_beside_this_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    program.with_file_name(hooks::FILE_NAME)
 }
 
 /// Returns the directory `classes.d` next to the directory of this program, with symbolic

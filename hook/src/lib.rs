@@ -2,8 +2,8 @@
 //! devices that the container is allowed to use into its root file system, and allows them in
 //! its cgroup. `ARCHITECTURE.md` shows the data flow.
 //!
-//! The programs use [`main`], [`runtime_main`] and [`command_line`]. Everything else is public
-//! for the tests in `tests/` and for the fuzz targets.
+//! The programs use [`main`], [`hook_main`], [`runtime_main`] and [`command_line`]. Everything
+//! else is public for the tests in `tests/` and for the fuzz targets.
 
 #![cfg_attr(
     test,
@@ -26,12 +26,14 @@ mod mountinfo;
 pub mod oci;
 pub mod planner;
 mod process;
+mod start;
 #[allow(unsafe_code, reason = "system calls that nix does not have")]
 mod sys;
 mod trust;
 mod wrapper;
 
 pub use command::main;
+pub use start::main as hook_main;
 pub use wrapper::main as runtime_main;
 
 /// Returns the command line of `boathook`, from which manual pages and shell completions are

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
-use initcontainer::layout::{HOOK, LINKS, ROOT, RUNTIME, record_path};
+use initcontainer::layout::{COMMANDS, HOOK, LINKS, ROOT, RUNTIME, record_path};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
@@ -353,12 +353,12 @@ fn follow_up(
 fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) -> Vec<String> {
     let link = Path::new(LINKS).join("boathook");
     let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
-    let hook = if linked { "boathook" } else { HOOK };
+    let boathook = if linked { "boathook" } else { COMMANDS };
     let mut commands: Vec<String> = due
         .iter()
         .map(|engine| restart::advice(*engine, false))
         .collect();
-    commands.push(format!("{hook} list"));
+    commands.push(format!("{boathook} list"));
     commands.extend(
         plan.engines
             .iter()

@@ -1,7 +1,7 @@
 //! The paths of an installation. All paths are absolute paths of the host.
 //!
 //! ```text
-//! /opt/boathook/0.1.0/bin/{boathook,boathook-runtime,boathook-init}
+//! /opt/boathook/0.1.0/bin/{boathook,boathook-hook,boathook-runtime,boathook-init}
 //! /opt/boathook/0.1.0/classes.d/*.toml
 //! /opt/boathook/0.1.0/share/...            manual pages and completions
 //! /opt/boathook/current -> 0.1.0
@@ -49,6 +49,8 @@ pub const DRIVER: &str = "/var/lib/kubelet/plugins/boathook.dev";
 
 /// The hook, as engines call it.
 pub const HOOK: &str = runtime_config::INSTALLED_HOOK;
+/// The program with the commands for administrators.
+pub const COMMANDS: &str = "/opt/boathook/current/bin/boathook";
 /// The wrapper runtime, as engines call it.
 pub const RUNTIME: &str = "/opt/boathook/current/bin/boathook-runtime";
 

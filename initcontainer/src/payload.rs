@@ -14,7 +14,12 @@ use runtime_config::Error as HostError;
 use crate::elf::{self, describe_refusal};
 use crate::layout::LOCAL;
 
-pub const PROGRAMS: [&str; 3] = ["boathook", "boathook-runtime", "boathook-init"];
+pub const PROGRAMS: [&str; 4] = [
+    "boathook",
+    "boathook-hook",
+    "boathook-runtime",
+    "boathook-init",
+];
 /// The directory of the programs, in a release and in an installed version.
 pub(crate) const BIN: &str = "bin";
 /// The directory of the class files, in a release and in an installed version.

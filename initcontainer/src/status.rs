@@ -8,7 +8,7 @@ use runtime_config::{Engine, HostRoot, InstallationRecord, LoadState, find_load_
 use serde::Serialize;
 
 use crate::install::{current_version, installed_versions};
-use crate::layout::{HOOK, RUNTIME, record_path};
+use crate::layout::{COMMANDS, HOOK, RUNTIME, record_path};
 use crate::specifications;
 
 /// The state of an installation, which `status` prints.
@@ -46,7 +46,7 @@ impl Status {
     pub fn read(host: &HostRoot) -> Result<Self> {
         let version = current_version(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
-        for program in [HOOK, RUNTIME] {
+        for program in [HOOK, RUNTIME, COMMANDS] {
             if version.is_some() && !host.exists(Path::new(program)) {
                 missing.push(format!("{program}: install again"));
             }

@@ -80,7 +80,7 @@ pub const ANNOTATIONS: &str = "devices.boathook.dev/*";
 
 /// The path of the hook after an installation. `current` is a link to the installed version, so
 /// the path stays the same at an upgrade.
-pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook";
+pub const INSTALLED_HOOK: &str = "/opt/boathook/current/bin/boathook-hook";
 
 /// The time that an engine gives the hook, in seconds. Without a limit a hook that hangs would
 /// block its container for ever. The time is longer than the preparation of devices may take

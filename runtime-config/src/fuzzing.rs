@@ -21,7 +21,7 @@ pub fn install_and_undo(engine: Engine, text: &str) {
     }
     for set_default in [false, true] {
         let options = Options {
-            hook: "/opt/boathook/bin/boathook".into(),
+            hook: "/opt/boathook/bin/boathook-hook".into(),
             runtime: "/opt/boathook/bin/boathook-runtime".into(),
             set_default,
             real_runtime: None,

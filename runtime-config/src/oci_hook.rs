@@ -19,7 +19,7 @@ pub(crate) const FILE_NAME: &str = "99-boathook.json";
 pub(crate) fn hook_entry(options: &Options) -> serde_json::Value {
     json!({
         "path": options.hook,
-        "args": ["boathook", "prestart"],
+        "args": ["boathook-hook", "prestart"],
         "env": [HOOK_ENV],
         "timeout": HOOK_TIMEOUT,
     })

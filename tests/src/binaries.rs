@@ -14,8 +14,9 @@ pub const PROGRAMS: &str = "BOATHOOK_TESTS_PROGRAMS";
 /// The programs of a release, as `scripts/build-programs` builds them, in a directory of
 /// their own: cargo's build of a whole workspace gives them features of libraries that
 /// they do not have in a release.
-pub const RELEASED: [&str; 7] = [
+pub const RELEASED: [&str; 8] = [
     "boathook",
+    "boathook-hook",
     "boathook-runtime",
     "boathook-plugin",
     "boathook-init",

@@ -133,9 +133,9 @@ impl SystemdHost {
             .map(drop)
     }
 
-    /// `boathook` as a hook of a container in this host.
+    /// `boathook-hook` as a hook of a container in this host.
     pub fn hook(&self, stage: Stage, config: &Path) -> HookCommand {
-        let hook = HookCommand::new(&Self::program("boathook"));
+        let hook = HookCommand::new(&Self::program("boathook-hook"));
         hook.arg("--config")
             .arg(&config.display().to_string())
             .arg(stage.subcommand())

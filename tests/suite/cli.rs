@@ -11,6 +11,7 @@ mod deadline;
 mod doctor;
 mod explain;
 mod help;
+mod hook;
 mod install;
 mod list;
 mod log;
@@ -47,9 +48,18 @@ mod code {
 
 /// `boathook` on this host.
 fn boathook(host: &HostDirectory, arguments: &[&str], input: &[u8]) -> Captured {
+    run("boathook", host, arguments, input)
+}
+
+/// `boathook-hook` on this host.
+fn hook(host: &HostDirectory, arguments: &[&str], input: &[u8]) -> Captured {
+    run("boathook-hook", host, arguments, input)
+}
+
+fn run(program: &str, host: &HostDirectory, arguments: &[&str], input: &[u8]) -> Captured {
     let mut command = with_private_run();
     command
-        .arg(binaries::program("boathook").unwrap())
+        .arg(binaries::program(program).unwrap())
         .arg("--config")
         .arg(host.config_file())
         .args(arguments);
@@ -78,7 +88,7 @@ fn host_with_thing(end: &str) -> HostDirectory {
 /// The hook, for a container that is created from `bundle`.
 fn prestart(host: &HostDirectory, bundle: &TempDir) -> Captured {
     let input = state(bundle.path()).to_string();
-    boathook(host, &["prestart"], input.as_bytes())
+    hook(host, &["prestart"], input.as_bytes())
 }
 
 /// Fails unless the program ended with `code`, printed nothing to stdout, and one

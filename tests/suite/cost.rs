@@ -76,7 +76,7 @@ fn counted(run: impl Fn(Vec<String>)) -> u64 {
     let directory = scratch::directory("counts").unwrap();
     let log = directory.path().join("log");
     let mut programs = count::calls_to(&log);
-    let hook = binaries::program("boathook").unwrap();
+    let hook = binaries::program("boathook-hook").unwrap();
     programs.push(hook.display().to_string());
     run(programs);
     count::calls(&log).unwrap()

@@ -27,8 +27,9 @@ use crate::said::assert_says;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The programs of a release.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
     "boathook",
+    "boathook-hook",
     "boathook-init",
     "boathook-plugin",
     "boathook-runtime",

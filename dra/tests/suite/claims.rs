@@ -43,7 +43,12 @@ async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
         edits["env"],
         json!(["DUMMY_VISIBLE_DEVICES=NPU.0,NPU.2", "NPU_MEMORY=64"])
     );
-    let arguments = json!(["boathook", "create-runtime", "--cdi", "npu=NPU.0,NPU.2@u-1"]);
+    let arguments = json!([
+        "boathook-hook",
+        "create-runtime",
+        "--cdi",
+        "npu=NPU.0,NPU.2@u-1"
+    ]);
     assert_eq!(edits["hooks"][0]["args"], arguments);
     // The same answer each time, also to another instance.
     assert_eq!(driver.prepare_one(A).await.unwrap(), devices);

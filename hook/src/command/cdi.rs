@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::{CommandError, cdi_names};
 use crate::cli::{CdiCommand, CdiForm};
 use crate::exit::ExitCode;
+use crate::installation::hook_beside_this_program;
 use crate::log;
 use crate::planner;
 
@@ -24,8 +25,8 @@ use crate::planner;
 pub(crate) enum CdiError {
     #[error("cannot write the specifications; run this as root, or name another --output")]
     Directory(#[from] DirectoryError),
-    #[error("the path of this program is not known")]
-    Program(#[source] io::Error),
+    #[error("{} does not exist, which the specifications name as the hook", .0.display())]
+    NoHook(PathBuf),
 }
 
 struct Problem {
@@ -160,12 +161,15 @@ fn generated(
     config: &Config,
 ) -> Result<GeneratedSpecifications, CommandError> {
     let host = planner::open_host(config)?;
-    let program = this_program()?;
+    let hook = match form {
+        CdiForm::Thin => Some(find_hook()?),
+        CdiForm::Plain => None,
+    };
     let generator = Generator {
         only: names,
         description: Description {
-            hook: (form == CdiForm::Thin).then_some(ThinHook {
-                program: &program,
+            hook: hook.as_deref().map(|program| ThinHook {
+                program,
                 timeout: runtime_config::HOOK_TIMEOUT,
             }),
             host_root: &config.host_root,
@@ -199,13 +203,15 @@ fn in_json(change: &SpecificationChange) -> Value {
     }
 }
 
-/// Returns the path of this program for the specifications. The path of the installed hook
-/// is preferred, because it stays valid after an upgrade.
-fn this_program() -> Result<PathBuf, CdiError> {
-    let program = std::env::current_exe().map_err(CdiError::Program)?;
+/// Returns the path of the hook beside this program, by a path that an upgrade keeps.
+fn find_hook() -> Result<PathBuf, CdiError> {
+    let hook = hook_beside_this_program();
+    if !hook.is_file() {
+        return Err(CdiError::NoHook(hook));
+    }
     let lasting = Path::new(runtime_config::INSTALLED_HOOK);
-    let is_same = fs::canonicalize(lasting).is_ok_and(|path| path == program);
-    Ok(if is_same { lasting.to_owned() } else { program })
+    let is_same = fs::canonicalize(lasting).is_ok_and(|path| path == hook);
+    Ok(if is_same { lasting.to_owned() } else { hook })
 }
 
 /// Prints a line and ignores errors: the remaining specifications are written even if the

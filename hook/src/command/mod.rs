@@ -12,7 +12,6 @@ mod facts;
 mod finding;
 mod follow;
 mod holders;
-mod inject;
 mod list;
 mod output;
 mod running_root;
@@ -33,15 +32,14 @@ use serde::Serialize;
 use class::TargetError;
 use holders::Holders;
 
-use crate::apply::ApplyError;
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
 use crate::installation;
 use crate::live::{self, LiveError};
 use crate::log::{self, LogReader};
-use crate::oci::{Bundle, BundleError, StateError};
+use crate::oci::{Bundle, BundleError};
 use crate::planner::{self, Caller, PlannerError};
-use crate::sys::deadline::{self, Deadline};
+use crate::start::{self, StartError};
 
 /// The error of a failed command. The message names the failed operation, the container, and
 /// the fix. `main` prints it once, with its causes.
@@ -50,13 +48,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Config(#[from] FileError),
     #[error(transparent)]
-    State(#[from] StateError),
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-    #[error(transparent)]
-    Planner(Box<PlannerError>),
-    #[error(transparent)]
-    Apply(Box<ApplyError>),
+    Start(#[from] StartError),
     #[error("container {id}")]
     Container {
         id: String,
@@ -67,6 +59,10 @@ pub(crate) enum CommandError {
     Confine(#[from] caps::errors::CapsError),
     #[error("cannot set a deadline")]
     Deadline(#[source] nix::errno::Errno),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Planner(Box<PlannerError>),
     #[error(
         "cannot enter the namespaces of the node's first process by {}; the pod needs `hostPID: \
          true` and the capabilities SYS_ADMIN, SYS_CHROOT and SYS_PTRACE",
@@ -125,10 +121,10 @@ impl CommandError {
             }
             CommandError::Live(_) => ExitCode::Injection,
             CommandError::Config(_) => ExitCode::Config,
-            CommandError::State(_) | CommandError::Bundle(_) => ExitCode::Spec,
-            CommandError::Planner(error) => error.exit_code(),
-            CommandError::Apply(_) => ExitCode::Injection,
+            CommandError::Bundle(_) => ExitCode::Spec,
+            CommandError::Start(error) => error.exit_code(),
             CommandError::Container { error, .. } => error.exit_code(),
+            CommandError::Planner(error) => error.exit_code(),
             CommandError::Target(_)
             | CommandError::UnknownClass { .. }
             | CommandError::NoContainer { .. }
@@ -150,12 +146,6 @@ impl CommandError {
 impl From<PlannerError> for CommandError {
     fn from(error: PlannerError) -> Self {
         CommandError::Planner(Box::new(error))
-    }
-}
-
-impl From<ApplyError> for CommandError {
-    fn from(error: ApplyError) -> Self {
-        CommandError::Apply(Box::new(error))
     }
 }
 
@@ -184,7 +174,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
     let done = match &cli.command {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
-            hook(cli, &arguments.caller())
+            start::start(&arguments.options(cli)).map_err(CommandError::from)
         }
         Command::Explain { bundle, container } => {
             let config = config(cli)?;
@@ -236,22 +226,6 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             Ok(ExitCode::Success)
         }
         done => done,
-    }
-}
-
-fn hook(cli: &Cli, caller: &Caller) -> Result<ExitCode, CommandError> {
-    let confined = crate::process::confine();
-    let deadline = Deadline::start(cli.deadline.unwrap_or(deadline::SECONDS));
-    let mut config = installation::configuration(cli.config.as_deref());
-    if let Ok(config) = &mut config {
-        config.classes.extend(cli.also_classes.clone());
-    }
-    log::start(LogReader::Engine, config.as_ref().ok(), cli.log_level());
-    confined?;
-    let mut deadline = deadline.map_err(CommandError::Deadline)?;
-    match config {
-        Ok(config) => inject::run(&config, caller, &mut deadline),
-        Err(error) => inject::unconfigured(error, caller),
     }
 }
 

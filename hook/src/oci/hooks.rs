@@ -13,8 +13,12 @@ use serde::Deserialize;
 /// The option that names a granted device.
 pub(crate) const CDI_OPTION: &str = "--cdi";
 
-/// The file name of the hook, by which the hooks of every Boathook version are recognized.
-pub(crate) const FILE_NAME: &str = "boathook";
+/// The file name of the hook.
+pub(crate) const FILE_NAME: &str = "boathook-hook";
+
+/// The file names by which the hooks of every Boathook version are recognized. The first
+/// versions called `boathook` as the hook.
+const FILE_NAMES: [&str; 2] = [FILE_NAME, "boathook"];
 
 /// A device that a CDI specification grants: `CLASS=DEVICE`, or `CLASS=DEVICES@CLAIM` for a
 /// resource claim.
@@ -95,6 +99,10 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
+    fn is_ours(&self) -> bool {
+        FILE_NAMES.iter().any(|name| self.path.ends_with(name))
+    }
+
     /// Returns the arguments that begin with the device, if a CDI specification added the
     /// hook.
     fn cdi(&self) -> Option<&[String]> {
@@ -122,15 +130,14 @@ impl Hooks {
     /// Returns the Boathook hooks with their stages, in the order in which the runtime calls
     /// them.
     pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
-        self.iter_hooks()
-            .filter(|(_, hook)| hook.path.ends_with(FILE_NAME))
+        self.iter_hooks().filter(|(_, hook)| hook.is_ours())
     }
 
     /// Returns whether a Boathook hook, or the hook at `path`, is called for the requests of
     /// the container itself. A hook of a CDI specification is not.
     pub(crate) fn read_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
-            let is_ours = Some(&*hook.path) == path || hook.path.ends_with(FILE_NAME);
+            let is_ours = Some(&*hook.path) == path || hook.is_ours();
             is_ours && hook.cdi().is_none()
         })
     }
@@ -164,11 +171,12 @@ mod tests {
     #[test]
     fn grants_are_read_from_the_arguments_of_our_hooks_alone() {
         let text = r#"{
-            "prestart": [{"path": "/opt/boathook/current/bin/boathook", "args": ["boathook", "prestart"]}],
+            "prestart": [{"path": "/opt/boathook/current/bin/boathook-hook", "args": ["boathook-hook", "prestart"]}],
             "createRuntime": [
                 {"path": "/usr/bin/other", "args": ["other", "--cdi", "npu=7"]},
                 {"path": "/opt/boathook/current/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "npu=1"]},
-                {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "npu=0"]},
+                {"path": "/usr/bin/boathook-hook", "args": ["boathook-hook", "create-runtime", "--cdi", "npu=0"]},
+                {"path": "/usr/bin/boathook-runtime", "args": ["boathook-runtime", "create-runtime", "--cdi", "npu=6"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "gpu=all"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "gpu="]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "fpga=0,1@u-1"]},

@@ -1,6 +1,6 @@
 //! The additions to config.json: the hook and the device rules.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use device_class::class::MAX_CONTAINER_START;
 use injection_plan::plan::{Action, InjectionPlan};
@@ -9,6 +9,7 @@ use runtime_config::HOOK_ENV;
 use serde_json::json;
 
 use super::WrapperError;
+use crate::installation;
 use crate::oci::Hooks;
 use crate::oci::devices;
 use crate::oci::hooks::FILE_NAME;
@@ -29,7 +30,7 @@ impl HookEntry {
     pub(super) fn new(path: Option<&Path>, config: Option<&Path>) -> Result<Self, WrapperError> {
         let path = match path {
             Some(path) => path.to_owned(),
-            None => beside_this_program(),
+            None => installation::hook_beside_this_program(),
         };
         let wrong = |problem| WrapperError::Hook {
             path: path.clone(),
@@ -96,11 +97,6 @@ impl HookEntry {
     }
 }
 
-fn beside_this_program() -> PathBuf {
-    let running = std::env::current_exe().unwrap_or_default();
-    running.with_file_name(FILE_NAME)
-}
-
 #[cfg(test)]
 mod tests {
     use device_class::device::{Access, DeviceKind, DeviceRule};
@@ -111,7 +107,7 @@ mod tests {
 
     fn hook() -> HookEntry {
         HookEntry {
-            path: "/opt/boathook/1/boathook".into(),
+            path: "/opt/boathook/1/boathook-hook".into(),
             config: None,
         }
     }
@@ -142,8 +138,8 @@ mod tests {
         let after = added(before, &plan()).unwrap();
         let after: Value = serde_json::from_str(&after).unwrap();
         let hook = json!([{
-            "path": "/opt/boathook/1/boathook",
-            "args": ["boathook", "prestart"],
+            "path": "/opt/boathook/1/boathook-hook",
+            "args": ["boathook-hook", "prestart"],
             "env": [HOOK_ENV],
             "timeout": TIMEOUT,
         }]);
@@ -181,7 +177,12 @@ mod tests {
             ..hook()
         };
         let entry: Value = serde_json::from_str(&hook.json()).unwrap();
-        let wanted = json!(["boathook", "--config", "/elsewhere/config.toml", "prestart"]);
+        let wanted = json!([
+            "boathook-hook",
+            "--config",
+            "/elsewhere/config.toml",
+            "prestart"
+        ]);
         assert_eq!(entry["args"], wanted);
     }
 
@@ -190,10 +191,14 @@ mod tests {
         let entry =
             |stage: &str, path: &str| format!(r#"{{"hooks":{{"{stage}":[{{"path":"{path}"}}]}}}}"#);
         for (text, known) in [
-            (entry("prestart", "/opt/boathook/1/boathook"), true),
-            (entry("createRuntime", "/opt/boathook/1/boathook"), true),
+            (entry("prestart", "/opt/boathook/1/boathook-hook"), true),
+            (
+                entry("createRuntime", "/opt/boathook/1/boathook-hook"),
+                true,
+            ),
+            (entry("prestart", "/opt/boathook/0/boathook-hook"), true),
             (entry("prestart", "/opt/boathook/0/boathook"), true),
-            (entry("poststop", "/opt/boathook/1/boathook"), false),
+            (entry("poststop", "/opt/boathook/1/boathook-hook"), false),
             (entry("prestart", "/opt/boathook/other"), false),
             (entry("prestart", "/opt/boathook/1/boathook-runtime"), false),
             (r#"{"hooks":{"prestart":[1,{},{"path":2}]}}"#.into(), false),

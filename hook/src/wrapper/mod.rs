@@ -23,6 +23,7 @@ mod update;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -123,6 +124,9 @@ fn become_runtime(
         update =
             Some(with_devices.map_err(|error| error.with_container(&action.id.to_string_lossy()))?);
     }
+    if asks_for_help_or_version(arguments) && io::stderr().is_terminal() {
+        introduce(&runtime);
+    }
     let mut command = Command::new(&runtime);
     command.args(update.as_ref().map_or(arguments, |update| &update.words));
     count_level(&mut command, &runtime)?;
@@ -135,6 +139,25 @@ fn become_runtime(
         path: runtime,
         error,
     })
+}
+
+/// Returns whether the command line has nothing but the option for the help or the version of
+/// the real runtime. The long options and `-v` are those of runc, crun and youki.
+fn asks_for_help_or_version(arguments: &[OsString]) -> bool {
+    const OPTIONS: [&str; 5] = ["--help", "-h", "--version", "-v", "-V"];
+    matches!(arguments, [option] if OPTIONS.iter().any(|known| option == known))
+}
+
+/// Says whose program this is, for a person at a terminal: the text that follows is that of
+/// the real runtime. An engine has no terminal there, and gets the real runtime's text alone.
+fn introduce(runtime: &Path) {
+    let (version, runtime) = (env!("CARGO_PKG_VERSION"), runtime.display());
+    let text = format!(
+        "boathook-runtime {version} of Boathook calls {runtime}, whose answer follows; the manual \
+         page is boathook-runtime(1)"
+    );
+    // Without it, the answer of the real runtime is still right.
+    let _ = writeln!(io::stderr(), "{}", printable::line(&text));
 }
 
 /// Reads the settings of the real runtime, even if the configuration has errors elsewhere.

@@ -79,8 +79,8 @@ impl Host {
     ) -> Result<(Vec<String>, usize, String), String> {
         let mut config = config.clone();
         let hooks = devices.iter().map(|device| {
-            let args = ["boathook", "create-runtime", "--cdi", device];
-            serde_json::json!({ "path": "/usr/bin/boathook", "args": args })
+            let args = ["boathook-hook", "create-runtime", "--cdi", device];
+            serde_json::json!({ "path": "/usr/bin/boathook-hook", "args": args })
         });
         config["hooks"]["createRuntime"] = hooks.collect();
         let first = CdiGrant::parse(devices[0])?;

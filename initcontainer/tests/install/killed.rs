@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use initcontainer::payload::{ClassFiles, Payload};
+use initcontainer::payload::{ClassFiles, PROGRAMS, Payload};
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
 use nix::sys::signal::{Signal, kill, raise};
@@ -104,7 +104,7 @@ fn assert_whole(site: &Site, engine: Engine) {
     });
     if configured {
         assert!(site.path(&record).exists());
-        for name in ["boathook", "boathook-runtime", "boathook-init"] {
+        for name in PROGRAMS {
             let program = fs::read(site.path("opt/boathook/current/bin").join(name));
             let released = fs::read(site.release().join("bin").join(name));
             assert_eq!(program.unwrap(), released.unwrap());

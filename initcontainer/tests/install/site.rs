@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use initcontainer::install::{self, Installation};
 use initcontainer::layout::{HOOK, RUNTIME};
-use initcontainer::payload::{ClassFiles, Payload};
+use initcontainer::payload::{ClassFiles, PROGRAMS, Payload};
 use initcontainer::step;
 use initcontainer::uninstall;
 use runtime_config::{Engine, HostRoot, Options};
@@ -78,7 +78,7 @@ impl Site {
 
     /// Fills the release with programs that differ by their last bytes.
     pub(crate) fn set_programs(&self, tail: &[u8]) {
-        for name in ["boathook", "boathook-runtime", "boathook-init"] {
+        for name in PROGRAMS {
             let program = [elf_header(), tail.to_vec()].concat();
             write(&self.release().join("bin").join(name), program);
         }

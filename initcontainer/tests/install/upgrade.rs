@@ -3,17 +3,19 @@
 use std::fs;
 use std::path::Path;
 
-use initcontainer::uninstall;
-use runtime_config::Engine;
+use initcontainer::layout::{COMMANDS, HOOK};
+use initcontainer::{install, step, uninstall};
+use runtime_config::{Engine, Options};
+use serde_json::Value;
 
-use crate::site::Site;
+use crate::site::{Site, fixture, options};
 use crate::tree;
 
 /// The bundle of a container on the host.
 const BUNDLE: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123";
 
 fn versions(site: &Site) -> Vec<String> {
-    initcontainer::install::installed_versions(&site.host).unwrap()
+    install::installed_versions(&site.host).unwrap()
 }
 
 #[test]
@@ -66,6 +68,45 @@ fn the_same_version_with_other_files_takes_its_place() {
     assert!(program.ends_with(b"two"));
     let names = fs::read_dir(site.path("opt/boathook")).unwrap();
     assert_eq!(names.count(), 3);
+}
+
+/// The first versions configured engines to call `boathook` as the hook.
+#[test]
+fn a_hook_of_an_earlier_name_is_replaced() {
+    for (engine, host, file) in [
+        (
+            Engine::Podman,
+            "podman/5.0-append",
+            "etc/containers/oci/hooks.d/99-boathook.json",
+        ),
+        (
+            Engine::Crio,
+            "crio/1.36-package",
+            "etc/crio/hooks.d/99-boathook.json",
+        ),
+    ] {
+        let site = Site::new(&fixture(host));
+        let before = tree::snapshot(site.root());
+        let earlier = Options {
+            hook: COMMANDS.into(),
+            ..options()
+        };
+        let payload = site.payload("0.1.0");
+        let plan = install::plan(&site.host, &payload, &[engine], &earlier, false).unwrap();
+        step::run(&site.host, &plan.steps, |_| Ok(())).unwrap();
+        let hook = || {
+            let entry: Value = serde_json::from_str(&site.read(file)).unwrap();
+            entry["hook"]["path"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(hook(), COMMANDS);
+        site.install("0.2.0", &[engine]);
+        assert_eq!(hook(), HOOK);
+        assert!(site.path(&HOOK[1..]).is_file());
+        // The engine may have read the file of the first version.
+        assert!(site.path(&COMMANDS[1..]).is_file());
+        site.uninstall();
+        assert_eq!(tree::snapshot(site.root()), before, "{engine}");
+    }
 }
 
 #[test]

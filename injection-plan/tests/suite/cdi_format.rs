@@ -183,7 +183,7 @@ fn specifications(host: &RecordedHost, hook: Option<ThinHook<'_>>) -> Vec<Specif
 #[test]
 fn every_class_on_every_recorded_host_keeps_to_the_format() {
     let thin = Some(ThinHook {
-        program: Path::new("/opt/boathook/current/bin/boathook"),
+        program: Path::new("/opt/boathook/current/bin/boathook-hook"),
         timeout: 110,
     });
     let mut kinds = BTreeSet::new();

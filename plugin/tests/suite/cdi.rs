@@ -53,7 +53,7 @@ fn files_follow_the_devices_and_come_back_when_they_are_removed() {
     let _kubelet = node.serve(BIG);
     assert_eq!(names(&file), ["0", "all", "card-0"]);
     let text = fs::read_to_string(&file).unwrap();
-    let hook = "/opt/boathook/current/bin/boathook";
+    let hook = "/opt/boathook/current/bin/boathook-hook";
     assert!(text.contains(hook), "{text}");
     node.add_card(1, "big", 0);
     let both = ["0", "1", "all", "card-0", "card-1"];

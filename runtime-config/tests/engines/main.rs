@@ -18,7 +18,7 @@ fn apply(host: &HostRoot, changes: &[Change]) -> Result<(), Error> {
 
 fn options() -> Options {
     Options {
-        hook: "/opt/boathook/current/bin/boathook".into(),
+        hook: "/opt/boathook/current/bin/boathook-hook".into(),
         runtime: "/opt/boathook/current/bin/boathook-runtime".into(),
         set_default: false,
         real_runtime: None,

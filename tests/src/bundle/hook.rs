@@ -58,10 +58,10 @@ impl HookCommand {
         }
     }
 
-    /// `boathook` with this configuration file.
+    /// `boathook-hook` with this configuration file.
     pub fn boathook(stage: Stage, config: &Path) -> Result<Self> {
         Ok(Self::boathook_at(
-            &binaries::program("boathook")?,
+            &binaries::program("boathook-hook")?,
             stage,
             config,
         ))

@@ -87,7 +87,7 @@ fn libraries_of_the_image_are_not_loaded(lab: &Lab) {
 /// A container that shares the host's PID namespace searches for the hook's
 /// process, to write to its program.
 fn the_hook_itself_stays_as_it_is(lab: &Lab) {
-    let program = binaries::program("boathook").unwrap();
+    let program = binaries::program("boathook-hook").unwrap();
     let before = fingerprint::of_file(&program).unwrap();
     let host = host_with_tools();
     let script = "for exe in /proc/[0-9]*/exe; do echo attack >> $exe; done 2>/dev/null; echo done";

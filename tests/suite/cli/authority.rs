@@ -27,8 +27,13 @@ impl Source {
             }
             Annotation(value) => config["annotations"][ANNOTATION] = value.into(),
             Cdi(device) => {
-                let args = ["boathook", "prestart", "--cdi", &format!("thing={device}")];
-                let hook = json!({"path": "/opt/boathook/bin/boathook", "args": args});
+                let args = [
+                    "boathook-hook",
+                    "prestart",
+                    "--cdi",
+                    &format!("thing={device}"),
+                ];
+                let hook = json!({"path": "/opt/boathook/bin/boathook-hook", "args": args});
                 config["hooks"] = json!({"prestart": [hook]});
             }
         }

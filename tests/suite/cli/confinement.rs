@@ -24,7 +24,7 @@ fn the_hook_gives_up_what_it_does_not_need_before_it_reads() {
             "-c",
             "exec 7</dev/null 9</; exec \"$0\" --config \"$1\" prestart",
         ])
-        .arg(binaries::program("boathook").unwrap())
+        .arg(binaries::program("boathook-hook").unwrap())
         .arg(host.config_file())
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
@@ -47,7 +47,7 @@ fn the_hook_gives_up_what_it_does_not_need_before_it_reads() {
 
 /// Waits until the program sleeps in its read of stdin.
 fn wait_until_it_reads(hook: &Child) {
-    let program = fs::canonicalize(binaries::program("boathook").unwrap()).unwrap();
+    let program = fs::canonicalize(binaries::program("boathook-hook").unwrap()).unwrap();
     let reads = wait_until(|| {
         let started = fs::read_link(format!("/proc/{}/exe", hook.id())).is_ok_and(|e| e == program);
         let status = fs::read_to_string(format!("/proc/{}/status", hook.id())).unwrap();

@@ -18,7 +18,7 @@ fn a_state_that_never_ends_is_given_up() {
         let started = Instant::now();
         let mut hook = Command::new("/usr/bin/env")
             .args(options)
-            .arg(binaries::program("boathook").unwrap())
+            .arg(binaries::program("boathook-hook").unwrap())
             .arg("--config")
             .arg(host.config_file())
             .args(["--deadline", "1", "prestart"])

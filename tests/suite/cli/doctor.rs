@@ -22,11 +22,15 @@ fn doctor(host: &HostDirectory, bundle: &Path) -> (Option<i32>, String) {
 #[test]
 fn a_hook_that_is_gone_and_no_fault_have_codes_of_their_own() {
     let host = HostDirectory::new().unwrap();
-    let program = binaries::program("boathook").unwrap();
+    let program = binaries::program("boathook-hook").unwrap();
     let request = format!("{}=npu-1", DemoHost::VARIABLE);
-    let gone = Path::new("/nowhere/boathook");
+    let gone = Path::new("/nowhere/boathook-hook");
     for (hook, code, words) in [
-        (gone, 14, ["/nowhere/boathook", "boathook-init install"]),
+        (
+            gone,
+            14,
+            ["/nowhere/boathook-hook", "boathook-init install"],
+        ),
         (
             &program,
             0,
@@ -92,7 +96,7 @@ fn the_log_is_read_for_a_container_that_is_gone() {
     let mut state = super::state(refused.path());
     let id = format!("gone-{}", std::process::id());
     state["id"] = id.as_str().into();
-    boathook(&host, &["prestart"], state.to_string().as_bytes());
+    super::hook(&host, &["prestart"], state.to_string().as_bytes());
     let ran = boathook(&host, &["doctor", "--container", &id], b"");
     assert_eq!(ran.status.code(), Some(10), "{}", ran.stdout);
     assert!(ran.stdout.contains("no device `npu-64`"), "{}", ran.stdout);
@@ -120,10 +124,10 @@ fn the_report_is_json_on_request() {
 #[test]
 fn hooks_of_cdi_specifications_are_understood() {
     let host = HostDirectory::new().unwrap();
-    let program = binaries::program("boathook").unwrap();
+    let program = binaries::program("boathook-hook").unwrap();
     let granting = |device: &str| {
         let mut config = config(&["PATH=/bin"]);
-        let arguments = ["boathook", "create-runtime", "--cdi", device];
+        let arguments = ["boathook-hook", "create-runtime", "--cdi", device];
         config["hooks"] = json!({ "createRuntime": [{ "path": program, "args": arguments }] });
         config
     };

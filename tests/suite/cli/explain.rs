@@ -77,7 +77,7 @@ fn a_container_without_the_hook_is_reported() {
     ] {
         let mut config = config(&[env]);
         if has_hook {
-            let path = "/opt/boathook/current/bin/boathook";
+            let path = "/opt/boathook/current/bin/boathook-hook";
             config["hooks"] = json!({ "prestart": [{ "path": path }] });
         }
         let bundle = bundle_of(&config);

@@ -18,7 +18,12 @@ fn printed(command: &mut Command) -> String {
 /// The programs themselves: a script that runs one under an emulator is not installed.
 fn programs(into: &Path) {
     fs::create_dir(into).unwrap();
-    for name in ["boathook", "boathook-runtime", "boathook-init"] {
+    for name in [
+        "boathook",
+        "boathook-hook",
+        "boathook-runtime",
+        "boathook-init",
+    ] {
         let path = binaries::program(name).unwrap();
         let start = fs::read(&path).unwrap();
         let program = match start.strip_prefix(b"#!/bin/sh\nexec ") {

@@ -10,7 +10,7 @@ use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::json;
 
-use super::{boathook, bundle, code, state, succeeds};
+use super::{boathook, bundle, code, hook, state, succeeds};
 
 const HOSTILE: &str = "c1\nboathook: forged\u{1b}[2J\u{202e}";
 const ESCAPED: &str = "c1\\nboathook: forged\\u{1b}[2J\\u{202e}";
@@ -21,7 +21,7 @@ fn control_characters_reach_no_log() {
     let bundle = bundle(&[(DemoHost::VARIABLE, "no-such-device")]);
     let mut state = state(bundle.path());
     state["id"] = json!(HOSTILE);
-    let ran = boathook(&host, &["prestart"], state.to_string().as_bytes());
+    let ran = hook(&host, &["prestart"], state.to_string().as_bytes());
     assert_eq!(ran.status.code(), Some(code::REQUEST), "{}", ran.stderr);
     for text in [&ran.stderr, &host.log()] {
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -38,7 +38,7 @@ fn messages_of_the_hook_are_kept_on_the_node() {
     let mut state = state(bundle.path());
     let id = format!("kept-{}-{HOSTILE}", std::process::id());
     state["id"] = json!(id);
-    let ran = boathook(&host, &["prestart"], state.to_string().as_bytes());
+    let ran = hook(&host, &["prestart"], state.to_string().as_bytes());
     let message = ran.stderr.trim_end().to_owned();
     let log = succeeds(&host, &["log"]).stdout;
     assert_eq!(
@@ -90,7 +90,7 @@ fn a_level_of_the_configuration_holds_for_the_hook() {
     let bundle = bundle(&[(DemoHost::VARIABLE, "void")]);
     let state = state(bundle.path()).to_string();
     let reported = |arguments: &[&str]| {
-        let ran = boathook(&host, arguments, state.as_bytes());
+        let ran = hook(&host, arguments, state.as_bytes());
         ran.success().unwrap().stderr
     };
     assert!(reported(&["prestart"]).contains("boathook: warning: "));

@@ -175,6 +175,10 @@ impl Mistake {
             // The user may not be able to enter the build's own directory.
             let copy = host.path().join(name);
             binaries::copy(&program, &copy).unwrap();
+            if !is_init {
+                let hook = binaries::program("boathook-hook").unwrap();
+                binaries::copy(&hook, &host.path().join("boathook-hook")).unwrap();
+            }
             program = copy;
             let mut command = Command::new(&program);
             command.uid(4242).gid(4242);

@@ -17,7 +17,7 @@ fn hook_after(prelude: &str, host: &HostDirectory, bundle: &Path) -> Captured {
     let mut command = with_private_run();
     command
         .args(["/bin/bash", "-c", &script])
-        .arg(binaries::program("boathook").unwrap())
+        .arg(binaries::program("boathook-hook").unwrap())
         .arg(host.config_file());
     Captured::run_with_input(&mut command, state(bundle).to_string().as_bytes()).unwrap()
 }

@@ -3,7 +3,7 @@
 use harness::demo_host::{DemoHost, HostDirectory};
 use serde_json::json;
 
-use super::{assert_refused, boathook, bundle, bundle_of, code, prestart, state};
+use super::{assert_refused, bundle, bundle_of, code, hook, prestart, state};
 
 /// The hook's input is refused before anything else is read.
 #[test]
@@ -30,7 +30,7 @@ fn a_state_that_cannot_be_used_is_refused() {
     for stage in ["prestart", "create-runtime"] {
         for (case, input, words) in &cases {
             println!("{stage}: {case}");
-            assert_refused(&boathook(&host, &[stage], input), code::SPEC, words);
+            assert_refused(&hook(&host, &[stage], input), code::SPEC, words);
         }
     }
 }

@@ -14,9 +14,9 @@ use crate::said::assert_says;
 #[test]
 fn a_wrong_configuration_does_not_stop_a_container_that_requests_nothing() {
     let host = HostDirectory::new().unwrap();
-    let program = host.path().join("bin/boathook");
+    let program = host.path().join("bin/boathook-hook");
     fs::create_dir(host.path().join("bin")).unwrap();
-    binaries::copy(&binaries::program("boathook").unwrap(), &program).unwrap();
+    binaries::copy(&binaries::program("boathook-hook").unwrap(), &program).unwrap();
     fs::rename(host.classes(), host.path().join("classes.d")).unwrap();
     let run = |config: &str, env: (&str, &str)| {
         let text = format!("host_root = {:?}\n{config}\n", host.root());

@@ -116,6 +116,7 @@ impl Host {
         fs::create_dir_all(&bin).unwrap();
         for name in [
             "boathook",
+            "boathook-hook",
             "boathook-runtime",
             "boathook-init",
             "boathook-plugin",
@@ -229,7 +230,7 @@ fn of_a_pod() -> serde_json::Value {
             "io.kubernetes.cri.sandbox-namespace": "default",
             "io.kubernetes.cri.sandbox-name": "training",
         },
-        "hooks": {"createRuntime": [{"path": "/opt/boathook/current/bin/boathook"}]},
+        "hooks": {"createRuntime": [{"path": "/opt/boathook/current/bin/boathook-hook"}]},
         "linux": {"cgroupsPath": format!("/kubepods/pod{UID}/c")},
     })
 }

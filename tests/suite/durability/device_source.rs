@@ -83,16 +83,16 @@ impl DeviceSource {
 
     /// The hook, for callers that accept a program without arguments.
     pub(super) fn hook_program(self, demo: &DemoHost) -> Result<PathBuf> {
-        let boathook = SystemdHost::program("boathook");
+        let hook = SystemdHost::program("boathook-hook");
         let Some((hiding, what)) = self.systemd.hiding() else {
-            return Ok(boathook);
+            return Ok(hook);
         };
         let script = format!(
             "#!/bin/sh\nexec {} {what} {} \"$@\"\n",
             hiding.display(),
-            boathook.display()
+            hook.display()
         );
-        let file = demo.path().join("boathook");
+        let file = demo.path().join("boathook-hook");
         fs::write(&file, script)?;
         fs::set_permissions(&file, Permissions::from_mode(0o755))?;
         Ok(file)

@@ -67,7 +67,7 @@ impl Node {
             .command(binaries::program("boathook-plugin")?);
         plugin.args(["run", "--cdi", "/run/cdi", "--hook"]);
         plugin
-            .arg(binaries::program("boathook")?)
+            .arg(binaries::program("boathook-hook")?)
             .arg("--kubelet-dir")
             .arg(machine.path("kubelet"));
         self.plugin = Some(machine.start("plugin", &mut plugin, || self.file().exists())?);

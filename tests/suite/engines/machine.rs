@@ -60,7 +60,7 @@ impl Machine {
     /// Configures an engine, as `boathook-init install` does.
     pub(super) fn install(&self, engine: config::Engine, base_spec: Option<String>) -> Result<()> {
         let options = Options {
-            hook: binaries::program("boathook")?,
+            hook: binaries::program("boathook-hook")?,
             runtime: binaries::program("boathook-runtime")?,
             set_default: false,
             real_runtime: None,

@@ -51,7 +51,7 @@ fn add_user(machine: &Machine) {
     fs::create_dir_all(private.file("/run/user/1000")).unwrap();
     let mut give = private.command("chown");
     printed(give.args(["-R", "user:user", "/home/user", "/run/user/1000"])).unwrap();
-    for name in ["boathook", "boathook-runtime"] {
+    for name in ["boathook", "boathook-hook", "boathook-runtime"] {
         let program = private.file(&format!("{PROGRAMS}/{name}"));
         binaries::copy(&binaries::program(name).unwrap(), &program).unwrap();
     }
@@ -114,8 +114,11 @@ fn containers_of_rootless_podman_have_the_devices_that_their_user_may_open() {
     let file = fs::read_dir(machine.private.file(hooks)).unwrap().next();
     let file = file.unwrap().unwrap().path();
     let text = fs::read_to_string(&file).unwrap();
-    let hook = binaries::program("boathook").unwrap().display().to_string();
-    let installed = format!("{PROGRAMS}/boathook");
+    let hook = binaries::program("boathook-hook")
+        .unwrap()
+        .display()
+        .to_string();
+    let installed = format!("{PROGRAMS}/boathook-hook");
     fs::write(&file, text.replace(&hook, &installed)).unwrap();
 
     let image = Image::new(Rootfs::Glibc).unwrap();

@@ -62,7 +62,12 @@ fn release() -> TempDir {
     let (programs, classes) = (release.path().join("bin"), release.path().join("classes.d"));
     fs::create_dir(&programs).unwrap();
     fs::create_dir(&classes).unwrap();
-    for name in ["boathook", "boathook-runtime", "boathook-init"] {
+    for name in [
+        "boathook",
+        "boathook-hook",
+        "boathook-runtime",
+        "boathook-init",
+    ] {
         binaries::copy(&program, &programs.join(name)).unwrap();
     }
     let class = binaries::source_tree().join("device-class/classes/dummy-npu.toml");

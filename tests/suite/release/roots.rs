@@ -206,7 +206,12 @@ fn the_programs_for_arm64_run() {
         command.arg(top.join("bin").join(program)).args(arguments);
         command
     };
-    for program in ["boathook", "boathook-init", "boathook-plugin"] {
+    for program in [
+        "boathook",
+        "boathook-hook",
+        "boathook-init",
+        "boathook-plugin",
+    ] {
         let version = printed(&mut under_qemu(program, &["--version"]));
         assert_eq!(version, format!("{program} {VERSION}\n"));
     }

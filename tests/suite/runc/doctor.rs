@@ -22,7 +22,7 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     fs::set_permissions(host.node(4), Permissions::from_mode(0o600)).unwrap();
     let idle = tempfile::tempdir().unwrap();
-    let program = idle.path().join("boathook");
+    let program = idle.path().join("boathook-hook");
     symlink("/bin/true", &program).unwrap();
     let with_idle_hook = || {
         Bundle::builder(Rootfs::Busybox)

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const COPY: &str = r#"
     cp --dereference --parents $(ldd "$1" | grep -o '/[^ ]*') .
     cp "$1" usr/bin/runc
-    cp "$2" usr/bin/boathook
+    cp "$2" usr/bin/boathook-hook
     mkdir -p usr/share/boathook usr/lib/modules run
     cp --recursive "$3" usr/share/boathook/classes.d
     cp --archive "$4" bundle
@@ -74,8 +74,8 @@ fn furnish(files: &Path) -> Result<()> {
     Rootfs::Glibc.copy_to(files)?;
     let runc = runc::program().context("no runc")?;
     let tree = binaries::source_tree();
-    let hook =
-        HookCommand::new(Path::new("/usr/bin/boathook")).arg(Stage::CreateRuntime.subcommand());
+    let hook = HookCommand::new(Path::new("/usr/bin/boathook-hook"))
+        .arg(Stage::CreateRuntime.subcommand());
     let bundle = Bundle::builder(Rootfs::Busybox)
         .args(["sh", "/read-frame", "OTHER"])
         .env("CAMERA_VISIBLE_DEVICES", "camera-vivid.0")
@@ -84,7 +84,7 @@ fn furnish(files: &Path) -> Result<()> {
     let mut copy = Command::new("sh");
     copy.args(["-euc", COPY, "sh"])
         .arg(runc)
-        .arg(binaries::program("boathook")?)
+        .arg(binaries::program("boathook-hook")?)
         .arg(tree.join("device-class/classes"))
         .arg(bundle.directory())
         .arg(tree.join("tests/programs/vm/read-frame"))

@@ -18,8 +18,8 @@ fn the_hook_is_the_one_beside_the_wrapper() {
     let bundle = bundle(&config("npu-3").to_string());
     lab.create(bundle.path()).success().unwrap();
     let hook = json!({
-        "path": binaries::program("boathook").unwrap(),
-        "args": ["boathook", "--config", lab.host.config_file(), "prestart"],
+        "path": binaries::program("boathook-hook").unwrap(),
+        "args": ["boathook-hook", "--config", lab.host.config_file(), "prestart"],
         "env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
         "timeout": runtime_config::HOOK_TIMEOUT,
     });

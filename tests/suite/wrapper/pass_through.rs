@@ -1,8 +1,9 @@
 //! The wrapper becomes the real runtime, with every argument as it was.
 
 use std::fs;
+use std::iter;
 use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use harness::captured::Captured;
 use serde_json::json;
@@ -118,5 +119,36 @@ fn a_mistake_in_the_configuration_concerns_only_who_requests_devices() {
         assert_eq!(config_of(nothing.path()), text, "{mistake}");
         let refused = lab.create(requests.path());
         assert_eq!(refused.status.code(), Some(3), "{mistake}: {refused:?}");
+    }
+}
+
+/// A person at a terminal is told whose program it is. An engine, which reads a pipe, gets
+/// the version of the real runtime as it is.
+#[test]
+fn the_version_is_the_real_runtimes() {
+    let lab = Lab::new();
+    lab.configure_script("#!/bin/sh\necho runc version 1.5.0\n");
+    let introduction = format!(
+        "boathook-runtime {} of Boathook calls ",
+        env!("CARGO_PKG_VERSION")
+    );
+    for option in ["--version", "--help"] {
+        let ran = lab.run([option]).success().unwrap();
+        assert_eq!(ran.stdout, "runc version 1.5.0\n");
+        assert_eq!(ran.stderr, "");
+        let command = lab.command([option]);
+        let words = iter::once(command.get_program()).chain(command.get_args());
+        let words: Vec<_> = words.map(|word| word.to_str().unwrap()).collect();
+        // It gives the command a terminal.
+        let mut terminal = Command::new("script");
+        terminal.args(["--quiet", "--return", "--command", &words.join(" ")]);
+        terminal
+            .arg("/dev/null")
+            .env("BOATHOOK_CONFIG", lab.host.config_file())
+            .stdin(Stdio::null());
+        let ran = Captured::run(&mut terminal).unwrap().success().unwrap();
+        let (first, rest) = ran.stdout.split_once("\r\n").unwrap();
+        assert!(first.starts_with(&introduction), "{ran:?}");
+        assert_eq!(rest, "runc version 1.5.0\r\n");
     }
 }

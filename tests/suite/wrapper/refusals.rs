@@ -80,8 +80,8 @@ fn a_hook_that_is_not_there() {
     let lab = Lab::new();
     let text = config("npu-3").to_string();
     for (hook, problem) in [
-        ("/nowhere/boathook", "does not exist"),
-        ("boathook", "is not an absolute path"),
+        ("/nowhere/boathook-hook", "does not exist"),
+        ("boathook-hook", "is not an absolute path"),
     ] {
         let more = format!("[runtime]\npath = {:?}\nhook = {hook:?}\n", lab.runtime);
         lab.host.write_config(&more).unwrap();

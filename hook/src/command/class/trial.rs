@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::command::finding::{Finding, Verdict, exit_code, print_table};
 use crate::command::{CommandError, print_json};
 use crate::exit::ExitCode;
+use crate::installation::hook_beside_this_program;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
 use crate::wrapper;
@@ -96,6 +97,14 @@ fn start(
         error,
     };
     let this_program = std::env::current_exe().map_err(failed)?;
+    let hook = hook_beside_this_program();
+    if !hook.is_file() {
+        let text = format!(
+            "{} does not exist: it is called as the hook",
+            hook.display()
+        );
+        return Err(CommandError::Trial(text));
+    }
     let (classes, bundle) = (scratch.join("classes.d"), scratch.join("bundle"));
     let rootfs = bundle.join("rootfs");
     for directory in ["dev", "proc", "etc", "usr/lib"] {
@@ -109,7 +118,7 @@ fn start(
 
     let name = scratch.file_name().unwrap_or_default().to_string_lossy();
     let namespaces = ["pid", "mount", "network", "ipc", "uts"].map(|kind| json!({"type": kind}));
-    let mut arguments = vec!["boathook".into(), "--also-classes".into(), classes.clone()];
+    let mut arguments = vec![hook.clone(), "--also-classes".into(), classes.clone()];
     if let Some(file) = config_file {
         arguments.extend([
             "--config".into(),
@@ -132,7 +141,7 @@ fn start(
             "root": {"path": "rootfs"},
             "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
             "hooks": {"prestart": [{
-                "path": this_program,
+                "path": hook,
                 "args": arguments,
             }]},
             "linux": {

@@ -76,7 +76,7 @@ fn json(edits: &ContainerEdits) -> serde_json::Value {
 
 fn thin(plan: &InjectionPlan) -> serde_json::Value {
     let hook = ThinHook {
-        program: Path::new("/opt/bin/boathook"),
+        program: Path::new("/opt/bin/boathook-hook"),
         timeout: 30,
     };
     json(&ContainerEdits::thin(plan, Path::new("/"), hook, "chip=0"))
@@ -102,8 +102,8 @@ fn the_thin_form_has_the_nodes_with_the_hosts_path_and_the_hook_that_names_the_d
         }],
         "hooks": [{
             "hookName": "createRuntime",
-            "path": "/opt/bin/boathook",
-            "args": ["boathook", "create-runtime", "--cdi", "chip=0"],
+            "path": "/opt/bin/boathook-hook",
+            "args": ["boathook-hook", "create-runtime", "--cdi", "chip=0"],
             "timeout": 30,
         }],
     });

@@ -19,9 +19,9 @@ const GOAL: f64 = 1.1;
 pub(crate) fn measure(workload: &Workload, other: &Path, rounds: usize) -> Result<()> {
     // A copy, as the hook's: a file as a linker writes it takes longer to map.
     let copy = tempfile::Builder::new().prefix("boathook-").tempdir()?;
-    let other_hook = copy.path().join("boathook");
+    let other_hook = copy.path().join("boathook-hook");
     std::fs::copy(other, &other_hook)?;
-    let hooks = [binaries::program("boathook")?, other_hook];
+    let hooks = [binaries::program("boathook-hook")?, other_hook];
     report("no request", hook_process::own_times(&hooks, rounds)?);
     let mut any = false;
     for view in CgroupView::ALL {

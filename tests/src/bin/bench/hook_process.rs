@@ -22,7 +22,7 @@ const RUNS: usize = 10;
 /// programs on a host are, and of musl, as the hook is.
 pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     let files = NothingAsked::new()?;
-    let hook = files.hook(&[binaries::program("boathook")?.display().to_string()])?;
+    let hook = files.hook(&[binaries::program("boathook-hook")?.display().to_string()])?;
     let [empty, of_musl] = [Libc::Glibc, Libc::Musl].map(empty_hook_of);
     let commands = [hook, Command::new(empty?), Command::new(of_musl?)];
     let times = in_turn(&files, commands, rounds)?;

@@ -35,7 +35,7 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     let more = Workload::with_size(nodes, libraries)?;
     let disk = Path::new("/var/tmp");
     let (ext4, tmpfs) = (FileSystem::ext4()?, FileSystem::tmpfs()?);
-    let hook = [binaries::program("boathook")?];
+    let hook = [binaries::program("boathook-hook")?];
     let [usual] = added(&hook, workload, view, rounds, disk, Bundles::Deleted)?;
     let [on_ext4] = added(&hook, workload, view, rounds, ext4.path(), Bundles::Kept)?;
     let [on_tmpfs] = added(

@@ -69,8 +69,9 @@ fn run() -> Result<()> {
         return against::measure(&workload, &other, rounds);
     }
     let mut figures = vec![
-        binary_size("boathook", Some(3.0))?,
+        binary_size("boathook-hook", Some(1.7))?,
         binary_size("boathook-runtime", None)?,
+        binary_size("boathook", None)?,
         wrapper::measure(&workload, rounds)?,
     ];
     figures.extend(hook_process::measure(rounds)?);

@@ -1,4 +1,4 @@
-//! `boathook prestart` and `boathook create-runtime`.
+//! The start of a container, from its State to the end of the work.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use device_class::config::Config;
 use device_class::strict_toml::FileError;
 use injection_plan::plan::SpecRule;
 
-use super::CommandError;
+use super::StartError;
 use crate::apply;
 use crate::exit::ExitCode;
 use crate::installation;
@@ -24,11 +24,11 @@ pub(super) fn run(
     config: &Config,
     caller: &Caller,
     deadline: &mut Deadline,
-) -> Result<ExitCode, CommandError> {
+) -> Result<ExitCode, StartError> {
     let state = read_state()?;
     deadline::set_container(&printable::line(&state.id));
     let warnings =
-        give(&state, config, caller, deadline).map_err(|error| CommandError::Container {
+        give(&state, config, caller, deadline).map_err(|error| StartError::Container {
             id: state.id.clone(),
             error: Box::new(error),
         })?;
@@ -54,7 +54,7 @@ fn read_state() -> Result<State, StateError> {
 
 /// Handles a configuration that cannot be read. A container that requests nothing still
 /// starts, so that a mistake in config.toml does not stop every container of the host.
-pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode, CommandError> {
+pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode, StartError> {
     let Ok(state) = read_state() else {
         return Err(error.into());
     };
@@ -63,7 +63,7 @@ pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
     if !Bundle::from_state(&state).is_ok_and(|bundle| nothing(&bundle)) {
-        return Err(CommandError::Container {
+        return Err(StartError::Container {
             id: state.id,
             error: Box::new(error.into()),
         });
@@ -80,7 +80,7 @@ fn give(
     config: &Config,
     caller: &Caller,
     deadline: &mut Deadline,
-) -> Result<Vec<String>, CommandError> {
+) -> Result<Vec<String>, StartError> {
     state.check()?;
     let mut bundle = Bundle::from_state(state)?;
     if let Caller::Cdi(grant) = caller

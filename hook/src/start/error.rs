@@ -1,0 +1,59 @@
+//! Why a container does not start.
+
+use device_class::strict_toml::FileError;
+
+use crate::apply::ApplyError;
+use crate::exit::ExitCode;
+use crate::oci::{BundleError, StateError};
+use crate::planner::PlannerError;
+
+/// Why a container does not start. The message names what, for which container and what to
+/// do; it is printed once, with its causes.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Config(#[from] FileError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Planner(Box<PlannerError>),
+    #[error(transparent)]
+    Apply(Box<ApplyError>),
+    #[error("container {id}")]
+    Container {
+        id: String,
+        #[source]
+        error: Box<StartError>,
+    },
+    #[error("cannot drop capabilities")]
+    Confine(#[from] caps::errors::CapsError),
+    #[error("cannot set a deadline")]
+    Deadline(#[source] nix::errno::Errno),
+}
+
+impl StartError {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            StartError::Config(_) => ExitCode::Config,
+            StartError::State(_) | StartError::Bundle(_) => ExitCode::Spec,
+            StartError::Planner(error) => error.exit_code(),
+            StartError::Apply(_) => ExitCode::Injection,
+            StartError::Container { error, .. } => error.exit_code(),
+            StartError::Confine(_) | StartError::Deadline(_) => ExitCode::Failure,
+        }
+    }
+}
+
+impl From<PlannerError> for StartError {
+    fn from(error: PlannerError) -> Self {
+        StartError::Planner(Box::new(error))
+    }
+}
+
+impl From<ApplyError> for StartError {
+    fn from(error: ApplyError) -> Self {
+        StartError::Apply(Box::new(error))
+    }
+}
