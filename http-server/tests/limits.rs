@@ -1,4 +1,5 @@
-//! Clients that take room from others, or try to.
+//! Tests of the server's limits, with clients that occupy connections or memory so that other
+//! clients get none.
 
 // Helper functions of tests are not `#[test]`s, so clippy.toml's exception for
 // tests does not apply to them.
@@ -16,11 +17,12 @@ const HONEST: u8 = 1;
 
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
-/// Long before a hostile client's time ends.
+/// The time in which an honest client must be answered. It is much shorter than the time after
+/// which the server closes a hostile client's connection.
 const SOON: Duration = Duration::from_secs(3);
 
-/// A server that answers with the length of the body, or with as many bytes as the path
-/// says.
+/// Starts a server that answers with the length of the request's body, or with as many bytes
+/// as the path says.
 async fn server(connections: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -44,7 +46,7 @@ async fn connect(from: u8, to: SocketAddr) -> TcpStream {
     socket.connect(to).await.unwrap()
 }
 
-/// Connections that have sent the same, and stay open.
+/// Opens `count` connections that have all sent the bytes `sent`, and keeps them open.
 async fn held(count: usize, from: u8, to: SocketAddr, sent: &[u8]) -> Vec<TcpStream> {
     let mut held = Vec::new();
     for _ in 0..count {
@@ -55,7 +57,7 @@ async fn held(count: usize, from: u8, to: SocketAddr, sent: &[u8]) -> Vec<TcpStr
     held
 }
 
-/// A connection that has had an answer, and stays open.
+/// Opens a connection that has received one answer, and keeps it open.
 async fn answered(from: u8, to: SocketAddr) -> TcpStream {
     let mut client = connect(from, to).await;
     let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -65,13 +67,13 @@ async fn answered(from: u8, to: SocketAddr) -> TcpStream {
     client
 }
 
-/// Sends a request, and reads to the end of the connection.
+/// Sends a request on a new connection and reads until the server closes the connection.
 async fn ask(from: u8, to: SocketAddr, request: &str) -> String {
     let answer = finish(connect(from, to).await, request);
     tokio::time::timeout(SOON, answer).await.unwrap()
 }
 
-/// Sends the rest, and reads to the end of the connection.
+/// Sends the rest of a request and reads until the server closes the connection.
 async fn finish(mut client: TcpStream, rest: &str) -> String {
     client.write_all(rest.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -91,7 +93,7 @@ async fn an_address_takes_places_from_itself_first() {
     let idle = answered(HONEST, address).await;
     let _held = held(12, HOSTILE, address, b"GET / HT").await;
     assert!(ask(HONEST, address, REQUEST).await.ends_with("\r\n\r\n0"));
-    // The connection that was there before them all still is.
+    // The connection that was open before the hostile ones is still open.
     let rest = finish(idle, REQUEST).await;
     assert_eq!(rest.matches("HTTP/1.1 200 OK").count(), 1, "{rest}");
 }
@@ -117,7 +119,8 @@ async fn memory_is_taken_from_bodies_that_do_not_arrive() {
     }
 }
 
-/// Also of one address: what is small is not in the way.
+/// The server closes the connection with the largest body, also among connections of one
+/// address. A small body of the same address is kept.
 #[tokio::test]
 async fn memory_is_taken_from_the_largest_body() {
     let address = server(64).await;
@@ -141,7 +144,7 @@ async fn memory_is_taken_from_answers_that_nobody_reads() {
     let body = "x".repeat(1 << 20);
     let answer = ask(HONEST, address, &post(body.len(), &body)).await;
     assert!(answer.ends_with("\r\n\r\n1048576"), "{answer}");
-    // More than there is.
+    // An answer of 3,000,000 bytes is larger than all memory that the server may use.
     let answer = ask(HONEST, address, &REQUEST.replace("/ ", "/3000000 ")).await;
     assert!(answer.starts_with("HTTP/1.1 503"), "{answer:.80}");
 }

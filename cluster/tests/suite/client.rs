@@ -1,4 +1,4 @@
-//! A client of the servers, and waiting for conditions.
+//! A client of the tested servers, and functions that wait for conditions.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,16 +9,16 @@ use http_server::{Limits, Site};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long a test waits on a busy machine: where a thousand connections exceed a
-/// listener's queue, the kernel repeats them after 1, 3, 7 and 15 s.
+/// How long a test waits for a condition. If a thousand connections exceed the queue of a
+/// listener, the kernel tries them again after 1, 3, 7 and 15 s.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The programs' delays, for watches that fail, made short.
+/// The programs' delays after a failed watch, but shorter.
 pub(crate) const QUICK: ExponentialBuilder = DELAYS
     .with_min_delay(Duration::from_millis(20))
     .with_max_delay(Duration::from_millis(100));
 
-/// Serves a site at an address of its own.
+/// Serves a site at a free port of 127.0.0.1 and returns the address.
 pub(crate) async fn serve(limits: Limits, site: impl Site) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -35,7 +35,7 @@ pub(crate) async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a request's bytes, and reads the answer to the end.
+/// Sends the bytes of a request, and reads the answer until the server closes the connection.
 pub(crate) async fn exchange(address: SocketAddr, request: &[u8], half_close: bool) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(request).await.unwrap();
@@ -48,7 +48,7 @@ pub(crate) async fn exchange(address: SocketAddr, request: &[u8], half_close: bo
     String::from_utf8(answer).unwrap()
 }
 
-/// A POST request.
+/// Returns the bytes of a POST request.
 pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(
@@ -58,7 +58,7 @@ pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Status and body of an answer.
+/// Returns the status and the body of an answer.
 pub(crate) fn parts(answer: &str) -> (u16, &str) {
     let status = answer.split(' ').nth(1).expect(answer);
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();

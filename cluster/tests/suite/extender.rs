@@ -1,4 +1,5 @@
-//! Filter and prioritize, called as kube-scheduler calls them.
+//! Tests of the extender's functions filter and prioritize, called as kube-scheduler calls
+//! them.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use serde_json::{Value, json};
 const GPU: &str = "vendor.com/gpu";
 const MEMORY: &str = "vendor.com/gpu-mem";
 
-/// One resource of whole devices without a layout; one of memory, in devices of 8 units.
+/// A configuration with two resources: whole devices without a layout, and memory in devices
+/// of 8 units each.
 pub(crate) const CONFIG: &str = "[[resource]]\nname = 'vendor.com/gpu'\n\
     [[resource]]\nname = 'vendor.com/gpu-mem'\n\
     [[resource.layout]]\nunits_per_device = 8\n";
@@ -50,7 +52,7 @@ fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
     extender
 }
 
-/// A pod is created or has changed.
+/// Updates the view with a pod that was created or changed.
 fn apply(extender: &Extender, pod: &Value) {
     extender.change(|view| view.apply_pod(&typed::<Pod>(pod.clone())));
 }
@@ -84,7 +86,7 @@ fn the_fuller_node_of_two_gets_the_higher_score() {
     let new = pod("b", None, GPU, "1");
     let names = ["used", "idle", "none", "unknown"];
     assert_eq!(prioritize(&extender, &new, &names), [10, 5, 0, 0]);
-    // A pod that requests nothing.
+    // A pod that requests none of these resources.
     let other = pod("c", None, "cpu", "1");
     assert_eq!(prioritize(&extender, &other, &["used", "idle"]), [0, 0]);
 }
@@ -121,7 +123,7 @@ fn both_spellings_and_both_forms_are_understood() {
             &objects,
             &scores,
         ),
-        // Null lists, and fields of a later version.
+        // Lists may be null, and fields of later versions are ignored.
         (
             json!({"Pod": pod, "Nodes": null, "NodeNames": null, "Later": {}}),
             &nothing,
@@ -158,13 +160,13 @@ fn nodes_are_refused_where_no_device_has_room() {
     for failed in ["FailedAndUnresolvableNodes", "FailedNodes"] {
         assert_eq!(answer[failed], json!({"four-four": reason}));
     }
-    // No device of the node can ever have so many units.
+    // No device of any node has so many units, so every node is rejected.
     let answer = filter(&extender, &pod("e", None, MEMORY, "9"), &names);
     assert_eq!(answer["NodeNames"], json!([]));
     let failed = answer["FailedAndUnresolvableNodes"].as_object().unwrap();
     assert_eq!(failed.len(), 2);
     assert!(failed["eight"].as_str().unwrap().contains("each has 8"));
-    // The old types have one map.
+    // The old types have only one map of rejected nodes.
     assert_eq!(answer["FailedNodes"].as_object().unwrap().len(), 2);
 }
 
@@ -178,10 +180,10 @@ fn what_depends_on_the_arrangement_keeps_no_pod_off_a_node() {
     for (uid, units) in [("a", "5"), ("b", "5"), ("c", "2"), ("d", "2")] {
         apply(&extender, &pod(uid, Some("n"), MEMORY, units));
     }
-    // 2 and 2 may be beside 5 and 5, or on the third device.
+    // The pods of 2 units may be beside those of 5 units, or both on the third device.
     assert!(passes("8"));
     apply(&extender, &pod("e", Some("n"), MEMORY, "4"));
-    // 4 fits on the third alone.
+    // A pod of 4 units fits on the third device only.
     assert!(!passes("5") && passes("4"));
     extender.change(|view| view.remove_pod("a"));
     assert!(passes("8"));
@@ -240,7 +242,7 @@ fn pods_count_from_their_binding_to_their_end() {
     assert_eq!(score("zero"), [0]);
     assert_eq!(one("1"), 2);
     let mut bound = pod("p", Some("n"), GPU, "2");
-    // Seen twice, counted once.
+    // A pod that is seen twice is counted once.
     apply(&extender, &bound);
     apply(&extender, &bound);
     assert_eq!(one("2"), 8);

@@ -1,4 +1,4 @@
-//! The view, updated by watches of a fake API server.
+//! Tests of the view of nodes and pods, which watches of a fake API server update.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn follow(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
     extender
 }
 
-/// With the lists as they are.
+/// Starts the watches and waits until the view has the lists of nodes and pods.
 async fn listed(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
     let extender = follow(server, delays);
     wait_until("the lists", || extender.view().is_complete()).await;
@@ -43,7 +43,7 @@ fn put_pod(server: &ApiServer, uid: &str, node: &str, resource: &str, units: &st
 }
 
 fn score(extender: &Extender, node: &str) -> u64 {
-    // Without a uid nothing is assumed.
+    // The pod of a request needs no metadata.
     let mut pod = pod("", None, GPU, "1");
     pod["metadata"] = json!({});
     let request = json!({"Pod": pod, "NodeNames": [node]});
@@ -52,7 +52,7 @@ fn score(extender: &Extender, node: &str) -> u64 {
     answer[0]["Score"].as_u64().unwrap()
 }
 
-/// Whether both watches have failed.
+/// Returns whether both watches have failed.
 fn have_failed(extender: &Extender) -> bool {
     let errors = &extender.metrics().watch_errors;
     let count = |kind| errors.get_or_create(&[("kind", kind)]).get();
@@ -88,7 +88,8 @@ async fn lists_come_in_pages_and_changes_follow() {
     wait_until("a pod", || score(&extender, "n0") == 10).await;
     server.delete(&format!("{PODS}/q"));
     wait_until("its end", || score(&extender, "n0") == 5).await;
-    // A pod that succeeds leaves the watch by its selector.
+    // A pod that succeeds no longer matches the watch's selector, so the watch reports it as
+    // deleted.
     let mut done = pod("p0", Some("n0"), GPU, "1");
     done["status"]["phase"] = "Succeeded".into();
     server.put(&format!("{PODS}/p0"), done);
@@ -108,7 +109,7 @@ async fn a_version_that_is_gone_is_followed_by_a_new_list() {
     assert_eq!(score(&extender, "n"), 5);
 
     server.stop().await;
-    // Meanwhile the extender answers from memory.
+    // While the API server is away, the extender answers from its view.
     assert_eq!(score(&extender, "n"), 5);
     server.delete(&format!("{PODS}/old"));
     put_pod(&server, "new", "n", GPU, "3");
@@ -137,7 +138,7 @@ async fn an_api_server_that_comes_later_is_found() {
     assert_eq!(score(&extender, "n"), 5);
 }
 
-/// With the program's own delays, whose clock is moved forward here.
+/// The test uses the program's own delays, and moves a paused clock forward.
 #[tokio::test]
 async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     let mut server = ApiServer::start().await;
@@ -154,7 +155,7 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     }
     let failures = &extender.metrics().watch_errors;
     let failures = failures.get_or_create(&[("kind", "pods")]).get();
-    // Tried again, each time after a longer delay.
+    // The watch was tried again several times, each time after a longer delay.
     assert!((3..=12).contains(&failures), "{failures}");
     server.resume().await;
     let mut seconds = 0;
@@ -166,7 +167,7 @@ async fn an_api_server_that_is_away_for_a_minute_changes_no_answer() {
     assert!(extender.view().is_complete());
 }
 
-/// A second of the paused clock. Messages still take real time.
+/// Moves the paused clock forward by a second, and then waits a short real time for messages.
 async fn a_second_passes() {
     tokio::time::advance(Duration::from_secs(1)).await;
     for _ in 0..20 {
@@ -188,7 +189,7 @@ async fn the_room_on_devices_follows_the_watch() {
         })
         .await;
     }
-    // 5 + 3 and 6: no other arrangement holds them.
+    // The first device has 5 + 3 units and the second 6. There is no other arrangement.
     wait_until("a full node", || !passes(&extender, "n", "3")).await;
     assert!(passes(&extender, "n", "2"));
     server.stop().await;
@@ -196,7 +197,7 @@ async fn the_room_on_devices_follows_the_watch() {
     put_pod(&server, "d", "n", MEMORY, "1");
     server.compact();
     server.resume().await;
-    // 5 and 6, and 1 on either device: 3 may fit, 4 cannot.
+    // The devices have 5 and 6 units, and 1 more on either. 3 units may fit, but 4 cannot.
     wait_until("the new list", || passes(&extender, "n", "3")).await;
     assert!(!passes(&extender, "n", "4"));
 }

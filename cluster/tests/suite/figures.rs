@@ -1,5 +1,5 @@
-//! What the extender costs at 5,000 nodes and 100,000 pods: `make bench-cluster`. The
-//! program runs as it does in a cluster, and is called over HTTP.
+//! Measurements of the extender's time and memory with 5,000 nodes and 100,000 pods, for `make
+//! bench-cluster`. The program runs as in a cluster and is called over HTTP.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,13 @@ const NODES: usize = 5000;
 const PODS: usize = 100_000;
 const REQUESTS: usize = 500;
 
-/// The limits.
+/// The limits that a release must meet.
 const MAX_P99: Duration = Duration::from_millis(5);
 const MAX_MEMORY: u64 = 150 << 20;
 
 const MEMORY: &str = "vendor.com/gpu-mem";
 
-/// A pod of the usual size of a small pod.
+/// Returns a pod as large as a typical small pod.
 fn pod(number: usize) -> Value {
     let env: Vec<Value> = (0..10)
         .map(
@@ -78,7 +78,8 @@ async fn five_thousand_nodes_and_a_hundred_thousand_pods() {
         if number == 0 {
             let scores: Value = serde_json::from_slice(&answer).unwrap();
             assert_eq!(scores.as_array().unwrap().len(), NODES);
-            // 20 pods of 2 units on each node, and this one: 42 of 64, rounded up.
+            // Each node has 20 pods of 2 units. With this pod, 42 of 64 units are in use,
+            // which is a score of 7 after rounding up.
             assert_eq!(scores[0]["Score"], 7);
         }
     }
@@ -98,7 +99,7 @@ async fn five_thousand_nodes_and_a_hundred_thousand_pods() {
     }
 }
 
-/// Reads one answer of a connection that stays open.
+/// Reads one answer from a connection that stays open.
 async fn read_answer(stream: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 1 << 16];

@@ -1,4 +1,4 @@
-//! Hostile and broken clients of the extender's server.
+//! Tests with hostile and broken clients of the extender's server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn request() -> String {
 #[tokio::test]
 async fn bad_requests_are_answered_with_their_reason() {
     let address = server().await;
-    // Many small values, which would take much memory.
+    // The bodies have many small values, which would take much memory when parsed.
     let names = format!("{{\"NodeNames\":[{}\"\"]}}", "\"\",".repeat(100_000));
     let pod = format!("{{\"Pod\":[{}0]}}", "0,".repeat(2 << 20));
     let get = b"GET /filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_vec();
@@ -75,7 +75,7 @@ async fn bodies_over_the_limit_are_refused() {
     assert_eq!(parts(&answer).0, 413, "{answer}");
     assert!(answer.contains("longer than 33554432 bytes"), "{answer}");
 
-    // In chunks, without a length: the server stops reading.
+    // The body is sent in chunks and has no length. The server stops reading at its limit.
     let mut stream = TcpStream::connect(address).await.unwrap();
     let head = "POST /filter HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();

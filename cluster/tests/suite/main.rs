@@ -1,4 +1,4 @@
-//! The programs of this crate against a fake API server, and their manifests.
+//! Tests of the programs of this crate with a fake API server, and of their manifests.
 
 // Helper functions of tests are not `#[test]`s, so clippy.toml's exception for
 // tests does not apply to them.

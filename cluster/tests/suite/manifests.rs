@@ -1,5 +1,6 @@
-//! The manifests of `deploy/scheduler` and `deploy/webhook`, as `kubectl kustomize`
-//! renders them, and the chart's: their types, and their references to each other.
+//! Tests of the manifests of `deploy/scheduler` and `deploy/webhook`, as `kubectl kustomize`
+//! renders them, and of the chart: the types of the objects, and their references to each
+//! other.
 
 mod chart;
 mod scheduler;
@@ -22,12 +23,13 @@ fn deploy(path: &str) -> PathBuf {
     repository("deploy").join(path)
 }
 
-/// The objects of a kustomization; `None`, and the test is skipped, without kubectl.
+/// Renders the objects of a kustomization. Returns `None` without kubectl, and the test is
+/// skipped.
 fn rendered(path: &str) -> Option<Vec<Value>> {
     kustomized(&deploy(path)).unwrap()
 }
 
-/// The one object of a kind, which its type has to know in full.
+/// Returns the only object of a kind. A field that its Rust type does not have fails the test.
 fn only<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
     fn is<T: DeserializeOwned + Serialize>(object: &Value) {
         typed::<T>(object).unwrap();
@@ -50,7 +52,7 @@ fn only<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
     object
 }
 
-/// The items of a list, which need not be there.
+/// Returns the items of a list, or nothing if there is no list.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
@@ -60,7 +62,7 @@ fn pod(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]["spec"]
 }
 
-/// Checks what all deployments have in common.
+/// Checks the properties that all deployments have in common.
 fn check(objects: &[Value]) {
     let deployment = only(objects, "Deployment");
     let spec = pod(deployment);
@@ -109,7 +111,8 @@ fn check(objects: &[Value]) {
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
 }
 
-/// The arguments that the program gets in a container of Boathook's image.
+/// Returns the arguments of the program in a container. The container must use Boathook's
+/// image.
 fn command(deployment: &Value, container: &str) -> Vec<String> {
     let mut containers = list(&pod(deployment)["containers"]);
     let container = containers.find(|one| one["name"] == container).unwrap();

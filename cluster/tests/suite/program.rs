@@ -1,4 +1,4 @@
-//! The programs of this crate, as they run in a cluster.
+//! Runs the programs of this crate as processes, as in a cluster.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,10 +14,11 @@ use tokio::net::TcpStream;
 use crate::api_server::ApiServer;
 use crate::client::{exchange, parts};
 
-/// The file of a program's messages, beside its configuration.
+/// The name of the file with a program's messages. It is in the directory of the program's
+/// configuration.
 const LOG: &str = "log";
 
-/// A running program.
+/// A running program. Dropping this value kills the process.
 pub(crate) struct Program {
     process: Child,
     pub(crate) requests: SocketAddr,
@@ -36,7 +37,7 @@ impl Drop for Program {
 }
 
 impl Program {
-    /// The extender.
+    /// Starts the extender.
     pub(crate) fn scheduler(server: &ApiServer, limit: Option<&MemoryLimit>) -> Self {
         Self::scheduler_at(server, limit, [free_address(), free_address()])
     }
@@ -54,7 +55,7 @@ impl Program {
         Self::start(server, name, &arguments, files, limit, addresses)
     }
 
-    /// The webhook, with a certificate in `tls`.
+    /// Starts the webhook with the certificate in the directory `tls`.
     pub(crate) fn webhook(server: &ApiServer, tls: &Path, limit: Option<&MemoryLimit>) -> Self {
         let arguments = ["--tls-dir", tls.to_str().unwrap()];
         let files = tempfile::tempdir().unwrap();
@@ -101,7 +102,7 @@ impl Program {
         }
     }
 
-    /// What it has written to stderr.
+    /// Returns the text that the program has written to stderr.
     fn log(&self) -> String {
         fs::read_to_string(self.files.path().join(LOG)).unwrap()
     }
@@ -122,7 +123,7 @@ impl Program {
         panic!("not ready in two minutes");
     }
 
-    /// A figure of /proc/PID/status, in bytes.
+    /// Returns a figure of /proc/PID/status, in bytes.
     pub(crate) fn status(&self, key: &str) -> u64 {
         let path = format!("/proc/{}/status", self.process.id());
         let text = fs::read_to_string(path).unwrap();
@@ -133,7 +134,8 @@ impl Program {
     }
 }
 
-/// The program as Cargo has just built it, or in the directory that the variable names.
+/// Returns the path of a program: in the directory of the variable BOATHOOK_TESTS_PROGRAMS, if
+/// it is set, or as Cargo has built it.
 fn executable(name: &str) -> PathBuf {
     match std::env::var_os("BOATHOOK_TESTS_PROGRAMS") {
         Some(directory) => Path::new(&directory).join(name),
@@ -142,8 +144,8 @@ fn executable(name: &str) -> PathBuf {
     }
 }
 
-/// A port that is free, of an address that no other program and no client has. A port of
-/// 127.0.0.1 could be given to one before the program listens.
+/// Returns a free port of a loopback address that no other program and no client uses. A port
+/// of 127.0.0.1 could be given to a client before the program binds it.
 fn free_address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [high, low] = (std::process::id() as u16).to_be_bytes();
@@ -168,12 +170,12 @@ async fn an_address_in_use_is_named() {
     }
 }
 
-/// A cgroup with a limit of memory, as a container has one. It has to outlive the programs
-/// in it.
+/// A cgroup with a memory limit, like that of a container. This value must outlive the
+/// programs in the cgroup.
 pub(crate) struct MemoryLimit(PathBuf);
 
 impl MemoryLimit {
-    /// `None`, with a printed reason, where a cgroup cannot be made.
+    /// Makes a cgroup. Returns `None` and prints the reason if no cgroup can be made.
     pub(crate) fn new(program: &str, bytes: u64) -> Option<Self> {
         let name = format!("boathook-{program}-{}", std::process::id());
         let limit = ["memory/memory.limit_in_bytes", "memory.max"]
@@ -198,7 +200,7 @@ impl MemoryLimit {
         self.0.join("cgroup.procs")
     }
 
-    /// The most memory that was in use, in bytes.
+    /// Returns the peak of the memory in use, in bytes.
     pub(crate) fn peak(&self) -> u64 {
         let files = ["memory.max_usage_in_bytes", "memory.peak"];
         let mut files = files.iter();

@@ -1,5 +1,6 @@
-//! Hostile clients of the released programs, in a container's memory: reviews, requests
-//! and probes are answered meanwhile. The long form is part of `make load`.
+//! Tests with hostile clients of the programs, which run with the memory limit of their
+//! containers. Reviews, requests and probes must still be answered. The long form is part of
+//! `make load`.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -15,15 +16,16 @@ use crate::program::{MemoryLimit, Program};
 use crate::tls::{SERVICE, certificate, client, connect, handshake};
 use crate::webhook::reviews::review;
 
-/// A container's memory in deploy/webhook, and in deploy/scheduler/extender.
+/// The memory limits of the containers in deploy/webhook and deploy/scheduler/extender, in
+/// bytes.
 const WEBHOOK: u64 = 128 << 20;
 const EXTENDER: u64 = 384 << 20;
 
-/// How many loopback addresses the clients have. The first is also that of who is to be
-/// answered.
+/// The number of loopback addresses that the hostile clients use. The honest client shares the
+/// first one.
 const ADDRESSES: usize = 8;
 
-/// How many clients there are, for how long, and how long an answer may take.
+/// The number of hostile clients, how long they run, and how long an answer may take.
 struct Siege {
     clients: usize,
     lasts: Duration,
@@ -33,7 +35,7 @@ struct Siege {
 const SHORT: Siege = Siege {
     clients: 200,
     lasts: Duration::from_secs(3),
-    // Of a debug build, beside other tests.
+    // The limit is high, because this is a debug build and other tests run at the same time.
     patience: Duration::from_secs(10),
 };
 
@@ -89,12 +91,13 @@ async fn lay(
         clients.spawn(async move {
             loop {
                 let _ = attack(number, address, tls.as_ref()).await;
-                // Closed by the server: once more.
+                // The server has closed the connection, so the client connects again after a
+                // pause.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
     }
-    // Of those on the probes' own port, too.
+    // Further hostile clients connect to the port for probes.
     for number in 0..siege.clients / 10 {
         let address = program.pages;
         clients.spawn(async move {
@@ -104,7 +107,8 @@ async fn lay(
             }
         });
     }
-    // On a thread of its own: what is measured is the server, not this process.
+    // The honest client runs on a separate thread, so that the load of this process does not
+    // change the measured times.
     let (lasts, addresses) = (siege.lasts, (program.requests, program.pages));
     let (tls, request) = (tls.cloned(), request.to_owned());
     let asking = tokio::task::spawn_blocking(move || {
@@ -126,11 +130,12 @@ async fn lay(
     );
     let longest = slowest.max(probe);
     assert!(longest <= siege.patience, "{slowest:?}, {probe:?}");
-    // It is still the same process.
+    // The process has not ended: its figures can still be read.
     program.status("VmRSS");
 }
 
-/// Asks again and again, and returns how long answers and probes took.
+/// Sends requests and probes for the time `lasts`. Returns how long the answers to requests
+/// and to probes took.
 async fn ask_until(
     lasts: Duration,
     (requests, pages): (SocketAddr, SocketAddr),
@@ -175,7 +180,7 @@ async fn ask(
     Ok(answer)
 }
 
-/// One connection of a hostile client, until the server closes it.
+/// Runs one connection of a hostile client until the server closes it.
 async fn attack(
     number: usize,
     address: SocketAddr,
@@ -184,7 +189,7 @@ async fn attack(
     let from = u8::try_from(1 + number % ADDRESSES).unwrap();
     let mut stream = connect([127, 0, 0, from], address).await?;
     match tls {
-        // A handshake that does not begin.
+        // The client never begins the TLS handshake.
         Some(_) if number % 5 == 4 => {
             stream.read_u8().await?;
             Ok(())
@@ -202,13 +207,13 @@ async fn besiege(
     let send = async {
         to.write_all(b"POST /pods HTTP/1.1\r\nHost: x\r\n").await?;
         let (head, piece, pause): (&[u8], usize, u64) = match number / 5 % 4 {
-            // A head that does not end soon,
+            // The client sends the head byte by byte.
             0 => (b"X: ", 1, 500),
-            // or is as long as the server reads,
+            // The client sends a head that is longer than the server reads.
             1 => (b"X: ", 64 << 10, 0),
-            // a body byte by byte,
+            // The client sends the body byte by byte.
             2 => (b"Content-Length: 8000000\r\n\r\n", 1, 100),
-            // and one that stays away after some megabytes.
+            // The client stops sending after some megabytes of the body.
             _ => (b"Content-Length: 8000000\r\n\r\n", 7 << 20, 60_000),
         };
         to.write_all(head).await?;

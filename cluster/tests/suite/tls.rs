@@ -1,4 +1,4 @@
-//! A certificate as `deploy/webhook/create-certificate` makes it, and clients that trust it.
+//! A certificate that `deploy/webhook/create-certificate` makes, and clients that trust it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,10 +15,10 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The Service's name.
+/// The DNS name of the webhook's Service.
 pub(crate) const SERVICE: &str = "boathook-webhook.boathook-webhook.svc";
 
-/// `kubectl` as far as the script needs it: it keeps what it is given.
+/// A script in the place of `kubectl` for create-certificate. It saves its input in files.
 const KUBECTL: &str = r#"#!/bin/sh
 for argument; do
     case $argument in
@@ -29,8 +29,8 @@ for argument; do
 done
 "#;
 
-/// A directory with tls.crt and tls.key, and the patch of the webhook's configuration.
-/// `None`, with a printed reason, without openssl.
+/// Returns a directory with tls.crt, tls.key and the patch of the webhook's configuration.
+/// Returns `None` and prints the reason if there is no openssl.
 pub(crate) fn certificate() -> Option<TempDir> {
     if Command::new("openssl").arg("version").output().is_err() {
         skip::report("the webhook's certificate", "needs openssl");
@@ -49,7 +49,7 @@ pub(crate) fn certificate() -> Option<TempDir> {
     Some(dir)
 }
 
-/// A client that trusts a certificate.
+/// Returns a client that trusts a certificate.
 pub(crate) fn client(certificate: &[u8]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let certificate = CertificateDer::from_pem_slice(certificate).unwrap();
@@ -63,14 +63,14 @@ pub(crate) fn client(certificate: &[u8]) -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Connects to a server, from one of the loopback addresses.
+/// Connects to a server from the given loopback address.
 pub(crate) async fn connect(from: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
     socket.connect(to).await
 }
 
-/// A handshake as an API server makes it.
+/// Makes a TLS handshake as an API server does.
 pub(crate) async fn handshake(
     client: &TlsConnector,
     stream: TcpStream,

@@ -1,4 +1,4 @@
-//! The webhook, called as the API server calls it.
+//! Tests of the webhook, called as the API server calls it.
 
 mod definitions;
 mod mutation;
@@ -33,7 +33,7 @@ pub(crate) fn region(interface: &str) -> Object {
     })
 }
 
-/// The mappings of the tests.
+/// Returns the mappings that the tests use.
 pub(crate) fn mappings() -> Mappings {
     let objects = [
         ("nlb0-pre", function(DCP12, NLB0, "af")),
@@ -47,7 +47,7 @@ pub(crate) fn mappings() -> Mappings {
         ("odd-mode", function(DCP12, NLB0, "afx")),
         ("odd-id", function("xyz", NLB0, "region")),
         ("odd-length", function(DCP12, &NLB0[1..], "af")),
-        // It has the form of the device plugin's own names: ignored.
+        // A name in the form of the device plugin's own names is ignored.
         (
             "region-69528db6eb31577a8c3668f9faa081f6",
             function(DCP10, NLB0, "af"),
@@ -73,13 +73,13 @@ pub(crate) fn namespace() -> Namespace {
     mappings().namespace("fpga")
 }
 
-/// The mutation of a pod that is written as JSON.
+/// Returns the mutation of a pod that is given as JSON.
 pub(crate) fn mutate(pod: &Value, namespace: &Namespace) -> anyhow::Result<Mutation> {
     let text = pod.to_string();
     mutate::mutate(&serde_json::from_str(&text).unwrap(), namespace)
 }
 
-/// Amounts of resources without their prefix.
+/// Returns amounts of resources. The names in `list` have no prefix.
 pub(crate) fn amounts(list: &[(&str, &str)]) -> Value {
     let amounts: Map<String, Value> = list
         .iter()
@@ -88,7 +88,8 @@ pub(crate) fn amounts(list: &[(&str, &str)]) -> Value {
     amounts.into()
 }
 
-/// A container with limits, and requests as the API server copies them.
+/// Returns a container with limits and equal requests, because the API server copies limits to
+/// requests.
 pub(crate) fn container(list: &[(&str, &str)]) -> Value {
     json!({"name": "main", "image": "x", "resources": {
         "limits": amounts(list), "requests": amounts(list),

@@ -1,4 +1,5 @@
-//! What the kubelet and the engine get for a claim.
+//! Tests of claims: the answers to the kubelet, and the CDI specifications that the engine
+//! reads.
 
 use std::fs;
 
@@ -28,7 +29,7 @@ async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
             )
         })
         .collect();
-    // The devices of a request come together: one variable names both.
+    // All devices of one request are in one CDI device, so one variable names both.
     let wanted = [
         ("two", "npu-0", "boathook.dev/claim=u-1-1-two"),
         ("two", "npu-2", ""),
@@ -50,14 +51,15 @@ async fn a_claim_is_a_record_and_a_specification_until_it_is_unprepared() {
         "npu=NPU.0,NPU.2@u-1"
     ]);
     assert_eq!(edits["hooks"][0]["args"], arguments);
-    // The same answer each time, also to another instance.
+    // Preparing the claim again returns the same devices, also from a new instance of the
+    // driver.
     assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
     let driver = node.start().await;
     assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
     driver.unprepare(A).await.unwrap();
     assert_eq!(node.names("cdi"), [""; 0]);
     assert_eq!(node.names("kubelet/plugins/boathook.dev/claims"), [""; 0]);
-    // Twice, and one that never was.
+    // A claim may be unprepared twice, and a claim that was never prepared may be unprepared.
     driver.unprepare(A).await.unwrap();
     driver.unprepare_v1beta1(["n", "b", "u-9"]).await.unwrap();
 }
@@ -134,13 +136,13 @@ async fn what_a_claim_cannot_have_is_an_error_of_that_claim_alone() {
     );
 }
 
-/// The kubelet asks once more if it was restarted meanwhile.
+/// The kubelet prepares a claim again if it was restarted before the second pod.
 #[tokio::test]
 async fn two_pods_of_a_claim_have_the_same_devices_until_both_have_ended() {
     let mut node = Node::new(NPUS, 1).await;
     let driver = node.start().await;
     let mut answers = Vec::new();
-    // The first pod ends before the second.
+    // The first pod uses the claim alone, then both pods use it, then the second pod alone.
     for pods in [&["p"][..], &["p", "q"], &["q"]] {
         let allocated = allocation([result("r", "npu", "npu-0")]);
         node.claim_of(pods, "a", "u-1", allocated);
@@ -162,10 +164,11 @@ async fn a_device_is_prepared_for_one_claim_at_a_time() {
     node.allocate("b", "u-2", &[("r", "npu-0")]);
     let wanted = "still prepared for the claim n/a";
     refused(driver.prepare_one(["n", "b", "u-2"]), wanted).await;
-    // Who only watches the device does not own it.
+    // A claim with `adminAccess` does not reserve the device.
     node.claim("admin", "u-3", allocation([watched("npu-0")]));
     driver.prepare_one(["n", "admin", "u-3"]).await.unwrap();
-    // The kubelet forgot the first claim, and it is deleted: nobody will unprepare it.
+    // The first claim was deleted and never unprepared. The driver removes what it prepared
+    // for it.
     node.server.delete(&claim_path("a"));
     driver.prepare_one(["n", "b", "u-2"]).await.unwrap();
     assert_eq!(
@@ -174,7 +177,7 @@ async fn a_device_is_prepared_for_one_claim_at_a_time() {
     );
 }
 
-/// The node starts again: /var/run is empty.
+/// After a restart of the node, /var/run and the CDI directory in it are empty.
 #[tokio::test]
 async fn after_a_reboot_specifications_are_there_again() {
     let mut node = Node::new(NPUS, 1).await;
@@ -183,14 +186,16 @@ async fn after_a_reboot_specifications_are_there_again() {
     let devices = driver.prepare_one(A).await.unwrap();
     let specified = node.specified("u-1");
     fs::remove_dir_all(node.path("cdi")).unwrap();
-    // Before the kubelet asks, for a container that starts again in its sandbox.
+    // The driver writes the specification before the kubelet prepares the claim again, because
+    // a container may start again in its existing sandbox.
     node.start().await;
     node.wait_specification("u-1").await;
     fs::remove_dir_all(node.path("cdi")).unwrap();
     let driver = node.registered().await;
     assert_eq!(driver.prepare_one(A).await.unwrap(), devices);
     assert_eq!(node.specified("u-1"), specified);
-    // And if somebody empties the directory while the driver runs.
+    // The driver also writes the specification again if another program empties the directory
+    // while the driver runs.
     fs::remove_dir_all(node.path("cdi")).unwrap();
     node.wait_specification("u-1").await;
     assert_eq!(node.specified("u-1"), specified);
@@ -210,8 +215,8 @@ async fn without_the_api_server_claims_end_and_none_begins() {
     driver.prepare_one(A).await.unwrap();
 }
 
-/// Deleted by force, replaced by one of the same name, or never unprepared: after a start
-/// they are gone, and what is right stays.
+/// When the driver starts, it removes what it prepared for claims that were deleted by force,
+/// replaced by a claim of the same name, or never unprepared. Valid claims stay prepared.
 #[tokio::test]
 async fn claims_that_nobody_has_are_collected() {
     let mut node = Node::new(NPUS, 4).await;
@@ -224,14 +229,15 @@ async fn claims_that_nobody_has_are_collected() {
     node.kill();
     node.server.delete(&claim_path("deleted"));
     node.allocate("replaced", "u-other", &[("r", "npu-3")]);
-    // A specification without a record, a bad record, and another program's file.
+    // The files are a specification without a claim record, a record that cannot be read, and
+    // a file of another program.
     node.write("cdi/boathook.dev-claim-u-x.json", "{}");
     node.write("cdi/vendor.json", "{}");
     node.write("kubelet/plugins/boathook.dev/claims/u-bad.json", "{");
     let driver = node.start().await;
     let kept = ["boathook.dev-claim-u-kept.json", "vendor.json"];
     wait("the others are gone", || node.names("cdi") == kept).await;
-    // A bad record concerns its claim alone, which is prepared anew.
+    // A record that cannot be read affects its claim only. The claim is prepared again.
     node.allocate("bad", "u-bad", &[("r", "npu-3")]);
     driver.prepare_one(["n", "bad", "u-bad"]).await.unwrap();
     assert_eq!(
@@ -240,8 +246,8 @@ async fn claims_that_nobody_has_are_collected() {
     );
 }
 
-/// The API server says of a claim that no pod may use it; before the driver acts on that, another
-/// instance prepares it for a pod that may.
+/// The API server answers that no pod may use a claim. Before the driver removes what it
+/// prepared, another instance prepares the claim for a new pod.
 #[tokio::test]
 async fn a_claim_that_is_prepared_anew_is_not_collected() {
     let mut node = Node::new(NPUS, 1).await;
@@ -259,7 +265,7 @@ async fn a_claim_that_is_prepared_anew_is_not_collected() {
     let b = ["n", "b", "u-2"];
     refused(driver.prepare_one(b), "for the claim n/a").await;
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
-    // Nobody prepared it again before the next search.
+    // Nobody prepares claim a again before the next attempt, so claim b gets the device.
     driver.prepare_one(b).await.unwrap();
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-2.json"]);
     assert_eq!(node.names(claims), ["u-2.json"]);

@@ -1,5 +1,5 @@
-//! What else may be in the place of the driver's own files: it concerns one claim, and nobody
-//! waits.
+//! Tests with something else in the place of the driver's own files, such as a directory or a
+//! pipe. Only one claim is affected, and the driver does not wait.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ const CLAIMS: &str = "kubelet/plugins/boathook.dev/claims";
 const A: [&str; 3] = ["n", "a", "u-1"];
 const B: [&str; 3] = ["n", "b", "u-2"];
 
-/// The record of one claim.
+/// Damages the record of one claim. Another claim is prepared as before.
 #[tokio::test]
 async fn a_damaged_record_concerns_its_claim_alone() {
     for damage in Damage::kinds() {
@@ -26,7 +26,8 @@ async fn a_damaged_record_concerns_its_claim_alone() {
         node.kill();
         let record = node.path(&format!("{CLAIMS}/u-1.json"));
         damage.put(&record).unwrap();
-        // Of an earlier version, which followed it.
+        // A symbolic link in the place of a temporary file. An earlier version of the driver
+        // followed it and wrote to its target.
         let victim = node.path("victim");
         fs::write(&victim, "kept").unwrap();
         symlink(&victim, node.path(&format!("{CLAIMS}/u-1.tmp"))).unwrap();
@@ -39,7 +40,7 @@ async fn a_damaged_record_concerns_its_claim_alone() {
             log().contains("the record of claim u-1: ")
         })
         .await;
-        // The kubelet asks again for a claim that is in use.
+        // The kubelet prepares the claim again although it is in use.
         let prepared = driver
             .prepare_one(A)
             .await
@@ -68,7 +69,8 @@ async fn a_damaged_record_concerns_its_claim_alone() {
     }
 }
 
-/// The specification of a claim is written again; a directory in its place is named.
+/// The driver writes a damaged specification again. If a directory is in its place, the error
+/// names it.
 #[tokio::test]
 async fn a_damaged_specification_is_replaced() {
     for damage in Damage::kinds() {
@@ -101,7 +103,8 @@ async fn a_damaged_specification_is_replaced() {
     }
 }
 
-/// Whoever has the lock could be waited for.
+/// The error names a damaged lock file. The driver does not wait for it as if another process
+/// held the lock.
 #[tokio::test]
 async fn a_damaged_lock_is_named() {
     for damage in Damage::kinds() {
@@ -122,7 +125,7 @@ async fn a_damaged_lock_is_named() {
     }
 }
 
-/// The kubelet's own record, which another program owns.
+/// The kubelet owns its checkpoint, so the driver only reports that it is damaged.
 #[tokio::test]
 async fn a_damaged_checkpoint_is_not_waited_for() {
     for damage in Damage::kinds() {

@@ -1,4 +1,5 @@
-//! Parts for real: partitions of a loop device, by util-linux's addpart and delpart.
+//! Tests with real parts: partitions of a loop device, which util-linux's addpart and delpart
+//! make and remove.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -7,12 +8,13 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use crate::node::{NPUS, Node, refused, unprepare};
 
-/// LOOP_CTL_ADD and LOOP_CTL_REMOVE (linux/loop.h); util-linux removes only since 2.40.
+/// A Perl program for the requests LOOP_CTL_ADD and LOOP_CTL_REMOVE (linux/loop.h), because
+/// util-linux can remove loop devices only since version 2.40.
 const LOOP_CONTROL: &str = "open my $c, '+<', '/dev/loop-control' or die $!; defined ioctl($c, $ARGV[0], int $ARGV[1]) or die $!";
 const ADD: u32 = 0x4C80;
 const REMOVE: u32 = 0x4C81;
 
-/// Slots of a mebibyte: 2048 sectors.
+/// A class of disks with parts. Each slot has one mebibyte, which is 2048 sectors.
 const CLASS: &str = "version = 1\nresource = 'example.com/disk'\nrequest = { env = 'DISKS' }\n\
     [[discover]]\npath = '/sys/block/DISK'\n\
     attributes = [{ name = 'id', value = 'DISK' }]\n\
@@ -122,7 +124,7 @@ async fn partitions_of_a_disk_are_made_and_removed() {
     node.prepare(&driver, "disk", two).await.unwrap();
     node.prepare(&driver, "disk", one).await.unwrap();
     assert_eq!(disk.partitions(), ["p1", "p4"]);
-    // What a container writes to its part is there on the disk.
+    // Data that a container writes to its part is at the right place of the disk.
     let edits = &node.specified(&format!("u-{one}"))[0]["containerEdits"];
     let nodes = edits["deviceNodes"].as_array().unwrap();
     let path = nodes[0]["path"].as_str().unwrap();
@@ -138,7 +140,7 @@ async fn partitions_of_a_disk_are_made_and_removed() {
     let mut text = [0; 4];
     written.read_exact(&mut text).unwrap();
     assert_eq!(&text, b"xxxx");
-    // The claims end, and somebody still has a part open.
+    // Both claims end while another process still has a part open.
     unprepare(&driver, two).await;
     unprepare(&driver, one).await;
     let wanted = "-one-3, which no claim has, is in the way";
@@ -147,7 +149,7 @@ async fn partitions_of_a_disk_are_made_and_removed() {
     node.prepare(&driver, "disk", whole).await.unwrap();
     assert_eq!(disk.partitions(), [""; 0]);
     unprepare(&driver, whole).await;
-    // After a restart the driver knows what is there.
+    // After a restart, the driver finds the parts that exist.
     node.prepare(&driver, "disk", other).await.unwrap();
     let third = format!("{}p3", disk.node());
     let made = || fs::metadata(&third).unwrap().modified().unwrap();

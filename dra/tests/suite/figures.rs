@@ -1,4 +1,5 @@
-//! What the driver costs: `make bench-cluster`, with the limits of a release.
+//! Measurements of the driver's time and memory for `make bench-cluster`, with the limits that
+//! a release must meet.
 
 use std::fs;
 use std::path::Path;
@@ -18,12 +19,12 @@ const DEVICES: usize = 64;
 const ROUNDS: usize = 5;
 const NODES: usize = 5000;
 
-/// The limits.
+/// The limits that a release must meet.
 const MAX_P99: Duration = Duration::from_millis(5);
 const MAX_START: Duration = Duration::from_secs(2);
 const MAX_MEMORY: u64 = 20 << 10;
 
-/// Kibibytes of a process.
+/// Returns a figure of /proc/PID/status in KiB.
 fn memory(process: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(key));
@@ -81,7 +82,8 @@ async fn a_node_with_sixty_four_devices() {
     }
 }
 
-/// What an API server makes of a node's actions, and how many there were.
+/// Applies the actions of a node to `slices`, as an API server does. Returns the number of
+/// actions.
 fn perform(node: usize, wanted: &[Pool], slices: &mut Vec<ResourceSlice>) -> usize {
     let actions = actions(&format!("node-{node}"), wanted, slices);
     let count = actions.len();

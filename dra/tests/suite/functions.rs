@@ -1,5 +1,6 @@
-//! Virtual functions of a network card, as the shipped class makes them: by four files of
-//! sysfs. A thread stands for the kernel, and lacks a file or kills `boathook-dra` at each step.
+//! Tests of virtual functions of a network card. The shipped class makes them by writes to
+//! four files of sysfs. A thread simulates the kernel: in some cases it omits a file, or kills
+//! `boathook-dra` at one of the steps.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,9 +23,9 @@ const VF: &str = "0000-3b-00-0-vf-2";
 
 #[derive(Debug, Default)]
 struct Orders {
-    /// Which step kills which process.
+    /// The step at which a process is killed, and its process id.
     kills: Option<(usize, u32)>,
-    /// Whether functions lack the file for their driver.
+    /// Whether the functions have no file `driver_override`.
     without_override: bool,
 }
 
@@ -37,13 +38,14 @@ fn devices(sys: &Path) -> PathBuf {
     sys.join("devices/pci0000:3a")
 }
 
-/// The address of a function: the card has the offset 8 and the stride 1.
+/// Returns the PCI address of a function. The card has the offset 8 and the stride 1.
 fn address(number: usize) -> String {
     format!("0000:3b:01.{number}")
 }
 
-/// Does what was written. The kernel does it before the write ends, but a thread does not:
-/// so functions are there from the start, and have no driver unless they were asked for.
+/// Simulates the effect of writes to sysfs. The kernel makes functions before the write ends,
+/// but this thread runs later. The functions therefore exist from the start, and have a driver
+/// only after a write has requested them.
 fn step(sys: &Path, orders: &mut Orders) {
     let card = devices(sys).join(CARD);
     let kills = orders.kills;
@@ -65,7 +67,7 @@ fn step(sys: &Path, orders: &mut Orders) {
         let chosen = function.join("driver_override");
         match orders.without_override {
             true => drop(fs::remove_file(&chosen)),
-            // Without functions nothing of them lasts.
+            // When all functions are removed, their `driver_override` becomes empty.
             false if !chosen.exists() || wanted == 0 => fs::write(&chosen, "").unwrap(),
             false => {}
         }
@@ -85,7 +87,8 @@ fn step(sys: &Path, orders: &mut Orders) {
     }
 }
 
-/// A node with the shipped class, and those that it extends, after a change of their texts.
+/// Returns a node with the shipped class and the classes that it extends. `change` edits the
+/// text of each.
 pub(crate) async fn node(change: impl Fn(&str) -> String) -> Node {
     let node = Node::new(NPUS, 0).await;
     fs::remove_file(node.path("classes/npu.toml")).unwrap();
@@ -153,7 +156,7 @@ async fn host() -> Option<Node> {
     Some(node)
 }
 
-/// The functions that are bound to vfio-pci.
+/// Returns the numbers of the functions that are bound to vfio-pci.
 fn bound(sys: &Path) -> Vec<usize> {
     let is_bound = |number: &usize| devices(sys).join(address(*number)).join("driver").exists();
     (0..COUNT).filter(is_bound).collect()
@@ -167,7 +170,7 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
     let kernel = Kernel::start(move |orders| step(&below, orders));
     let mut driver = node.start().await;
     node.wait_count(1 + COUNT).await;
-    // The card itself is not for containers.
+    // The card itself is not offered to containers: it has a taint.
     let devices_now = node.devices();
     let tainted = devices_now.iter().filter(|one| !one["taints"].is_null());
     assert_eq!(tainted.map(name).collect::<Vec<_>>(), ["0000-3b-00-0"]);
@@ -214,7 +217,7 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
             free(&driver).await;
         }
     }
-    // Others of the same card: none is made again.
+    // Another function of the same card is prepared. The functions are not made again.
     node.prepare(&driver, CLASS, "0000-3b-00-0-vf-0")
         .await
         .unwrap();
@@ -228,7 +231,8 @@ async fn functions_are_made_at_once_and_bound_one_by_one_though_each_step_fails(
         env.contains(&json!("PCIDEVICE_INTEL_COM_SRIOV_VFIO=0000:3b:01.0")),
         "{env:?}"
     );
-    // A function with the host's driver: somebody else's, and nothing is written any more.
+    // A function that is bound to a driver of the host is in use by the host, so the driver
+    // writes nothing to its files.
     let function = devices(&sys).join(address(3));
     symlink("../../../bus/pci/drivers/ice", function.join("driver")).unwrap();
     let wanted = "class sriov-vfio-parts has no 0000-3b-00-0-vf-1 now";

@@ -1,11 +1,12 @@
-//! A thread that stands for a driver of the kernel.
+//! A thread that simulates a driver of the kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// It looks every few milliseconds what it is told, and what was written to files.
+/// A simulated driver. Every 3 ms, its thread reads its orders and the files that the tested
+/// program writes.
 pub(crate) struct Kernel<O> {
     orders: Arc<Mutex<O>>,
     ends: Arc<AtomicBool>,
@@ -29,7 +30,7 @@ impl<O: Default + Send + 'static> Kernel<O> {
         }
     }
 
-    /// What it is told. Nothing happens as long as this is held.
+    /// Returns the orders for the thread. The thread does nothing while the guard is held.
     pub(crate) fn orders(&self) -> MutexGuard<'_, O> {
         self.orders.lock().unwrap()
     }
@@ -38,7 +39,8 @@ impl<O: Default + Send + 'static> Kernel<O> {
 impl<O> Drop for Kernel<O> {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
-        // One that panicked has ended, and a panic here would end all tests.
+        // An error means that the thread panicked. It is ignored, because a panic in `drop`
+        // could abort the whole test process.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

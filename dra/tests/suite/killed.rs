@@ -1,5 +1,5 @@
-//! Killed at each system call that changes a file while a claim is prepared or unprepared, and at
-//! each write of slices.
+//! Tests that kill the driver at each system call that changes a file while a claim is
+//! prepared or unprepared, and at each write of slices.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,8 @@ use crate::parts;
 
 const STRACE: &str = "/usr/bin/strace";
 
-/// The calls, how often each is made at most, and how often more if a part is made.
+/// The system calls, the largest number of times each is made, and how many more times if a
+/// part is made.
 const CALLS: [(&str, usize, usize); 6] = [
     ("flock", 2, 2),
     ("openat", 6, 2),
@@ -65,7 +66,8 @@ async fn killed_at_each_call(
             let process = node.pid().to_string();
             let mut tracer = Command::new(STRACE);
             tracer.args(["-qq", "-f", "-o", "/dev/null", "-e", &trace, "-e", &inject]);
-            // A new file has a random name, and only new files are written and flushed.
+            // A new file has a random name, so calls on new files cannot be selected by path.
+            // The other calls are made on new files only.
             if ["flock", "openat", "unlink"].contains(&call) {
                 let paths = [&claims, &cdi, &record, &specification];
                 for path in paths.into_iter().chain(&locks) {
@@ -100,11 +102,12 @@ async fn killed_at_each_call(
     assert!(kills >= CALLS.len(), "only {kills} were killed");
 }
 
-/// The scheduler takes slices of the newest generation alone, and none before all are there.
+/// The scheduler uses only slices of the newest generation, and only when all slices of that
+/// generation exist.
 #[tokio::test]
 async fn a_driver_that_is_killed_while_it_publishes_leaves_what_the_next_one_completes() {
     let device = |number: usize| format!("host/sys/npu/npu{number}");
-    // Three slices become of one, and one of three.
+    // The devices grow from one slice to three, or shrink from three slices to one.
     for writes in 1..=3 {
         for (before, after) in [(1, 130), (130, 1)] {
             let mut node = Node::new(NPUS, before).await;
@@ -133,8 +136,8 @@ async fn a_driver_that_is_killed_while_it_publishes_leaves_what_the_next_one_com
     }
 }
 
-/// The program kills the driver, before, in the midst and after; then the claim is prepared
-/// again, or ends.
+/// The program that makes parts kills the driver before, during or after its work. Then the
+/// claim is prepared again, or it ends.
 #[tokio::test]
 async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
     for mode in [
@@ -149,7 +152,7 @@ async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
                 return;
             };
             let driver = node.start().await;
-            // A part that is in the way.
+            // A part that overlaps the requested one must be removed first.
             node.allocate("b", "u-b", &[("r", "npu-0-quarter-1")]);
             driver.prepare_one(["n", "b", "u-b"]).await.unwrap();
             driver.unprepare(["n", "b", "u-b"]).await.unwrap();
@@ -170,7 +173,7 @@ async fn a_driver_that_is_killed_while_its_program_runs_leaves_no_half_part() {
                 left.iter().all(|name| name.starts_with("part")),
                 "{mode}: {left:?}"
             );
-            // Nothing is in the way of the next one.
+            // A new claim for the whole device succeeds, so no part that is left blocks it.
             node.allocate("c", "u-c", &[("r", "npu-0")]);
             driver.prepare_one(["n", "c", "u-c"]).await.unwrap();
             assert!(parts::list_made_parts(&node, 0).is_empty(), "{mode}");

@@ -1,4 +1,4 @@
-//! Claims for devices of several classes, and devices that the API has no room for.
+//! Tests of claims for devices of several classes, and of the limits of the Kubernetes API.
 
 use std::iter::repeat_n;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ async fn a_claim_may_have_devices_of_two_classes() {
     let mut node = Node::new(NPUS, 2).await;
     node.add_others();
     let driver = node.start().await;
-    // A request may have devices of both, as by a DeviceClass of one's own.
+    // One request may have devices of both classes if it uses a DeviceClass that selects both.
     let results = [
         result("first", "npu", "npu-1"),
         result("first", "other", "other-0"),
@@ -34,7 +34,8 @@ async fn a_claim_may_have_devices_of_two_classes() {
         grants,
         ["npu=NPU.1@u-1", "other=other-0@u-1", "other=other-1@u-1"]
     );
-    // One that is gone concerns the whole claim, and leaves nothing of it.
+    // One device that does not exist makes the whole claim fail, and nothing is left of the
+    // claim.
     let results = [result("r", "npu", "npu-0"), result("r", "other", "other-7")];
     node.claim("b", "u-2", allocation(results));
     let wanted = "worker/other has no device other-7";
@@ -42,7 +43,8 @@ async fn a_claim_may_have_devices_of_two_classes() {
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
 }
 
-/// The API server refuses a whole slice for one attribute or device too many.
+/// The driver leaves out what exceeds a limit, because the API server refuses a whole slice
+/// that has one attribute or device too many.
 #[tokio::test]
 async fn what_a_slice_has_no_room_for_is_left_out() {
     let long = "x".repeat(65);
@@ -69,7 +71,8 @@ async fn what_a_slice_has_no_room_for_is_left_out() {
     assert_eq!(attributes["class"], json!({"string": "npu"}));
 }
 
-/// The API server bounds them, too. The check of so many would keep all claims waiting.
+/// The driver refuses more devices than the API server allows. Checking a very long list would
+/// delay all other claims.
 #[tokio::test]
 async fn a_claim_with_too_many_devices_is_refused_while_others_are_prepared() {
     let mut node = Node::new(NPUS, 2).await;
@@ -100,7 +103,8 @@ async fn a_claim_with_too_many_devices_is_refused_while_others_are_prepared() {
     }
 }
 
-/// kube makes the path of a request from them as they are.
+/// The driver refuses other names, because the kube crate puts a name into the path of a
+/// request without escaping it.
 #[tokio::test]
 async fn names_of_claims_are_names_and_no_paths() {
     let mut node = Node::new(NPUS, 1).await;

@@ -1,4 +1,4 @@
-//! The built `boathook-dra` between a fake kubelet and a fake API server, seen from outside.
+//! Tests of the built `boathook-dra` as a process, with a fake kubelet and a fake API server.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

@@ -1,4 +1,4 @@
-//! The manifests of `deploy/components/dra` and of the chart.
+//! Tests of the manifests of `deploy/components/dra` and of the chart.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The objects of the overlay for CDI with components. `None`: there is no kubectl that has
-/// kustomize.
+/// Renders the objects of the overlay for CDI with the given components. Returns `None` if
+/// there is no kubectl with kustomize.
 fn rendered(components: &[&str]) -> Option<Vec<Value>> {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let up: PathBuf = directory.path().iter().skip(1).map(|_| "..").collect();
@@ -32,14 +32,15 @@ fn rendered(components: &[&str]) -> Option<Vec<Value>> {
     kustomized(directory.path()).unwrap()
 }
 
-/// The object of a kind with the driver's name.
+/// Returns the object of a kind that has the driver's name.
 fn object<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
     let own = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == "boathook-dra";
     let object = objects.iter().find(own);
     object.unwrap_or_else(|| panic!("no {kind}"))
 }
 
-/// As its type, which has to know it in full.
+/// Returns the object of a kind as its Rust type. A field that the type does not have fails
+/// the test.
 fn only<T: DeserializeOwned + Serialize>(objects: &[Value], kind: &str) -> T {
     typed(object(objects, kind)).unwrap()
 }
@@ -65,7 +66,7 @@ fn the_component_runs_the_driver_with_the_least_rights() {
         .iter()
         .flatten()
         .chain(container.args.iter().flatten());
-    // As the kubelet fills it in.
+    // The kubelet replaces `$(NODE_NAME)` in the arguments.
     let words = words.map(|word| word.replace("$(NODE_NAME)", "node-1"));
     Cli::try_parse_from(words).unwrap();
     for mount in container.volume_mounts.iter().flatten() {
@@ -96,7 +97,8 @@ fn the_component_runs_the_driver_with_the_least_rights() {
     only::<ValidatingAdmissionPolicyBinding>(&objects, "ValidatingAdmissionPolicyBinding");
 }
 
-/// An object without the intended differences.
+/// Returns an object without the fields in which the chart and the manifests differ on
+/// purpose.
 fn comparable(object: &Value) -> Value {
     const DIFFERENT: [&str; 5] = [
         "labels",
@@ -194,7 +196,8 @@ fn the_example_and_the_printed_class_fit_each_other() {
     assert_eq!(gpu.spec.unwrap().extended_resource_name, None);
 }
 
-/// Whoever asks for a device of the class does not get a part, and each profile has a class.
+/// The DeviceClass of a class selects whole devices only. Each profile of parts has a separate
+/// DeviceClass.
 #[test]
 fn parts_have_classes_of_their_own() {
     let directory = tempfile::tempdir().unwrap();

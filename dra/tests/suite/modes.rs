@@ -1,6 +1,6 @@
-//! Partitions of a GPU by the mode that is written to a file of sysfs, as the shipped class has
-//! them: each mode has all of its partitions at once. A thread stands for the driver, keeps
-//! its state in files, and fails or kills `boathook-dra` at each step.
+//! Tests of the partitions of a GPU that the shipped class makes by writing a mode to a file
+//! of sysfs. A mode makes all of its partitions at once. A thread simulates the GPU's driver:
+//! it keeps its state in files, and fails or kills `boathook-dra` at each step.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,35 +17,37 @@ use crate::parts::name;
 
 const CLASS: &str = "amd-gpu-parts";
 const GPU: &str = "0000:05:00.0";
-/// The partitions of each mode, and the names of the whole and of one of each.
+/// The modes with their numbers of partitions. The next constants are the names of the whole
+/// GPU and of one partition of two of the modes.
 const MODES: [(&str, usize); 4] = [("SPX", 1), ("DPX", 2), ("QPX", 4), ("CPX", 8)];
 const WHOLE: &str = "0000-05-00-0";
 const DPX: &str = "0000-05-00-0-dpx-1";
 const CPX: &str = "0000-05-00-0-cpx-7";
 
-/// What becomes of a write.
+/// A fault of a write to the mode's file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fault {
-    /// The mode stays as it was.
+    /// The write has no effect.
     Refused,
-    /// It comes to nothing but a part of the partitions.
+    /// The write makes only half of the partitions.
     Half,
-    /// The writer is killed first, or when half is done, or all.
+    /// The writer is killed before (0), after half of (1) or after all of (2) the partitions
+    /// were made.
     Killed(usize),
 }
 
-/// What the driver is told.
+/// The orders for the simulated driver.
 #[derive(Debug, Default)]
 struct Orders {
-    /// At which of the next writes, counted from 0.
+    /// The fault, and the number of the write at which it occurs, counted from 0.
     fault: Option<(usize, Fault)>,
     victim: Option<u32>,
-    /// The modes that were written.
+    /// The modes that were written so far.
     written: Vec<String>,
 }
 
 impl Orders {
-    /// What becomes of this write.
+    /// Records a write and returns its fault, if any.
     fn next(&mut self, mode: &str) -> Option<Fault> {
         self.written.push(mode.to_owned());
         let (left, fault) = self.fault?;
@@ -54,7 +56,7 @@ impl Orders {
     }
 }
 
-/// Changes the mode; returns the next number of a partition.
+/// Makes the partitions of a mode. Returns the next free number for a partition.
 fn switch(sys: &Path, mode: &str, fault: Option<Fault>, next: usize, victim: Option<u32>) -> usize {
     let dies_at = |place: usize| {
         if fault == Some(Fault::Killed(place)) {
@@ -74,7 +76,7 @@ fn switch(sys: &Path, mode: &str, fault: Option<Fault>, next: usize, victim: Opt
     next
 }
 
-/// The driver of the GPU.
+/// Starts the simulated driver of the GPU.
 fn gpu_driver(sys: PathBuf) -> Kernel<Orders> {
     let file = sys.join(format!(
         "devices/pci0000:00/{GPU}/current_compute_partition"
@@ -91,7 +93,8 @@ fn gpu_driver(sys: PathBuf) -> Kernel<Orders> {
         if MODES.iter().all(|(mode, _)| *mode != now) {
             return;
         }
-        // Between two modes with partitions the GPU is whole, perhaps unseen.
+        // A change between two modes with partitions goes through the mode of the whole GPU,
+        // which a scan may not see.
         let between = (now != "SPX" && is != "SPX").then(|| "SPX".to_owned());
         for mode in between.into_iter().chain([now]) {
             match orders.next(&mode) {
@@ -107,7 +110,8 @@ fn gpu_driver(sys: PathBuf) -> Kernel<Orders> {
     })
 }
 
-/// Makes these the partitions that KFD lists, under new numbers; returns the next one.
+/// Replaces the partitions that KFD lists. They get new numbers, beginning with `next`.
+/// Returns the next free number.
 fn partitions(sys: &Path, which: &[usize], mut next: usize) -> usize {
     let nodes = sys.join("class/kfd/kfd/topology/nodes");
     let _ = fs::remove_dir_all(&nodes);
@@ -122,7 +126,7 @@ fn partitions(sys: &Path, which: &[usize], mut next: usize) -> usize {
     next
 }
 
-/// A host with such a GPU.
+/// Returns a node whose host has such a GPU, or `None` if the test cannot run here.
 async fn host() -> Option<Node> {
     if !nix::unistd::geteuid().is_root() {
         skip::report("partitions of a GPU", "needs root");
@@ -204,7 +208,7 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
         .await
         .unwrap();
     assert_eq!(written(), ["CPX"]);
-    // Its render node, and no other one.
+    // The container gets the render node of its partition and no other one.
     let edits = &node.specified(&format!("u-{CPX}"))[0]["containerEdits"];
     let paths = edits["deviceNodes"].as_array().unwrap().iter();
     let paths: Vec<&str> = paths.map(|one| one["path"].as_str().unwrap()).collect();
@@ -222,10 +226,10 @@ async fn a_mode_has_all_of_its_partitions_and_excludes_the_others() {
     node.prepare(&driver, CLASS, WHOLE).await.unwrap();
     unprepare(&driver, WHOLE).await;
     assert_eq!(written(), ["SPX", "DPX", "SPX"]);
-    // The scheduler sees nothing of all this.
+    // The published devices do not change when modes change.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!((node.server.writes(), node.devices()), (writes, before));
-    // In another memory mode the partitions are what there is.
+    // In another memory mode, the driver offers only the partitions that exist.
     let device = node.path("host/sys/devices/pci0000:00").join(GPU);
     fs::write(device.join("current_memory_partition"), "NPS4\n").unwrap();
     fs::write(device.join("current_compute_partition"), "QPX\n").unwrap();
@@ -265,11 +269,13 @@ async fn the_driver_fails_at_each_step() {
                 written: Vec::new(),
             };
             let result = node.prepare(&driver, CLASS, wanted).await;
-            // The lock is free when the thread has done what was written, and killed.
+            // The lock is free only after the thread has handled the write, and has killed the
+            // driver if the case says so.
             let left = kernel.orders().fault.take();
             assert_eq!(left, None, "{case}: {result:?}");
             if matches!(fault, Fault::Killed(_)) {
-                // All may be there before the end: the whole GPU is at once.
+                // Whether the device may exist after the fault. The whole GPU exists after the
+                // first half already.
                 let may_be_there = match mode {
                     "SPX" => fault != Fault::Killed(0),
                     _ => fault == Fault::Killed(2),

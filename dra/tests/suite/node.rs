@@ -1,4 +1,4 @@
-//! A node with the driver.
+//! A node for one test: its directories, a fake API server and the driver as a process.
 
 use std::fmt::{Debug, Display};
 use std::fs;
@@ -15,30 +15,30 @@ use crate::api_server::ApiServer;
 
 pub(crate) const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// Four devices, which are files.
+/// A class whose devices are files below /sys.
 pub(crate) const NPUS: &str = "version = 1\nresource = 'dummy.com/npu'\n\
     request = { env = 'DUMMY_VISIBLE_DEVICES' }\n\
     discover = [{ path = '/sys/npu/npu{index:number}', attributes = [{ name = 'memory', file = 'memory' }] }]\n\
     [device]\nid = 'NPU.{index}'\nindex = '{index}'\nhealth = [{ file = 'state', equals = 'ok' }]\n\
     env = { NPU_MEMORY = '{memory}' }\n";
 
-/// The kubelet's record.
+/// The path of the kubelet checkpoint.
 pub(crate) const CHECKPOINT: &str = "kubelet/device-plugins/kubelet_internal_checkpoint";
 
-/// The driver's own pod.
+/// The name of the driver's own pod.
 pub(crate) const POD: &str = "boathook-dra-1";
 
 /// How long a test waits on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The directories of a node, and what runs there.
+/// The directories of a node, the fake API server, and the process of the driver.
 pub(crate) struct Node {
     pub(crate) server: ApiServer,
     directory: TempDir,
     pub(crate) process: Option<Child>,
     /// The uid of the driver's pod.
     pub(crate) instance: String,
-    /// Further options of the driver.
+    /// Additional command-line options of the driver.
     pub(crate) options: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// With the class `npu` and a number of its devices; nothing runs yet.
+    /// Makes a node with the class `npu` and `devices` devices. The driver does not run yet.
     pub(crate) async fn new(class: &str, devices: usize) -> Self {
         let server = ApiServer::start().await;
         let object = json!({"apiVersion": "v1", "kind": "Node"});
@@ -103,7 +103,7 @@ impl Node {
         );
     }
 
-    /// A second class, which has two devices.
+    /// Adds a second class, `other`, with two devices.
     pub(crate) fn add_others(&self) {
         let other = "version = 1\nresource = 'dummy.com/other'\nrequest = { env = 'OTHERS' }\n\
             discover = [{ count = 2 }]\n[device]\nid = 'other-{index}'\n";
@@ -111,14 +111,14 @@ impl Node {
         self.configure("[class.npu]\nserve = 'dra'\n[class.other]\nserve = 'dra'\n");
     }
 
-    /// Makes a device, or changes its state.
+    /// Makes a device with the given state, or changes the state of an existing one.
     pub(crate) fn device(&self, number: usize, state: &str) {
         let directory = format!("host/sys/npu/npu{number}");
         self.write(&format!("{directory}/memory"), "64\n");
         self.write(&format!("{directory}/state"), state);
     }
 
-    /// What the driver is started with.
+    /// Returns the command that starts the driver.
     fn command(&self) -> Command {
         let mut command = Command::new(match std::env::var_os("BOATHOOK_TESTS_PROGRAMS") {
             Some(directory) => Path::new(&directory).join("boathook-dra"),
@@ -146,7 +146,7 @@ impl Node {
         self.registered().await
     }
 
-    /// The same, with what it says in the file `log`.
+    /// Starts the driver as [`Node::start`] does, and writes its messages to the file `log`.
     pub(crate) async fn start_with_log(&mut self) -> DraDriver {
         self.kill();
         let log = fs::File::create(self.path("log")).unwrap();
@@ -165,7 +165,7 @@ impl Node {
         registration_sockets(&self.path("kubelet"))
     }
 
-    /// Registers it as the kubelet does.
+    /// Registers the driver as the kubelet does, when its socket exists.
     pub(crate) async fn registered(&self) -> DraDriver {
         let start = Instant::now();
         loop {
@@ -183,12 +183,12 @@ impl Node {
         }
     }
 
-    /// The process of the driver.
+    /// Returns the process id of the driver.
     pub(crate) fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().id()
     }
 
-    /// Waits until somebody has killed the driver.
+    /// Waits until the driver's process was killed.
     pub(crate) async fn wait_killed(&self) {
         let stat = format!("/proc/{}/stat", self.pid());
         let is_dead = || fs::read_to_string(&stat).unwrap().contains(") Z ");
@@ -203,12 +203,12 @@ impl Node {
         }
     }
 
-    /// The slices of the node, in the order of their names.
+    /// Returns the slices of the node, sorted by name.
     pub(crate) fn slices(&self) -> Vec<Value> {
         self.server.list(SLICES)
     }
 
-    /// The published devices.
+    /// Returns the devices of all published slices.
     pub(crate) fn devices(&self) -> Vec<Value> {
         let slices = self.slices();
         let devices = slices
@@ -221,13 +221,14 @@ impl Node {
         wait(what, || wanted(&self.devices())).await;
     }
 
-    /// Waits until so many devices are published.
+    /// Waits until `count` devices are published.
     pub(crate) async fn wait_count(&self, count: usize) {
         let what = format!("{count} devices");
         self.wait_devices(&what, |all| all.len() == count).await;
     }
 
-    /// Allocates devices to a claim, as the scheduler does: each with its request.
+    /// Allocates devices to a claim, as the scheduler does. `devices` has pairs of a request
+    /// and a device.
     pub(crate) fn allocate(&self, name: &str, uid: &str, devices: &[(&str, &str)]) {
         let of_npus = |(request, device): &(&str, &str)| result(request, "npu", device);
         self.claim(name, uid, allocation(devices.iter().map(of_npus)));
@@ -237,7 +238,7 @@ impl Node {
         self.claim_of(&["p"], name, uid, allocation);
     }
 
-    /// A claim that these pods may use.
+    /// Creates a claim that the given pods may use.
     pub(crate) fn claim_of(&self, pods: &[&str], name: &str, uid: &str, allocation: Value) {
         let pod = |name: &&str| json!({"resource": "pods", "name": name, "uid": name});
         let reserved: Value = pods.iter().map(pod).collect();
@@ -260,7 +261,8 @@ impl Node {
         prepared.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Writes the kubelet's record, by which a container has these devices by the device plugin.
+    /// Writes a kubelet checkpoint in which a container has the given devices from the device
+    /// plugin.
     pub(crate) fn by_plugin(&self, resource: &str, ids: &[&str]) {
         let entry = json!({"PodUID": "p", "ContainerName": "c", "ResourceName": resource,
             "DeviceIDs": {"-1": ids}});
@@ -269,18 +271,18 @@ impl Node {
         self.write(CHECKPOINT, &record.to_string());
     }
 
-    /// The names in a directory.
+    /// Returns the names in a directory.
     pub(crate) fn names(&self, path: &str) -> Vec<String> {
         names(&self.path(path))
     }
 
-    /// Waits for a claim's CDI specification: until then the driver may be writing it.
+    /// Waits for a claim's CDI specification, which the driver writes after its start.
     pub(crate) async fn wait_specification(&self, uid: &str) {
         let name = format!("boathook.dev-claim-{uid}.json");
         wait("a specification", || self.names("cdi") == [&*name]).await;
     }
 
-    /// The devices of a claim's CDI specification.
+    /// Returns the devices of a claim's CDI specification.
     pub(crate) fn specified(&self, uid: &str) -> Vec<Value> {
         let path = self.path(&format!("cdi/boathook.dev-claim-{uid}.json"));
         let text = fs::read_to_string(path).unwrap();
@@ -302,13 +304,14 @@ pub(crate) fn claim_path(name: &str) -> String {
     format!("/apis/resource.k8s.io/v1/namespaces/n/resourceclaims/{name}")
 }
 
-/// A device of a class of this node, for a request.
+/// Returns the allocation result for a request: a device of a class of this node.
 pub(crate) fn result(request: &str, class: &str, device: &str) -> Value {
     json!({"request": request, "driver": "boathook.dev", "pool": format!("worker/{class}"),
         "device": device})
 }
 
-/// A device of the class `npu`, for who only watches it.
+/// Returns an allocation result with `adminAccess` for a device of the class `npu`. Such a
+/// claim does not reserve the device.
 pub(crate) fn watched(device: &str) -> Value {
     let mut result = result("r", "npu", device);
     result["adminAccess"] = true.into();
@@ -320,7 +323,7 @@ pub(crate) fn allocation(results: impl IntoIterator<Item = Value>) -> Value {
     json!({"devices": {"results": results}})
 }
 
-/// A preparation fails, and says this.
+/// Checks that a preparation fails with an error that contains `wanted`.
 pub(crate) async fn refused<T: Debug, E: Display>(
     prepared: impl Future<Output = Result<T, E>>,
     wanted: &str,
@@ -332,7 +335,8 @@ pub(crate) async fn refused<T: Debug, E: Display>(
     assert!(error.contains(wanted), "{error}, not {wanted:?}");
 }
 
-/// The end of a device's name: a uid has 36 characters.
+/// Returns the uid of the claim for a device. It has the last 24 characters of the device's
+/// name only, because a uid has at most 36 characters.
 fn uid_for(device: &str) -> String {
     format!("u-{}", &device[device.len().saturating_sub(24)..])
 }

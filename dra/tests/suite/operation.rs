@@ -1,4 +1,4 @@
-//! Starting, updating and ending.
+//! Tests of the driver's start, update and end.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,8 +8,8 @@ use nix::unistd::Pid;
 
 use crate::node::{NPUS, Node, wait};
 
-/// The new instance serves before the old one ends, which removes its own sockets and
-/// nothing else.
+/// The new instance serves before the old one ends. The old instance removes only its own
+/// sockets.
 #[tokio::test]
 async fn an_update_leaves_no_gap() {
     let mut node = Node::new(NPUS, 1).await;
@@ -20,7 +20,7 @@ async fn an_update_leaves_no_gap() {
     node.wait_count(1).await;
     let mut process = node.replaced().unwrap();
     let new = node.registered().await;
-    // Either may be called.
+    // The kubelet may call either instance.
     assert_eq!(new.prepare_one(claim).await.unwrap(), devices);
     assert_eq!(old.prepare_one(claim).await.unwrap(), devices);
     let pid = Pid::from_raw(process.id().cast_signed());
@@ -42,7 +42,7 @@ async fn sockets_that_are_removed_are_made_again() {
     node.registered().await;
 }
 
-/// The status of a page.
+/// Requests a page and returns the status code.
 fn status(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     let head = "HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
@@ -52,11 +52,13 @@ fn status(address: SocketAddr, path: &str) -> Option<String> {
     Some(answer.split(' ').nth(1)?.to_owned())
 }
 
-/// By which an update waits with the end of the old instance.
+/// The driver is ready only after the kubelet has registered it. A rolling update ends the old
+/// instance only then.
 #[tokio::test]
 async fn it_is_ready_when_the_kubelet_has_registered_it() {
     let mut node = Node::new(NPUS, 1).await;
-    // Not of an address whose ports clients get.
+    // The port is taken from an address that clients do not use. Otherwise a client could get
+    // the port before the driver binds it.
     let free = TcpListener::bind("127.64.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);
@@ -69,11 +71,11 @@ async fn it_is_ready_when_the_kubelet_has_registered_it() {
     assert_eq!(status(address, "/readyz").unwrap(), "503");
     node.registered().await;
     assert_eq!(status(address, "/readyz").unwrap(), "200");
-    // They are for who may know them.
+    // The address for probes does not serve the metrics.
     assert_eq!(status(address, "/metrics").unwrap(), "404");
 }
 
-/// A class is served by the plugin or here.
+/// A class is served either by the device plugin or by the DRA driver.
 #[tokio::test]
 async fn a_class_is_served_here_only_if_the_configuration_says_so() {
     let mut node = Node::new(NPUS, 1).await;

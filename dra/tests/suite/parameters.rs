@@ -1,4 +1,5 @@
-//! What a claim, or its device class, configures for a driver's devices.
+//! Tests of the parameters that a claim or its DeviceClass sets for the devices of this
+//! driver.
 
 use std::fs;
 
@@ -8,7 +9,7 @@ use crate::node::{NPUS, Node, result};
 
 const A: [&str; 3] = ["n", "a", "u-1"];
 
-/// A class with capabilities.
+/// Returns the text of a class with capabilities.
 fn capable() -> String {
     let request = "capabilities_env = 'NPU_CAPS', default_capabilities = ['run'], \
         trusted_capabilities = ['all-npus'], implies = { trace-all = ['all-npus'] }";
@@ -20,7 +21,7 @@ fn capable() -> String {
     class + &edits.concat()
 }
 
-/// An entry of an allocation's `config`.
+/// Returns an entry for the field `config` of an allocation.
 fn config(source: &str, requests: &[&str], parameters: &serde_json::Value) -> serde_json::Value {
     json!({"source": source, "requests": requests,
         "opaque": {"driver": "boathook.dev", "parameters": parameters}})
@@ -58,7 +59,7 @@ async fn parameters_of_the_claim_count_before_those_of_its_device_class() {
         assert_eq!(specified["name"], name);
         assert_eq!(variables(specified).as_deref(), variable, "{name}");
     }
-    // Written again from the record.
+    // The driver writes the specification again from the claim record.
     fs::remove_dir_all(node.path("cdi")).unwrap();
     node.start().await;
     node.wait_specification("u-1").await;
@@ -119,7 +120,8 @@ async fn parameters_that_mean_nothing_are_an_error_of_the_claim() {
     assert_eq!(node.names("kubelet/plugins/boathook.dev/claims"), [""; 0]);
 }
 
-/// The API server takes 10 KiB for each request, of which a claim may have 32.
+/// The API server accepts parameters of 10 KiB for each request, and a claim may have 32
+/// requests.
 #[tokio::test]
 async fn parameters_of_any_length_leave_a_record_that_can_be_read() {
     let class = capable().replace(
@@ -142,7 +144,7 @@ async fn parameters_of_any_length_leave_a_record_that_can_be_read() {
         let allocation = json!({"devices": {"results": results, "config": config}});
         node.claim("a", "u-1", allocation);
         driver.prepare_one(A).await.unwrap();
-        // Written again from the record.
+        // The driver writes the specification again from the claim record.
         fs::remove_dir_all(node.path("cdi")).unwrap();
         node.wait_specification("u-1").await;
         driver.unprepare(A).await.unwrap();

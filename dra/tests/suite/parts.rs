@@ -1,5 +1,5 @@
-//! Parts of devices that are made for claims, by a program that keeps its state in files and
-//! can be made to fail.
+//! Tests of parts that are made for claims. A program makes them; it keeps its state in files,
+//! and a test can make it fail.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use crate::node::{Node, allocation, refused, watched};
 
-/// Devices of four slots with 64 of memory, in halves and quarters.
+/// A class of devices with four slots and 64 units of memory, which can be divided into halves
+/// and quarters.
 pub(crate) const PARTS: &str = "version = 1\nresource = 'dummy.com/{sort}'\n\
     request = { env = 'DUMMY_VISIBLE_DEVICES' }\ncounters = { memory = '{memory}' }\n\
     [[discover]]\npath = '/sys/npu/npu{index:number}'\n\
@@ -33,7 +34,8 @@ pub(crate) const PARTS: &str = "version = 1\nresource = 'dummy.com/{sort}'\n\
     remove = [['/opt/busybox', 'sh', '/opt/carve', 'remove', '{index}', '{number}']]\n\
     timeout = 3\n";
 
-/// The program: one line of its log for each call; `/opt/mode` says how it fails.
+/// The program that makes parts. It writes one line to its log for each call, and reads from
+/// `/opt/mode` how it should fail.
 const CARVE: &str = r#"
 b=/opt/busybox
 echo "$1 $2 $3" >>/opt/log
@@ -70,7 +72,7 @@ esac
 exit 0
 "#;
 
-/// A node with such devices; `None`: this machine cannot run the program.
+/// Returns a node with such devices, or `None` if this machine cannot run the program.
 pub(crate) async fn node(devices: usize) -> Option<Node> {
     let busybox = Path::new("/bin/busybox");
     if !nix::unistd::geteuid().is_root() || !busybox.exists() {
@@ -80,7 +82,9 @@ pub(crate) async fn node(devices: usize) -> Option<Node> {
     let node = Node::new(PARTS, devices).await;
     node.write("host/opt/carve", CARVE);
     mode(&node, "well");
-    // By another process, or what is started just then could keep it open.
+    // Another process copies the file. If this process had it open for writing, a child that
+    // another test starts at that moment would inherit the descriptor, and executing the file
+    // would fail with ETXTBSY.
     let copied = Command::new("/bin/cp")
         .args([busybox, &node.path("host/opt/busybox")])
         .status();
@@ -92,14 +96,14 @@ pub(crate) fn mode(node: &Node, mode: &str) {
     node.write("host/opt/mode", &format!("{mode}\n"));
 }
 
-/// Lists the parts of a device, also those that are only half made.
+/// Lists the parts of a device, including those that are only half made.
 pub(crate) fn list_made_parts(node: &Node, device: usize) -> Vec<String> {
     let mut names = node.names(&format!("host/sys/npu/npu{device}"));
     names.retain(|name| name.starts_with("part") || name.starts_with("half"));
     names
 }
 
-/// The calls of the program since the last question.
+/// Returns the calls of the program since the last call of this function.
 pub(crate) fn calls(node: &Node) -> Vec<String> {
     let path = node.path("host/opt/log");
     let log = fs::read_to_string(&path).unwrap_or_default();
@@ -107,7 +111,7 @@ pub(crate) fn calls(node: &Node) -> Vec<String> {
     log.lines().map(str::to_owned).collect()
 }
 
-/// Prepares a claim for one device: the id that a container gets.
+/// Prepares a claim for one device. Returns the id that a container gets.
 pub(crate) async fn prepare(
     node: &Node,
     driver: &DraDriver,
@@ -126,7 +130,7 @@ pub(crate) async fn prepare(
         .to_owned())
 }
 
-/// A claim for one device gets it, under this id.
+/// Checks that a claim for one device is prepared, and that the container gets the given id.
 pub(crate) async fn given(node: &Node, driver: &DraDriver, name: &str, device: &str, id: &str) {
     let prepared = prepare(node, driver, name, device).await;
     assert_eq!(prepared.as_deref(), Ok(id), "{device}");
@@ -179,12 +183,13 @@ async fn a_device_and_its_parts_take_of_the_same_counters() {
         "memory": {"int": 64}, "sort": {"string": "npu"}, "part": {"string": "half"},
         "placement": {"int": 2}, "whole": {"string": "npu-0"}});
     assert_eq!(devices[2]["attributes"], wanted);
-    // Nothing is written when one is made.
+    // The driver writes no slice when a part is made, because all possible parts are published
+    // already.
     let writes = node.server.writes();
     given(&node, &driver, "a", "npu-0-quarter-1", "NPU.0.11").await;
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!((node.server.writes(), node.devices()), (writes, devices));
-    // Its own health counts then, and no other one has its taint.
+    // The part's own health counts after it was made. Only this part gets the taint.
     node.write("host/sys/npu/npu0/part11/state", "hot\n");
     let tainted = |devices: &[Value]| -> Vec<String> {
         let tainted = devices.iter().filter(|one| !one["taints"].is_null());
@@ -217,7 +222,7 @@ async fn without_counters_the_devices_are_offered_as_they_are() {
         names == ["npu-0", "npu-1"]
     })
     .await;
-    // The slices of the first attempt may not all be replaced yet.
+    // The driver may not have replaced all slices of the first attempt yet.
     let mut settled = Err("it writes for ever");
     for _ in 0..10 {
         let writes = node.server.writes();
@@ -245,7 +250,8 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
     given(&node, &driver, "a", quarter, "NPU.0.11").await;
     let driver = node.start().await;
     given(&node, &driver, "a", quarter, "NPU.0.11").await;
-    // Others on the same device, though not where it is, nor the whole device.
+    // Other parts of the same device can be prepared, but no part that overlaps the first one,
+    // and not the whole device.
     prepare(&node, &driver, "b", "npu-0-half-2").await.unwrap();
     for (device, wanted) in [
         (
@@ -263,7 +269,7 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
         unprepare(&driver, "c").await;
     }
     assert_eq!(calls(&node), ["make 0 12"]);
-    // Without the API server, and without the program.
+    // A claim is unprepared without the API server and without the program. The part stays.
     mode(&node, "hang");
     node.server.stop().await;
     unprepare(&driver, "a").await;
@@ -273,7 +279,8 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
         (list_made_parts(&node, 0), calls(&node)),
         (vec!["part11".into(), "part12".into()], vec![])
     );
-    // Its room is needed, or it is used again.
+    // A part without a claim is removed if another part needs its room, and is used again if
+    // it is requested.
     given(&node, &driver, "d", "npu-0-half-0", "NPU.0.10").await;
     assert_eq!(calls(&node), ["remove 0 11", "make 0 10"]);
     unprepare(&driver, "b").await;
@@ -288,7 +295,8 @@ async fn a_part_is_made_once_and_stays_until_its_room_is_needed() {
     );
 }
 
-/// The devices of a node are gone after it has started again.
+/// After a restart of the node its parts do not exist any more, so they are made again for
+/// their claims.
 #[tokio::test]
 async fn after_a_reboot_a_part_is_made_again() {
     let Some(mut node) = node(1).await else {
@@ -320,7 +328,7 @@ async fn a_claim_may_have_several_parts_and_who_only_looks_has_none_made() {
     calls(&node);
     let all = ["npu-0", "npu-0-half-0", "npu-0-half-2"];
     node.claim("b", "u-b", allocation(all.map(watched)));
-    // The driver may not have looked since the part was made.
+    // The driver may not have scanned the host since the part was made.
     let watches = async || {
         let devices = driver.prepare_one(["n", "b", "u-b"]).await.unwrap();
         let names = devices.iter().map(|one| one.device_name.clone());

@@ -1,4 +1,5 @@
-//! Programs that fail, hang, or are not root's; profiles and records that are gone.
+//! Tests with programs that fail, hang, or do not belong to root, and with profiles and claim
+//! records that are gone.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -30,7 +31,7 @@ async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
         let error = prepared.unwrap_err();
         assert!(error.contains(wanted), "{fault}: {error}");
         assert!(error.len() < 500 && !error.contains('\u{1b}'), "{error}");
-        // Killed too, it leaves what it finds at the next try.
+        // No part is left, also if the program was killed.
         assert!(
             list_made_parts(&node, 0).is_empty(),
             "{fault}: {:?}",
@@ -44,7 +45,7 @@ async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
         }
         fs::remove_dir_all(node.path("host/sys/npu/npu0/part10")).unwrap();
     }
-    // What counts is the device that is there.
+    // The result depends on the part that exists, not on the exit status of the program.
     mode(&node, "after");
     prepare(&node, &driver, "a", "npu-0-half-0").await.unwrap();
     unprepare(&driver, "a").await;
@@ -54,7 +55,7 @@ async fn a_program_that_fails_is_an_error_of_its_claim_and_leaves_nothing() {
     assert_eq!(list_made_parts(&node, 0), ["part10"]);
 }
 
-/// As long as its program hangs, a claim of another class does not wait.
+/// A claim of another class does not wait while the program of the first class hangs.
 #[tokio::test]
 async fn a_program_that_hangs_delays_no_other_class() {
     let Some(mut node) = parts::node(1).await else {
@@ -87,7 +88,8 @@ async fn a_claim_without_its_profile_is_told_so_and_ends() {
     prepare(&node, &driver, b, quarter).await.unwrap();
     let (others, _) = PARTS.split_once("[[parts]]\nprofile = 'quarter'").unwrap();
     node.write("classes/npu.toml", others);
-    // A part of which the class knows nothing: no other one is made beside it.
+    // The class does not know the profile of an existing part. No other part is made beside
+    // it.
     node.wait_devices("the parts that are there", |devices| {
         let names: Vec<&str> = devices.iter().map(name).collect();
         names == ["npu-0-10", "npu-0-12"]
@@ -117,7 +119,8 @@ async fn a_program_that_others_can_change_is_not_run() {
     assert_eq!(calls(&node), [""; 0]);
 }
 
-/// The record that a claim has of its part is what keeps others from removing it.
+/// Only the claim record shows that a part is in use. If it cannot be read, no part is
+/// removed.
 #[tokio::test]
 async fn a_part_whose_claim_cannot_be_read_is_not_removed() {
     let Some(mut node) = parts::node(1).await else {
@@ -132,7 +135,8 @@ async fn a_part_whose_claim_cannot_be_read_is_not_removed() {
     assert_eq!(list_made_parts(&node, 0), ["part10"]);
 }
 
-/// As after a move of the class from the plugin.
+/// A container may still have a part from the device plugin after the configuration has moved
+/// the class to the DRA driver.
 #[tokio::test]
 async fn a_part_that_a_container_has_by_the_plugin_is_not_removed() {
     let Some(mut node) = parts::node(1).await else {

@@ -1,4 +1,4 @@
-//! The kubelet's list of what pods have.
+//! A fake of the kubelet's PodResources service, which lists the devices of all pods.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-/// Serves a list that tests change.
+/// A server of the PodResources service. Tests change the list that it returns.
 #[derive(Clone)]
 pub(crate) struct PodResources(Arc<Mutex<Vec<Pod>>>);
 
-/// Pods of one container, with devices of dummy.com/npu.
+/// Returns pods with one container each, by name and devices of the resource dummy.com/npu.
 pub(crate) fn pods(of: &[(&str, &[&str])]) -> Vec<Pod> {
     let pod = |&(name, devices): &(&str, &[&str])| Pod {
         name: name.to_owned(),
@@ -36,7 +36,8 @@ pub(crate) fn pods(of: &[(&str, &[&str])]) -> Vec<Pod> {
 }
 
 impl PodResources {
-    /// Of the kubelet with this root directory, for the rest of the test.
+    /// Starts the server at the socket below the kubelet's root directory. It runs until the
+    /// test ends.
     pub(crate) fn start(kubelet: &Path) -> Self {
         let directory = kubelet.join("pod-resources");
         fs::create_dir(&directory).unwrap();

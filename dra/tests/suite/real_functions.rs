@@ -1,5 +1,6 @@
-//! Virtual functions for real: those of a card of the machine, which its kernel makes and binds
-//! to vfio-pci. The machine of `make test-vm` has such a card, a disk (NVMe).
+//! Tests with real virtual functions of a PCI device of this machine. Its kernel makes them
+//! and binds them to vfio-pci. The virtual machine of `make test-vm` has such a device, an
+//! NVMe disk.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,14 +12,15 @@ use crate::node::{Node, unprepare};
 
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The first card that can have functions: its address.
+/// Returns the PCI address of the first device that can have virtual functions.
 fn card() -> Option<String> {
     let read = |name: &str| fs::read_to_string(format!("{DEVICES}/{name}/sriov_totalvfs"));
     let mut names = crate::node::names(Path::new(DEVICES)).into_iter();
     names.find(|name| read(name).is_ok_and(|total| total.trim() != "0"))
 }
 
-/// A node whose host is this machine, with the shipped class for cards of the PCI class 01.
+/// Returns a node whose host is this machine. The shipped class is changed to match the PCI
+/// class 01 (storage).
 async fn node() -> Node {
     const NETWORK: &str = "\"{class}\", equals = \"02\"";
     let of_disks = |text: &str| text.replace(NETWORK, &NETWORK.replace("02", "01"));
@@ -31,7 +33,7 @@ async fn node() -> Node {
     node
 }
 
-/// Runs a container that has the device nodes of a claim alone; returns what it prints.
+/// Runs a container that has only the device nodes of a claim. Returns its output.
 fn container(node: &Node, uid: &str, command: &[&str]) -> String {
     let edits = &node.specified(uid)[0]["containerEdits"];
     let nodes = edits["deviceNodes"].as_array().unwrap().iter();
@@ -81,7 +83,8 @@ async fn a_claim_makes_functions_of_a_card_and_a_container_uses_one() {
     let seen = container(&node, uid, &["/root/programs/vfio-read", &of_other, &name]);
     assert!(seen.contains("No such file or directory"), "{seen}");
 
-    // The other one is bound beside it, also by another driver's process: none is made anew.
+    // A new process of the driver binds the other function, too. The existing function is not
+    // made again.
     let before = fs::metadata(function(1)).unwrap().ino();
     driver = node.start().await;
     node.prepare(&driver, CLASS, &first).await.unwrap();
@@ -90,7 +93,8 @@ async fn a_claim_makes_functions_of_a_card_and_a_container_uses_one() {
     let error = node.prepare(&driver, CLASS, &whole).await.unwrap_err();
     assert!(error.contains("is still prepared for the claim"), "{error}");
 
-    // They go for the card as a whole, and the kernel binds new ones again.
+    // All functions are removed when the whole card is requested, and the kernel may bind new
+    // functions to its drivers again (`sriov_drivers_autoprobe`).
     for device in [&first, &second, &whole] {
         unprepare(&driver, device).await;
     }

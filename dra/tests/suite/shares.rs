@@ -1,4 +1,4 @@
-//! Devices that were shared and are no more, or the reverse, while claims are prepared.
+//! Tests with devices that become shared, or are no longer shared, while claims are prepared.
 
 use harness::kubelet::dra::DraDriver;
 use serde_json::{Value, json};
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::node::{NPUS, Node, allocation, refused, result};
 use crate::parts;
 
-/// The device and its shares in both forms, as the scheduler allocates them.
+/// The number of shares in the `consumedCapacity` of an allocation result. The scheduler sets
+/// none if it allocates a whole device, or a share that is published as a device.
 const WHOLE: Option<&str> = None;
 const ONE: Option<&str> = Some("1");
 
@@ -58,9 +59,9 @@ async fn a_device_and_shares_of_it_are_not_prepared_beside_each_other() {
     let driver = node.start().await;
     let wanted = "still prepared for the claim n/";
     refused(prepare(&driver, "whole"), wanted).await;
-    // What is prepared stays so, for a pod that starts again.
+    // Prepared claims stay prepared, so that their pods can start again.
     prepare(&driver, "share").await.unwrap();
-    // The kubelet forgot both, and they are gone: both are collected.
+    // Both claims are deleted and were never unprepared. The driver removes both.
     for name in ["share", "named"] {
         node.server.delete(&crate::node::claim_path(name));
     }
@@ -92,7 +93,7 @@ async fn shares_are_counted_in_both_forms() {
     }
     parts::unprepare(&driver, "named").await;
     prepare(&driver, "more").await.unwrap();
-    // A record of a version that did not count is that of one share.
+    // A claim record of an earlier version has no number of shares. It counts as one share.
     let record = "kubelet/plugins/boathook.dev/claims/u-many.json";
     let text = std::fs::read_to_string(node.path(record)).unwrap();
     let mut old: Value = serde_json::from_str(&text).unwrap();
@@ -100,7 +101,8 @@ async fn shares_are_counted_in_both_forms() {
     assert_eq!(device.remove("shares"), Some(json!(1000)));
     node.write(record, &old.to_string());
     prepare(&driver, "other").await.unwrap();
-    // Fewer than were given away: no more are, and what is prepared stays so.
+    // The configuration now allows fewer shares than are prepared. No more shares are
+    // prepared, and prepared claims stay so.
     replicas(&node, "replicas = 2\n");
     let driver = node.start().await;
     claim(&node, "late", "npu-0-share-1", WHOLE, false);
@@ -108,7 +110,8 @@ async fn shares_are_counted_in_both_forms() {
     prepare(&driver, "rest").await.unwrap();
 }
 
-/// A part has another name where the class does not say how parts are made.
+/// A part has another name if the class does not describe how parts are made. Both names are
+/// the same device.
 #[tokio::test]
 async fn a_part_is_the_same_by_both_of_its_names() {
     let Some(mut node) = parts::node(1).await else {

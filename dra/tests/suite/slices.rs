@@ -1,4 +1,4 @@
-//! What the scheduler is told.
+//! Tests of the published slices, which the scheduler reads.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ async fn an_unhealthy_device_has_a_taint_until_it_recovers() {
         .await;
     let taint = &node.devices()[1]["taints"][0];
     assert_eq!(taint["effect"], "NoSchedule");
-    // With the reason in the pod's status.
+    // The kubelet also gets the reason, for the status of the pod.
     let health = driver.health().await.unwrap();
     let message = |at: usize| (health[at].health, health[at].message.as_str());
     assert_eq!(message(0), (1, ""));
@@ -73,17 +73,18 @@ async fn nothing_is_written_without_a_change() {
     node.start().await;
     node.wait_devices("a taint", |all| all.len() == 3 && is_tainted(&all[2]))
         .await;
-    // Scans every second, and what does not concern a scheduler.
+    // The driver scans the host every second, but writes nothing if no published value
+    // changes.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(node.server.writes(), 1);
-    // Another process finds what it would write.
+    // A new process of the driver finds the slices that it would write, so it writes nothing.
     node.start().await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(node.server.writes(), 1);
 }
 
-/// As the kubelet does when it starts.
-/// A pod that the scheduler places before waits at least a minute.
+/// A pod that the scheduler places before the kubelet has registered the driver waits at least
+/// a minute, so nothing is published before.
 #[tokio::test]
 async fn nothing_is_published_before_the_kubelet_has_registered_the_driver() {
     let mut node = Node::new(NPUS, 2).await;
@@ -108,7 +109,8 @@ async fn deleted_slices_are_published_again() {
     }
 }
 
-/// Another version of the driver may want other slices, and answer at once.
+/// Another version of the driver may publish different slices and write them at once each
+/// time. The driver waits longer before each answer.
 #[tokio::test]
 async fn who_changes_slices_back_and_forth_is_answered_less_and_less_often() {
     let mut node = Node::new(NPUS, 1).await;
@@ -125,7 +127,7 @@ async fn who_changes_slices_back_and_forth_is_answered_less_and_less_often() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // The first, and answers after 1, 2 and 4 s.
+    // The first write is followed by answers after 1, 2 and 4 s.
     let writes = node.server.writes();
     assert!((2..=5).contains(&writes), "{writes}");
     wait("an answer", || index(&node) == 0).await;
@@ -157,7 +159,7 @@ async fn many_devices_are_several_slices_of_one_generation() {
     };
     let pool = |generation: u32, count: u32| json!({"name": "worker/npu", "generation": generation, "resourceSliceCount": count});
     assert_eq!(pools(&node), vec![pool(1, 3); 3]);
-    // One slice changes: the others stay as they are.
+    // Only the slice of the changed device is written.
     node.device(70, "hot");
     node.wait_devices("a taint", |all| {
         all.iter().filter(|one| is_tainted(one)).count() == 1
@@ -194,7 +196,7 @@ async fn shares_are_a_capacity_or_where_that_is_dropped_devices() {
     node.wait_devices("three shares", are_shares).await;
     node.allocate("a", "u-1", &[("r", "npu-0-share-2")]);
     driver.prepare_one(["n", "a", "u-1"]).await.unwrap();
-    // Without taints, unhealthy devices are left out.
+    // If the API server drops taints, the driver does not publish unhealthy devices.
     node.device(0, "hot");
     node.wait_devices("no device", <[Value]>::is_empty).await;
     node.device(0, "ok");
@@ -204,7 +206,7 @@ async fn shares_are_a_capacity_or_where_that_is_dropped_devices() {
     assert_eq!(node.server.writes(), writes);
 }
 
-/// A constraint `matchAttribute` compares devices of several classes by these.
+/// A constraint `matchAttribute` compares devices of several classes by these attributes.
 #[tokio::test]
 async fn devices_of_two_classes_on_one_root_have_the_same_attributes() {
     let class = |kind: &str| {
@@ -255,7 +257,8 @@ async fn devices_of_two_classes_on_one_root_have_the_same_attributes() {
     assert_eq!(published, wanted);
 }
 
-/// Whose containers have which devices may be known later; then nobody who has one is deleted.
+/// If the checkpoint cannot be read, any device may be in use. The taint is NoSchedule and
+/// never NoExecute, so no pod that has a device is deleted.
 #[tokio::test]
 async fn while_it_is_unknown_what_the_plugin_gave_away_no_device_is_free() {
     let mut node = Node::new(NPUS, 2).await;
@@ -270,14 +273,15 @@ async fn while_it_is_unknown_what_the_plugin_gave_away_no_device_is_free() {
             "{taint}"
         );
     }
-    // For a pod that uses one it is as healthy as it is.
+    // The health that a pod with the device sees does not depend on this taint.
     let health = driver.health().await.unwrap();
     assert!(health.iter().all(|one| one.health == 1), "{health:?}");
     fs::remove_file(node.path(CHECKPOINT)).unwrap();
     no_taint(&node).await;
 }
 
-/// What a container has by the device plugin is not offered again before it ends.
+/// A device that a container has from the device plugin is not offered before that container
+/// ends.
 #[tokio::test]
 async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     let mut node = Node::new(NPUS, 2).await;
@@ -289,15 +293,16 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
     node.by_plugin(npu, &[]);
     no_taint(&node).await;
 
-    // What cannot be read is as it was.
+    // While the checkpoint cannot be read, the devices stay as they were.
     node.by_plugin(npu, second);
     node.wait_devices("a taint", is_tainted_alone).await;
     node.write(CHECKPOINT, "{");
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(is_tainted(&node.devices()[1]));
 
-    // The record keeps what pods that have ended had. An answer that lacks the driver's own pod,
-    // as one of a kubelet that starts, says nothing of it.
+    // The checkpoint still has the devices of pods that have ended, so the PodResources list
+    // decides. A list without the driver's own pod, as from a kubelet that is just starting,
+    // is not complete and is ignored.
     node.by_plugin(npu, second);
     let kubelet = PodResources::start(&node.path("kubelet"));
     let own = node.instance.clone();
@@ -315,7 +320,7 @@ async fn a_device_that_the_plugin_gave_away_has_a_taint() {
         (&[("other", &["NPU.0"])], &[&own_slice], true),
         (&[(POD, &[])], &[&own_slice], false),
         (&[(POD, &[])], &[], true),
-        // An init container's devices are in no list.
+        // The PodResources list does not contain the devices of init containers.
         (
             &[(POD, &[])],
             &[&own_slice, "devices/kubepods/podother"],

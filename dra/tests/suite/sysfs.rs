@@ -1,5 +1,6 @@
-//! Parts that a driver of the kernel makes when a number is written to a file of sysfs: virtual
-//! functions, of which a device has all or none. A thread stands for the driver.
+//! Tests of parts that a kernel driver makes when a number is written to a file of sysfs. The
+//! parts are virtual functions: a device has all of them or none. A thread simulates the
+//! driver.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ const CLASS: &str = "version = 1\nresource = 'dummy.com/{sort}'\n\
     make = [{ file = '/sys/npu/pf{index}/sriov_numvfs', write = '4' }]\n\
     remove = [{ file = '/sys/npu/pf{index}/sriov_numvfs', write = '0' }]\n";
 
-/// What makes as many functions as the file says.
+/// Starts a simulated driver that makes as many functions as the file requests.
 fn kernel(card: PathBuf) -> Kernel<()> {
     let mut before = String::new();
     Kernel::start(move |()| {
@@ -53,12 +54,14 @@ async fn functions_are_made_all_at_once_and_removed_for_their_card() {
     let written = || fs::read_to_string(&number).unwrap().trim().to_owned();
     prepare("pf0-vf-1").await.unwrap();
     assert_eq!(written(), "4");
-    // It is there; what is written now would be noticed.
+    // The function exists already, so the driver must not write to the file. A write would
+    // remove the space.
     fs::write(&number, "4 \n").unwrap();
     prepare("pf0-vf-3").await.unwrap();
     assert_eq!(fs::read_to_string(&number).unwrap(), "4 \n");
     refused(prepare("pf0"), "is still prepared for the claim").await;
-    // One is lost, and does not come again: the others, which claims have, are not given up.
+    // One function disappears and cannot be made again. The other functions stay, because
+    // claims have them.
     drop(first);
     fs::remove_dir(card.join("virtfn2")).unwrap();
     let wanted = "each step succeeded, but the devices are as before";
@@ -68,7 +71,8 @@ async fn functions_are_made_all_at_once_and_removed_for_their_card() {
         unprepare(&driver, device).await;
     }
     assert_eq!(written(), "4");
-    // For the card as such none may be there: all go, and so none may be in use.
+    // The whole card can be prepared only without functions. All functions are removed then,
+    // so none of them may be in use.
     fs::write(&number, "3\n").unwrap();
     let second = kernel(card.clone());
     wait("three functions", || !card.join("virtfn3").exists()).await;
@@ -81,18 +85,19 @@ async fn functions_are_made_all_at_once_and_removed_for_their_card() {
     assert_eq!(written(), "0");
     wait("no function", || !card.join("virtfn0").exists()).await;
     unprepare(&driver, "pf0").await;
-    // Without its driver, what was written is taken back.
+    // Without the kernel driver no function appears, so the written number is reset to 0.
     drop(second);
     let part = "pf0-vf-0";
     refused(prepare(part), "the part pf0-vf-0 cannot be made").await;
     assert_eq!(written(), "0");
-    // A file that is not there, and one whose driver does not answer.
+    // The file does not exist. After that, a write to the file blocks, as with a kernel driver
+    // that hangs.
     fs::remove_file(&number).unwrap();
     let wanted = "writing `4` to /sys/npu/pf0/sriov_numvfs failed: No such file or directory";
     refused(prepare(part), wanted).await;
     assert!(!number.exists());
     nix::unistd::mkfifo(&number, Mode::S_IRWXU).unwrap();
     refused(prepare(part), "sriov_numvfs takes longer than 2 s").await;
-    // It stays behind, and the kubelet asks again.
+    // The first write still blocks when the kubelet asks again.
     refused(prepare(part), "an earlier write has not ended").await;
 }

@@ -1,5 +1,5 @@
-//! The parts of shipped classes, by programs that stand for the vendors' tools, keep state, and
-//! fail or kill the driver at each of their steps.
+//! Tests of the parts of shipped classes. Scripts simulate the vendors' tools: they keep their
+//! state in files, and fail or kill the driver at each of their steps.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,23 +11,24 @@ use serde_json::Value;
 use crate::node::{Node, refused, unprepare};
 use crate::parts::{calls, mode, name, node};
 
-/// What differs between the tools.
+/// A vendor's tool, and the class that uses it.
 struct Tool {
     class: &'static str,
     text: &'static str,
     program: &'static str,
     script: &'static str,
-    /// Below the host's root.
+    /// Files with their contents, by paths below the host's root.
     files: &'static [(&'static str, &'static str)],
     directories: &'static [&'static str],
     nodes: &'static [(&'static str, u64, u64)],
-    /// A part, and another one that takes its room, by their names in slices.
+    /// The names of two parts that overlap, as slices have them.
     parts: [&'static str; 2],
-    /// Where each part has a file or directory.
+    /// The directory in which each part has a file or directory, and the beginning of the
+    /// names there.
     state: (&'static str, &'static str),
-    /// How many parts there are, and how many devices of the class beside these.
+    /// The number of parts that are published.
     offered: usize,
-    /// The steps of making, and then of removing.
+    /// The steps of making a part, and the steps of removing one.
     steps: [&'static [usize]; 2],
 }
 
@@ -128,13 +129,14 @@ async fn host(tool: &Tool) -> Option<Node> {
     node.write("script", tool.script);
     let script = node.path("script");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    // By another process, as the program itself.
+    // Another process copies the file, so that no child of this process inherits it open for
+    // writing.
     let copied = Command::new("/bin/cp").args([&script, &program]).status();
     assert!(copied.unwrap().success());
     Some(node)
 }
 
-/// Lists the parts that the tool has made, also those that are only half made.
+/// Lists the parts that the tool has made, including those that are only half made.
 fn list_made_parts(node: &Node, tool: &Tool) -> Vec<String> {
     let mut names = node.names(tool.state.0);
     names.retain(|name| name.starts_with(tool.state.1));
@@ -158,10 +160,10 @@ async fn fails_at_each_step(tool: &Tool) {
     };
     let [small, large] = tool.parts.map(name_of);
     for kind in ["fail", "kill"] {
-        // A part is made, and then removed, since the other one needs its room.
+        // The first part is made. It is removed when the second part needs its room.
         for (part, steps) in [(small, tool.steps[0]), (large, tool.steps[1])] {
             for step in steps {
-                // Where the other one is, or nothing.
+                // The other part exists before this one is made.
                 let other = if part == small { large } else { small };
                 node.prepare(&driver, tool.class, other).await.unwrap();
                 unprepare(&driver, other).await;
@@ -180,13 +182,13 @@ async fn fails_at_each_step(tool: &Tool) {
                     "{fault}, {:?}",
                     calls(&node)
                 );
-                // Prepared already, it is as it is.
+                // A claim that is prepared already is not prepared again.
                 node.prepare(&driver, tool.class, part).await.unwrap();
                 unprepare(&driver, part).await;
             }
         }
     }
-    // Two beside each other, each by itself.
+    // Two parts that do not overlap exist at the same time.
     node.prepare(&driver, tool.class, small).await.unwrap();
     let other = small
         .replace("gb-4", "gb-0")

@@ -25,7 +25,8 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Preface, two calls whose second refers to the first's dynamic table, and their messages.
+/// Returns the connection preface and two calls with their messages. The header block of the
+/// second call refers to entries that the first call put into the dynamic table.
 fn two_calls() -> Vec<u8> {
     let mut encoder = Encoder::new();
     let mut bytes = PREFACE_TEXT.to_vec();
@@ -37,7 +38,7 @@ fn two_calls() -> Vec<u8> {
     bytes
 }
 
-/// The fields of each block of headers, without which only data is left.
+/// Returns the fields of each header block. All other frames must be data frames.
 fn read(mut bytes: &[u8]) -> Vec<Vec<(Vec<u8>, Vec<u8>)>> {
     bytes = bytes.strip_prefix(PREFACE_TEXT).unwrap();
     let mut decoder = Decoder::new();
@@ -83,7 +84,7 @@ fn long_values_keep_their_length() {
 fn what_cannot_be_read_ends_the_connection() {
     let block = Encoder::new().encode(SENT);
     let bomb = {
-        // One long field, and many references to it.
+        // The block has one field of 4,000 bytes and 1,000 references to it, each of one byte.
         let mut block = Encoder::new().encode([(b"n".as_slice(), [b'v'; 4_000].as_slice())]);
         block.extend([0xbe; 1_000]);
         block

@@ -1,4 +1,4 @@
-//! What a container gets.
+//! Tests of the answer to `Allocate`: the variables, annotations and devices of a container.
 
 use harness::kubelet::Allocation;
 

@@ -1,4 +1,5 @@
-//! What cannot be served is refused in words, and everything else goes on.
+//! Tests of wrong configurations and requests: each is refused with its reason, and everything
+//! else is served as before.
 
 use std::process::Command;
 
@@ -7,7 +8,8 @@ use harness::kubelet::Allocation;
 use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, PLUGIN, wait_until};
 use crate::pages;
 
-/// As `failRequestsGreaterThanOne` of NVIDIA's plugin: of shared devices.
+/// `max_per_container` limits shared devices only, like `failRequestsGreaterThanOne` of
+/// NVIDIA's plugin.
 #[test]
 fn more_shares_than_config_toml_allows_are_refused_with_the_reason() {
     let mut node = Node::new(&[("dummy-npu", NPUS), ("cards", CARDS)]);
@@ -44,7 +46,8 @@ fn shares_of_several_devices_are_refused_if_the_class_configures_it() {
         "InvalidArgument: dummy.com/npu: shares of 2 devices requested for one container, which \
          may have shares of one device only"
     );
-    // The first leaves 3 shares, which are enough for the next.
+    // The first container gets 5 of the 8 shares of one device, and the 3 that are left are
+    // enough for the second container.
     for (count, shares) in [
         (5, "npu-0::0,npu-0::1,npu-0::2,npu-0::3,npu-0::4"),
         (3, "npu-0::5,npu-0::6,npu-0::7"),

@@ -1,5 +1,5 @@
-//! Every call with what the kubelet never says: it is answered in words, and
-//! the next call is answered, too.
+//! Calls with arguments that the kubelet never sends. Each call is refused with a message, and
+//! the plugin answers the next call.
 
 use kubelet_api::deviceplugin::{
     AllocateRequest, AllocateResponse, ContainerAllocateRequest,
@@ -28,7 +28,7 @@ fn allocate(client: &Client, containers: &[&[&str]]) -> Result<AllocateResponse,
     client.call(async |mut plugin| plugin.allocate(request).await)
 }
 
-/// What is preferred for one container.
+/// Returns the devices that the plugin prefers for one container.
 fn preferred(
     client: &Client,
     available: &[&str],
@@ -47,7 +47,7 @@ fn preferred(
     Ok(answer.container_responses[0].device_i_ds.clone())
 }
 
-/// A node with a plugin that serves 64 devices, and a kubelet's directory.
+/// Starts a node with a kubelet's directory and a plugin that serves 64 devices.
 fn served() -> (Node, Client) {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     node.write("kubelet/device-plugins/kept", "");
@@ -63,7 +63,8 @@ fn allocate_answers_each_container_or_none() {
     for (containers, wanted) in [
         (&[][..], Ok(0)),
         (&[&["npu-0"][..], &["npu-1", "npu-2"]], Ok(2)),
-        // The same device for two containers: who has what is the kubelet's.
+        // Two containers may get the same device: the kubelet decides which container has
+        // which device.
         (&[&["npu-0"], &["npu-0"]], Ok(2)),
         (&[&["npu-0"], &[]], Err(Code::InvalidArgument)),
         (&[&["npu-0"], &["npu-64"]], Err(Code::NotFound)),
@@ -133,8 +134,8 @@ fn a_preference_that_can_not_be_met_is_refused() {
     }
 }
 
-/// Two lists at once, of which one is not read; a call that does not exist;
-/// bytes that are no message; more than a message may have.
+/// The calls are: two lists at once, one of which the client does not read; a call that does
+/// not exist; bytes that are not a valid message; and a message over the size limit.
 #[test]
 fn what_is_no_call_at_all_is_refused() {
     let (_node, client) = served();
@@ -152,7 +153,8 @@ fn what_is_no_call_at_all_is_refused() {
             let mut grpc = tonic::client::Grpc::new(client.channel());
             grpc.ready().await.unwrap();
             let path = PathAndQuery::from_static(path);
-            // The fields of this message are a truth value and a text.
+            // This message has a boolean and a string field. It is sent to calls that expect
+            // other messages.
             let codec: ProstCodec<RegistrationStatus, Empty> = ProstCodec::default();
             let answer = grpc.unary(Request::new(message), path, codec).await;
             answer.map(|_| ()).map_err(|status| status.code())
@@ -164,7 +166,7 @@ fn what_is_no_call_at_all_is_refused() {
     };
     let none = raw("/v1beta1.DevicePlugin/Deallocate", wrong.clone());
     assert_eq!(none, Err(Code::Unimplemented));
-    // Field 1 is no list of containers there.
+    // `Allocate` expects a list of containers in field 1, but the message has a boolean there.
     let garbled = raw("/v1beta1.DevicePlugin/Allocate", wrong.clone());
     assert_eq!(garbled, Err(Code::Internal));
     let error = "x".repeat(5 << 20);

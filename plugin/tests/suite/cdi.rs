@@ -1,4 +1,5 @@
-//! Specifications of CDI: each device has its name in one before it is advertised.
+//! Tests of CDI specifications: a device is advertised only after a specification has its
+//! name.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ fn node() -> Node {
     node
 }
 
-/// What the hook is told of each name in the file.
+/// Returns, for each device name in the file, the argument of the hook that grants the device.
 fn grants(file: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let specification: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -39,7 +40,7 @@ fn names(file: &Path) -> Vec<String> {
     grants(file).into_keys().collect()
 }
 
-/// Waits for a list in which each device has this health.
+/// Waits for a list in which each device has the health `wanted`.
 fn wait_health(kubelet: &FakeKubelet, wanted: &str) {
     wait_list(kubelet, |devices| {
         devices.iter().all(|device| device.health == wanted)
@@ -58,7 +59,8 @@ fn files_follow_the_devices_and_come_back_when_they_are_removed() {
     node.add_card(1, "big", 0);
     let both = ["0", "1", "all", "card-0", "card-1"];
     wait_until("the second card", || names(&file) == both);
-    // The directory is a tmpfs that others may empty.
+    // The directory is often a tmpfs, and another program may empty it. The plugin writes the
+    // file again.
     fs::remove_file(&file).unwrap();
     wait_until("the file again", || names(&file) == both);
     for card in ["host/dev/card0", "host/dev/card1"] {
@@ -67,7 +69,8 @@ fn files_follow_the_devices_and_come_back_when_they_are_removed() {
     wait_until("the end of the file", || !file.exists());
 }
 
-/// Containers with its devices must be able to start again without it.
+/// The file stays after the plugin has ended, because containers with its devices must be able
+/// to start again without the plugin.
 #[test]
 fn the_file_survives_the_plugin() {
     let mut node = node();
@@ -81,11 +84,13 @@ fn the_file_survives_the_plugin() {
     }
 }
 
-/// The engine would refuse a container with a device that no file names.
+/// An engine refuses a container with a device that no CDI specification names, so such a
+/// device is unhealthy.
 #[test]
 fn without_its_file_a_device_is_unhealthy() {
     let mut node = node();
-    // Not a directory.
+    // The plugin cannot write a specification, because this path is a file and not a
+    // directory.
     node.write("cdi", "");
     let kubelet = node.kubelet();
     node.start_plugin();
@@ -99,8 +104,9 @@ fn without_its_file_a_device_is_unhealthy() {
     wait_until("no error", || metric(&address, "boathook_cdi_errors") == 0);
 }
 
-/// Of the kernel's log only the plugin knows. A container that has the device keeps its
-/// name, and can start again.
+/// Only the plugin reads the kernel's log, so it removes an unhealthy device from the name `all`
+/// of the specification. The device keeps its own name there, so a container that has it can
+/// start again.
 #[test]
 fn health_is_the_same_in_the_list_and_in_the_file() {
     let health = r#"health = [{ kernel_log = "card{index}: fault ", codes = [7] }]"#;
@@ -170,7 +176,8 @@ fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
     assert!(node.path(FILE).exists());
 }
 
-/// Two plugins with classes of their own would otherwise remove each other's files for ever.
+/// The plugin leaves the file that another program wrote. Otherwise two plugins with different
+/// classes would remove each other's files again and again.
 #[test]
 fn a_file_that_another_program_wrote_later_is_left_alone() {
     let mut node = node();

@@ -1,4 +1,4 @@
-//! A client that says what the kubelet never would.
+//! A client of the plugin's socket, for calls that the kubelet never makes.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tonic::{Response, Status};
 
 use crate::node::{Node, wait_until};
 
-/// Longer than any answer takes.
+/// The time after which a call without an answer fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Client {
@@ -33,17 +33,17 @@ impl Client {
         Client { runtime, channel }
     }
 
-    /// The connection, for other calls.
+    /// Returns the connection, for calls that [`Client::call`] cannot make.
     pub(crate) fn channel(&self) -> Channel {
         self.channel.clone()
     }
 
-    /// Waits for an answer.
+    /// Waits for the result of an asynchronous call.
     pub(crate) fn run<T>(&self, answer: impl Future<Output = T>) -> T {
         self.runtime.block_on(answer)
     }
 
-    /// Makes a call.
+    /// Makes a call of the device plugin's service and waits for its answer.
     pub(crate) fn call<T, F>(
         &self,
         call: impl FnOnce(DevicePluginClient<Channel>) -> F,

@@ -1,4 +1,5 @@
-//! Clocks that jump, or are not what one thinks, and time that was missed.
+//! Tests with clocks that jump or have an offset, and with a process that was stopped for a
+//! while.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -37,7 +38,7 @@ fn a_wall_clock_that_jumps_by_years_decides_nothing() {
     let (status, _) = node.end_plugin(Signal::SIGTERM);
     assert_eq!(status.code(), Some(0), "{status}");
 
-    // That the clock did jump is seen by the log, which tells the time.
+    // The log has the time of each message. It has two different years, so the clock did jump.
     let log = node.log();
     let years: BTreeSet<&str> = log.lines().filter_map(|line| line.get(..4)).collect();
     assert_eq!(years.len(), 2, "{log}");
@@ -47,13 +48,13 @@ fn a_wall_clock_that_jumps_by_years_decides_nothing() {
 /// Ten years, in seconds.
 const OFFSET: f64 = 315_360_000.0;
 
-/// A time namespace (time_namespaces(7)) in which the machine has been up for
-/// ten years more.
+/// A command that starts a program in a time namespace (time_namespaces(7)), where the machine
+/// seems to have been up for ten years more.
 const LONG_UP: &str =
     "unshare --user --map-root-user --time --monotonic 315360000 --boottime 315360000";
 
-/// Whether the offset is seen there, by a program that is started as the
-/// plugin will be: before Linux 6.3 only a child is in the namespace.
+/// Checks that a program that is started like the plugin sees the offset. Before Linux 6.3,
+/// only a child of the process that calls `unshare` is in the namespace.
 fn is_long_up() -> Result<(), String> {
     let mut words = LONG_UP.split(' ').chain(["cat", "/proc/uptime"]);
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -79,7 +80,8 @@ fn timers_count_from_any_uptime() {
     node.start_plugin();
     let devices = || kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
     assert_eq!(devices().len(), 2);
-    // Missing for a while, and forgotten then; seen by rescans.
+    // Rescans notice that the card is missing: it is unhealthy at first, and is removed from
+    // the list after the grace period.
     node.remove("host/dev/card1");
     assert_eq!(devices()[1].health, "Unhealthy");
     assert_eq!(devices().len(), 1);

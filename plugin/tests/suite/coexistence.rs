@@ -1,4 +1,4 @@
-//! Another vendor's plugin serves a resource that a class would advertise.
+//! Tests with another plugin that already serves a resource that a class would advertise.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,10 +15,12 @@ use tonic::transport::Endpoint;
 use crate::node::{NPU, NPUS, Node, PATIENCE, wait_list};
 use crate::pages::{SERVE, address, get, metric};
 
-/// The plugin asks the kubelet again every 10 s.
+/// The time in which the plugin must take over a resource that the other plugin has left. The
+/// plugin asks the kubelet every 10 s.
 const RELEASE: Duration = Duration::from_secs(20);
 
-/// The vendor's plugin, registered; dropping it ends it as a killed process ends.
+/// The vendor's plugin, registered with the kubelet. Dropping this value ends the plugin
+/// without any cleanup, as if its process had been killed.
 struct Running {
     runtime: Option<Runtime>,
     socket: PathBuf,
@@ -103,7 +105,8 @@ fn a_resource_is_taken_over_on_request() {
     assert!(!node.log().contains(LEFT), "{}", node.log());
 }
 
-/// The kubelet's checkpoint still lists the devices of a plugin that was killed.
+/// The kubelet's checkpoint still lists the devices of a killed plugin. A new instance of the
+/// plugin must not take these for another plugin's devices.
 #[test]
 fn an_earlier_boathook_plugin_is_not_another_plugin() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
@@ -116,8 +119,8 @@ fn an_earlier_boathook_plugin_is_not_another_plugin() {
     assert!(!node.log().contains(LEFT), "{}", node.log());
 }
 
-/// The sockets are in the plugin watcher's directory: the kubelet finds them there, so
-/// none is made.
+/// The kubelet registers each socket that it finds in the directory of its plugin watcher. The
+/// plugin makes no socket there for a resource that it leaves to another plugin.
 #[test]
 fn the_plugin_watcher_finds_no_socket_of_a_resource_that_is_left() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--register=watcher"]);

@@ -1,5 +1,5 @@
-//! What else may be in the place of a file that the plugin reads or writes: it concerns its own
-//! class, and nobody waits.
+//! Tests with something else in the place of a file that the plugin reads or writes, such as a
+//! directory. Only the class of that file is affected, and the plugin does not wait for it.
 
 use std::fs;
 use std::time::Instant;
@@ -17,7 +17,7 @@ fn node() -> Node {
     Node::new(&[("dummy-npu", NPUS), ("thing", THING)])
 }
 
-/// Whether the devices of a resource are healthy in the first list.
+/// Returns whether all devices of a resource are healthy in the first list.
 fn are_healthy(kubelet: &FakeKubelet, resource: &str) -> bool {
     let devices = kubelet.wait_devices(PATIENCE, resource).unwrap();
     devices.iter().all(|device| device.health == "Healthy")
@@ -60,7 +60,8 @@ fn another_programs_specification_is_not_waited_for() {
     }
 }
 
-/// An engine refuses a device that two files describe, whatever form they have.
+/// An engine refuses a device that two CDI specifications describe, in JSON or in any form of
+/// YAML.
 #[test]
 fn a_conflict_in_any_form_of_yaml_is_noticed() {
     for text in [
@@ -84,7 +85,8 @@ fn a_conflict_in_any_form_of_yaml_is_noticed() {
             "{text}"
         );
     }
-    // Text about a kind is none.
+    // A comment or an annotation that has the name of a kind does not describe devices of that
+    // kind.
     let mut node = node();
     let text = "kind: vendor.com/gpu # not dummy.com/npu\nannotations: {x: dummy.com/npu}\n";
     node.write("cdi/vendor.yaml", text);
@@ -93,7 +95,8 @@ fn a_conflict_in_any_form_of_yaml_is_noticed() {
     assert!(are_healthy(&kubelet, NPU));
 }
 
-/// The claim may have any device.
+/// The plugin names a claim record that it cannot read, because that claim may have any
+/// device.
 #[test]
 fn a_claims_record_is_named() {
     for damage in Damage::kinds() {

@@ -1,4 +1,4 @@
-//! Devices come, go, fall ill and recover.
+//! Tests with devices that appear, disappear, become unhealthy and recover.
 
 use harness::kubelet::{DeviceReport, Event, FakeKubelet};
 use nix::sys::signal::Signal;
@@ -8,7 +8,7 @@ use crate::pages;
 
 const MARK_2: &str = "cards.example/mark-2";
 
-/// Each device with its health and its NUMA node, if it has one.
+/// Lists each device with its health and its NUMA node, if it has one.
 fn brief(devices: &[DeviceReport]) -> String {
     let one = |device: &DeviceReport| match device.numa {
         Some(numa) => format!("{} {} on {numa}", device.id, device.health),
@@ -69,7 +69,7 @@ fn a_device_that_flickers_is_no_news() {
     node.write("host/sys/card1/health", "burnt");
     let kubelet = node.kubelet();
     node.start_plugin();
-    // What is seen first counts at once.
+    // The first health of a device is sent at once, without a delay.
     let first = "card-0 Healthy, card-1 Unhealthy";
     let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
     assert_eq!(brief(&devices), first);
@@ -81,7 +81,8 @@ fn a_device_that_flickers_is_no_news() {
     }
     node.add_card(2, "mark-1", -1);
     let devices = kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
-    // The next news is the new card.
+    // No list was sent for the changes of health above: the next list is the one with the new
+    // card.
     assert_eq!(brief(&devices), format!("{first}, card-2 Healthy"));
 }
 
@@ -120,7 +121,8 @@ fn a_driver_may_be_loaded_late_and_again() {
     assert_eq!(devices(), "card-0 Healthy");
     std::fs::remove_dir_all(node.path("host/sys/module/cards")).unwrap();
     assert_eq!(devices(), "card-0 Unhealthy");
-    // Before it is forgotten, or after.
+    // The device comes back, either during its grace period or after the plugin has removed
+    // it.
     node.write("host/sys/module/cards/version", "2");
     assert_eq!(devices(), "card-0 Healthy");
 }
@@ -131,7 +133,7 @@ fn a_changed_class_is_read_again_without_touching_the_others() {
     node.write("classes/dummy-npu.toml", NPUS);
     node.add_card(0, "mark-1", -1);
     let kubelet = node.serve(NPU);
-    // Words that mean the same are no news.
+    // A file with another comment describes the same class, so no new list is sent.
     node.write("classes/cards.toml", &format!("# Cards.\n{CARDS}"));
     for count in [8, 9] {
         let text = NPUS.replace("64", &count.to_string());
@@ -146,7 +148,7 @@ fn a_changed_class_is_read_again_without_touching_the_others() {
     assert_eq!(of_cards, ["registered", "1 devices"], "the stream goes on");
 }
 
-/// What happened to the cards.
+/// Returns the events of the cards' resource as short texts.
 fn news_of_cards(kubelet: &FakeKubelet) -> Vec<String> {
     let kind = |event: &Event| match event {
         Event::Registered { resource, .. } if resource == MARK_1 => Some("registered".into()),

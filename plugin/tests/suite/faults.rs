@@ -1,4 +1,4 @@
-//! Kubelets that are slow, die at the wrong moment, or are two.
+//! Tests with kubelets that are slow or end at a wrong moment, and with two kubelets at once.
 
 use std::time::Duration;
 
@@ -47,7 +47,8 @@ fn a_kubelet_that_dies_while_a_plugin_registers_is_found_again() {
         for _ in 0..10 {
             kubelet.set_register_fault(fault.clone());
             kubelet.resume().unwrap();
-            // The one before, and this one by itself.
+            // The first event is the end of the previous kubelet, and the second is the end of
+            // this one, which ends by itself.
             for _ in 0..2 {
                 let stopped = |event: &Event| matches!(event, Event::Stopped {});
                 kubelet.wait(PATIENCE, stopped).unwrap();
@@ -81,7 +82,8 @@ fn a_kubelet_that_dies_while_a_plugin_answers_is_found_again() {
 fn of_two_kubelets_both_are_served_and_either_may_end() {
     let mut node = node();
     let mut first = node.serve(NPU);
-    // It clears the directory and takes the name, as during a bad upgrade.
+    // The second kubelet clears the directory and binds the same socket path, as during a
+    // failed upgrade.
     let second = node.kubelet();
     second.wait_devices(PATIENCE, NPU).unwrap();
     node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
@@ -116,9 +118,10 @@ fn who_does_not_read_costs_little_and_misses_only_what_is_old() {
         assert_eq!(known.len(), count * 1000);
     }
     let grown = resident(node.pid()).saturating_sub(before);
-    // All that was told to 20 listeners 20 times would be 25 MiB.
+    // All lists for 20 listeners, 20 times each, would take 25 MiB if the plugin kept them.
     assert!(grown < 6 * 1024, "{grown} KiB");
-    // Of 21 lists, a reader finds those on their way, and the last one.
+    // A client that did not read gets the lists that were already sent and then the last list,
+    // not all 21.
     let messages = listeners.read_until(5000);
     assert!(messages <= 20 * 5, "{messages}");
 }

@@ -1,4 +1,4 @@
-//! What a process holds.
+//! Measures the resources that a process holds: descriptors, threads, tasks and memory.
 
 use std::fs;
 use std::time::Duration;
@@ -6,21 +6,22 @@ use std::time::Duration;
 use crate::node::{Node, wait_until};
 use crate::pages;
 
-/// Longer than a connection takes to end that nobody uses any more.
+/// The time between two measurements. A connection that both sides have closed ends within
+/// this time.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// What must not grow with what came and went.
+/// Numbers that must not grow when clients, devices or kubelets come and go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Footprint {
     pub(crate) descriptors: usize,
-    /// Threads of the kernel's.
+    /// Threads of the process, as the kernel counts them.
     pub(crate) threads: usize,
     /// Tasks of the asynchronous runtime.
     pub(crate) tasks: usize,
 }
 
 impl Footprint {
-    /// That of the plugin when nothing is going on.
+    /// Measures the plugin until two measurements in a row are equal, and returns the last.
     pub(crate) fn at_rest(node: &Node, address: &str) -> Self {
         let mut last = Footprint::measure(node, address);
         wait_until("the plugin comes to rest", || {
@@ -41,7 +42,8 @@ impl Footprint {
         }
     }
 
-    /// Waits until the plugin holds at most this.
+    /// Waits until the plugin holds at most as much as `self`. Up to three threads are always
+    /// allowed.
     pub(crate) fn wait_until_again(self, node: &Node, address: &str) {
         let mut last = self;
         wait_until("no more held than before", || {
@@ -57,11 +59,11 @@ impl Footprint {
     }
 }
 
-/// The main one, one that scans, and one that makes the page of metrics, if both were busy
-/// at once.
+/// The threads that the plugin may have: the main thread, one that scans, and one that makes
+/// the page of metrics while the other is busy.
 const THREADS: usize = 3;
 
-/// KiB of a process in memory (`VmRSS` of proc_pid_status(5)).
+/// Returns the resident memory of a process in KiB (`VmRSS` of proc_pid_status(5)).
 pub(crate) fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,4 +1,4 @@
-//! A driver whose files never answer.
+//! Tests with files and programs whose reads never return, as with a driver that hangs.
 
 use std::fs;
 use std::process::Command;
@@ -19,7 +19,7 @@ discover = [{ path = "/dev/card{index:number}", attributes = [{ name = "model", 
 device = { id = "card-{index}" }
 "#;
 
-/// How long the present scan has been running, in seconds.
+/// Returns how long the current scan has been running, in seconds.
 fn running(address: &str) -> f64 {
     let page = get(address, "/metrics");
     let mut values = page
@@ -28,8 +28,8 @@ fn running(address: &str) -> f64 {
     values.next().unwrap().parse().unwrap()
 }
 
-/// From its start, and whatever happens meanwhile: one thread waits, and the pages tell of
-/// it.
+/// The first scan hangs, and further events occur meanwhile. Only one thread waits, and the
+/// pages report the hanging scan.
 #[test]
 fn one_scan_hangs_and_the_pages_answer() {
     if let Some(reason) = hanging::missing() {
@@ -67,7 +67,8 @@ fn one_scan_hangs_and_the_pages_answer() {
     wait_until("the scans go on", || running(&address) < 0.5);
 }
 
-/// However often it is due: not even SIGKILL ends it.
+/// A program that hangs is not started a second time when it is due again, because not even
+/// SIGKILL ends the first process.
 #[test]
 fn a_program_that_hangs_is_started_once() {
     if let Some(reason) = hanging::missing() {
@@ -91,7 +92,7 @@ fn a_program_that_hangs_is_started_once() {
         assert!(run("/bin/cat").is_none());
         assert_eq!(running(), 1);
     }
-    // Others are.
+    // Another program is started.
     assert!(run("/bin/echo").is_some());
     drop(hanging);
     wait_until("it ends", || running() == 0);

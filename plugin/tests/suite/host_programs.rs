@@ -1,5 +1,5 @@
-//! Programs of the host that report facts or health, of a host whose tree is mounted
-//! somewhere, as in the privileged DaemonSet.
+//! Tests of programs that report facts or health. They belong to a host whose file tree is
+//! mounted at another path, as in the privileged DaemonSet.
 
 use std::process::Command;
 
@@ -7,7 +7,8 @@ use harness::privilege::missing_for_engines;
 
 use crate::node::{Node, PATIENCE, wait_list};
 
-/// The programs and the files that they print are at paths of the host.
+/// A class whose device attributes come from a program. The program and the file that it
+/// prints are at paths of the host.
 const FACTS: &str = r#"
 version = 1
 resource = "dummy.com/{model}"
@@ -33,7 +34,8 @@ id = "npu-{index}"
 health = [{ program = ["/opt/busybox", "cat", "/opt/output"], equals = "OK" }]
 "#;
 
-/// A node whose host has the program under this name, which prints this.
+/// Returns a node whose host has busybox at the path `program` and a file with `output` for it
+/// to print. Returns `None` if the machine cannot run programs of a mounted host.
 fn node(class: &str, further: &str, program: &str, output: &str) -> Option<Node> {
     if let Some(reason) = missing_for_engines() {
         skip::report("programs of a mounted host", &reason);
@@ -42,14 +44,16 @@ fn node(class: &str, further: &str, program: &str, output: &str) -> Option<Node>
     let node = Node::new(&[("dummy-npu", class)]);
     node.configure(&format!("[class.dummy-npu]\n{further}\n"));
     node.write("host/opt/output", output);
-    // By another process, or what is started just then could keep it open.
+    // Another process copies the file. If this process had it open for writing, a child that
+    // another test starts at that moment would inherit the descriptor, and executing the file
+    // would fail with ETXTBSY.
     let mut copy = Command::new("/bin/cp");
     copy.arg("/bin/busybox").arg(node.path(program));
     assert!(copy.status().unwrap().success());
     Some(node)
 }
 
-/// The file is below the host's /run, where the hook reads it.
+/// The plugin writes the facts to a file below the host's /run, where the hook reads them.
 #[test]
 fn a_resource_is_named_by_what_the_program_of_the_host_reports() {
     for (further, resource) in [("", "dummy.com/fast"), ("facts = false", "dummy.com/npu")] {

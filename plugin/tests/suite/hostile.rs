@@ -1,4 +1,5 @@
-//! Clients that are no kubelet, and a process that has run out of descriptors.
+//! Tests with clients that do not behave like a kubelet, and with a process that has no free
+//! descriptors.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -10,7 +11,7 @@ use crate::listeners::Listeners;
 use crate::node::{NPU, NPUS, Node, PATIENCE};
 use crate::pages;
 
-/// What HTTP/2 begins with (RFC 9113, section 3.4).
+/// The preface with which each HTTP/2 connection begins (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[test]
@@ -37,7 +38,7 @@ fn malformed_or_missing_messages_at_the_socket_do_not_affect_other_clients() {
     let mut connections = Vec::new();
     for said in words.iter().cycle().take(210) {
         let mut connection = UnixStream::connect(node.socket(NPU)).unwrap();
-        // It may be closed before all is said.
+        // The server may close the connection before all bytes are written.
         let _ = connection.write_all(said);
         connections.push(connection);
     }
@@ -55,13 +56,13 @@ fn without_a_free_descriptor_what_is_known_stays_until_there_are_some() {
         .within(&few)
         .with_arguments(&pages::SERVE);
     let mut kubelet = node.serve(NPU);
-    // By then it has all that it watches.
+    // After this, the plugin has opened all descriptors for the directories that it watches.
     Footprint::at_rest(&node, &pages::address(&node));
     let connect = |_| UnixStream::connect(node.socket(NPU)).unwrap();
     let connections: Vec<UnixStream> = (0..60).map(connect).collect();
     node.wait_log("cannot accept a connection: ");
-    // Neither the host nor the classes can be read. From the first failed scan
-    // on no descriptor is free: until then one that a scan held may be.
+    // Without a free descriptor, neither the host nor the classes can be read. This is certain
+    // after the first failed scan: before it, a running scan may release a descriptor.
     node.wait_log("keeping previous scan results: ");
     node.write("classes/dummy-npu.toml", &NPUS.replace("64", "63"));
     node.wait_log("cannot read the classes, keeping previous ones: ");

@@ -1,4 +1,4 @@
-//! Real device nodes come and go, and the kernel tells of a device.
+//! Tests with real device nodes that are made and removed, and with events of the kernel.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::node::{CARDS, MARK_1, Node, PATIENCE, wait_list, wait_until};
 
-/// Chips whose nodes are in a directory of their own.
+/// A class of chips whose device nodes are in a separate directory.
 const CHIPS: &str = r#"
 version = 1
 resource = "chips.example/chip"
@@ -27,14 +27,15 @@ index = "{index}"
 nodes = ["/dev/chips/chip{index}"]
 "#;
 
-/// A driver's node: an alias of /dev/null (Documentation/admin-guide/devices.txt).
+/// Makes a chip's device node. It has the device number of /dev/null
+/// (Documentation/admin-guide/devices.txt).
 fn make(node: &Node, chip: usize) {
     let path = node.path(&format!("host/dev/chips/chip{chip}"));
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;
     mknod(&path, SFlag::S_IFCHR, mode, makedev(1, 3)).unwrap();
 }
 
-/// Waits for a list of so many devices, of which so many are healthy.
+/// Waits for a list of `devices` devices, `healthy` of which are healthy.
 fn wait_for(kubelet: &FakeKubelet, devices: usize, healthy: usize) {
     let well = |device: &&DeviceReport| device.health == "Healthy";
     wait_list(kubelet, |list| {
@@ -53,22 +54,23 @@ fn nodes_that_a_driver_makes_and_removes_are_followed_without_rescans() {
     node.wait_log("classes: chips");
     let directory = node.path("host/dev/chips");
     for _ in 0..3 {
-        // The driver is loaded: a directory, and many nodes in a burst.
+        // The driver is loaded: it makes a directory and then many nodes within a short time.
         fs::create_dir(&directory).unwrap();
         (0..64).for_each(|chip| make(&node, chip));
         wait_for(&kubelet, 64, 64);
-        // One is reset: ill, away, and back.
+        // One chip is reset: it is unhealthy, then it is removed from the list, then it is
+        // back.
         node.remove("host/dev/chips/chip7");
         wait_for(&kubelet, 64, 63);
         wait_for(&kubelet, 63, 63);
         make(&node, 7);
         wait_for(&kubelet, 64, 64);
-        // One returns before it is given up.
+        // One chip comes back before the end of its grace period.
         node.remove("host/dev/chips/chip8");
         wait_for(&kubelet, 64, 63);
         make(&node, 8);
         wait_for(&kubelet, 64, 64);
-        // What stands in a node's place is not the device.
+        // A regular file in the place of a device node is not the device.
         node.write("host/file", "");
         fs::rename(node.path("host/file"), directory.join("chip9")).unwrap();
         wait_for(&kubelet, 64, 63);
@@ -79,12 +81,12 @@ fn nodes_that_a_driver_makes_and_removes_are_followed_without_rescans() {
     }
 }
 
-/// A device that every machine has. Asking the kernel to tell of it again does
-/// nothing else (Documentation/ABI/testing/sysfs-uevent).
+/// The file by which the kernel is asked for an event of a device that every machine has. A
+/// write has no other effect (Documentation/ABI/testing/sysfs-uevent).
 const UEVENT: &str = "/sys/class/mem/null/uevent";
 
-/// Whether the kernel's words are heard here: not in the network namespace of
-/// another user namespace, and not where /sys cannot be written.
+/// Checks that this process receives events of the kernel. It does not receive any in a
+/// network namespace that another user namespace owns, or if /sys is not writable.
 fn hear_one() -> io::Result<()> {
     let protocol = SockProtocol::NetlinkKObjectUEvent;
     let (family, kind) = (AddressFamily::Netlink, SockType::Datagram);
@@ -101,7 +103,8 @@ fn a_word_of_the_kernel_makes_the_plugin_look() {
     if let Err(error) = hear_one() {
         return skip::report("uevents", &format!("{UEVENT}: {error}"));
     }
-    // An attribute below /sys: inotify tells nothing of it.
+    // The health is an attribute below /sys. The kernel sends no inotify events for changes
+    // there.
     let mut node = Node::new(&[("cards", CARDS)]).without_rescans();
     node.add_card(0, "mark-1", -1);
     let kubelet = node.kubelet();

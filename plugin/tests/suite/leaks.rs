@@ -1,4 +1,5 @@
-//! Nothing is left behind by what comes and goes.
+//! Tests that kubelets, clients and devices that come and go leave no descriptors, tasks or
+//! memory in use.
 
 use harness::kubelet::Event;
 
@@ -8,7 +9,7 @@ use crate::listeners::Listeners;
 use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages;
 
-/// Memory may differ by so much, in KiB, from one moment to another.
+/// The difference in KiB that two measurements of the memory may have without a leak.
 const SLACK: u64 = 1024;
 
 /// A number of restarts after which all buffers have been used once.
@@ -16,7 +17,7 @@ const WARM: usize = 100;
 
 #[test]
 fn a_thousand_restarts_of_the_kubelet_lose_no_registration_and_leak_nothing() {
-    // Few devices: it is not their number that matters here.
+    // Four devices are enough, because the test does not depend on their number.
     let four = NPUS.replace("64", "4");
     let mut node = Node::new(&[("dummy-npu", &four)]).with_arguments(&pages::SERVE);
     let mut kubelet = node.serve(NPU);
@@ -73,7 +74,8 @@ fn many_streams_are_served_and_those_that_are_cancelled_end() {
 
     listeners.cancel();
     wait_until("cancelled streams end", || open() == 1);
-    // Without a word: what has died cannot cancel.
+    // These clients close their connections without cancelling the streams, like a process
+    // that was killed.
     let others = Listeners::open(&node.socket(NPU), 50, 1);
     wait_until("others are open", || open() == 51);
     drop(others);

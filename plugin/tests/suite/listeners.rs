@@ -1,5 +1,5 @@
-//! Clients that open ListAndWatch at a plugin's socket themselves, as many as
-//! no kubelet would.
+//! Clients that open ListAndWatch at a plugin's socket, in larger numbers than any kubelet
+//! would.
 
 use std::path::Path;
 
@@ -20,11 +20,13 @@ fn address(socket: &Path) -> Endpoint {
     Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap()
 }
 
-/// Open streams. Dropped, they are cancelled and their connections closed.
+/// Open ListAndWatch streams. Dropping this value cancels the streams and closes their
+/// connections.
 pub(crate) struct Listeners {
     streams: Vec<Streaming<ListAndWatchResponse>>,
     connections: Vec<Channel>,
-    /// With a thread of its own, which answers while the test does not.
+    /// The runtime has its own thread, which handles the connections while the test does other
+    /// things.
     runtime: Runtime,
 }
 
@@ -34,8 +36,8 @@ impl Listeners {
         Self::open_at(address(socket), connections, each)
     }
 
-    /// Opens a stream on each of `connections` connections, of which no more
-    /// than 64 KiB are on their way at a time.
+    /// Opens a stream on each of `connections` connections. The stream's window is 64 KiB: the
+    /// server cannot send more before the client reads.
     pub(crate) fn open_narrow(socket: &Path, connections: usize) -> Self {
         let narrow = address(socket).initial_stream_window_size(NARROW);
         Self::open_at(narrow, connections, 1)
@@ -65,8 +67,8 @@ impl Listeners {
         }
     }
 
-    /// How many devices each stream's next message has; `None` of one that
-    /// ended.
+    /// Returns the number of devices in the next message of each stream, or `None` for a
+    /// stream that has ended.
     pub(crate) fn next(&mut self) -> Vec<Option<usize>> {
         let streams = &mut self.streams;
         self.runtime.block_on(async {
@@ -80,8 +82,8 @@ impl Listeners {
         })
     }
 
-    /// Reads each stream until it tells of `wanted` devices; the number of
-    /// messages that this takes, together.
+    /// Reads each stream until a message has `wanted` devices. Returns the total number of
+    /// messages.
     pub(crate) fn read_until(&mut self, wanted: usize) -> usize {
         let streams = &mut self.streams;
         self.runtime.block_on(async {
@@ -98,7 +100,7 @@ impl Listeners {
         })
     }
 
-    /// Cancels the streams, and keeps the connections.
+    /// Cancels the streams but keeps the connections open.
     pub(crate) fn cancel(&mut self) {
         self.streams.clear();
         assert!(!self.connections.is_empty());

@@ -1,4 +1,4 @@
-//! The built `boathook-plugin` against a fake kubelet, seen from outside.
+//! Tests of the built `boathook-plugin` as a process, with a fake kubelet.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 

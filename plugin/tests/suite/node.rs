@@ -18,7 +18,7 @@ pub(crate) const PLUGIN: &str = env!("CARGO_BIN_EXE_boathook-plugin");
 /// The resource of [`NPUS`].
 pub(crate) const NPU: &str = "dummy.com/npu";
 
-/// 64 devices that are always there.
+/// A class of 64 devices that exist on every host.
 pub(crate) const NPUS: &str = r#"
 version = 1
 resource = "dummy.com/npu"
@@ -27,7 +27,7 @@ discover = [{ count = 64 }]
 device = { id = "npu-{index}", index = "{index}" }
 "#;
 
-/// Cards of several models, each a resource, with health and NUMA nodes.
+/// A class of cards with health and NUMA nodes. Each model is a separate resource.
 pub(crate) const CARDS: &str = r#"
 version = 1
 resource = "cards.example/{model}"
@@ -45,7 +45,7 @@ health = [{ file = "/sys/card{index}/health", equals = "ok" }]
 env = { CARD_PORT = "/ports/{index}" }
 "#;
 
-/// The resource of cards of one model.
+/// The resource of the cards of the model `mark-1`.
 pub(crate) const MARK_1: &str = "cards.example/mark-1";
 
 pub(crate) struct Node {
@@ -53,12 +53,14 @@ pub(crate) struct Node {
     plugin: Option<Child>,
     rescan: &'static str,
     arguments: Vec<String>,
-    /// The command that becomes the plugin, with its arguments.
+    /// The command with arguments that starts the plugin with `exec`. An empty list starts the
+    /// plugin directly.
     within: Vec<String>,
 }
 
 impl Node {
-    /// A node with these class files; nothing runs on it yet.
+    /// Makes a node with the given class files, by name and text. Neither kubelet nor plugin
+    /// runs yet.
     pub(crate) fn new(classes: &[(&str, &str)]) -> Self {
         let root = tempfile::Builder::new().prefix("bh").tempdir().unwrap();
         for directory in ["classes", "host/dev", "host/sys", "kubelet"] {
@@ -78,27 +80,28 @@ impl Node {
         node
     }
 
-    /// Writes config.toml with these further lines.
+    /// Writes config.toml with the directories of this node and the lines of `further`.
     pub(crate) fn configure(&self, further: &str) {
         let [classes, host] = ["classes", "host"].map(|name| self.path(name));
         let text = format!("classes = [{classes:?}]\nhost_root = {host:?}\n{further}");
         self.write("config.toml", &text);
     }
 
-    /// Without rescans in the time of a test: what is seen is told by events.
+    /// Sets the time between rescans to an hour, so that the plugin notices changes by events
+    /// only.
     pub(crate) fn without_rescans(mut self) -> Self {
         self.rescan = "3600";
         self
     }
 
-    /// Further arguments for the plugin.
+    /// Adds arguments to the plugin's command line.
     pub(crate) fn with_arguments(mut self, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned());
         self.arguments.extend(arguments);
         self
     }
 
-    /// Starts the plugin by a command that ends in `exec`.
+    /// Lets the plugin be started by a command that ends with `exec`.
     pub(crate) fn within(mut self, command: &[&str]) -> Self {
         self.within = command.iter().map(|word| (*word).to_owned()).collect();
         self
@@ -118,7 +121,7 @@ impl Node {
         fs::remove_file(self.path(relative)).unwrap();
     }
 
-    /// A card for the class [`CARDS`].
+    /// Adds a card of the class [`CARDS`] to the host.
     pub(crate) fn add_card(&self, index: u32, model: &str, numa: i32) {
         let numa = format!("{numa}\n");
         for (file, text) in [("model", model), ("health", "ok\n"), ("numa_node", &numa)] {
@@ -131,14 +134,14 @@ impl Node {
         FakeKubelet::start(Config::new(&self.path("kubelet"))).unwrap()
     }
 
-    /// A kubelet that registers plugins badly.
+    /// Starts a kubelet that registers plugins with the given fault.
     pub(crate) fn faulty_kubelet(&self, register: RegisterFault) -> FakeKubelet {
         let config = Config::new(&self.path("kubelet"));
         FakeKubelet::start(Config { register, ..config }).unwrap()
     }
 
     pub(crate) fn sockets(&self) -> Vec<String> {
-        // The directory may not be there yet.
+        // The directory does not exist before the first kubelet has started.
         let entries = fs::read_dir(self.path("kubelet/device-plugins"));
         let names = entries
             .into_iter()
@@ -149,18 +152,19 @@ impl Node {
         names
     }
 
-    /// The plugin's socket for a resource whose name is short.
+    /// Returns the path of the plugin's socket for a resource. The name must be so short that
+    /// the plugin does not abbreviate it.
     pub(crate) fn socket(&self, resource: &str) -> PathBuf {
         let name = format!("boathook-{}.sock", resource.replace('/', "_"));
         self.path("kubelet/device-plugins").join(name)
     }
 
-    /// A further plugin for the same kubelet.
+    /// Starts a second plugin for the same kubelet.
     pub(crate) fn second_plugin(&self) -> SecondPlugin {
         SecondPlugin(self.command().spawn().unwrap())
     }
 
-    /// The command of the plugin, with its messages in the node's `log`.
+    /// Returns the command of the plugin. Its messages are appended to the node's file `log`.
     fn command(&self) -> Command {
         let plugin = PLUGIN.to_owned();
         let mut words = self.within.iter().chain([&plugin]);
@@ -173,12 +177,12 @@ impl Node {
         let log = log.create(true).append(true).open(self.path("log"));
         command.env_clear().stdout(Stdio::null());
         command.stderr(log.unwrap());
-        // For the command that it is started by.
+        // The command that starts the plugin needs PATH. The plugin does not.
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
         command
     }
 
-    /// What `boathook-plugin list` says.
+    /// Runs `boathook-plugin list` with the given arguments.
     pub(crate) fn list(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(PLUGIN);
         command.arg("list").args(self.directories());
@@ -194,8 +198,8 @@ impl Node {
         self.plugin = Some(self.command().spawn().unwrap());
     }
 
-    /// Starts a kubelet and the plugin, and waits until the kubelet has the devices
-    /// of a resource.
+    /// Starts a kubelet and the plugin, and waits until the kubelet has the devices of a
+    /// resource.
     pub(crate) fn serve(&mut self, resource: &str) -> FakeKubelet {
         let kubelet = self.kubelet();
         self.start_plugin();
@@ -211,7 +215,8 @@ impl Node {
         kill(Pid::from_raw(self.pid().try_into().unwrap()), signal).unwrap();
     }
 
-    /// Sends a signal and waits for the end: its status, and how long it took.
+    /// Sends a signal and waits for the end of the plugin. Returns its exit status and the
+    /// time that it took.
     pub(crate) fn end_plugin(&mut self, signal: Signal) -> (ExitStatus, Duration) {
         self.signal(signal);
         let since = Instant::now();
@@ -223,7 +228,7 @@ impl Node {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Waits until the log has a text.
+    /// Waits until the plugin's log contains a text.
     pub(crate) fn wait_log(&self, wanted: &str) {
         wait_until(wanted, || self.log().contains(wanted));
     }
@@ -242,12 +247,12 @@ impl Drop for Node {
     }
 }
 
-/// A plugin beside a node's own, killed at its end.
+/// A second plugin on a node. Dropping this value kills the plugin.
 pub(crate) struct SecondPlugin(Child);
 
 impl SecondPlugin {
     pub(crate) fn kill(&mut self) {
-        // One that has ended already is none the worse for it.
+        // The process may have ended already, so errors are ignored.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -259,7 +264,7 @@ impl Drop for SecondPlugin {
     }
 }
 
-/// Waits for a list of devices, of any resource, of which this is true.
+/// Waits for a list of devices, of any resource, for which the predicate is true.
 pub(crate) fn wait_list(kubelet: &FakeKubelet, is_it: impl Fn(&[DeviceReport]) -> bool) {
     let wanted = |event: &Event| match event {
         Event::Devices { devices, .. } => is_it(devices),

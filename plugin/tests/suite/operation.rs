@@ -1,4 +1,4 @@
-//! What an operator sees: lists, metrics, health, logs.
+//! Tests of all that an operator sees: lists, metrics, health and logs.
 
 use harness::kubelet::Allocation;
 
@@ -113,7 +113,7 @@ fn a_list_is_of_the_classes_that_are_named() {
          `serve`, below [class.off] in the configuration"
     );
 
-    // A file that cannot be used is a problem of its own class only.
+    // A class file that cannot be used is an error of its own class only.
     node.write("classes/broken.toml", "version = 2");
     let output = node.list(&["broken"]);
     assert_eq!(output.status.code(), Some(1));

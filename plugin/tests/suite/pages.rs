@@ -1,19 +1,19 @@
-//! What the plugin serves over HTTP, if asked to.
+//! The pages that the plugin serves over HTTP if its options request it.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::node::{NPU, NPUS, Node, wait_until};
 
-/// The arguments with which it serves, at any free port.
+/// The arguments with which the plugin serves its pages, at any free port.
 pub(crate) const SERVE: [&str; 2] = ["--http", "127.0.0.1:0"];
 
-/// The address at which a plugin with [`SERVE`] serves.
+/// Returns the address at which a plugin with the arguments [`SERVE`] serves its pages.
 pub(crate) fn address(node: &Node) -> String {
     logged(node, "serving metrics and health at http://")
 }
 
-/// What the log says after these words.
+/// Waits for the text `says` in the log and returns the rest of that line.
 fn logged(node: &Node, says: &str) -> String {
     node.wait_log(says);
     let log = node.log();
@@ -21,7 +21,7 @@ fn logged(node: &Node, says: &str) -> String {
     rest.unwrap().to_owned()
 }
 
-/// A page, with its head.
+/// Requests a page and returns the whole answer, with status and headers.
 pub(crate) fn get(address: &str, path: &str) -> String {
     let mut connection = TcpStream::connect(address).unwrap();
     write!(connection, "GET {path} HTTP/1.1\r\nHost: node\r\n\r\n").unwrap();
@@ -30,7 +30,7 @@ pub(crate) fn get(address: &str, path: &str) -> String {
     answer
 }
 
-/// What listens for the kubelet's probes has no metrics.
+/// The listener for the kubelet's probes does not serve the metrics.
 #[test]
 fn probes_are_served_without_the_metrics() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--probes", "[::]:0"]);
@@ -44,7 +44,7 @@ fn probes_are_served_without_the_metrics() {
     assert!(get(&address, "/metrics").starts_with("HTTP/1.1 404"));
 }
 
-/// One number of `/metrics`, by its name and labels as they are written there.
+/// Returns one number of `/metrics`. `name` is the name with its labels, as the page has them.
 pub(crate) fn metric(address: &str, name: &str) -> usize {
     let page = get(address, "/metrics");
     let mut values = page.lines().filter_map(|line| line.strip_prefix(name));
@@ -59,6 +59,6 @@ pub(crate) fn metric(address: &str, name: &str) -> usize {
 pub(crate) fn wait_for_scan(address: &str) {
     let scans = || metric(address, "boathook_scan_duration_seconds_count");
     let before = scans();
-    // The next one may have begun already.
+    // A scan may already be running, so one that began after this call is the second to end.
     wait_until("two scans", || scans() >= before + 2);
 }

@@ -1,4 +1,4 @@
-//! The kubelet comes, goes, refuses, hangs, and is found again.
+//! Tests of the registration with kubelets that start, end, refuse, hang and come back.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -23,7 +23,8 @@ fn a_kubelet_that_starts_later_is_found_at_once() {
     let since = Instant::now();
     let kubelet = node.kubelet();
     kubelet.wait(PATIENCE, is_registered).unwrap();
-    // By an event: it polls every 10 s.
+    // Less than 5 s means that an event started the registration: the plugin polls only every
+    // 10 s.
     let took = since.elapsed();
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
@@ -33,7 +34,8 @@ fn a_deleted_socket_is_made_again_while_the_old_stream_goes_on() {
     let mut node = node();
     let kubelet = node.serve(NPU);
     node.remove("kubelet/device-plugins/boathook-dummy.com_npu.sock");
-    // Registered again, at the new socket, and without a break of the stream.
+    // The next event is a registration with the new socket. The old stream was not broken
+    // before.
     let next = |event: &Event| !matches!(event, Event::Devices { .. });
     assert!(is_registered(&kubelet.wait(PATIENCE, next).unwrap()));
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
@@ -45,7 +47,8 @@ fn a_directory_that_is_removed_and_created_again_is_used_again() {
     let mut node = node();
     let mut kubelet = node.serve(NPU);
     kubelet.stop();
-    // In one step: the plugin may be about to make its socket again.
+    // The directory is renamed before it is removed, because the plugin may make its socket
+    // again at any moment.
     fs::rename(node.path("kubelet"), node.path("old")).unwrap();
     fs::remove_dir_all(node.path("old")).unwrap();
     std::thread::sleep(Duration::from_millis(50));
@@ -97,10 +100,11 @@ fn the_newest_of_two_plugins_serves_and_the_other_waits() {
     let kubelet = node.serve(NPU);
     let mut second = node.second_plugin();
     kubelet.wait(PATIENCE, is_registered).unwrap();
-    // Were they to fight for the socket, registrations would go on and on.
+    // There are no further registrations. They would not end if both plugins made the socket
+    // again and again.
     let more = kubelet.wait(Duration::from_millis(500), is_registered);
     assert!(more.is_err(), "{more:?}");
-    // The second dies without cleaning up: the first takes over.
+    // The second plugin is killed and leaves its socket. The first plugin takes over.
     second.kill();
     node.remove("kubelet/device-plugins/boathook-dummy.com_npu.sock");
     kubelet.wait(PATIENCE, is_registered).unwrap();

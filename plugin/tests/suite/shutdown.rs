@@ -1,4 +1,4 @@
-//! The end of the process.
+//! Tests of the end of the plugin's process.
 
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use crate::listeners::Listeners;
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_until};
 
-/// Ends the plugin, which must have cleaned up soon.
+/// Ends the plugin with SIGTERM. It must end with status 0 within 10 s and leave no socket.
 fn end(node: &mut Node) {
     end_by(node, Signal::SIGTERM);
 }
@@ -74,7 +74,7 @@ fn it_ends_as_well_while_it_registers() {
 fn it_ends_as_well_while_the_kubelet_takes_no_connection() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     std::fs::create_dir_all(node.path("kubelet/device-plugins")).unwrap();
-    // The system completes connections to it, but nobody accepts them.
+    // The kernel completes connections to this socket, but nobody accepts them.
     let _stuck = UnixListener::bind(node.path("kubelet/device-plugins/kubelet.sock")).unwrap();
     node.start_plugin();
     let socket = node.socket(NPU);

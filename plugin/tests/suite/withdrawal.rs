@@ -1,4 +1,4 @@
-//! The server of a resource that is withdrawn.
+//! Tests of the server of a resource that is withdrawn.
 
 use harness::kubelet::Event;
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use crate::pages;
 
 #[test]
 fn a_withdrawn_resource_is_not_offered_even_if_a_client_does_not_read() {
-    // So many that their list is longer than a narrow window.
+    // The class has so many devices that their list is longer than the client's window of 64
+    // KiB.
     let many = format!("{NPUS}sharing = {{ replicas = 400 }}\n");
     let mut node = Node::new(&[("dummy-npu", &many)])
         .without_rescans()
@@ -22,14 +23,15 @@ fn a_withdrawn_resource_is_not_offered_even_if_a_client_does_not_read() {
     wait_until("the socket is gone", || !node.socket(NPU).exists());
     let broken = |event: &Event| matches!(event, Event::StreamBroken { .. });
     kubelet.wait(PATIENCE, broken).unwrap();
-    // The server sends the rest of the list to its last client, then ends.
+    // The server ends only after its last client has received the rest of the list or is gone.
     let tasks = || pages::metric(&address, "boathook_tasks");
     let held = tasks();
     drop(deaf);
     wait_until("the server has ended", || tasks() < held);
 }
 
-/// A record of `boathook-dra`, whose claims outlive the setting that gave a class to it.
+/// A claim of `boathook-dra` may still have a device after the configuration has moved the
+/// class to the plugin. The plugin reads the claim records for that reason.
 #[test]
 fn what_a_claim_has_is_not_offered() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
@@ -43,7 +45,7 @@ fn what_a_claim_has_is_not_offered() {
     node.write(record, &claim.to_string());
     let kubelet = node.kubelet();
     node.start_plugin();
-    // Of the next list that the plugin sends.
+    // Returns the ids of the unhealthy devices in the next list that the plugin sends.
     let unhealthy = || -> Vec<String> {
         let devices = kubelet.wait_devices(PATIENCE, NPU).unwrap();
         let ill = devices.into_iter().filter(|one| one.health != "Healthy");
@@ -59,7 +61,7 @@ fn what_a_claim_has_is_not_offered() {
     assert_eq!(listed(&node), [""; 0]);
 }
 
-/// The unhealthy devices of `boathook-plugin list`, and why.
+/// Returns the unhealthy devices of `boathook-plugin list` with their reasons.
 fn listed(node: &Node) -> Vec<String> {
     let listed: Value = serde_json::from_slice(&node.list(&["--json"]).stdout).unwrap();
     let ill = listed.as_array().unwrap().iter();

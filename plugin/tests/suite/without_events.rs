@@ -1,5 +1,5 @@
-//! Nothing tells of changes: the kernel gives no inotify queue or no watch in
-//! it, as on hosts where others have used them up.
+//! Tests without inotify: the kernel refuses an inotify instance or a watch, as on hosts where
+//! other programs have used up the limit.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +16,8 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         "0 >/proc/sys/user/max_inotify_instances",
         "0 >/proc/sys/user/max_inotify_watches",
     ] {
-        // In a user namespace of its own (namespaces(7)); the machine's limit stays as it is.
+        // The limit is set in a separate user namespace (namespaces(7)). The limit of the
+        // machine does not change.
         let set = format!("echo {limit} && exec \"$0\" \"$@\"");
         let within = ["unshare", "--user", "--map-root-user", "sh", "-c", &set];
         let mut try_it = Command::new(within[0]);
@@ -33,7 +34,7 @@ fn without_inotify_the_kubelet_and_the_devices_are_looked_for() {
         node.add_card(1, "mark-1", -1);
         assert_eq!(kubelet.wait_devices(PATIENCE, MARK_1).unwrap().len(), 2);
         kubelet.resume().unwrap();
-        // It looks every 10 s.
+        // Without events, the plugin looks for the kubelet's socket every 10 s.
         let registered = |event: &Event| matches!(event, Event::Registered { .. });
         kubelet.wait(Duration::from_secs(30), registered).unwrap();
         let (status, _) = node.end_plugin(Signal::SIGTERM);

@@ -1,6 +1,7 @@
 //! A fake API server with the functions that these programs and `boathook-dra` use: objects
-//! with resource versions, lists in pages, watches, and 410 Gone for versions that are too
-//! old; writes with preconditions. It can be stopped and started again at its address.
+//! with resource versions, lists in pages, watches, 410 Gone for versions that are too old,
+//! and writes with preconditions. Tests can stop the server and start it again at the same
+//! address.
 
 mod request;
 mod store;
@@ -43,7 +44,7 @@ impl State {
 }
 
 impl ApiServer {
-    /// Starts one without objects.
+    /// Starts a server without objects.
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let state = Arc::new(State {
@@ -64,7 +65,7 @@ impl ApiServer {
         Client::try_from(kube::Config::new(uri)).unwrap()
     }
 
-    /// Its address for clients.
+    /// Returns the URL of the server for clients.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -90,7 +91,7 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
-    /// The objects of a collection.
+    /// Returns the objects of a collection.
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn list(&self, path: &str) -> Vec<Value> {
         let target = Target::of_path(path);
@@ -101,13 +102,14 @@ impl ApiServer {
         page["items"].as_array().unwrap().clone()
     }
 
-    /// Has it drop fields of `spec` and of devices, as with feature gates that are off.
+    /// Lets the server drop fields of `spec` and of devices, as an API server does whose
+    /// feature gates are off.
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn drop_fields(&self, fields: &[&str]) {
         self.state.store().dropped = fields.iter().map(|field| (*field).to_owned()).collect();
     }
 
-    /// How many objects clients have written.
+    /// Returns the number of writes by clients.
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn writes(&self) -> usize {
         self.state.store().writes
@@ -119,13 +121,14 @@ impl ApiServer {
         self.state.changed.send_replace(version);
     }
 
-    /// Has something happen once between the reading of an object and the answer.
+    /// Calls `then` once, after the object at `path` was read and before the answer is sent.
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn when_read(&self, path: &str, then: impl FnOnce() + Send + 'static) {
         self.state.store().when_read = Some((Target::of_path(path), Box::new(then)));
     }
 
-    /// Has something happen after so many more writes and deletions, before the answer.
+    /// Calls `then` once, after the given number of further writes and deletions, before the
+    /// answer to the last one is sent.
     #[allow(dead_code, reason = "of one of the crates that use it")]
     pub(crate) fn when_written(&self, writes: usize, then: impl FnOnce() + Send + 'static) {
         self.state.store().when_written = Some((writes, Box::new(then)));
@@ -136,7 +139,7 @@ impl ApiServer {
         self.state.store().compact();
     }
 
-    /// How many pages of lists were answered.
+    /// Returns the number of pages of lists that were sent.
     pub(crate) fn lists(&self) -> usize {
         self.state.store().lists
     }
@@ -205,7 +208,7 @@ async fn write(state: &Arc<State>, mut target: Target, request: Request) -> Resp
     json(written)
 }
 
-/// An object, or the failure with this status.
+/// Returns the response for an object, or for the failure with its status and reason.
 fn json(answer: Result<Value, (StatusCode, &str)>) -> Response {
     let (code, object) = match answer {
         Ok(object) => (StatusCode::OK, object),
@@ -219,7 +222,8 @@ fn json(answer: Result<Value, (StatusCode, &str)>) -> Response {
     (code, [json], object.to_string()).into_response()
 }
 
-/// Sends changes as they are made, from the version that the client has.
+/// Returns the response to a watch: the changes since the client's version, and then each
+/// change when it is made.
 fn watch(state: &Arc<State>, target: Target, parameters: request::Parameters) -> Response {
     struct Position {
         state: Arc<State>,

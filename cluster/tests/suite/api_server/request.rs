@@ -1,8 +1,8 @@
-//! The object or collection of a request, and its parameters.
+//! The path of a request, which names an object or a collection, and its query parameters.
 
 use serde_json::Value;
 
-/// An object, or with no name a collection.
+/// The path of an object, or of a collection if the name is `None`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     /// Group, version and plural, such as `/api/v1/pods`.
@@ -29,22 +29,22 @@ impl Target {
         }
     }
 
-    /// Whether an object is in this collection.
+    /// Returns whether an object is in this collection.
     pub(crate) fn holds(&self, object: &Self) -> bool {
         self.kind == object.kind && (self.namespace.is_none() || self.namespace == object.namespace)
     }
 }
 
-/// The parameters of a list or watch.
+/// The query parameters of a list or watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Parameters {
     pub(crate) watch: bool,
     pub(crate) version: u64,
     pub(crate) limit: usize,
     pub(crate) skip: usize,
-    /// Whether only pods with a node that have not ended are wanted.
+    /// Whether the field selector is the one for pods that have a node and have not ended.
     pub(crate) running_pods: bool,
-    /// Fields of `spec` with the values that are wanted.
+    /// The field selector for fields of `spec`: names and values.
     pub(crate) spec: Vec<(String, String)>,
 }
 

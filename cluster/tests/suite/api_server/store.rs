@@ -1,4 +1,4 @@
-//! Objects, and the history of their changes.
+//! The objects of the fake API server, and the history of their changes.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use super::request::{Parameters, Target};
 
-/// What a client gets.
+/// The object for a client, or the status and reason of a failure.
 pub(crate) type Answer = Result<Value, (StatusCode, &'static str)>;
 
 const ABSENT: (StatusCode, &str) = (StatusCode::NOT_FOUND, "NotFound");
 const CONFLICT: (StatusCode, &str) = (StatusCode::CONFLICT, "Conflict");
 const INVALID: (StatusCode, &str) = (StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
 
-/// Why the real server would refuse a resource slice (Kubernetes,
+/// Returns the fault for which a real API server would refuse a resource slice (Kubernetes,
 /// pkg/apis/resource/validation).
 fn slice_fault(slice: &Value) -> Option<String> {
     let none = Vec::new();
@@ -63,7 +63,7 @@ fn slice_fault(slice: &Value) -> Option<String> {
     })
 }
 
-/// What happens before an answer.
+/// A function that is called once before an answer is sent.
 pub(crate) type Then = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
@@ -72,9 +72,9 @@ pub(crate) struct Store {
     pub(crate) lists: usize,
     pub(crate) writes: usize,
     pub(crate) when_read: Option<(Target, Then)>,
-    /// After how many more requests that write or delete.
+    /// The function to call, and after how many further writes and deletions.
     pub(crate) when_written: Option<(usize, Then)>,
-    /// Fields of objects and of their devices that are not kept.
+    /// The fields of objects and of their devices that the server drops.
     pub(crate) dropped: Vec<String>,
     objects: BTreeMap<Target, Value>,
     changes: Vec<Change>,
@@ -105,7 +105,7 @@ impl Store {
         self.note(target, before, Some(object))
     }
 
-    /// Creates an object whose name is chosen here.
+    /// Creates an object under a generated name.
     pub(crate) fn create(&mut self, target: &mut Target, mut object: Value) -> Answer {
         self.writes += 1;
         let start = object["metadata"]["generateName"].as_str().unwrap();
@@ -115,7 +115,7 @@ impl Store {
         self.store(target, object)
     }
 
-    /// Replaces an object, if the client has seen its last version.
+    /// Replaces an object if the client's resource version is the current one.
     pub(crate) fn replace(&mut self, target: &Target, object: Value) -> Answer {
         self.writes += 1;
         let present = self.object(target).ok_or(ABSENT)?;
@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// Removes exactly this object.
+    /// Removes an object if it meets the preconditions `exactly`.
     pub(crate) fn remove(&mut self, target: &Target, exactly: &Value) -> Answer {
         let present = self.object(target).ok_or(ABSENT)?;
         let is_it = |key: &str| exactly[key].is_null() || exactly[key] == present["metadata"][key];
@@ -166,7 +166,8 @@ impl Store {
         (self.object(target), then.map(|(_, then)| then))
     }
 
-    /// To be called after each request that writes or deletes.
+    /// Counts a write or deletion, and returns the function that is due after it. Must be
+    /// called after each such request.
     pub(crate) fn written(&mut self) -> Option<Then> {
         let then = self.when_written.take_if(|(left, _)| {
             *left -= 1;
@@ -224,7 +225,7 @@ impl Store {
         })
     }
 
-    /// The events after a version, and the version after them.
+    /// Returns the events after a version, and the current version of the store.
     pub(crate) fn events(
         &self,
         target: &Target,

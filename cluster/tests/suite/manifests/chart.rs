@@ -1,4 +1,5 @@
-//! The chart's objects, as Helm renders them: those of the kustomizations.
+//! Tests that the chart's objects, as Helm renders them, are equal to those of the
+//! kustomizations.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::{check, command, only, rendered};
 
-/// The chart's objects for one of the programs: all that have its name, and the resource
-/// definitions. `None`, and the test is skipped, without Helm.
+/// Renders the chart's objects for one of the programs: all objects that have its name, and
+/// the resource definitions. Returns `None` without Helm, and the test is skipped.
 fn chart(values: &Value, program: &str) -> Option<Vec<Value>> {
     let mut objects = harness::manifests::chart(values).unwrap()?;
     objects.retain(|object| {
@@ -20,7 +21,7 @@ fn chart(values: &Value, program: &str) -> Option<Vec<Value>> {
     Some(objects)
 }
 
-/// An object without the intended differences: its labels, the pull policy, and the
+/// Returns an object without the intended differences: the labels, the pull policy, and the
 /// content of the configuration, from which kustomize derives a name.
 fn comparable(object: &Value) -> Value {
     const DIFFERENT: [&str; 5] = [
@@ -45,8 +46,8 @@ fn comparable(object: &Value) -> Value {
     }
 }
 
-/// The objects by kind and name. The program's name and the namespace, which differ
-/// between the chart and the kustomizations, are replaced by `X`.
+/// Returns the objects by kind and name. The name of the program and the namespace differ
+/// between the chart and the kustomizations, and are replaced by `X`.
 fn by_name(objects: &[Value], program: &str) -> BTreeMap<String, Value> {
     let text = Value::from(objects).to_string();
     let text = text.replace(program, "X").replace("boathook-system", "X");
@@ -152,7 +153,8 @@ fn the_values_of_the_programs_have_their_effect() {
     assert_eq!(container["resources"]["limits"]["memory"], "1Gi");
     let account = of_kind("ServiceAccount");
     assert_eq!(account["imagePullSecrets"], json!([{"name": "one"}]));
-    // A change of the configuration restarts the pods: it is read when they start.
+    // A change of the configuration restarts the pods, because they read the configuration
+    // only when they start.
     let checksum = |objects: &[Value]| {
         let template = &only(objects, "Deployment")["spec"]["template"];
         template["metadata"]["annotations"]["checksum/config"].clone()
@@ -171,7 +173,7 @@ fn wrong_values_of_the_programs_are_refused() {
         json!({"scheduler": {"enable": true}}),
         json!({"scheduler": {"replicas": 1}}),
         json!({"scheduler": {"config": ""}}),
-        // Who may ask has to be said.
+        // `allowFrom` is empty by default. A program that is enabled needs at least one network.
         json!({"scheduler": {"enabled": true}}),
         json!({"webhook": {"enabled": true}}),
         json!({"webhook": {"allowFrom": ["everybody"]}}),
@@ -181,7 +183,7 @@ fn wrong_values_of_the_programs_are_refused() {
     assert_eq!(harness::manifests::accepted(&wrong).unwrap(), None);
 }
 
-/// Those who install the chart learn which of their values make an attack easier.
+/// The notes of the chart name the values that make an attack easier.
 #[test]
 fn values_that_lower_protection_say_so() {
     let open = json!({"enabled": true, "allowFrom": ["0.0.0.0/0"]});

@@ -1,4 +1,4 @@
-//! The extender, and the second scheduler.
+//! Tests of the manifests of the extender and of the second scheduler.
 
 use std::fs;
 
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::{check, command, deploy, list, only, rendered};
 
-/// The file in a rendered ConfigMap.
+/// Returns a file of the rendered ConfigMap.
 fn file<'v>(objects: &'v [Value], name: &str) -> &'v str {
     only(objects, "ConfigMap")["data"][name].as_str().unwrap()
 }
 
-/// The objects of the second kube-scheduler, and those of the extender.
+/// Separates the objects of the second kube-scheduler from those of the extender.
 fn parted(objects: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
     objects.into_iter().partition(|object| {
         let name = object["metadata"]["name"].as_str().unwrap();
@@ -46,7 +46,7 @@ fn names(config: &Config) -> Vec<String> {
     resources.map(|one| one.name.to_string()).collect()
 }
 
-/// A KubeSchedulerConfiguration. An unknown key of an extender is an error.
+/// Reads a KubeSchedulerConfiguration. An unknown key of an extender fails the test.
 fn scheduler_configuration(path: &str) -> Value {
     let text = fs::read_to_string(deploy(path).join("kube-scheduler.yaml")).unwrap();
     let mut documents = documents(&text).unwrap();
@@ -63,7 +63,8 @@ fn scheduler_configuration(path: &str) -> Value {
     for key in extender.as_object().unwrap().keys() {
         assert!(known.contains(&key.as_str()), "{key}");
     }
-    // Pods are scheduled even without the extender; it binds and preempts nothing.
+    // Pods are scheduled even if the extender does not answer. The extender binds and preempts
+    // nothing.
     assert_eq!(extender["ignorable"], true);
     assert_eq!(extender["nodeCacheCapable"], true);
     assert_eq!(extender["filterVerb"], "filter");
@@ -72,7 +73,8 @@ fn scheduler_configuration(path: &str) -> Value {
     configuration
 }
 
-/// The resources for which the extender is called; kube-scheduler counts them too.
+/// Returns the resources for which kube-scheduler calls the extender. kube-scheduler counts
+/// these resources, too.
 fn managed(configuration: &Value) -> Vec<String> {
     let managed = list(&configuration["extenders"][0]["managedResources"]);
     let name = |resource: &Value| {
@@ -99,7 +101,7 @@ fn the_second_scheduler_has_rights_of_its_own_and_alone_asks_the_extender() {
     let port = &service["spec"]["ports"][0]["port"];
     let url = format!("http://{}.{}.svc:{port}", of("name"), of("namespace"));
     assert_eq!(configuration["extenders"][0]["urlPrefix"], url);
-    // The leader election's lease is the one that it may update.
+    // The role permits an update of the leader election's lease and of no other one.
     let rules = &only(&second, "Role")["rules"];
     let lock = &configuration["leaderElection"]["resourceName"];
     assert_eq!(rules[1]["resourceNames"][0], *lock);

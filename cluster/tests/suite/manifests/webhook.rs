@@ -1,4 +1,5 @@
-//! The webhook, with its own certificate and with cert-manager's.
+//! Tests of the webhook's manifests, with a certificate of its own and with one of
+//! cert-manager.
 
 use clap::Parser;
 use cluster::webhook::program::Cli;

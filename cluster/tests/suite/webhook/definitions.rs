@@ -1,4 +1,4 @@
-//! The resource definitions, and the example objects.
+//! Tests of the resource definitions and of the example objects.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn the_definitions_are_compatible_with_the_published_ones() {
     assert_eq!(interface["pattern"], "^[0-9a-f]{8,32}$");
 }
 
-/// The vendor's published objects, each of which can be mapped.
+/// Each of the vendor's published objects can be mapped.
 #[test]
 fn the_example_objects_can_be_mapped() {
     use cluster::webhook::api::{AcceleratorFunction, FpgaRegion};
@@ -71,6 +71,7 @@ fn the_example_objects_can_be_mapped() {
         };
         assert_eq!(mappings.set("fpga", name, said), None, "{name}");
     }
-    // Four cards, two functions each, in two modes; one more function; the regions.
+    // The mappings are those of four cards with two functions each in two modes, of one more
+    // function, and of four regions.
     assert_eq!(mappings.count(), 4 * 2 * 2 + 1 + 4);
 }

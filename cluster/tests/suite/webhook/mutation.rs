@@ -1,4 +1,4 @@
-//! The changes of pods.
+//! Tests of the changes that the webhook makes to pods.
 
 use json_patch::PatchOperation;
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ const REGION_10: &str = "region-ce48969398f05f33946d560708be108a";
 const DEVELOPMENT: &str = "regiondevel-69528db6eb31577a8c3668f9faa081f6";
 const FUNCTION: &str = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
 
-/// The pod after its mutation. A second mutation must not change it.
+/// Returns the pod after its mutation, and checks that a second mutation does not change the
+/// pod.
 pub(super) fn mutated(pod: &Value) -> Value {
     let mutation = mutate(pod, &namespace()).unwrap();
     let mut after = pod.clone();
@@ -35,11 +36,12 @@ fn variables(pairs: &[(&str, &str)]) -> Value {
 fn names_become_the_device_plugins_resources() {
     for (asked, resources, pairs) in [
         (&[("nlb0-pre", "2")][..], &[(FUNCTION, "2")][..], &[][..]),
-        // A resource of Boathook's plugin only: a container with it gets the management
-        // node.
+        // This resource exists only with Boathook's plugin: a container with it gets the
+        // management node.
         (&[("whole", "1")], &[(DEVELOPMENT, "1")], &[]),
         (&[("nlb0-orch", "1")], &[(REGION, "1")], &[(DCP12, NLB0)]),
-        // One pair for each unit, ordered by name, in whatever order they were requested.
+        // There is one pair of variables for each unit. The pairs are sorted by name, whatever
+        // the order of the requests is.
         (
             &[("nlb3-orch", "2"), ("nlb0-orch", "1")],
             &[(REGION, "3")],
@@ -50,7 +52,7 @@ fn names_become_the_device_plugins_resources() {
             &[(REGION, "1"), (REGION_10, "1")],
             &[(DCP12, NLB0), (DCP10, NLB0)],
         ),
-        // One resource that is already the device plugin's, and one name to map.
+        // The container requests a resource of the device plugin itself and a name to map.
         (
             &[(REGION, "1"), ("nlb0-orch", "2")],
             &[(REGION, "3")],
@@ -108,7 +110,7 @@ fn init_containers_and_sidecars_are_mapped_each_by_itself() {
     }});
     let after = mutated(&before);
     let of = |list: &str, at: usize| after["spec"][list][at].clone();
-    // The numbers of each container begin with 1.
+    // The numbers of the variables begin with 1 in each container.
     assert_eq!(of("initContainers", 0)["env"], variables(&[(DCP12, NLB0)]));
     assert_eq!(of("initContainers", 1)["env"], variables(&[(DCP12, NLB3)]));
     assert_eq!(of("initContainers", 1)["restartPolicy"], "Always");
@@ -132,7 +134,7 @@ fn other_resources_stay() {
     let mut before = container(&[("nlb0-pre", "1k")]);
     before["resources"]["limits"]["cpu"] = "1".into();
     before["resources"]["limits"]["fpga.intel.community/x"] = "1".into();
-    // More units than can be mapped in region mode are refused in function mode too.
+    // The limit of units for region mode also applies in function mode.
     assert!(mutate(&pod(before.clone()), &namespace()).is_err());
     before["resources"]["limits"]["fpga.intel.com/nlb0-pre"] = "64".into();
     before["resources"]["requests"]["fpga.intel.com/nlb0-pre"] = json!(64);
@@ -146,7 +148,8 @@ fn other_resources_stay() {
 
 #[test]
 fn a_container_without_friendly_names_is_left_alone() {
-    // A pod after the first mutation, with the webhook's variables; and another pod.
+    // This pod was mutated already and has the webhook's variables. The other pods request no
+    // resource by a friendly name.
     let mut mapped = container(&[(REGION, "1")]);
     mapped["env"] = variables(&[(DCP12, NLB0)]);
     for left_alone in [

@@ -1,4 +1,4 @@
-//! AcceleratorFunctions and FpgaRegions that are created and deleted.
+//! Tests with AcceleratorFunctions and FpgaRegions that are created and deleted.
 
 use std::sync::Arc;
 
@@ -91,7 +91,8 @@ async fn objects_that_contradict_each_other_are_not_mapped() {
     let message = refusal(&reviewer, "same");
     let reason = "is both an AcceleratorFunction and an FpgaRegion";
     assert!(message.contains(reason), "{message}");
-    // Other names are not affected, and this one works again when one object is deleted.
+    // Other names are not affected by the conflict. The name can be used again when one of the
+    // two objects is deleted.
     put_function(&server, "other", function);
     wait_allowed(&reviewer, "other", true).await;
     server.delete(&format!("{REGIONS}/same"));

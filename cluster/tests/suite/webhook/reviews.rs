@@ -1,4 +1,4 @@
-//! Admission reviews over HTTP.
+//! Tests of admission reviews over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ async fn server(listed: bool) -> SocketAddr {
     serve(LIMITS, reviewer.site()).await
 }
 
-/// The answer to a pod that stays as it is.
+/// Returns the answer for a pod that is not changed.
 fn admitted() -> Value {
     json!({"uid": "705ab4f5", "allowed": true})
 }

@@ -1,4 +1,4 @@
-//! Which pods are refused, and with which messages.
+//! Tests of the rules by which pods are refused, and of their messages.
 
 use cluster::webhook::mappings::Namespace;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn pods_that_cannot_be_mapped_are_refused_with_the_reason() {
         ),
         (&[("nlb0-pre", "1"), ("nlb0-orch", "1")], modes),
         (&[("whole", "1"), ("nlb0-orch", "1")], modes),
-        // Also with the device plugin's own name.
+        // The rule also applies to the device plugin's own name of a region.
         (&[(REGION, "1"), ("nlb0-pre", "1")], modes),
         (&[("both", "1")], both),
         (&[("odd-mode", "1")], odd_mode),
@@ -79,14 +79,15 @@ fn variables_that_the_webhook_sets_are_refused() {
         own["env"] = json!([{"name": "A", "value": "b"}, {"name": name, "value": "c"}]);
         let said = denial(own);
         assert!(said.contains(&format!("variable {name} is set")), "{said}");
-        // If the webhook sets none, the variables are the user's.
+        // If the webhook sets no variables, the user may set them.
         let mut own = container(&[("nlb0-pre", "1")]);
         own["env"] = json!([{"name": name, "value": "c"}]);
         assert!(mutate(&pod(own), &namespace()).is_ok());
     }
 }
 
-/// Pods are reviewed before they are validated.
+/// The API server validates a pod only after the webhook, so names may be longer than any
+/// valid name.
 #[test]
 fn names_that_no_pod_can_have_make_no_long_messages() {
     let long = "x\n".repeat(1000);
@@ -130,8 +131,8 @@ fn names_of_another_namespace_are_unknown() {
 }
 
 proptest! {
-    /// For any request: a second mutation of the result changes nothing, and the number
-    /// of units is the same.
+    /// For any request, a second mutation of the result changes nothing, and the number of
+    /// units stays the same.
     #[test]
     fn a_mutation_is_done_once(
         asked in prop::collection::btree_map(

@@ -1,4 +1,4 @@
-//! The webhook, with the certificate that an administrator makes.
+//! Tests of the webhook's TLS, with a certificate that an administrator makes.
 
 use std::fs;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let Some(dir) = certificate() else {
         return;
     };
-    // What the API server is told to trust.
+    // The patch sets the certificate that the API server trusts.
     let patch = fs::read(dir.path().join("patch")).unwrap();
     let patch: Value = serde_json::from_slice(&patch).unwrap();
     assert_eq!(patch[0]["path"], "/webhooks/0/clientConfig/caBundle");
@@ -56,7 +56,7 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
         ["tls.crt", "tls.key"].map(|name| fs::read(new.path().join(name)).unwrap());
     identity.replace(&trusted, &key).unwrap();
     let stream = connect([127, 0, 0, 1], address).await.unwrap();
-    // Without the sessions of the first client, which may be resumed.
+    // A new client has no TLS session of the old certificate that it could resume.
     let client = crate::tls::client(&bundle);
     assert!(handshake(&client, stream, SERVICE).await.is_err());
     let stream = connect([127, 0, 0, 1], address).await.unwrap();

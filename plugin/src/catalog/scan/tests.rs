@@ -9,7 +9,7 @@ use device_class::load::ClassSource;
 use crate::catalog::fixture::scanned;
 use crate::service::allocate::{container, containers_of_a_call};
 
-/// A shipped class, and one of its recorded hosts.
+/// Reads a shipped class and one of its recorded hosts.
 fn shipped(name: &str, host: &str) -> (DeviceClass, RecordedHost) {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../device-class"));
     let file = root.join(format!("classes/{name}.toml"));
@@ -24,7 +24,7 @@ fn class(text: &str) -> DeviceClass {
     DeviceClass::parse(name, "x.toml".as_ref(), text).unwrap()
 }
 
-/// Two instances of two profiles, and a whole GPU.
+/// The recorded host has two MIG instances of different profiles and one whole GPU.
 #[test]
 fn devices_that_differ_are_unhealthy_under_one_name() {
     let (class, host) = shipped("nvidia-gpu", "nvidia-gpu/mig");
@@ -39,8 +39,9 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
     }
 }
 
-/// As the vendor's plugin (gpushare-device-plugin, allocate.go): …_POD is the sum over
-/// the containers of a call, …_CONTAINER the container's own part.
+/// The variables are those of the vendor's plugin (gpushare-device-plugin, allocate.go):
+/// `…_POD` is the sum over all containers of a call, and `…_CONTAINER` is the part of one
+/// container.
 #[test]
 fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
     let (class, host) = shipped("gpu-share", "gpu-share");
@@ -60,7 +61,7 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
         let wanted = [
             ("ALIYUN_COM_GPU_MEM_CONTAINER", own),
             ("ALIYUN_COM_GPU_MEM_DEV", "80"),
-            // The number of the node.
+            // The value is the minor number of the GPU's device node.
             ("ALIYUN_COM_GPU_MEM_IDX", "1"),
             ("ALIYUN_COM_GPU_MEM_POD", "8"),
             ("GPU_SHARE_VISIBLE_DEVICES", gpu.as_str()),
@@ -68,7 +69,8 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
         let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(answer.envs, wanted.into());
     }
-    // The vendor's plugin names one GPU for all containers of a pod.
+    // The vendor's plugin names one GPU for all containers of a pod, so shares of two GPUs are
+    // refused.
     let mut others = resource.devices().iter().map(|device| device.hardware());
     let other = others.find(|other| *other != gpu).unwrap();
     let error = container(resource, &[share(0), format!("{other}::0")]).unwrap_err();
@@ -77,7 +79,8 @@ fn a_gpus_shares_bring_the_variables_of_the_vendors_plugin() {
         "aliyun.com/gpu-mem: shares of 2 devices requested for one container, which may have \
          shares of one device only"
     );
-    // As the vendor's plugin writes it to the node: the number of GPUs.
+    // The second resource is the number of GPUs, which the vendor's plugin writes to the
+    // Kubernetes node.
     let count = of("aliyun.com/gpu-count");
     let gpus: BTreeSet<_> = resource.devices().iter().map(|d| d.hardware()).collect();
     assert_eq!(count.devices().len(), gpus.len());
