@@ -250,7 +250,7 @@ impl PlanBuilder {
                             env: env.clone(),
                             text: text.clone(),
                             way_out: way_out.clone(),
-                            error,
+                            error: Box::new(error),
                         },
                     }));
                 };

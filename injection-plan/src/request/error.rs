@@ -65,7 +65,7 @@ pub enum RequestError {
         /// The settings that switch the check off, as text.
         way_out: String,
         #[source]
-        error: RequirementError,
+        error: Box<RequirementError>,
     },
     #[error("class {class} has no device `{}` on this host; {known}", excerpt(.wanted))]
     Unknown {
