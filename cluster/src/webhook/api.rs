@@ -60,7 +60,7 @@ pub struct FpgaRegionSpec {
     pub interface_id: String,
 }
 
-/// The status, which is always empty.
+/// Nothing is reported.
 #[derive(Serialize, Deserialize, JsonSchema, Debug, Clone, PartialEq, Eq)]
 pub struct NoStatus {}
 

@@ -232,11 +232,12 @@ fn on_host(
             None => "no device on this host".to_owned(),
         };
         let finding = Finding::fault(ExitCode::NoDevice, subject, text);
-        let fix = fix_by_other_classes(class, sources, config).unwrap_or_else(|| {
-            "check that the hardware is there and its driver is loaded; `boathook class check \
-             FILE` shows what the class matches"
-                .to_owned()
-        });
+        let mut fix = "check that the hardware is there and its driver is loaded; `boathook class \
+                       check FILE` shows what the class matches"
+            .to_owned();
+        if let Some(others) = fix_by_other_classes(class, sources, config) {
+            fix = format!("{others}. Otherwise {fix}");
+        }
         findings.push(finding.fix(fix));
         return findings;
     }
