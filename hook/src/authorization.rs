@@ -7,11 +7,12 @@ use injection_plan::plan::RecordUse;
 use crate::oci::CdiGrant;
 
 /// The caller for which a plan is made. It decides which requests count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// An engine that calls the hook for every container, or the wrapper of its runtime.
     /// Variables and annotations count, except for a class of which CDI specifications grant
     /// devices.
+    #[default]
     Engine,
     /// A hook of a CDI specification. Only the devices that specifications grant count.
     Cdi(CdiGrant),

@@ -34,7 +34,9 @@ mod podman;
 mod races;
 mod refreshed;
 mod removable_masks;
+mod renumbered_devices;
 mod revocation;
+mod revoked_rules;
 mod trusted_capabilities;
 mod volume;
 

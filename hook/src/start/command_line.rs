@@ -21,7 +21,7 @@ pub(super) enum CommandLine {
 }
 
 /// The options for the start of a container.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StartOptions {
     /// The configuration, if it is not the default one.
     pub(crate) config: Option<PathBuf>,
@@ -63,14 +63,7 @@ pub(super) enum UsageError {
 impl CommandLine {
     /// Parses the arguments after the name of the program.
     pub(super) fn parse(arguments: &[OsString]) -> Result<Self, UsageError> {
-        let mut options = StartOptions {
-            config: None,
-            deadline: None,
-            also_classes: None,
-            log_level: None,
-            is_json: false,
-            caller: Caller::Engine,
-        };
+        let mut options = StartOptions::default();
         let (mut grant, mut stage, mut is_verbose) = (None, None, false);
         let mut words = Words {
             arguments: arguments.iter(),
@@ -226,30 +219,19 @@ mod tests {
         CommandLine::parse(&arguments).map_err(|error| error.to_string())
     }
 
-    fn options() -> StartOptions {
-        StartOptions {
-            config: None,
-            deadline: None,
-            also_classes: None,
-            log_level: None,
-            is_json: false,
-            caller: Caller::Engine,
-        }
-    }
-
     #[test]
     fn options_may_be_before_and_after_the_stage() {
         let with_config = || StartOptions {
             config: Some("/a b.toml".into()),
-            ..options()
+            ..StartOptions::default()
         };
         let with_level = |level| StartOptions {
             log_level: Some(level),
-            ..options()
+            ..StartOptions::default()
         };
         let granted = || StartOptions {
             caller: Caller::Cdi(CdiGrant::parse("npu=0,1@u-1").unwrap()),
-            ..options()
+            ..StartOptions::default()
         };
         let all = StartOptions {
             config: Some("c".into()),
@@ -260,8 +242,8 @@ mod tests {
             ..granted()
         };
         for (words, wanted) in [
-            (&["prestart"][..], options()),
-            (&["create-runtime"], options()),
+            (&["prestart"][..], StartOptions::default()),
+            (&["create-runtime"], StartOptions::default()),
             (&["--config", "/a b.toml", "prestart"], with_config()),
             (&["--config=/a b.toml", "create-runtime"], with_config()),
             (&["prestart", "--config", "/a b.toml"], with_config()),
@@ -398,7 +380,7 @@ mod tests {
         let arguments = ["--config".into(), path.clone(), "prestart".into()];
         let wanted = StartOptions {
             config: Some(path.clone().into()),
-            ..options()
+            ..StartOptions::default()
         };
         assert_eq!(
             CommandLine::parse(&arguments),

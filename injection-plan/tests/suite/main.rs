@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod absent_hardware;
+mod all_devices;
+mod capabilities;
 mod cdi_format;
 mod device_files;
 mod forbidden;
@@ -11,6 +13,7 @@ mod listed_files;
 mod masks;
 mod missing_nodes;
 mod names;
+mod node_paths;
 mod planning;
 mod vendors_behaviour;
 mod vendors_cases;

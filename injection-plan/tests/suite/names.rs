@@ -1,18 +1,13 @@
 //! Tests of the names of devices in requests: the devices that a text means on a host, and the
 //! names that are printed.
 
-use std::path::PathBuf;
-
 use device_class::DeviceClass;
-use device_class::discover::{self, Device, FoundClass, Inventory};
+use device_class::discover::{self, Device, Inventory};
 use device_class::host::RecordedHost;
-use injection_plan::plan::{Authority, RecordedDevices};
 use injection_plan::request::{Environment, Request, RequestNames};
 use proptest::prelude::*;
 
-use crate::planning::{
-    asker, directory, parse, plan, recordings, shipped, shipped_class, with_causes,
-};
+use crate::planning::{asker, directory, parse, plan, recordings, shipped, with_causes};
 
 /// Sticks that have the names of their sockets, and whatever their makers wrote into them.
 const STICKS: &str = "version = 1\nresource = 'example.com/stick'\n\
@@ -26,13 +21,17 @@ const STICKS_HOST: &str = "file /sys/sticks/1-1/serial\n| 2\n\
     file /sys/sticks/1-3/serial\n| all\n\
     file /sys/sticks/2-1/serial\n| a, \"b\"\n";
 
-fn request(class: &DeviceClass, value: &str) -> Result<Option<Request>, String> {
+pub(crate) fn request(class: &DeviceClass, value: &str) -> Result<Option<Request>, String> {
     let env = Environment::from(vec![format!("{}={value}", class.spec.request.env)]);
     Request::find(class, &env, |_| None).map_err(with_causes)
 }
 
 /// Returns the ids of the devices that a container gets by a request, or the error.
-fn chosen(class: &DeviceClass, host: &RecordedHost, value: &str) -> Result<String, String> {
+pub(crate) fn chosen(
+    class: &DeviceClass,
+    host: &RecordedHost,
+    value: &str,
+) -> Result<String, String> {
     let request = request(class, value)?.ok_or("nothing")?;
     let plan = plan(class, &request, host, &asker())?;
     Ok(plan.grants[0].devices.join(" "))
@@ -274,258 +273,4 @@ fn is_word(text: &str) -> bool {
     ["all", "none", "void"]
         .iter()
         .any(|word| text.eq_ignore_ascii_case(word))
-}
-
-fn serial_ports() -> (DeviceClass, RecordedHost) {
-    let text = std::fs::read_to_string(directory("testdata/serial-port/host.txt")).unwrap();
-    let more = "link /dev/zigbee serial/by-id/usb-Other-if00\n\
-        link /dev/any ttyUSB0\nlink /dev/loop loop\nlink /dev/null-link /dev/null\n\
-        char /dev/null 1:3\nlink /dev/gone ttyUSB7\nchar /dev/copy 188:0\n";
-    let host = RecordedHost::parse(&(text + more)).unwrap();
-    (shipped_class("serial-port"), host)
-}
-
-#[test]
-fn a_path_is_the_node_that_the_host_has_there() {
-    let (class, host) = serial_ports();
-    let second = "/dev/serial/by-id/usb-FTDI_FT232R_USB_UART_A10K8WVB-if00-port0";
-    for (value, devices) in [
-        ("/dev/ttyUSB0", "serial-1-2:1.0"),
-        ("/dev//ttyUSB0", "serial-1-2:1.0"),
-        (second, "serial-1-3.4:1.0"),
-        ("/dev/serial/by-id/usb-Other-if00", "serial-1-4:1.0"),
-        ("/dev/zigbee", "serial-1-4:1.0"),
-        ("/dev/any,/dev/ttyUSB0", "serial-1-2:1.0"),
-        ("\"/dev/any\"", "serial-1-2:1.0"),
-        ("devices.boathook.dev/serial=/dev/any", "serial-1-2:1.0"),
-        ("/dev/zigbee,ttyUSB10", "serial-1-4:1.0 serial-1-3.4:1.0"),
-    ] {
-        let found = chosen(&class, &host, value);
-        assert_eq!(found.as_deref(), Ok(devices), "{value}");
-    }
-    for (value, reason) in [
-        // Its last component alone would be one.
-        (
-            "/dev/any/thing/ttyUSB0",
-            "/dev/any/thing/ttyUSB0 does not exist",
-        ),
-        ("/dev/ttyusb0", "does not exist"),
-        ("/dev/serial/by-id", "is a directory, not a device node"),
-        ("/dev/ttyS0", "it is a node of none of them"),
-        (
-            "/dev/null-link",
-            "it leads to /dev/null, which is a node of none of them",
-        ),
-        ("/dev/copy", "it is a node of none of them"),
-        ("/dev/gone", "does not exist"),
-        ("/dev/loop", "cannot look up /dev/loop"),
-        ("/dev/../sys/class/tty/ttyUSB0", "is a directory"),
-        ("/dev/ttyUSB0/", "serial-1-2:1.0"),
-    ] {
-        match chosen(&class, &host, value) {
-            Ok(devices) => assert_eq!(devices, reason, "{value}"),
-            Err(refused) => assert!(refused.contains(reason), "{value}: {refused}"),
-        }
-    }
-}
-
-#[test]
-fn a_path_in_the_container_is_refused_with_what_to_write() {
-    let (class, host) = serial_ports();
-    let by_id = "/dev/serial/by-id/usb-Other-if00";
-    let ignoring = parse(
-        "tty",
-        "version = 1\nresource = 'example.com/tty'\n\
-         request = { env = 'TTYS', ignores_unknown = true }\n\
-         [[discover]]\npath = '/dev/ttyUSB{index:number}'\n\
-         [device]\nid = 'tty-{index}'\nnodes = ['/dev/ttyUSB{index}']\n",
-    )
-    .unwrap();
-    for class in [&class, &ignoring] {
-        for (item, host_path) in [
-            ("/dev/ttyUSB0:/dev/ttyACM0".to_owned(), "/dev/ttyUSB0"),
-            ("/dev/ttyUSB0:/dev/ttyUSB10:rwm".to_owned(), "/dev/ttyUSB0"),
-            ("/dev/ttyUSB0:/ttyUSB10".to_owned(), "/dev/ttyUSB0"),
-            ("/dev/ttyUSB0:rw".to_owned(), "/dev/ttyUSB0"),
-            ("\"/dev/ttyUSB0:/dev/ttyUSB10\"".to_owned(), "/dev/ttyUSB0"),
-            (format!("{by_id}:/dev/ttyACM0"), by_id),
-            (format!("0,{by_id}:/dev/ttyACM0"), by_id),
-        ] {
-            let refused = chosen(class, &host, &item).unwrap_err();
-            let advice = format!("write {host_path}, which the container has as well");
-            assert!(refused.contains(&advice), "{item}: {refused}");
-        }
-    }
-    // What such a class ignores is what the host does not have.
-    let found = chosen(&ignoring, &host, "/dev/ttyUSB7,/dev/ttyUSB10,9-10");
-    assert_eq!(found.as_deref(), Ok("tty-10"));
-}
-
-#[test]
-fn a_node_of_several_devices_is_not_one_of_them() {
-    let class = "version = 1\nresource = 'example.com/half'\nrequest = { env = 'HALVES' }\n\
-        [[discover]]\ncount = 2\n[device]\nid = 'half-{index}'\nnodes = ['/dev/whole']\n";
-    let class = parse("half", class).unwrap();
-    let host = RecordedHost::parse("char /dev/whole 120:0\n").unwrap();
-    let refused = chosen(&class, &host, "/dev/whole").unwrap_err();
-    let reason = "/dev/whole is a node of several devices, half-0, half-1; name one of them";
-    assert!(refused.contains(reason), "{refused}");
-}
-
-/// What each recorded host has of nodes is named by their paths.
-#[test]
-fn every_node_of_a_recorded_host_names_its_device() {
-    for class in shipped() {
-        for case in recordings(directory("testdata").join(class.name.as_str())) {
-            let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
-            let host = RecordedHost::parse(&text).unwrap();
-            let inventory = discover::devices(&class, &host);
-            let nodes = inventory.devices.iter().flat_map(|device| &device.nodes);
-            let paths = nodes.map(|node| node.host.clone());
-            let mut paths: Vec<PathBuf> = paths.filter(|it| it.starts_with("/dev/")).collect();
-            paths.sort();
-            paths.dedup();
-            for path in paths {
-                let value = path.to_str().unwrap();
-                let request = request(&class, value).unwrap().unwrap();
-                let Ok(FoundClass { inventory, .. }) =
-                    discover::look_up(&class, request.wanted(), &host)
-                else {
-                    continue;
-                };
-                let has_it = |it: &&Device| it.nodes.iter().any(|node| node.host == path);
-                let divided = inventory.divided.iter().filter(has_it).count();
-                let users = inventory.devices.iter().filter(has_it);
-                let users: Vec<&str> = users.map(|it| it.id.as_str()).collect();
-                match request.selection.choose(&class, &inventory) {
-                    Ok(chosen) if divided > 0 => assert_eq!(chosen.len(), 1, "{value}"),
-                    Ok(chosen) => assert_eq!([chosen[0].id.as_str()], *users, "{value}"),
-                    Err(_) => assert!(users.len() > 1, "{}: {value}", case.display()),
-                }
-            }
-        }
-    }
-}
-
-/// A class of lamps that are unhealthy if their state file says so.
-const LAMPS: &str = "version = 1\nresource = 'example.com/{kind}'\nrequest = { env = 'LAMPS' }\n\
-    [[discover]]\npath = '/sys/lamps/{name}'\nattributes = [{ name = 'kind', file = 'kind' }]\n\
-    [device]\nid = '{name}'\nhealth = [{ file = 'state', equals = 'ok' }]\n";
-
-fn lamps(states: &[(&str, &str, &str)]) -> RecordedHost {
-    let files = states.iter().map(|(name, kind, state)| {
-        format!("file /sys/lamps/{name}/kind\n| {kind}\nfile /sys/lamps/{name}/state\n| {state}\n")
-    });
-    RecordedHost::parse(&files.collect::<String>()).unwrap()
-}
-
-#[test]
-fn all_of_devices_of_which_none_is_healthy_is_refused_with_the_reasons() {
-    let class = parse("lamp", LAMPS).unwrap();
-    let ill = lamps(&[("left", "red", "hot"), ("right", "blue", "broken")]);
-    let half = lamps(&[("left", "red", "hot"), ("right", "blue", "ok")]);
-    let none = lamps(&[]);
-    for (host, value, expected) in [
-        (
-            &ill,
-            "all",
-            Err(["left is unhealthy", "hot", "right is unhealthy", "broken"].as_slice()),
-        ),
-        (&ill, "left,ALL", Err(&["right is unhealthy"])),
-        (&ill, "example.com/red=all", Err(&["left is unhealthy"])),
-        (&half, "example.com/red=all", Err(&["left is unhealthy"])),
-        (
-            &half,
-            "example.com/green=all",
-            Err(&["no device `example.com/green=all`"]),
-        ),
-        (&ill, "left", Ok("left")),
-        (&ill, "none", Ok("")),
-        (&half, "all", Ok("right")),
-        // Hardware that is absent: images set this by default.
-        (&none, "all", Ok("")),
-    ] {
-        let found = chosen(&class, host, value);
-        match (found, expected) {
-            (Ok(devices), Ok(expected)) => assert_eq!(devices, expected, "{value}"),
-            (Err(refused), Err(words)) => {
-                assert!(words.iter().all(|word| refused.contains(word)), "{refused}");
-            }
-            (found, _) => panic!("{value}: {found:?}"),
-        }
-    }
-    // In a pod the kubelet's record decides, whatever the image requests.
-    let recorded = Authority::Kubelet(RecordedDevices::default());
-    let request = request(&class, "all").unwrap().unwrap();
-    assert!(plan(&class, &request, &ill, &recorded).is_ok());
-}
-
-#[test]
-fn the_reasons_of_many_devices_are_cut() {
-    let class = parse("lamp", LAMPS).unwrap();
-    let names: Vec<String> = (0..100).map(|number| format!("lamp{number:02}")).collect();
-    let states: Vec<_> = names
-        .iter()
-        .map(|name| (name.as_str(), "red", "hot"))
-        .collect();
-    let refused = chosen(&class, &lamps(&states), "all").unwrap_err();
-    assert!(
-        refused.contains("lamp07") && !refused.contains("lamp08"),
-        "{refused}"
-    );
-    assert!(refused.contains("; and 92 more"), "{refused}");
-}
-
-const CHIPS: &str = "version = 1\nresource = 'example.com/chip'\n\
-    request = { env = 'CHIPS', capabilities_env = 'CAPS', default_capabilities = ['compute'], \
-    switches = { TRACE = { on = 'trace' } } }\n\
-    discover = [{ path = '/dev/chip{index:number}' }]\n\
-    device = { id = 'chip-{index}', nodes = ['/dev/chip{index}'] }\n\
-    [[edits]]\ncapability = 'compute'\nfiles = ['/etc/compute']\n\
-    [[edits]]\ncapability = 'trace'\nfiles = ['/etc/trace']\n\
-    [[edits]]\nunless_capability = 'bare'\nfiles = ['/etc/chips']\n";
-
-#[test]
-fn a_list_without_any_known_capability_is_refused() {
-    let class = parse("chips", CHIPS).unwrap();
-    let files = "file /etc/compute\nfile /etc/trace\nfile /etc/chips\n";
-    let host = RecordedHost::parse(&format!("char /dev/chip0 120:0\n{files}")).unwrap();
-    let bare = RecordedHost::parse(files).unwrap();
-    for (devices, capabilities, host, is_refused) in [
-        ("0", "compute", &host, false),
-        ("0", "COMPUTE,utilities", &host, false),
-        ("0", "all,utilities", &host, false),
-        ("0", "bare", &host, false),
-        ("0", "", &host, false),
-        ("0", " , ", &host, false),
-        ("0", "utilities", &host, true),
-        ("all", "compute;video", &host, true),
-        ("none", "compute video", &host, true),
-        ("0", "utilities,computes", &host, true),
-        // A switch is another variable, and does not make the list right.
-        ("0", "trace", &host, true),
-        // Who gets nothing anyway is not refused.
-        ("all", "utilities", &bare, false),
-    ] {
-        let env = [("CHIPS", devices), ("CAPS", capabilities), ("TRACE", "on")];
-        let env: Vec<String> = env
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let request = Request::find(&class, &env.into(), |_| None)
-            .unwrap()
-            .unwrap();
-        let planned = plan(&class, &request, host, &asker());
-        assert_eq!(
-            planned.is_err(),
-            is_refused,
-            "{devices} {capabilities}: {planned:?}"
-        );
-        if let Err(refused) = planned {
-            let wanted = format!(
-                "CAPS={capabilities} names no capability of class chips, which has bare, compute;"
-            );
-            assert!(refused.contains(&wanted), "{refused}");
-        }
-    }
 }

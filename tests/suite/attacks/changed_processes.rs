@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 
 use super::forged_pods::{containerd, in_pod};
 use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version, requesting};
-use crate::live::follow::{Follower, replug, tell};
+use crate::live::follow::{Follower, replug, tell, with_device};
 use crate::live::{boathook, done, plain, records};
 
 on_each_cgroup_version!(
@@ -380,6 +380,27 @@ fn a_device_is_gone_though_the_kubelets_record_is_damaged(lab: &Lab) {
     }
 }
 
+/// Starts a container that has the id of another and a device, in a cgroup of its own. Its
+/// bundle has to exist as long as the container.
+pub(super) fn start_with_same_id(
+    lab: &Lab,
+    host: &DemoHost,
+    id: &str,
+    device: &str,
+) -> (Runc, Bundle) {
+    let runc = Runc::new(lab.runc.view()).unwrap();
+    let bundle = with_device(host, device).args(["/bin/sleep", "1000"]);
+    let bundle = bundle.cgroups_path(format!("/{id}-second"));
+    let bundle = bundle.build().unwrap();
+    let mut run = runc.command("run").unwrap();
+    run.args(["--detach", "--bundle"]);
+    run.arg(bundle.directory()).arg(id);
+    run.stdin(Stdio::null());
+    run.stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(run.status().unwrap().success());
+    (runc, bundle)
+}
+
 /// One that is damaged is not taken for one that has nothing.
 fn a_damaged_record_is_reported(lab: &Lab) {
     let host = DemoHost::new().unwrap();
@@ -416,21 +437,7 @@ fn a_damaged_record_is_reported(lab: &Lab) {
     // Nor is it replaced by that of another container with the same id.
     host.write_config("[class.dummy-npu]\nfollow = true\n")
         .unwrap();
-    let other = Runc::new(lab.runc.view()).unwrap();
-    let second = requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2");
-    let second = second.args(["/bin/sleep", "1000"]);
-    let second = second
-        .cgroups_path(format!("/{id}-second"))
-        .build()
-        .unwrap();
-    let mut run = other.command("run").unwrap();
-    run.args(["--detach", "--bundle"])
-        .arg(second.directory())
-        .arg(id);
-    run.stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    assert!(run.status().unwrap().success());
+    let (other, _second) = start_with_same_id(lab, &host, id, "npu-2");
     other.delete(id);
     assert_eq!(fs::read_to_string(&record).unwrap(), "{");
     assert!(host.log().contains("not be followed"), "{}", host.log());
