@@ -2,19 +2,21 @@
 //! engines, the state directories of runtimes, and the processes that monitor containers, such
 //! as containerd's shims and conmon.
 
+mod bundles;
 mod by_id;
 mod name;
 mod processes;
 mod state;
 
 use std::fmt;
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use device_class::name::excerpt;
 use runtime_config::Engine;
 use serde::Serialize;
 
+pub(super) use bundles::is_same_bundle;
+use bundles::{find_matching, has_config, matches_pattern, read_bundle};
 use by_id::by_id_or_name;
 use processes::{Processes, is_of_container};
 
@@ -102,7 +104,9 @@ impl Container {
         let bundle = self.bundle.as_deref()?;
         let keeps = |engine: &&Engine| {
             let patterns = engine.facts().bundles;
-            patterns.iter().any(|pattern| fits(bundle, pattern))
+            patterns
+                .iter()
+                .any(|pattern| matches_pattern(bundle, pattern))
         };
         // CRI-O and podman keep bundles in the same place. Only a container of CRI-O has a
         // pod's annotation.
@@ -143,9 +147,9 @@ pub(super) fn find(
     let found = if let Some(id) = &whose.container {
         vec![by_id_or_name(id, root.as_deref(), &known, host_root)?]
     } else if let Some(pod) = &whose.pod {
-        of_pod(pod, known)?
+        find_by_pod(pod, known)?
     } else if let Some(pid) = whose.pid {
-        let container = of_process(pid, &processes, &known)?;
+        let container = find_by_process(pid, &processes, &known)?;
         let bundle = whose.bundle.clone().or(container.bundle);
         return Ok(vec![Container {
             bundle,
@@ -158,8 +162,10 @@ pub(super) fn find(
             ..Container::default()
         })]
     };
-    let located = found.into_iter().map(|one| located(one, &processes));
-    Ok(located.collect())
+    let containers = found
+        .into_iter()
+        .map(|one| with_current_pid(one, &processes));
+    Ok(containers.collect())
 }
 
 /// Finds the running containers of this host whose bundles are known.
@@ -169,8 +175,8 @@ pub(super) fn running(
 ) -> impl Iterator<Item = (Container, i32, PathBuf)> {
     let processes = Processes::read();
     let known = find_all(root, host_root, &processes).into_iter();
-    let located = known.map(move |one| located(one, &processes));
-    located.filter_map(|one| {
+    let containers = known.map(move |one| with_current_pid(one, &processes));
+    containers.filter_map(|one| {
         let (pid, bundle) = (one.pid?, one.bundle.clone()?);
         Some((one, pid, bundle))
     })
@@ -185,11 +191,12 @@ pub(super) fn named(
 ) -> Result<Container, Unknown> {
     let processes = Processes::read();
     let known = find_all(root.clone(), host_root, &processes);
-    by_id_or_name(text, root.as_deref(), &known, host_root).map(|found| located(found, &processes))
+    by_id_or_name(text, root.as_deref(), &known, host_root)
+        .map(|found| with_current_pid(found, &processes))
 }
 
 /// Returns the containers of a pod. The pod's sandbox is left out.
-fn of_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
+fn find_by_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
     let is_of = |container: &Container| {
         let bundle = container.bundle.as_deref().map(Bundle::read);
         let Some(Ok(bundle)) = bundle else {
@@ -212,7 +219,11 @@ fn of_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
 }
 
 /// Finds the container of a process by the process's cgroup.
-fn of_process(pid: i32, processes: &Processes, known: &[Container]) -> Result<Container, Unknown> {
+fn find_by_process(
+    pid: i32,
+    processes: &Processes,
+    known: &[Container],
+) -> Result<Container, Unknown> {
     let Some(cgroup) = processes.cgroup(pid) else {
         return Err(Unknown {
             name: pid.to_string(),
@@ -237,7 +248,7 @@ fn of_process(pid: i32, processes: &Processes, known: &[Container]) -> Result<Co
 }
 
 /// Returns the container with the pid of its first process, or with `None` if that has ended.
-fn located(container: Container, processes: &Processes) -> Container {
+fn with_current_pid(container: Container, processes: &Processes) -> Container {
     // Another process may have the number of one that has ended.
     let is_its = |pid: i32| {
         let started = container.started;
@@ -264,8 +275,8 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
     let by_state = state::containers(root, host_root);
     // These are the directories in which engines keep bundles by default.
     let patterns = Engine::ALL.iter().flat_map(|engine| engine.facts().bundles);
-    let bundles = patterns.flat_map(|pattern| matching(host_root, pattern));
-    let by_bundle = bundles.chain(processes.bundles()).filter_map(of_bundle);
+    let bundles = patterns.flat_map(|pattern| find_matching(host_root, pattern));
+    let by_bundle = bundles.chain(processes.bundles()).filter_map(read_bundle);
     // An attachment record may belong to a container whose bundle was removed.
     let recorded = live::read_records(host_root).into_iter();
     let recorded = recorded.map(|record| Container {
@@ -295,83 +306,10 @@ fn find_all(root: Option<PathBuf>, host_root: &Path, processes: &Processes) -> V
     known
 }
 
-/// Returns whether two paths lead to the same bundle. The paths can differ: CRI-O keeps
-/// config.json in two directories of one storage, where ids are unique, and below a mount of
-/// the host's root a path is longer.
-pub(super) fn is_same_bundle(one: &Path, other: &Path) -> bool {
-    let is_in_storage = |path: &Path| path.ends_with("userdata");
-    let is_end =
-        |long: &Path, short: &Path| long.ends_with(short.strip_prefix("/").unwrap_or(short));
-    let real = |path| fs::canonicalize(path).ok();
-    is_in_storage(one) && is_in_storage(other)
-        || is_end(one, other)
-        || is_end(other, one)
-        || real(one).is_some_and(|one| Some(one) == real(other))
-}
-
-/// Returns the paths below `top` that match a pattern. A name in the pattern that ends in `*`
-/// matches every name with the same beginning.
-fn matching(top: &Path, pattern: &str) -> Vec<PathBuf> {
-    let mut found = vec![top.to_owned()];
-    for part in pattern.split('/').filter(|part| !part.is_empty()) {
-        found = match part.strip_suffix('*') {
-            None => found.iter().map(|path| path.join(part)).collect(),
-            Some(begin) => {
-                let fits = |path: &PathBuf| {
-                    let name = path.file_name().and_then(|name| name.to_str());
-                    name.is_some_and(|name| name.starts_with(begin))
-                };
-                let all = found.iter().flat_map(|path| entries(path));
-                all.filter(fits).collect()
-            }
-        };
-    }
-    found
-}
-
-fn has_config(bundle: &Path) -> bool {
-    bundle.join("config.json").is_file()
-}
-
-/// Returns the container of a bundle. The container's id is the name of the bundle's directory,
-/// or, with podman and CRI-O, of the directory above `userdata`.
-fn of_bundle(bundle: PathBuf) -> Option<Container> {
-    has_config(&bundle).then_some(())?;
-    let named = match bundle.file_name()?.to_str()? {
-        "userdata" => bundle.parent()?.file_name()?.to_str()?,
-        name => name,
-    };
-    Some(Container {
-        id: named.to_owned(),
-        bundle: Some(bundle),
-        ..Container::default()
-    })
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(directory).into_iter().flatten();
-    entries.filter_map(|e| e.ok().map(|e| e.path())).collect()
-}
-
-/// Returns whether the end of a path matches a pattern, in which `*` matches any one name. The
-/// path may begin with the host's root or with a mount of it.
-fn fits(path: &Path, pattern: &str) -> bool {
-    let names = path.components().rev().filter_map(|part| match part {
-        Component::Normal(name) => name.to_str(),
-        _ => None,
-    });
-    let names: Vec<&str> = names.collect();
-    let mut pattern = pattern.split('/').rev().filter(|part| !part.is_empty());
-    let mut names = names.iter();
-    pattern.all(|part| {
-        names
-            .next()
-            .is_some_and(|name| part == "*" || part == *name)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// A container of crun is found by its state. A container whose runtime keeps the state

@@ -6,7 +6,8 @@ use std::path::Path;
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, GivenBy, InjectionPlan};
 
-use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::attached_device::AttachedDevice;
+use super::attachment_record::AttachmentRecord;
 use super::container::spec_rules;
 use super::created_file::CreatedFile;
 use super::lock;

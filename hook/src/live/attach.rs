@@ -9,7 +9,8 @@ use device_class::name::ClassName;
 use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep};
 
 use super::LiveError;
-use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::attached_device::AttachedDevice;
+use super::attachment_record::AttachmentRecord;
 use super::change::{ContainerChange, is_injected};
 use super::container::{ContainerLocation, LockedContainer};
 use super::follow::{self, DeviceChange};

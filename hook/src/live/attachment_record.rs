@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::slice;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{GivenBy, InjectionStep, SpecRule, device_key};
+use injection_plan::plan::{InjectionStep, SpecRule};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
+use super::attached_device::AttachedDevice;
 use super::created_file::CreatedFile;
 use super::follow::Announcement;
 use super::recorded_rule::{RecordedRule, rules_of_steps};
-use crate::oci::{Attached, CdiGrant};
+use crate::oci::Attached;
 
 /// The devices of one start of a container, and what was changed in the container for them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -61,62 +62,6 @@ pub(crate) struct AttachmentRecord {
     /// By device key: what was announced to the container's programs.
     #[serde(default, rename = "told", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) announced: BTreeMap<String, BTreeSet<Announcement>>,
-}
-
-/// A device that was attached, or that the hook gave the container and that is followed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AttachedDevice {
-    pub(crate) class: String,
-    /// The device's id.
-    pub(crate) device: String,
-    #[serde(rename = "asked")]
-    pub(crate) given_by: GivenBy,
-    /// Whether the device was attached although it is not healthy.
-    pub(crate) forced: bool,
-    /// The alias or the path by which the device was requested, as a request has it. The device
-    /// that comes back is the one with this name. `None` means that it is the one with the id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
-}
-
-impl AttachedDevice {
-    /// Returns the text that stands for the device in lists of users.
-    pub(crate) fn key(&self) -> String {
-        device_key(&self.class, &self.device)
-    }
-
-    /// Returns the text by which a request means the device, wherever it is plugged in now.
-    pub(super) fn to_request(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.quoted_id())
-    }
-
-    /// Returns the id as a request has to write it. An id that looks like an index is put in
-    /// quotes: without them it would name another device once its own is unplugged.
-    pub(super) fn quoted_id(&self) -> String {
-        let id = &self.device;
-        if id.chars().all(|c| c.is_ascii_digit() || c == '-') {
-            format!("\"{id}\"")
-        } else {
-            id.clone()
-        }
-    }
-
-    /// Returns the device as a grant for a plan, requested by this text.
-    pub(super) fn to_grant(&self, request: String) -> Option<Attached> {
-        Some(Attached {
-            grant: CdiGrant {
-                class: self.class.clone().try_into().ok()?,
-                device: request,
-                claim: None,
-            },
-            forced: self.forced,
-        })
-    }
-
-    /// Whether the device or its class is one of the users.
-    pub(super) fn is_among(&self, users: &[String]) -> bool {
-        users.contains(&self.class) || users.contains(&self.key())
-    }
 }
 
 impl AttachmentRecord {
@@ -350,7 +295,7 @@ fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use injection_plan::plan::Action;
+    use injection_plan::plan::{Action, GivenBy, device_key};
 
     use super::*;
 

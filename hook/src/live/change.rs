@@ -7,9 +7,10 @@ use device_class::config::Config;
 use device_class::device::DeviceRule;
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
-use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::attached_device::AttachedDevice;
+use super::attachment_record::AttachmentRecord;
 use super::container::{LockedContainer, OpenContainer, run_in_child, try_twice};
-use super::created_file::CreatedFile;
+use super::created_file::predict_files;
 use super::recorded_rule::{add_host_nodes, device_rules, rules_of_steps};
 use super::{LiveError, hidden_program};
 use crate::apply;
@@ -62,7 +63,7 @@ impl LockedContainer {
         let ready = apply::open_sources(plan, config, calls)?;
         let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
         let mut new = AttachmentRecord {
-            files: CreatedFile::predict(&ready, namespace, &stale.files)?,
+            files: predict_files(&ready, namespace, &stale.files)?,
             devices,
             ..self.record.without_content()
         };

@@ -10,7 +10,8 @@ use std::path::Path;
 use device_class::config::Config;
 use injection_plan::request::split_list;
 
-use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::attached_device::AttachedDevice;
+use super::attachment_record::AttachmentRecord;
 use super::change::remove_files_of;
 use super::container::require_root;
 use super::follow::{self, DeviceChange};

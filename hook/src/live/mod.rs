@@ -15,6 +15,7 @@
 
 mod at_start;
 mod attach;
+mod attached_device;
 mod attachment_record;
 mod change;
 mod container;
@@ -43,7 +44,8 @@ use crate::sys::deadline;
 
 pub(crate) use at_start::write_at_start;
 pub(crate) use attach::{Attaching, attach};
-pub(crate) use attachment_record::{AttachedDevice, AttachmentRecord};
+pub(crate) use attached_device::AttachedDevice;
+pub(crate) use attachment_record::AttachmentRecord;
 pub(crate) use container::ContainerLocation;
 use container::LockedContainer;
 pub(crate) use detach::{Detached, detach};

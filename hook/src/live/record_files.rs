@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rooted_path::{UNFINISHED_PREFIX, open_own_file, read_bounded, replace_file};
 
-use super::attachment_record::{AttachedDevice, AttachmentRecord};
+use super::attached_device::AttachedDevice;
+use super::attachment_record::AttachmentRecord;
 use super::lock::ContainerLock;
 use super::recorded_rule::RecordedRule;
 use crate::log;

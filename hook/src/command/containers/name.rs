@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Container, entries, matching};
+use super::Container;
+use super::bundles::{find_matching, read_directory};
 use crate::oci::{capped, open_regular, read_json};
 
 /// The beginning of the directory name in which containerd keeps bundles. The bundle's path
@@ -126,7 +127,7 @@ fn names_in_nerdctl(
     host_root: &Path,
 ) -> Vec<NamesInFile> {
     let own = Path::new("containers").join(namespace).join(&container.id);
-    let mut stores = matching(host_root, NERDCTL);
+    let mut stores = find_matching(host_root, NERDCTL);
     for directory in directories.iter().filter(|it| it.ends_with(&own)) {
         if let Some(store) = directory.ancestors().nth(3) {
             add(&mut stores, &below(host_root, store));
@@ -134,7 +135,7 @@ fn names_in_nerdctl(
     }
     let mut found = Vec::new();
     for store in stores {
-        for path in entries(&store.join("names").join(namespace)) {
+        for path in read_directory(&store.join("names").join(namespace)) {
             let file = open_regular(&path).and_then(|file| capped(file, MAX_ID));
             let Ok(Some(id)) = file else { continue };
             if let Some(name) = path.file_name().and_then(|name| name.to_str())

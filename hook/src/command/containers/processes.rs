@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 
-use super::entries;
+use super::bundles::read_directory;
 use crate::container::start_time_of as start_time;
 use crate::sys::statmount::device_and_inode;
 
@@ -45,7 +45,7 @@ struct Process {
 
 impl Processes {
     pub(super) fn read() -> Self {
-        let names = entries(Path::new("/proc"));
+        let names = read_directory(Path::new("/proc"));
         let pids = names.iter().filter_map(|path| {
             let pid = path.file_name()?.to_str()?.parse().ok()?;
             Some(Process {
@@ -81,7 +81,9 @@ impl Processes {
                 // of the sandbox, and the bundles of the other containers are beside it.
                 let cwd = fs::read_link(directory(process.pid).join("cwd"));
                 let above = cwd.ok().and_then(|cwd| Some(cwd.parent()?.to_owned()));
-                above.map(|above| entries(&above)).unwrap_or_default()
+                above
+                    .map(|above| read_directory(&above))
+                    .unwrap_or_default()
             } else if name == CONMON {
                 let line = read(process.pid, "cmdline").unwrap_or_default();
                 let bundle = option(&line, &["-b", "--bundle"]);

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Container, entries, matching};
+use super::Container;
+use super::bundles::{find_matching, read_directory};
 use crate::oci::read_json;
 
 /// The default state directories of runtimes, relative to /run or to /run/user/UID. A state
@@ -40,8 +41,12 @@ pub(super) fn containers(root: Option<PathBuf>, host_root: &Path) -> Vec<Contain
     // The directories of other users are not read, because their content is not trusted.
     let own = crate::process::host_user().map(|uid| run.join(format!("user/{uid}")));
     let tops: Vec<PathBuf> = [run].into_iter().chain(own).collect();
-    let places = |top| PLACES.iter().flat_map(move |place| matching(top, place));
-    let given = root.iter().flat_map(|root| entries(root));
+    let places = |top| {
+        PLACES
+            .iter()
+            .flat_map(move |place| find_matching(top, place))
+    };
+    let given = root.iter().flat_map(|root| read_directory(root));
     let directories = tops.iter().flat_map(|top| places(top)).chain(given);
     directories.filter_map(|path| container(&path)).collect()
 }

@@ -13,7 +13,8 @@ use injection_plan::request::Selection;
 use serde::{Deserialize, Serialize};
 
 use super::announcement::Announcement;
-use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::attached_device::AttachedDevice;
+use crate::live::attachment_record::AttachmentRecord;
 use crate::live::recorded_rule::RecordedRule;
 use crate::log;
 use crate::planner::{self, LookedUp};

@@ -10,7 +10,8 @@ use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
 
 use super::host_snapshot::{FollowedDevice, HostSnapshot};
 use crate::apply;
-use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::attached_device::AttachedDevice;
+use crate::live::attachment_record::AttachmentRecord;
 use crate::live::change::ContainerChange;
 use crate::live::created_file::{CreatedFile, to_raw};
 use crate::live::recorded_rule::{RecordedRule, rules_of_steps};

@@ -10,7 +10,8 @@ use std::path::Path;
 use device_class::config::Config;
 
 use super::host_snapshot::HostSnapshot;
-use crate::live::attachment_record::{AttachedDevice, AttachmentRecord};
+use crate::live::attached_device::AttachedDevice;
+use crate::live::attachment_record::AttachmentRecord;
 use crate::live::change::remove_files_of;
 use crate::live::created_file::CreatedFile;
 use crate::live::record_files::LockedRecord;
