@@ -4,7 +4,6 @@ mod attach;
 mod class;
 mod container_selector;
 
-use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -15,7 +14,7 @@ use device_class::name::ClassName;
 use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
-use crate::start::StartOptions;
+use crate::start::{StartOptions, parse_level};
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
@@ -39,7 +38,7 @@ pub(crate) struct Cli {
 
     // The deadline of the hook, in seconds. Tests shorten it.
     #[arg(long, hide = true, value_name = "SECONDS")]
-    pub deadline: Option<u32>,
+    pub deadline: Option<NonZeroU32>,
 
     // A further directory of class files. `class test` passes the directory of the class
     // under test to the hook of its container.
@@ -48,7 +47,7 @@ pub(crate) struct Cli {
 
     /// Which messages are reported on stderr and in the log [default: log_level in the
     /// configuration]
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = level)]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = parse_level)]
     log_level: Option<LogLevel>,
 
     /// Also report what was injected and which files were read; same as --log-level info
@@ -67,21 +66,19 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses the command line of this process. If the command line is wrong or requests
     /// help, the function prints a message and ends the process.
-    pub(crate) fn of_process() -> Self {
-        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-        Self::of_a_runtime(&arguments).unwrap_or_else(|| {
-            Self::try_parse().unwrap_or_else(|error| {
-                // clap does not return the options that it parsed before the error.
-                if error.use_stderr() && arguments.iter().any(|argument| argument == "--json") {
-                    let text = error.to_string();
-                    // The JSON message is the first paragraph; clap's hints follow it.
-                    let message = text.split("\n\n").next().unwrap_or_default();
-                    let words = message.trim_start_matches("error: ").split_whitespace();
-                    let message: Vec<&str> = words.collect();
-                    ExitCode::Usage.print_failure(&message.join(" "));
-                }
-                error.exit()
-            })
+    pub(crate) fn parse_arguments() -> Self {
+        Self::try_parse().unwrap_or_else(|error| {
+            // clap does not return the options that it parsed before the error.
+            let is_json = std::env::args_os().any(|argument| argument == "--json");
+            if error.use_stderr() && is_json {
+                let text = error.to_string();
+                // The JSON message is the first paragraph; clap's hints follow it.
+                let message = text.split("\n\n").next().unwrap_or_default();
+                let words = message.trim_start_matches("error: ").split_whitespace();
+                let message: Vec<&str> = words.collect();
+                ExitCode::Usage.print_failure(&message.join(" "));
+            }
+            error.exit()
         })
     }
 
@@ -93,37 +90,6 @@ impl Cli {
         } else {
             self.log_level
         }
-    }
-
-    /// Parses the command line of a hook, `[--config FILE] STAGE`, without clap. Returns
-    /// `None` for every other command line, which clap then parses.
-    ///
-    /// The hook runs at every container start. Building clap's parser of all commands would
-    /// take a tenth of all instructions for a container without a request.
-    fn of_a_runtime(arguments: &[OsString]) -> Option<Self> {
-        let (config, stage) = match arguments {
-            [stage] => (None, stage),
-            [option, file, stage] if option == "--config" => (Some(file), stage),
-            _ => return None,
-        };
-        let is_option = |file: &OsString| file.is_empty() || file.as_encoded_bytes()[0] == b'-';
-        if config.is_some_and(is_option) {
-            return None;
-        }
-        let command = match stage.to_str()? {
-            "prestart" => Command::Prestart(HookArguments::default()),
-            "create-runtime" => Command::CreateRuntime(HookArguments::default()),
-            _ => return None,
-        };
-        Some(Self {
-            config: config.map(PathBuf::from),
-            deadline: None,
-            also_classes: None,
-            log_level: None,
-            verbose: false,
-            json: false,
-            command,
-        })
     }
 }
 
@@ -321,50 +287,6 @@ impl HookArguments {
             log_level: cli.log_level(),
             is_json: cli.json,
             caller: self.cdi.clone().map_or(Caller::Engine, Caller::Cdi),
-        }
-    }
-}
-
-fn level(text: &str) -> Result<LogLevel, &'static str> {
-    match text {
-        "error" => Ok(LogLevel::Error),
-        "warning" => Ok(LogLevel::Warning),
-        "info" => Ok(LogLevel::Info),
-        _ => Err("write error, warning or info"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hook_is_called_as_the_parser_of_all_commands_reads_it() {
-        for (line, is_hook) in [
-            (&["prestart"][..], true),
-            (&["create-runtime"], true),
-            (&["--config", "/a b.toml", "prestart"], true),
-            (&["--config", "x", "create-runtime"], true),
-            // The short parser leaves these to clap, which accepts some and refuses others.
-            (&["--config=x", "prestart"], false),
-            (&["prestart", "--config", "x"], false),
-            (&["--config", "", "prestart"], false),
-            (&["--config", "--config", "prestart"], false),
-            (&["--config", "prestart"], false),
-            (&["--deadline", "1", "prestart"], false),
-            (&["--config", "x", "list"], false),
-            (&["check"], false),
-            (&["--help"], false),
-            (&[], false),
-        ] {
-            let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();
-            let short = Cli::of_a_runtime(&arguments);
-            assert_eq!(short.is_some(), is_hook, "{line:?}");
-            if let Some(short) = short {
-                let whole = std::iter::once("boathook").chain(line.iter().copied());
-                let whole = Cli::try_parse_from(whole).unwrap();
-                assert_eq!(format!("{short:?}"), format!("{whole:?}"), "{line:?}");
-            }
         }
     }
 }

@@ -34,7 +34,7 @@ mod podman;
 mod races;
 mod refreshed;
 mod removable_masks;
-mod renumbered_devices;
+pub(crate) mod renumbered_devices;
 mod revocation;
 mod revoked_rules;
 mod trusted_capabilities;

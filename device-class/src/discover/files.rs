@@ -8,6 +8,7 @@ use super::found::{FileSource, FoundDirectory, FoundFile, Presence};
 use super::paths::{fill_both_paths, present};
 use crate::class::{self, FileKind};
 use crate::host::Entry;
+use crate::ownership::OwnershipError;
 use crate::template::Attributes;
 
 /// Looks up a file. A program also has `programs`, the directories in which it is searched
@@ -31,7 +32,11 @@ pub(super) fn file(
         candidates.push(fallback.fill(attributes)?);
     }
     if candidates.len() > 1 {
-        let is_there = |path: &&PathBuf| matches!(driver.view.place(path), Ok(Some(_)));
+        // A path that cannot be looked up may have the file. It is chosen, which is an error.
+        let is_there = |path: &&PathBuf| {
+            let place = driver.view.place(path);
+            matches!(place, Ok(Some(_)) | Err(OwnershipError::Open { .. }))
+        };
         // Some hosts install a wrapper script under the name of a program. The script calls the
         // program by a path that containers do not have, so a path without a script is preferred.
         let is_usable =

@@ -163,6 +163,18 @@ fn programs_are_found_in_the_configured_directories() {
     );
 }
 
+/// It may be the program: another one is not taken in its place without a word.
+#[test]
+fn a_program_that_cannot_be_looked_up_is_a_fault() {
+    let tree = "link /usr/bin/nvidia-smi nvidia-smi\n\
+         file /spack/nvidia/bin/nvidia-smi\n";
+    let config = "[class.nvidia-gpu]\nprogram_directories = ['/spack/nvidia/bin']";
+    let host = found_in(tree, NODES, config);
+    let faults: Vec<_> = host.edits.unfit().map(|fault| fault.to_string()).collect();
+    let about = |fault: &&String| fault.contains("cannot look up /usr/bin/nvidia-smi");
+    assert_eq!(faults.iter().filter(about).count(), 1, "{faults:?}");
+}
+
 /// A driver's root may have lib64 and bin at its top and no cache of a loader.
 #[test]
 fn a_driver_root_needs_no_usr() {

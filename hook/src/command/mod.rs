@@ -151,7 +151,7 @@ impl From<PlannerError> for CommandError {
 
 /// Runs the command that the command line names, and reports its failure.
 pub fn main() -> process::ExitCode {
-    let cli = Cli::of_process();
+    let cli = Cli::parse_arguments();
     match run(&cli) {
         Ok(code) => code.into(),
         Err(error) => {

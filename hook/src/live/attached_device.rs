@@ -32,15 +32,10 @@ impl AttachedDevice {
         self.name.clone().unwrap_or_else(|| self.quoted_id())
     }
 
-    /// Returns the id as a request has to write it. An id that looks like an index is put in
-    /// quotes: without them it would name another device once its own is unplugged.
+    /// Returns the id in quotes: without them, one that looks like an index would name another
+    /// device once its own is unplugged.
     pub(super) fn quoted_id(&self) -> String {
-        let id = &self.device;
-        if id.chars().all(|c| c.is_ascii_digit() || c == '-') {
-            format!("\"{id}\"")
-        } else {
-            id.clone()
-        }
+        format!("\"{}\"", self.device)
     }
 
     /// Returns the device as a grant for a plan, requested by this text.

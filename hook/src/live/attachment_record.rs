@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::slice;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{InjectionStep, SpecRule};
+use injection_plan::plan::{InjectionStep, SpecRule, device_key};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
@@ -160,33 +160,57 @@ impl AttachmentRecord {
         }
     }
 
-    /// Gives a device the id that it has now. Returns false, and changes nothing, if another device
-    /// of the record has this id.
-    pub(super) fn rename_device(&mut self, key: &str, id: &str) -> bool {
-        let Some(device) = self.devices.iter().find(|device| device.key() == key) else {
-            return false;
-        };
-        let renamed = AttachedDevice {
-            device: id.to_owned(),
-            ..device.clone()
-        };
-        let new_key = renamed.key();
-        if self.devices.iter().any(|device| device.key() == new_key) {
-            return false;
+    /// Gives devices the ids that they have now, by their keys. All are renamed at once, because two
+    /// devices may have exchanged their ids. A device that would have the id of another one is not
+    /// renamed. Returns the new keys, by the old ones.
+    pub(super) fn rename_devices(
+        &mut self,
+        ids: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let mut renamed = BTreeMap::new();
+        let mut ids = ids.clone();
+        ids.retain(|key, _| self.devices.iter().any(|device| device.key() == *key));
+        // To leave one device as it is can take the id that another one would get.
+        loop {
+            renamed.clear();
+            let mut new_keys = BTreeSet::new();
+            let kept = self
+                .devices
+                .iter()
+                .filter(|it| !ids.contains_key(&it.key()));
+            new_keys.extend(kept.map(AttachedDevice::key));
+            let count = ids.len();
+            for device in &self.devices {
+                let key = device.key();
+                let Some(id) = ids.get(&key) else { continue };
+                let new_key = device_key(&device.class, id);
+                if new_keys.insert(new_key.clone()) {
+                    renamed.insert(key, new_key);
+                } else {
+                    ids.remove(&key);
+                }
+            }
+            if ids.len() == count {
+                break;
+            }
+        }
+        for device in &mut self.devices {
+            if let Some(id) = ids.get(&device.key()) {
+                device.device.clone_from(id);
+            }
         }
         let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
         let users = rules.map(|rule| &mut rule.users);
         let users = users.chain(self.files.iter_mut().map(|file| &mut file.users));
-        for user in users.flatten().filter(|user| *user == key) {
-            user.clone_from(&new_key);
+        for user in users.flatten() {
+            if let Some(new_key) = renamed.get(user) {
+                user.clone_from(new_key);
+            }
         }
-        if let Some(announced) = self.announced.remove(key) {
-            self.announced.insert(new_key, announced);
-        }
-        for device in self.devices.iter_mut().filter(|device| device.key() == key) {
-            *device = renamed.clone();
-        }
-        true
+        let announced = std::mem::take(&mut self.announced).into_iter();
+        let announced = announced.map(|(key, it)| (renamed.get(&key).cloned().unwrap_or(key), it));
+        self.announced = announced.collect();
+        renamed
     }
 
     /// Adds the users of steps to what the record has for another device already: of two devices
@@ -225,10 +249,11 @@ impl AttachmentRecord {
             }
             if needed.access.contains(known.rule.access) {
                 merge_users(&mut known.users, users.clone());
-            } else if known.users.is_empty() {
-                // The wider rule stays, whatever is detached.
-                return;
             } else if known.rule.access.contains(needed.access) {
+                if known.users.is_empty() {
+                    // The wider rule stays, whatever is detached.
+                    return;
+                }
                 wider = Some(known.clone());
             }
         }
@@ -282,7 +307,7 @@ impl AttachmentRecord {
 
 /// Merges two lists of users. An empty list means that no single device needs the thing, and that
 /// it stays; so does the merged one.
-fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
+pub(super) fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
     if known.is_empty() || more.is_empty() {
         return known.clear();
     }
@@ -295,7 +320,7 @@ fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use injection_plan::plan::{Action, GivenBy, device_key};
+    use injection_plan::plan::{Action, GivenBy};
 
     use super::*;
 
@@ -356,6 +381,55 @@ mod tests {
         assert_eq!(taken.rules, []);
         let taken = record.take(|_| true);
         assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_rule_of_another_access_does_not_replace_a_needed_one() {
+        let mut record = AttachmentRecord::default();
+        let steps = ["c 10:183 w", "c 10:183 r"].map(|rule| allow("chip-0", rule));
+        let rules = steps.iter().map(slice::from_ref).flat_map(rules_of_steps);
+        let mut rules: Vec<_> = rules.collect();
+        rules[0].users.clear();
+        record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
+        record.add_users(&[allow("chip-1", "c 10:183 r")]);
+        let taken = record.take(|device| device.device == "chip-0");
+        assert_eq!(taken.rules, [], "chip-1 needs it");
+    }
+
+    #[test]
+    fn devices_are_renamed_all_at_once() {
+        for (ids, wanted) in [
+            (&[("0", "7")][..], ["7", "1", "2"]),
+            (&[("0", "1"), ("1", "0")], ["1", "0", "2"]),
+            (&[("0", "1"), ("1", "2"), ("2", "0")], ["1", "2", "0"]),
+            (&[("0", "1"), ("1", "7")], ["1", "7", "2"]),
+            // Another device has the id, or gets it.
+            (&[("0", "1")], ["0", "1", "2"]),
+            (&[("0", "1"), ("1", "2")], ["0", "1", "2"]),
+            (&[("0", "7"), ("1", "7")], ["7", "1", "2"]),
+            (&[("9", "0")], ["0", "1", "2"]),
+        ] {
+            let key = |id: &str| device_key("chips", id);
+            let mut record = AttachmentRecord::default();
+            let (mut rules, mut steps) = (Vec::new(), Vec::new());
+            for id in ["0", "1", "2"] {
+                steps.push(allow(id, &format!("c 10:{id} rw")));
+                record.announced.insert(key(id), BTreeSet::new());
+            }
+            rules.extend(rules_of_steps(&steps));
+            record.add(["0", "1", "2"].map(device).into(), rules, Vec::new());
+            let map = ids.iter().map(|(old, new)| (key(old), (*new).to_owned()));
+            let renamed = record.rename_devices(&map.collect());
+            let now: Vec<&str> = record.devices.iter().map(|it| it.device.as_str()).collect();
+            assert_eq!(now, wanted, "{ids:?}");
+            let users: Vec<&String> = record.rules.iter().flat_map(|it| &it.users).collect();
+            assert_eq!(users, wanted.map(key).iter().collect::<Vec<_>>(), "{ids:?}");
+            let changed = ["0", "1", "2"].iter().zip(wanted);
+            let changed = changed.filter(|(old, new)| **old != *new);
+            let changed = changed.map(|(old, new)| (key(old), key(new)));
+            assert_eq!(renamed, changed.collect(), "{ids:?}");
+            assert_eq!(record.announced.len(), 3, "{ids:?}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! container can make that impossible.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 
 use device_class::config::Config;
@@ -19,6 +20,7 @@ use super::open_by::{self, OpenBy};
 use super::record_files::{self, LockedRecord};
 use super::recorded_rule::{RecordedRule, device_rules};
 use super::{LiveError, lock};
+use crate::log;
 use crate::oci::{Attached, Bundle, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
@@ -79,7 +81,11 @@ pub(crate) fn detach(
                 |rule: &RecordedRule| taken.rules.contains(rule) && !allowed.contains(rule);
             let mut record = record;
             record.rules.retain(|rule| !is_revoked(rule));
-            record_file?.save(&record)?;
+            let saved = match &record_file {
+                Ok(record_file) => record_file.save(&record),
+                Err(_) => record_files::save_without_lock(&config.host_root, &record),
+            };
+            warn_if_not_saved(id, saved);
             return Err(error);
         }
     };
@@ -89,7 +95,8 @@ pub(crate) fn detach(
     with_files.add(Vec::new(), Vec::new(), taken.files.clone());
     let record_file = record_file.map_err(|error| {
         // When the lock is released, `follow` must not set the revoked rules again.
-        let _ = record_files::save_without_lock(&config.host_root, &with_files);
+        let saved = record_files::save_without_lock(&config.host_root, &with_files);
+        warn_if_not_saved(id, saved);
         LiveError::OnlyRevoked(error)
     })?;
     record_file
@@ -113,6 +120,14 @@ pub(crate) fn detach(
         warnings,
         open_by,
     })
+}
+
+fn warn_if_not_saved(id: &str, saved: io::Result<()>) {
+    if let Err(error) = saved {
+        log::warning(&format!(
+            "container {id}: `follow` may set the revoked rules again: {error}"
+        ));
+    }
 }
 
 /// Returns the keys of the attached devices that the user named, or of all without a name.
@@ -142,12 +157,7 @@ fn find_named(
             };
             if found.is_empty() {
                 // The device may have been attached by another of its names.
-                let written = if item.is_quoted {
-                    format!("\"{}\"", item.text.replace('"', "\"\""))
-                } else {
-                    item.text.clone()
-                };
-                let ids = find_ids(record, grant, written, config);
+                let ids = find_ids(record, grant, item.to_text(), config);
                 found = ids
                     .iter()
                     .flat_map(|id| find_keys(record, grant, id))

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 
 use super::LiveError;
 use super::attachment_record::AttachmentRecord;
-use super::record_files;
+use super::{lock, record_files};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline};
@@ -63,10 +63,11 @@ pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError
     };
     let snapshot = HostSnapshot::take(slice::from_ref(record), config);
     let removed = find_removed(record, &snapshot, &config.host_root);
-    let was_revoked = revoke_stale(record, &removed, &snapshot, config)?;
+    let limit = lock::COMMAND_LIMIT;
+    let was_revoked = revoke_stale(record, &removed, &snapshot, limit, config)?;
     let followed = snapshot.followed_devices(record);
     let was_replaced =
-        !followed.is_empty() && replace_devices(record, &followed, &snapshot, config)?;
+        !followed.is_empty() && replace_devices(record, &followed, &snapshot, limit, config)?;
     if was_revoked || was_replaced {
         announce_devices(record, DeviceChange::Replaced, config);
     }
@@ -82,6 +83,10 @@ pub(crate) struct Follower<'c> {
     not_restored: BTreeMap<String, String>,
     /// Why no container's rules could be restored.
     restore_error: Option<String>,
+    /// The reported containers whose rules could not be restored because of that.
+    pending: ReportedContainers,
+    /// Why the last look failed as a whole.
+    look_error: Option<String>,
     /// A device may come and go without end, and a container may be able to write to its
     /// cgroup's files.
     device_limit: RateLimit,
@@ -108,6 +113,8 @@ impl<'c> Follower<'c> {
             cgroup_events: CgroupWatch::open().map_err(LiveError::Watch)?,
             not_restored: BTreeMap::new(),
             restore_error: None,
+            pending: ReportedContainers::default(),
+            look_error: None,
             device_limit: RateLimit::new(),
             cgroup_limit: RateLimit::new(),
             next_look: None,
@@ -138,6 +145,7 @@ impl<'c> Follower<'c> {
             if is_time {
                 let again = self.not_restored.keys().cloned();
                 reported.updated.extend(again);
+                reported.extend(mem::take(&mut self.pending));
             }
             self.restore_rules(reported);
         }
@@ -197,11 +205,11 @@ impl<'c> Follower<'c> {
             state.to_text()
         });
         let mut has_news = false;
-        let state = child.ok().and_then(|mut child| {
+        let answer = child.and_then(|mut child| {
             let answer = loop {
                 match child.look() {
                     Ok(None) => {}
-                    answer => break answer.ok().flatten().flatten(),
+                    answer => break answer.map(Option::flatten),
                 }
                 // A container may keep the child waiting. That must not delay the revocation of
                 // rules in other containers.
@@ -212,17 +220,28 @@ impl<'c> Follower<'c> {
                     has_news = true;
                 }
             };
-            self.hanging_child = answer.is_none().then_some(child);
+            let has_answered = matches!(answer, Ok(Some(_)));
+            self.hanging_child = (!has_answered).then_some(child);
             answer
         });
-        let state = state.and_then(|text| FollowerState::parse(&text));
-        let has_looked = state.is_some();
-        if let Some(state) = state {
-            self.state = state;
+        let answer = answer.map(|text| text.and_then(|text| FollowerState::parse(&text)));
+        let error = match answer {
+            Ok(Some(state)) => {
+                self.state = state;
+                None
+            }
+            Ok(None) => Some("the look at them did not end in time".to_owned()),
+            Err(errno) => Some(log::chain(&LiveError::Fork(errno))),
+        };
+        if let Some(error) = error.as_ref().filter(|_| error != self.look_error) {
+            log::warning(&format!(
+                "containers do not get the devices that come and go: {error}"
+            ));
         }
+        self.look_error = error;
         if has_news {
             self.next_look = Some(Instant::now());
-        } else if !has_looked || !self.state.failed.is_empty() {
+        } else if self.look_error.is_some() || !self.state.failed.is_empty() {
             self.next_look = Some(self.time_after_pause());
         }
     }
@@ -232,12 +251,16 @@ impl<'c> Follower<'c> {
     fn revoke_stale_rules(&self, containers: usize) {
         let config = self.config;
         let child = sys::process::start_child(time_limit(containers), || {
-            let _deadline = Deadline::start(deadline::SECONDS);
+            let deadline = Deadline::start(deadline::SECONDS);
             let records = record_files::read_all(&config.host_root);
             let snapshot = HostSnapshot::take(&records, config);
+            // Each container has its own deadline, because another process may have its lock.
+            let _ = deadline.map(Deadline::cancel);
             for record in &records {
+                let deadline = Deadline::start(deadline::SECONDS);
                 let removed = find_removed(record, &snapshot, &config.host_root);
-                let _ = revoke_stale(record, &removed, &snapshot, config);
+                let _ = revoke_stale(record, &removed, &snapshot, lock::FOLLOW_LIMIT, config);
+                let _ = deadline.map(Deadline::cancel);
             }
             String::new()
         });
@@ -249,8 +272,11 @@ impl<'c> Follower<'c> {
     }
 
     /// Restores the rules that the reported containers have lost, and watches the new containers.
-    fn restore_rules(&mut self, reported: ReportedContainers) {
-        let error = self.try_restore_rules(reported).err();
+    fn restore_rules(&mut self, mut reported: ReportedContainers) {
+        let error = self.try_restore_rules(&mut reported).err();
+        if error.is_some() {
+            self.pending.extend(reported);
+        }
         let error = error.map(|error| log::chain(&error));
         if let Some(error) = error.as_ref().filter(|_| error != self.restore_error) {
             log::warning(&format!(
@@ -258,12 +284,12 @@ impl<'c> Follower<'c> {
             ));
         }
         self.restore_error = error;
-        if !self.not_restored.is_empty() {
+        if self.restore_error.is_some() || !self.not_restored.is_empty() {
             self.next_look.get_or_insert(self.time_after_pause());
         }
     }
 
-    fn try_restore_rules(&mut self, mut reported: ReportedContainers) -> Result<(), LiveError> {
+    fn try_restore_rules(&mut self, reported: &mut ReportedContainers) -> Result<(), LiveError> {
         if self.cgroup_events.watch_records(&self.config.host_root)? {
             let records = record_files::read_all(&self.config.host_root).into_iter();
             reported.new.extend(records.map(|record| record.id));

@@ -7,6 +7,7 @@ use device_class::device::{Access, DeviceRule};
 use injection_plan::plan::{Action, InjectionStep};
 use serde::{Deserialize, Serialize};
 
+use super::created_file::to_raw;
 use crate::container::{Resolver, RootDir};
 
 /// A device rule that was added to a container's cgroup.
@@ -38,23 +39,20 @@ pub(crate) struct HostNode {
 }
 
 impl HostNode {
-    fn find(root: &Path, path: &Path) -> Option<Self> {
-        Some(HostNode {
-            identity: find_identity(root, path)?,
+    /// Returns the device node at a path of the host whose root directory is `root`, if it still has
+    /// the number of the rule.
+    fn find(root: &Path, path: &Path, rule: &DeviceRule) -> Option<Self> {
+        let identity = find_identity(root, path)?;
+        (identity[2] == to_raw(rule.number)).then(|| HostNode {
+            identity,
             path: path.to_owned(),
         })
     }
 
-    /// Returns the node that is at the path now, of the host whose root directory is `root`.
-    pub(super) fn find_again(&self, root: &Path) -> Option<Self> {
-        Self::find(root, &self.path)
-    }
-
     /// Whether the path has no device node now, or one with another number.
     pub(super) fn has_other_number(&self, root: &Path) -> bool {
-        let [_, _, number] = self.identity;
-        self.find_again(root)
-            .is_none_or(|found| found.identity[2] != number)
+        let number = |[_, _, number]: [u64; 3]| number;
+        find_identity(root, &self.path).map(number) != Some(number(self.identity))
     }
 
     /// Whether the path has no device node now, or another one.
@@ -81,6 +79,15 @@ impl RecordedRule {
         }
     }
 
+    /// Sets the host's node to the one that is at its path now.
+    pub(super) fn update_host_node(&mut self, root: &Path) {
+        if let Some(node) = &mut self.host_node
+            && let Some(found) = HostNode::find(root, &node.path, &self.rule)
+        {
+            *node = found;
+        }
+    }
+
     /// Whether the host's node of the rule's device is gone, or another one is at its path.
     pub(super) fn has_lost_node(&self, root: &Path) -> bool {
         let node = self.host_node.as_ref();
@@ -97,7 +104,7 @@ pub(super) fn add_host_nodes(rules: &mut [RecordedRule], steps: &[InjectionStep]
             } if rule.number == recorded.rule.number => host_node.as_ref(),
             _ => None,
         });
-        recorded.host_node = path.and_then(|path| HostNode::find(root, path));
+        recorded.host_node = path.and_then(|path| HostNode::find(root, path, &recorded.rule));
     }
 }
 

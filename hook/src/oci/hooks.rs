@@ -103,11 +103,22 @@ impl Hook {
         FILE_NAMES.iter().any(|name| self.path.ends_with(name))
     }
 
-    /// Returns the arguments that begin with the device, if a CDI specification added the
-    /// hook.
-    fn cdi(&self) -> Option<&[String]> {
-        let index = self.args.iter().position(|arg| arg == CDI_OPTION)?;
-        Some(&self.args[index + 1..])
+    /// Returns the value of [`CDI_OPTION`], if a CDI specification added the hook. It is empty if
+    /// the arguments end with the option.
+    fn cdi(&self) -> Option<&str> {
+        let mut arguments = self.args.iter();
+        while let Some(argument) = arguments.next() {
+            let Some(rest) = argument.strip_prefix(CDI_OPTION) else {
+                continue;
+            };
+            if rest.is_empty() {
+                return Some(arguments.next().map_or("", String::as_str));
+            }
+            if let Some(value) = rest.strip_prefix('=') {
+                return Some(value);
+            }
+        }
+        None
     }
 }
 
@@ -144,7 +155,7 @@ impl Hooks {
 
     /// Returns the grants of the Boathook hooks, in the order in which the runtime calls them.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
-        let grants = self.ours().filter_map(|(_, hook)| hook.cdi()?.first());
+        let grants = self.ours().filter_map(|(_, hook)| hook.cdi());
         grants
             .filter_map(|grant| CdiGrant::parse(grant).ok())
             .collect()
@@ -177,7 +188,9 @@ mod tests {
                 {"path": "/opt/boathook/current/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "npu=1"]},
                 {"path": "/usr/bin/boathook-hook", "args": ["boathook-hook", "create-runtime", "--cdi", "npu=0"]},
                 {"path": "/usr/bin/boathook-runtime", "args": ["boathook-runtime", "create-runtime", "--cdi", "npu=6"]},
-                {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "gpu=all"]},
+                {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi=gpu=all", "-v"]},
+                {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi="]},
+                {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdis=npu=5"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "gpu="]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi", "fpga=0,1@u-1"]},
                 {"path": "/usr/bin/boathook", "args": ["boathook", "create-runtime", "--cdi"]},

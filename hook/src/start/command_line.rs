@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
+use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::slice;
@@ -26,7 +27,7 @@ pub(crate) struct StartOptions {
     /// The configuration, if it is not the default one.
     pub(crate) config: Option<PathBuf>,
     /// Seconds until the hook gives up. Only tests set it.
-    pub(crate) deadline: Option<u32>,
+    pub(crate) deadline: Option<NonZeroU32>,
     /// A further directory of class files, for `boathook class test`.
     pub(crate) also_classes: Option<PathBuf>,
     pub(crate) log_level: Option<LogLevel>,
@@ -133,7 +134,7 @@ fn set_once<T>(place: &mut Option<T>, option: &'static str, value: T) -> Result<
     Ok(())
 }
 
-fn parse_level(text: &str) -> Result<LogLevel, &'static str> {
+pub(crate) fn parse_level(text: &str) -> Result<LogLevel, &'static str> {
     match text {
         "error" => Ok(LogLevel::Error),
         "warning" => Ok(LogLevel::Warning),
@@ -235,7 +236,7 @@ mod tests {
         };
         let all = StartOptions {
             config: Some("c".into()),
-            deadline: Some(300),
+            deadline: NonZeroU32::new(300),
             also_classes: Some("/classes".into()),
             log_level: Some(LogLevel::Info),
             is_json: true,
@@ -368,6 +369,10 @@ mod tests {
             (
                 &["--deadline", "soon", "prestart"],
                 "invalid value `soon` for `--deadline`: invalid digit found in string",
+            ),
+            (
+                &["--deadline", "0", "prestart"],
+                "invalid value `0` for `--deadline`: number would be zero for non-zero type",
             ),
         ] {
             assert_eq!(parse(words), Err(reason.to_owned()), "{words:?}");

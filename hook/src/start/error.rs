@@ -1,5 +1,6 @@
 //! Why a container does not start.
 
+use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 
 use crate::apply::ApplyError;
@@ -27,6 +28,11 @@ pub(crate) enum StartError {
         #[source]
         error: Box<StartError>,
     },
+    #[error(
+        "this hook was called with `--cdi {class}={device}`, but no hook in config.json has that; \
+         let the engine add the hook by a CDI specification, as `boathook cdi generate` writes it"
+    )]
+    UnknownGrant { class: ClassName, device: String },
     #[error("cannot drop capabilities")]
     Confine(#[from] caps::errors::CapsError),
     #[error("cannot set a deadline")]
@@ -37,7 +43,9 @@ impl StartError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             StartError::Config(_) => ExitCode::Config,
-            StartError::State(_) | StartError::Bundle(_) => ExitCode::Spec,
+            StartError::State(_) | StartError::Bundle(_) | StartError::UnknownGrant { .. } => {
+                ExitCode::Spec
+            }
             StartError::Planner(error) => error.exit_code(),
             StartError::Apply(_) => ExitCode::Injection,
             StartError::Container { error, .. } => error.exit_code(),

@@ -13,7 +13,7 @@ use crate::exit::ExitCode;
 use crate::installation;
 use crate::live;
 use crate::log;
-use crate::oci::{Bundle, State, StateError};
+use crate::oci::{Bundle, CdiGrant, State, StateError};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 use crate::wrapper;
@@ -75,6 +75,13 @@ pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode
     Ok(ExitCode::Success)
 }
 
+fn unknown(grant: &CdiGrant) -> StartError {
+    StartError::UnknownGrant {
+        class: grant.class.clone(),
+        device: grant.device.clone(),
+    }
+}
+
 fn give(
     state: &State,
     config: &Config,
@@ -83,11 +90,13 @@ fn give(
 ) -> Result<Vec<String>, StartError> {
     state.check()?;
     let mut bundle = Bundle::from_state(state)?;
-    if let Caller::Cdi(grant) = caller
-        && bundle.cdi.first() != Some(grant)
-    {
+    if let Caller::Cdi(grant) = caller {
         // A container has one hook for each CDI device. The first hook injects all devices.
-        return Ok(Vec::new());
+        match bundle.cdi.iter().position(|known| known == grant) {
+            Some(0) => {}
+            Some(_) => return Ok(Vec::new()),
+            None => return Err(unknown(grant)),
+        }
     }
     Stage::Planning.begin();
     let mut plan = planner::plan_for(&bundle, caller, config)?;

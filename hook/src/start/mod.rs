@@ -12,6 +12,7 @@ mod inject;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::process;
 
 use command_line::CommandLine;
@@ -21,7 +22,7 @@ use crate::installation;
 use crate::log::{self, LogReader};
 use crate::sys::deadline::{self, Deadline};
 
-pub(crate) use command_line::StartOptions;
+pub(crate) use command_line::{StartOptions, parse_level};
 pub(crate) use error::StartError;
 
 const HELP: &str = "\
@@ -65,6 +66,8 @@ pub fn main() -> process::ExitCode {
         Ok(CommandLine::Help) => print(&[HELP, env!("CARGO_PKG_REPOSITORY"), HELP_OPTIONS]),
         Ok(CommandLine::Version) => print(&["boathook-hook ", env!("CARGO_PKG_VERSION"), "\n"]),
         Err(error) => {
+            // The engine may discard what a hook writes to stderr, so the log has it as well.
+            log::start(LogReader::Engine, None, None);
             let message = format!("{error}; see `boathook-hook --help`");
             let is_json = arguments.iter().any(|argument| argument == "--json");
             report(ExitCode::Usage, &message, is_json)
@@ -75,7 +78,7 @@ pub fn main() -> process::ExitCode {
 /// Gives the container whose state is on stdin what it requests.
 pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, StartError> {
     let confined = crate::process::confine();
-    let deadline = Deadline::start(options.deadline.unwrap_or(deadline::SECONDS));
+    let deadline = Deadline::start(options.deadline.map_or(deadline::SECONDS, NonZeroU32::get));
     let mut config = installation::configuration(options.config.as_deref());
     if let Ok(config) = &mut config {
         config.classes.extend(options.also_classes.clone());

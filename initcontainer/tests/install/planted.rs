@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use harness::binaries;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint};
@@ -61,7 +62,7 @@ fn another_user_plants_nothing_while_it_runs() {
     let above = site.root().parent().unwrap();
     fs::set_permissions(above, Permissions::from_mode(0o755)).unwrap();
     let program = above.join("attacker");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    binaries::copy(&std::env::current_exe().unwrap(), &program).unwrap();
     let mut attacker = Command::new(program)
         .args(["--exact", "planted::attacker"])
         .env(ATTACKED, site.root())

@@ -3,7 +3,10 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::Command;
+
+use harness::binaries;
 
 use crate::site::{Site, VERSION, complaint, docker_daemon, fixture, said, with_mounts};
 use crate::tree;
@@ -142,7 +145,7 @@ fn restart_sends_docker_a_hangup_where_there_is_no_systemd() {
     site.make_dirs(&["run", "proc"]);
     // The signal is only sent to a process with the daemon's name.
     let daemon = site.release().join("dockerd");
-    fs::copy("/bin/sleep", &daemon).unwrap();
+    binaries::copy(Path::new("/bin/sleep"), &daemon).unwrap();
     // Under nohup the tests ignore SIGHUP, and a child process inherits that (signal(7)).
     let mut command = Command::new("env");
     command.arg("--default-signal=HUP").arg(daemon).arg("60");

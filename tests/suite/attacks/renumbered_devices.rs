@@ -22,6 +22,7 @@ on_each_cgroup_version!(
     a_device_that_is_named_by_a_link_goes_with_it,
     a_node_of_a_class_is_followed,
     a_device_with_the_requested_name_is_followed,
+    two_devices_that_exchange_their_sockets_are_followed,
 );
 
 /// With the number that it had.
@@ -119,14 +120,100 @@ fn a_node_of_a_class_is_followed(lab: &Lab) {
     }
 }
 
-/// A stick whose id is the socket that it is plugged into, and that has a serial number.
+/// Sticks whose ids are the sockets that they are plugged into, and that have serial numbers.
+pub(crate) const STICKS: &str = "version = 1\nresource = 'example.com/stick'\nfollow = true\n\
+    request = { env = 'STICKS' }\n\
+    [[discover]]\npath = '/sys/sockets/{n:number}'\n\
+    attributes = [{ name = 'serial', file = 'serial' }, { name = 'socket', file = 'socket' }]\n\
+    nodes = [{ path = '/dev/dummy-npu{n}', links = ['/dev/by-id/{serial}'] }]\n\
+    [device]\nid = 'socket-{socket}'\nindex = '{n}'\naliases = ['{serial}', 'dummy-npu{n}']\n";
+
+/// Plugs a stick into a socket of a host with [`STICKS`].
+pub(crate) fn plug_stick(host: &DemoHost, socket: usize, serial: &str) {
+    let number = socket.to_string();
+    for (name, text) in [("serial", serial), ("socket", &number)] {
+        let file = format!("/sys/sockets/{socket}/{name}");
+        host.add_file(&file, &format!("{text}\n")).unwrap();
+    }
+    let links = host.root().join("dev/by-id");
+    fs::create_dir_all(&links).unwrap();
+    symlink(format!("../dummy-npu{socket}"), links.join(serial)).unwrap();
+}
+
+pub(crate) fn unplug_stick(host: &DemoHost, socket: usize, serial: &str) {
+    let directory = host.root().join(format!("sys/sockets/{socket}"));
+    fs::remove_dir_all(directory).unwrap();
+    fs::remove_file(host.root().join("dev/by-id").join(serial)).unwrap();
+}
+
+/// A container that requested two sticks by their serial numbers gets both back, in any sockets.
+fn two_devices_that_exchange_their_sockets_are_followed(lab: &Lab) {
+    let other = DemoHost::UNLIKE;
+    for attached in [false, true] {
+        let host = DemoHost::new().unwrap();
+        host.add_class("stick", STICKS).unwrap();
+        plug_stick(&host, 3, "AAAA");
+        plug_stick(&host, other, "BBBB");
+        let follower = Follower::start(lab, &host);
+        let bundle = if attached {
+            plain(Rootfs::Busybox)
+        } else {
+            requesting(&host, Rootfs::Busybox, "STICKS", "AAAA,BBBB")
+        };
+        let bundle = bundle.args(["/bin/sleep", "1000"]).build().unwrap();
+        let running = lab.start(&bundle);
+        if attached {
+            done(lab, &host, &["attach", bundle.id(), "stick=AAAA,BBBB"]);
+        }
+        let cgroup = cgroup(lab, &running);
+        let has = |first, second| {
+            let opened = [3, other].map(|index| opens(&cgroup, &host, index));
+            let seen = [3, other].map(|index| running.look(node(index)).unwrap().read);
+            let granted = seen.map(|read| read == Access::Granted);
+            opened == [first, second] && granted == opened
+        };
+        assert!(has(true, true), "{attached}");
+        // The first is in the socket of the second, which is not there.
+        unplug_stick(&host, 3, "AAAA");
+        unplug_stick(&host, other, "BBBB");
+        plug_stick(&host, other, "AAAA");
+        tell();
+        let said = || follower.said();
+        assert!(wait_until(|| has(false, true)), "{attached}: {}", said());
+        plug_stick(&host, 3, "BBBB");
+        tell();
+        assert!(wait_until(|| has(true, true)), "{attached}: {}", said());
+        // They exchange their sockets while nobody looks.
+        for (socket, serial) in [(3, "BBBB"), (other, "AAAA")] {
+            unplug_stick(&host, socket, serial);
+        }
+        plug_stick(&host, 3, "AAAA");
+        plug_stick(&host, other, "BBBB");
+        tell();
+        let link = |serial: &str| {
+            let command = ["readlink", "-f", &format!("/dev/by-id/{serial}")];
+            running.output(&command).unwrap_or_default()
+        };
+        let links = || link("AAAA").trim() == node(3) && link("BBBB").trim() == node(other);
+        assert!(
+            wait_until(|| links() && has(true, true)),
+            "{attached}: {}",
+            said()
+        );
+        // One of them is taken away.
+        unplug_stick(&host, other, "BBBB");
+        tell();
+        assert!(wait_until(|| has(true, false)), "{attached}: {}", said());
+        if attached {
+            done(lab, &host, &["detach", bundle.id()]);
+            assert!(has(false, false));
+            assert!(records(&host).is_empty());
+        }
+    }
+}
+
+/// It is requested by its serial number, by its socket, or by a link.
 fn a_device_with_the_requested_name_is_followed(lab: &Lab) {
-    const STICKS: &str = "version = 1\nresource = 'example.com/stick'\nfollow = true\n\
-        request = { env = 'STICKS' }\n\
-        [[discover]]\npath = '/sys/sockets/{n:number}'\n\
-        attributes = [{ name = 'serial', file = 'serial' }, { name = 'socket', file = 'socket' }]\n\
-        nodes = [{ path = '/dev/dummy-npu{n}', links = ['/dev/by-id/{serial}'] }]\n\
-        [device]\nid = 'socket-{socket}'\nindex = '{n}'\naliases = ['{serial}', 'dummy-npu{n}']\n";
     let other = DemoHost::UNLIKE;
     for request in [
         "AAAA",
@@ -140,21 +227,12 @@ fn a_device_with_the_requested_name_is_followed(lab: &Lab) {
             let case = format!("{request}, attached: {attached}");
             let host = DemoHost::new().unwrap();
             host.add_class("stick", STICKS).unwrap();
-            let links = host.root().join("dev/by-id");
-            fs::create_dir(&links).unwrap();
             let plug = |socket: usize, serial: &str| {
-                let number = socket.to_string();
-                for (name, text) in [("serial", serial), ("socket", &number)] {
-                    let file = format!("/sys/sockets/{socket}/{name}");
-                    host.add_file(&file, &format!("{text}\n")).unwrap();
-                }
-                symlink(format!("../dummy-npu{socket}"), links.join(serial)).unwrap();
+                plug_stick(&host, socket, serial);
                 tell();
             };
             let unplug = |socket: usize, serial: &str| {
-                let directory = host.root().join(format!("sys/sockets/{socket}"));
-                fs::remove_dir_all(directory).unwrap();
-                fs::remove_file(links.join(serial)).unwrap();
+                unplug_stick(&host, socket, serial);
                 tell();
             };
             plug(3, "AAAA");

@@ -1,18 +1,20 @@
 //! `boathook-hook` as a program: its help, its refusals, and hooks that were configured to call
 //! `boathook`.
 
-use std::process::Command;
+use std::fs;
 
 use harness::binaries;
 use harness::captured::Captured;
 use harness::demo_host::{DemoHost, HostDirectory};
-use serde_json::Value;
+use harness::privilege::missing_for_root;
+use serde_json::{Value, json};
 
-use super::{assert_refused, boathook, bundle, code, hook, state};
+use super::{assert_refused, boathook, bundle, code, hook, state, with_private_run};
 use crate::said::assert_says;
 
 fn run(arguments: &[&str]) -> Captured {
-    let mut command = Command::new(binaries::program("boathook-hook").unwrap());
+    let mut command = with_private_run();
+    command.arg(binaries::program("boathook-hook").unwrap());
     Captured::run(command.args(arguments)).unwrap()
 }
 
@@ -50,6 +52,63 @@ fn what_is_not_known_is_refused() {
     let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(printed["error"]["kind"], "usage");
     assert_eq!(printed["error"]["exit_code"], code::USAGE);
+}
+
+/// crun does not show a hook's stderr.
+#[test]
+fn a_refusal_is_in_the_log_of_the_node() {
+    if let Some(reason) = missing_for_root() {
+        return skip::report("a_refusal_is_in_the_log_of_the_node", &reason);
+    }
+    let program = |name| binaries::program(name).unwrap();
+    let script = "\"$0\" prestart --colour 2>/dev/null; test $? = 2 && exec \"$1\" log";
+    let mut command = with_private_run();
+    command.args(["/bin/sh", "-c", script]);
+    command.args([program("boathook-hook"), program("boathook")]);
+    let log = Captured::run(&mut command)
+        .unwrap()
+        .success()
+        .unwrap()
+        .stdout;
+    assert_says(&log, &["unexpected argument `--colour`"]);
+}
+
+/// The engine knows the device by the hook's argument in config.json, in either form.
+#[test]
+fn a_device_of_a_cdi_specification_is_in_config_json() {
+    let host = HostDirectory::new().unwrap();
+    for (hook_has, called_with, code, words) in [
+        (
+            "--cdi=dummy-npu=no-such",
+            "dummy-npu=no-such",
+            code::REQUEST,
+            "`no-such`",
+        ),
+        (
+            "--cdi=dummy-npu=no-such",
+            "dummy-npu=0",
+            code::SPEC,
+            "`--cdi dummy-npu=0`",
+        ),
+        (
+            "--colour",
+            "dummy-npu=0",
+            code::SPEC,
+            "no hook in config.json",
+        ),
+    ] {
+        let bundle = bundle(&[]);
+        let file = bundle.path().join("config.json");
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let path = binaries::program("boathook-hook").unwrap();
+        let arguments = ["boathook-hook", "create-runtime", hook_has];
+        config["hooks"] = json!({ "createRuntime": [{ "path": path, "args": arguments }] });
+        fs::write(&file, config.to_string()).unwrap();
+        let state = state(bundle.path()).to_string();
+        let arguments = ["create-runtime", &format!("--cdi={called_with}")];
+        let ran = hook(&host, &arguments, state.as_bytes());
+        assert_refused(&ran, code, &[words]);
+    }
 }
 
 /// A host is upgraded while an engine still has the configuration of the release before.

@@ -16,6 +16,7 @@ use harness::runc::Container;
 
 use super::done;
 use super::follow::{Follower, assert_follows, plug_in, replug, tell, unplug, wait_for};
+use crate::attacks::renumbered_devices::{STICKS, plug_stick, unplug_stick};
 use crate::lab::{Lab, on_each_cgroup_version, requesting};
 use crate::said::assert_says;
 
@@ -23,6 +24,7 @@ on_each_cgroup_version!(
     programs_are_told_when_the_container_is_changed,
     programs_are_told_what_is_attached_and_detached,
     who_is_not_to_be_told_is_not,
+    a_device_in_another_socket_is_announced_once,
 );
 
 const OTHER: usize = DemoHost::UNLIKE;
@@ -56,6 +58,10 @@ fn ports(announce: bool) -> DemoHost {
 
 /// A container whose programs write what they are told to `/kernel` and `/udev`.
 fn listening(host: &DemoHost) -> Option<BundleBuilder> {
+    listening_with(host, DemoHost::VARIABLE, "npu-3")
+}
+
+fn listening_with(host: &DemoHost, variable: &str, value: &str) -> Option<BundleBuilder> {
     if !Path::new(LIBRARY).exists() {
         skip::report(
             "containers are told of devices",
@@ -69,7 +75,7 @@ fn listening(host: &DemoHost) -> Option<BundleBuilder> {
         "mkdir -p /run/udev; touch /run/udev/control; {LISTENER} kernel boathook/port > /kernel & \
          exec {LISTENER} udev tty > /udev"
     );
-    let bundle = requesting(host, Rootfs::Glibc, DemoHost::VARIABLE, "npu-3");
+    let bundle = requesting(host, Rootfs::Glibc, variable, value);
     let bundle = bundle.bind(&listener, LISTENER);
     let library = fs::canonicalize(LIBRARY).unwrap();
     Some(
@@ -222,6 +228,46 @@ fn programs_are_told_what_is_attached_and_detached(lab: &Lab) {
             sleep(Duration::from_millis(200));
             assert_eq!(read_messages(&bundle, "/udev").len(), count + 1);
         }
+    }
+}
+
+/// A stick that is requested by its serial number has another id in another socket.
+fn a_device_in_another_socket_is_announced_once(lab: &Lab) {
+    let host = ports(true);
+    let class = STICKS.replace("follow = true", "follow = true\nannounce = true");
+    host.add_class("stick", &class).unwrap();
+    plug_stick(&host, 3, "AAAA");
+    let Some(bundle) = listening_with(&host, "STICKS", "AAAA") else {
+        return;
+    };
+    let bundle = bundle.build().unwrap();
+    let _running = start(lab, &bundle);
+    let _follower = Follower::start(lab, &host);
+    let mut seen = 1;
+    for (from, to) in [(3, OTHER), (OTHER, 3)] {
+        unplug_stick(&host, from, "AAAA");
+        plug_stick(&host, to, "AAAA");
+        tell();
+        seen += 2;
+        let messages = || read_messages(&bundle, "/udev");
+        assert!(wait_until(|| messages().len() >= seen), "{:?}", messages());
+        // Later looks find nothing new.
+        for _ in 0..2 {
+            tell();
+            sleep(Duration::from_millis(300));
+        }
+        let last = messages();
+        assert_eq!(last.len(), seen, "{last:#?}");
+        let [removed, added] = [from, to].map(|index| format!(" /devices/boathook/port{index} "));
+        assert!(
+            last[seen - 2].starts_with(&format!("remove{removed}")),
+            "{last:#?}"
+        );
+        assert!(
+            last[seen - 1].starts_with(&format!("add{added}")),
+            "{last:#?}"
+        );
+        assert_eq!(read_messages(&bundle, "/kernel").len(), seen);
     }
 }
 

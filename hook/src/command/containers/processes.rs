@@ -214,7 +214,11 @@ mod tests {
         }
         let directory = tempfile::tempdir().unwrap();
         let conmon = directory.path().join("conmon");
-        fs::copy(fs::canonicalize("/bin/sh").unwrap(), &conmon).unwrap();
+        // The copy is made by another process: a process that another test starts meanwhile would
+        // inherit the open copy, which then could not be executed (ETXTBSY).
+        let mut cp = std::process::Command::new("cp");
+        let copied = cp.args(["--dereference", "/bin/sh"]).arg(&conmon).status();
+        assert!(copied.unwrap().success());
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(directory.path(), open).unwrap();
         for (uid, believed) in [(0, true), (1000, false)] {

@@ -8,6 +8,7 @@ use injection_plan::plan::INJECTED;
 use super::{CreatedFile, CreatedKind, Identity, is_node, to_raw};
 use crate::apply::{InjectedDir, OpenedAction, OpenedStep};
 use crate::container::{self, ContainerNamespace, link_text};
+use crate::live::attachment_record::merge_users;
 
 /// Returns the files that the opened steps of a plan will create in a container, once the files in
 /// `stale` are removed.
@@ -114,7 +115,7 @@ impl Prediction<'_> {
             users: users.to_vec(),
         };
         match self.files.iter_mut().find(|known| known.is_same(&file)) {
-            Some(known) => known.users.extend(file.users),
+            Some(known) => merge_users(&mut known.users, file.users),
             None => self.files.push(file),
         }
     }

@@ -73,7 +73,7 @@ pub(super) fn announce(changed: &[ChangedContainer<'_>], snapshot: &HostSnapshot
         .iter()
         .filter(|(record, _)| has_announcements(record));
     let looking: Vec<_> = changed
-        .map(|changed| (changed, start_looking(changed.0, snapshot, config)))
+        .map(|changed| (changed, start_looking(*changed, snapshot, config)))
         .collect();
     let mut found: Vec<(ChangedContainer<'_>, PresentDevices)> = Vec::new();
     for (&(record, change), child) in looking {
@@ -104,20 +104,20 @@ pub(super) fn announce(changed: &[ChangedContainer<'_>], snapshot: &HostSnapshot
         Err(errno) => log::chain(&LiveError::Fork(errno)),
     };
     log::warning(&format!(
-        "not all containers are told of their devices: {error}"
+        "devices are not announced to all containers: {error}"
     ));
 }
 
 /// Starts a child process that looks into a container. It answers with [`PresentDevices`], or with
 /// an empty text after an error.
 fn start_looking(
-    record: &AttachmentRecord,
+    (record, change): ChangedContainer<'_>,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<Child, Errno> {
     sys::process::start_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
-        match find_present(record, snapshot, config) {
+        match find_present(record, change, snapshot, config) {
             Ok(present) => serde_json::to_string(&present).unwrap_or_default(),
             Err(error) => {
                 warn_not_announced(record, &error);
@@ -129,11 +129,17 @@ fn start_looking(
 
 fn find_present(
     record: &AttachmentRecord,
+    change: DeviceChange,
     snapshot: &HostSnapshot,
     config: &Config,
 ) -> Result<PresentDevices, LiveError> {
     let locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
-    let devices = record.devices.iter().filter_map(|device| {
+    let devices = match change {
+        DeviceChange::Attached | DeviceChange::Detached => &record.devices,
+        // A device that is plugged in elsewhere has another key since `record` was read.
+        DeviceChange::Unchanged | DeviceChange::Replaced => &locked.record.devices,
+    };
+    let devices = devices.iter().filter_map(|device| {
         let announcements = snapshot.announcements_of(device)?.iter().cloned();
         let (present, absent) = announcements.partition(|it| it.is_in(&locked.container.namespace));
         Some((device.key(), [present, absent]))
@@ -144,7 +150,10 @@ fn find_present(
 fn warn_not_announced(record: &AttachmentRecord, error: &LiveError) {
     if !matches!(error, LiveError::Ended) {
         let error = log::chain(error);
-        log::warning(&format!("container {} is told nothing: {error}", record.id));
+        log::warning(&format!(
+            "container {}: its devices are not announced: {error}",
+            record.id
+        ));
     }
 }
 
@@ -174,7 +183,9 @@ fn send_all(changed: &[(ChangedContainer<'_>, PresentDevices)], config: &Config)
     for namespace in namespaces.values().filter(|it| !it.messages.is_empty()) {
         if let Err(errno) = namespace.send() {
             let error = log::chain(&LiveError::Network(errno));
-            log::warning(&format!("a container is told nothing: {error}"));
+            log::warning(&format!(
+                "a container gets no announcements of its devices: {error}"
+            ));
         }
     }
     for locked in containers {

@@ -13,7 +13,7 @@ use super::stale_rules::{RemovedDevices, find_removed, remove_nodes, revoke_stal
 use super::state::{ContainerState, FollowerState};
 use crate::live::LiveError;
 use crate::live::attachment_record::AttachmentRecord;
-use crate::live::record_files;
+use crate::live::{lock, record_files};
 use crate::log;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
@@ -55,7 +55,7 @@ impl Look<'_> {
         let mut revoked = Vec::new();
         for record in &records {
             let removed = find_removed(record, &snapshot, &config.host_root);
-            match revoke_stale(record, &removed, &snapshot, config) {
+            match revoke_stale(record, &removed, &snapshot, lock::FOLLOW_LIMIT, config) {
                 Ok(was_revoked) => revoked.push((record, removed, was_revoked)),
                 Err(_) => not_revoked.push((record, removed)),
             }
@@ -95,7 +95,8 @@ impl Look<'_> {
         }
         // Another process may have had the lock. The nodes stay until the rules are revoked.
         for (record, removed) in not_revoked {
-            let error = match revoke_stale(record, &removed, &snapshot, config) {
+            let error = match revoke_stale(record, &removed, &snapshot, lock::FOLLOW_LIMIT, config)
+            {
                 Ok(_) => "its rules are revoked; its nodes will be replaced later".to_owned(),
                 Err(error) => log::chain(&error),
             };
@@ -253,7 +254,7 @@ fn change_container(
     let replaced = if followed.is_empty() {
         Ok(false)
     } else {
-        replace_devices(record, followed, snapshot, config)
+        replace_devices(record, followed, snapshot, lock::FOLLOW_LIMIT, config)
     };
     // Nodes are left if the replacement failed, and of classes that cannot be used.
     let is_left = |key: &&String| {

@@ -1,8 +1,9 @@
 //! Replacing the followed devices of one container: each gets the nodes that the host has now, and
 //! one that the host does not have is removed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::device::DeviceNumber;
@@ -15,21 +16,22 @@ use crate::live::attachment_record::AttachmentRecord;
 use crate::live::change::ContainerChange;
 use crate::live::created_file::{CreatedFile, to_raw};
 use crate::live::recorded_rule::{RecordedRule, rules_of_steps};
-use crate::live::{LiveError, LockedContainer, lock};
+use crate::live::{LiveError, LockedContainer};
 use crate::log;
 use crate::planner;
 use crate::sys::deadline::{self, Deadline};
 
-/// Changes a container so that its followed devices have the nodes that the host has now. Returns
-/// whether there was anything to change.
+/// Changes a container so that its followed devices have the nodes that the host has now. It waits
+/// at most `lock_limit` for the container's lock. Returns whether there was anything to change.
 pub(super) fn replace_devices(
     record: &AttachmentRecord,
     followed: &[FollowedDevice<'_>],
     snapshot: &HostSnapshot,
+    lock_limit: Duration,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
-    let mut locked = LockedContainer::from_record(record, lock::FOLLOW_LIMIT, config)?;
+    let mut locked = LockedContainer::from_record(record, lock_limit, config)?;
     // A device may have been detached since `record` was read, before the container was locked.
     let known: BTreeSet<String> = locked
         .record
@@ -37,28 +39,30 @@ pub(super) fn replace_devices(
         .iter()
         .map(AttachedDevice::key)
         .collect();
+    let followed: Vec<_> = followed
+        .iter()
+        .filter(|it| known.contains(&it.device.key()))
+        .collect();
+    let renamed = locked.record.rename_devices(&find_new_ids(&followed));
     let mut present = Vec::new();
     let mut keys = BTreeSet::new();
     let mut grants = Vec::new();
-    let mut is_renamed = false;
-    for followed in followed
-        .iter()
-        .filter(|it| known.contains(&it.device.key()))
-    {
-        let mut device = followed.device.clone();
+    for followed in followed {
+        let old_key = followed.device.key();
+        let key = renamed.get(&old_key).unwrap_or(&old_key);
+        let devices = &locked.record.devices;
+        let Some(device) = devices.iter().find(|device| device.key() == *key) else {
+            continue;
+        };
+        keys.insert(key.clone());
         if let Some(found) = &followed.present {
+            // Otherwise another device of the record is this one, by another of its names.
             if found.id != device.device {
-                if !locked.record.rename_device(&device.key(), &found.id) {
-                    keys.insert(device.key());
-                    continue;
-                }
-                is_renamed = true;
+                continue;
             }
-            device.device.clone_from(&found.id);
             grants.extend(device.to_grant(device.quoted_id()));
         }
-        keys.insert(device.key());
-        present.push((device, followed.present.as_ref()));
+        present.push((device.clone(), followed.present.as_ref()));
     }
     // The files that `refresh` created have no users, and stay.
     let is_followed =
@@ -113,7 +117,7 @@ pub(super) fn replace_devices(
     locked.retain_missing_steps(&mut plan, &[], &stale, config)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.files.is_empty() && stale.rules.is_empty() {
-        if is_renamed {
+        if !renamed.is_empty() {
             locked.check_unchanged()?;
             locked.record_file.save(&locked.record)?;
         }
@@ -144,6 +148,28 @@ pub(super) fn replace_devices(
         });
     }
     Ok(true)
+}
+
+/// Returns the ids that devices have now, by their keys, if they are others than before. A device that
+/// was requested by name has another id when it is plugged in elsewhere. If it is unplugged and
+/// another device of the container has its id, its name is its id until it comes back.
+fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<String, String> {
+    let is_now_of_other = |device: &AttachedDevice| {
+        let mut present = followed
+            .iter()
+            .filter_map(|it| Some((it.device, it.present.as_ref()?)));
+        present.any(|(other, found)| other.class == device.class && found.id == device.device)
+    };
+    let new_ids = followed.iter().filter_map(|followed| {
+        let device = followed.device;
+        let id = match (&followed.present, &device.name) {
+            (Some(found), _) if found.id != device.device => &found.id,
+            (None, Some(name)) if is_now_of_other(device) => name,
+            _ => return None,
+        };
+        Some((device.key(), id.clone()))
+    });
+    new_ids.collect()
 }
 
 /// The nodes that a container has of followed classes as such: those that a class has for all its

@@ -44,6 +44,13 @@ pub(super) struct ReportedContainers {
     pub(super) updated: BTreeSet<String>,
 }
 
+impl ReportedContainers {
+    pub(super) fn extend(&mut self, other: Self) {
+        self.new.extend(other.new);
+        self.updated.extend(other.updated);
+    }
+}
+
 impl CgroupWatch {
     pub(super) fn open() -> Result<Self> {
         Ok(CgroupWatch {
@@ -99,8 +106,9 @@ impl CgroupWatch {
             };
             for event in events {
                 if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-                    // Events were lost: any container may have been updated.
+                    // Events were lost: any container may have been updated, and any may be new.
                     reported.updated.extend(self.containers.values().cloned());
+                    self.records = None;
                 } else if event.mask.contains(AddWatchFlags::IN_IGNORED) {
                     // The watched file or directory was removed.
                     self.containers.remove(&event.wd);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use device_class::config::Config;
 
@@ -43,12 +44,14 @@ fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &
     own.any(|rule| rule.has_lost_node(root))
 }
 
-/// Revokes the rules of removed devices, and those for earlier numbers of devices. Returns whether
-/// there were any.
+/// Revokes the rules of removed devices, and those for earlier numbers of devices, and records
+/// that. It waits at most `lock_limit` for the container's lock, after the rules are revoked. Returns
+/// whether there were any.
 pub(super) fn revoke_stale(
     record: &AttachmentRecord,
     removed: &RemovedDevices,
     snapshot: &HostSnapshot,
+    lock_limit: Duration,
     config: &Config,
 ) -> Result<bool, LiveError> {
     let root = &config.host_root;
@@ -64,7 +67,7 @@ pub(super) fn revoke_stale(
     };
     let stale: Vec<RecordedRule> = record.rules.iter().filter(is_stale).cloned().collect();
     if stale.is_empty() {
-        update_host_nodes(record, snapshot, root)?;
+        update_host_nodes(record, snapshot, lock_limit, root)?;
         return Ok(false);
     }
     let mut left = record.clone();
@@ -73,7 +76,7 @@ pub(super) fn revoke_stale(
         log::warning(&format!("container {}: {warning}", record.id));
     }
     // Another process may have changed the record before it was locked.
-    let record_file = LockedRecord::open(root, &record.id, lock::FOLLOW_LIMIT)?;
+    let record_file = LockedRecord::open(root, &record.id, lock_limit)?;
     if let Some(mut current) = record_file.read()?
         && current.is_from_same_start(record)
     {
@@ -142,6 +145,7 @@ impl NeedCheck<'_> {
 fn update_host_nodes(
     record: &AttachmentRecord,
     snapshot: &HostSnapshot,
+    lock_limit: Duration,
     root: &Path,
 ) -> Result<(), LiveError> {
     let has_returned = |rule: &RecordedRule| {
@@ -157,12 +161,11 @@ fn update_host_nodes(
     if !record.rules.iter().any(has_returned) {
         return Ok(());
     }
-    let record_file = LockedRecord::open(root, &record.id, lock::FOLLOW_LIMIT)?;
+    let record_file = LockedRecord::open(root, &record.id, lock_limit)?;
     let current = record_file.read()?;
     if let Some(mut current) = current.filter(|current| current.is_from_same_start(record)) {
         for rule in current.rules.iter_mut().filter(|rule| has_returned(rule)) {
-            let node = rule.host_node.as_ref();
-            rule.host_node = node.and_then(|node| node.find_again(root));
+            rule.update_host_node(root);
         }
         record_file.save(&current)?;
     }
