@@ -71,13 +71,18 @@ fn check(
     }
 }
 
-/// Returns the beginning of an untrusted text, for a message.
+/// Returns the beginning of an untrusted text, for a message. Quotes stay as they are: a name in a
+/// request may be in quotes.
 pub fn excerpt(text: &str) -> String {
     const SHOWN: usize = 64;
     let mut shown: String = text
         .chars()
         .take(SHOWN)
-        .flat_map(char::escape_debug)
+        .flat_map(|character| {
+            let quote = matches!(character, '"' | '\'').then_some(character);
+            let escaped = quote.is_none().then(|| character.escape_debug());
+            quote.into_iter().chain(escaped.into_iter().flatten())
+        })
         .collect();
     if text.chars().nth(SHOWN).is_some() {
         shown.push('…');

@@ -42,39 +42,53 @@ struct Change {
     arguments: &'static [&'static str],
     /// It has no rights at all.
     unprivileged: bool,
+    /// The first process ends and a child of it goes on, which only a shared PID namespace allows.
+    ends: bool,
     /// Whether the container's mount namespace can be entered after it.
     enterable: bool,
 }
 
-const CHANGES: [Change; 6] = [
+const CHANGES: [Change; 7] = [
+    Change {
+        arguments: &["child"],
+        unprivileged: true,
+        ends: true,
+        enterable: false,
+    },
     Change {
         arguments: &["thread"],
         unprivileged: true,
+        ends: false,
         enterable: true,
     },
     Change {
         arguments: &["thread-and-child"],
         unprivileged: true,
+        ends: false,
         enterable: true,
     },
     Change {
         arguments: &["chroot", "/usr"],
         unprivileged: false,
+        ends: false,
         enterable: false,
     },
     Change {
         arguments: &["users"],
         unprivileged: true,
+        ends: false,
         enterable: false,
     },
     Change {
         arguments: &["users"],
         unprivileged: false,
+        ends: false,
         enterable: false,
     },
     Change {
         arguments: &["users-and-mounts"],
         unprivileged: false,
+        ends: false,
         enterable: false,
     },
 ];
@@ -92,17 +106,20 @@ impl Change {
                 .capability("CAP_SYS_ADMIN")
                 .capability("CAP_SYS_CHROOT");
         }
+        if self.ends {
+            container = container.host_pids();
+        }
         container.build().unwrap()
     }
 
     /// Has the first process make the change, and waits for it.
     fn make(&self, bundle: &Bundle, pid: i32) {
         let seen = || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             let state = stat.rsplit_once(") ").unwrap().1.as_bytes()[0];
             let links =
                 ["root", "ns/user"].map(|it| fs::read_link(format!("/proc/{pid}/{it}")).ok());
-            (state == b'Z', links)
+            Some((state == b'Z', links))
         };
         let before = seen();
         fs::write(bundle.in_rootfs(FLAG), "").unwrap();
@@ -110,20 +127,34 @@ impl Change {
     }
 }
 
-/// Ends a container's first process when it is dropped. runc takes one whose first thread has
-/// ended for a container that has ended, and does not do it.
-struct EndProcess(Pid);
+/// Ends all processes of a container when it is dropped. runc takes a container whose first
+/// thread has ended for one that has ended, and does not do it.
+struct EndProcesses {
+    cgroup: PathBuf,
+}
 
-impl EndProcess {
-    fn of_container(container: &Container<'_>) -> Self {
-        EndProcess(Pid::from_raw(container.pid().unwrap()))
+impl Drop for EndProcesses {
+    fn drop(&mut self) {
+        for pid in processes(&self.cgroup) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        wait_until(|| processes(&self.cgroup).is_empty());
     }
 }
 
-impl Drop for EndProcess {
-    fn drop(&mut self) {
-        let _ = kill(self.0, Signal::SIGKILL);
-    }
+/// The processes in a cgroup; none if the cgroup has been removed.
+fn processes(cgroup: &Path) -> Vec<i32> {
+    let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    listed.lines().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// The root directory that the container's last thread sees. A first thread that has ended has
+/// none.
+fn root_of_last_thread(cgroup: &Path) -> PathBuf {
+    let pid = processes(cgroup).pop().expect("a process");
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let last = threads.map(|thread| thread.unwrap().path()).max();
+    last.expect("a thread").join("root")
 }
 
 /// The directory of a container's device cgroup.
@@ -170,8 +201,10 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
         let case = change.arguments;
         let bundle = change.bundle(plain(Rootfs::Busybox));
         let running = lab.start(&bundle);
-        let end = EndProcess::of_container(&running);
         let cgroup = cgroup(lab, &running);
+        let end = EndProcesses {
+            cgroup: cgroup.clone(),
+        };
         let id = bundle.id();
         done(lab, &host, &["attach", id, "dummy-npu=3"]);
         assert!(opens(&cgroup, &host, 3), "{case:?}");
@@ -179,13 +212,8 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
         let used = done(lab, &host, &["list", "--used", "dummy-npu"]);
         assert!(used.contains("(attached)"), "{case:?}: {used}");
         // A container that starts meanwhile removes no record of one that runs.
-        drop(
-            lab.start(
-                &requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2")
-                    .build()
-                    .unwrap(),
-            ),
-        );
+        start_a_followed_container(lab, &host);
+        assert!(records(&host).iter().any(|it| it == id), "{case:?}");
         let ran = boathook(lab, &host, &["detach", id]);
         let expected = match change.enterable {
             true => 0,
@@ -202,8 +230,11 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
             "{case:?}: {ran:?}"
         );
         assert!(!opens(&cgroup, &host, 3), "{case:?}: the rule is left");
-        let node = format!("/proc/{}/root/dev/dummy-npu3", running.pid().unwrap());
-        assert!(!change.enterable || !Path::new(&node).exists(), "{case:?}");
+        if change.enterable {
+            let devices = root_of_last_thread(&cgroup).join("dev");
+            assert!(devices.join("null").exists(), "{case:?}: {devices:?}");
+            assert!(!devices.join("dummy-npu3").exists(), "{case:?}");
+        }
         let used = done(lab, &host, &["list", "--used", "dummy-npu"]);
         assert!(!used.contains("(attached)"), "{case:?}: {used}");
         // Nothing is given back.
@@ -218,14 +249,20 @@ fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
         drop(end);
         drop(running);
         // The record of one that has ended goes with the next start.
-        let other = requesting(&host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2");
-        host.write_config("[class.dummy-npu]\nfollow = true\n")
-            .unwrap();
-        let other = other.build().unwrap();
-        let _other = lab.start(&other);
+        start_a_followed_container(lab, &host);
         assert!(!records(&host).contains(&id), "{case:?}");
-        host.write_config("").unwrap();
     }
+}
+
+/// Starts and ends a container with a device that is followed. Its start removes the records of
+/// containers that have ended.
+fn start_a_followed_container(lab: &Lab, host: &DemoHost) {
+    host.write_config("[class.dummy-npu]\nfollow = true\n")
+        .unwrap();
+    let bundle = requesting(host, Rootfs::Busybox, DemoHost::VARIABLE, "npu-2");
+    let bundle = bundle.build().unwrap();
+    drop(lab.start(&bundle));
+    host.write_config("").unwrap();
 }
 
 /// Two devices of one container are followed; one of them is unplugged after the change.
@@ -237,8 +274,10 @@ fn assert_unplugged_is_gone(
     change: impl FnOnce(&Container<'_>),
 ) {
     let running = lab.start(bundle);
-    let _end = EndProcess::of_container(&running);
     let cgroup = cgroup(lab, &running);
+    let _end = EndProcesses {
+        cgroup: cgroup.clone(),
+    };
     for index in [3, DemoHost::UNLIKE] {
         assert!(opens(&cgroup, host, index), "{case}: {index}");
     }
@@ -317,21 +356,32 @@ fn a_device_is_gone_though_the_path_of_another_is_no_directory(lab: &Lab) {
 }
 
 fn a_device_is_gone_though_the_bundle_is_gone(lab: &Lab) {
-    let host = chips();
-    let bundle = two_chips(&host).build().unwrap();
-    let hide = |bundle: &Bundle| {
-        fs::rename(bundle.config_file(), bundle.directory().join("elsewhere")).unwrap();
-    };
-    assert_unplugged_is_gone(lab, &host, &bundle, "bundle", |_| hide(&bundle));
-    let host = DemoHost::new().unwrap();
-    let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.start(&bundle);
-    let cgroup = cgroup(lab, &running);
-    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
-    hide(&bundle);
-    let ran = boathook(lab, &host, &["detach", bundle.id()]);
-    assert_eq!(ran.status.code(), Some(NODE_STAYS), "{ran:?}");
-    assert!(!opens(&cgroup, &host, 3), "the rule is left");
+    // Either the file or the whole directory is elsewhere.
+    type Paths = fn(&Bundle) -> PathBuf;
+    let paths: [Paths; 2] = [Bundle::config_file, |bundle| bundle.directory().to_owned()];
+    for path in paths {
+        let host = chips();
+        let bundle = two_chips(&host).build().unwrap();
+        let path_of_bundle = path(&bundle);
+        let elsewhere = path_of_bundle.with_extension("elsewhere");
+        assert_unplugged_is_gone(lab, &host, &bundle, "bundle", |_| {
+            fs::rename(&path_of_bundle, &elsewhere).unwrap();
+        });
+        fs::rename(&elsewhere, &path_of_bundle).unwrap();
+
+        let host = DemoHost::new().unwrap();
+        let bundle = plain(Rootfs::Busybox).build().unwrap();
+        let path_of_bundle = path(&bundle);
+        let elsewhere = path_of_bundle.with_extension("elsewhere");
+        let running = lab.start(&bundle);
+        let cgroup = cgroup(lab, &running);
+        done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+        fs::rename(&path_of_bundle, &elsewhere).unwrap();
+        let ran = boathook(lab, &host, &["detach", bundle.id()]);
+        assert_eq!(ran.status.code(), Some(NODE_STAYS), "{ran:?}");
+        assert!(!opens(&cgroup, &host, 3), "the rule is left");
+        fs::rename(&elsewhere, &path_of_bundle).unwrap();
+    }
 }
 
 fn a_device_is_gone_though_the_class_file_has_a_mistake(lab: &Lab) {
@@ -341,20 +391,30 @@ fn a_device_is_gone_though_the_class_file_has_a_mistake(lab: &Lab) {
         host.add_class("chips", "version = 1\nresource = \n")
             .unwrap();
     });
-    let host = chips();
-    let bundle = plain(Rootfs::Busybox).build().unwrap();
-    let running = lab.start(&bundle);
-    let cgroup = cgroup(lab, &running);
-    done(lab, &host, &["attach", bundle.id(), "chips=3"]);
-    fs::remove_file(host.classes().join("chips.toml")).unwrap();
-    done(lab, &host, &["detach", bundle.id(), "chips=3"]);
-    assert!(!opens(&cgroup, &host, 3), "the rule is left");
-    assert!(records(&host).is_empty());
+    for damaged in [None, Some("version = 1\nresource = \n"), Some("")] {
+        let host = chips();
+        let bundle = plain(Rootfs::Busybox).build().unwrap();
+        let running = lab.start(&bundle);
+        let cgroup = cgroup(lab, &running);
+        done(lab, &host, &["attach", bundle.id(), "chips=3"]);
+        match damaged {
+            None => fs::remove_file(host.classes().join("chips.toml")).unwrap(),
+            Some(text) => host.add_class("chips", text).unwrap(),
+        }
+        done(lab, &host, &["detach", bundle.id(), "chips=3"]);
+        assert!(!opens(&cgroup, &host, 3), "{damaged:?}: the rule is left");
+        assert!(records(&host).is_empty(), "{damaged:?}");
+    }
 }
 
 fn a_device_is_gone_though_the_kubelets_record_is_damaged(lab: &Lab) {
     const UID: &str = "00000000-0000-4000-8000-000000000001";
-    for damage in ["", "{\"Data\": {\"PodDev", "{}", "removed"] {
+    let without_the_pod =
+        serde_json::json!({"Data": {"PodDeviceEntries": [], "RegisteredDevices": {}},
+        "Checksum": 0})
+        .to_string();
+    let cut = "{\"Data\": {\"PodDev";
+    for damage in ["", cut, "{}", "removed", &without_the_pod] {
         let host = chips();
         let parent = CgroupParent::new();
         let file = host.path().join("kubelet_internal_checkpoint");

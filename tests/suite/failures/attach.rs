@@ -36,16 +36,21 @@ fn every_call_fails_once(lab: &Lab) {
     assert!(has_it());
     done(lab, &host, &["detach", bundle.id()]);
     has_nothing("without a fault");
+    let recorded_processes = host.path().join("calls-of-process");
+    let strace = trace::recording_each_process(&recorded_processes);
+    attach(lab, &host, &strace, &bundle).success().unwrap();
+    done(lab, &host, &["detach", bundle.id()]);
     // Most calls are made while nothing is changed: those after the record is written count.
     let planning = trace::faults(&recorded, 8);
-    for fault in planning.chain(trace::faults_between(
-        &recorded,
-        "/.boathook-",
-        "exit_group",
-        32,
-    )) {
-        // The second time the same call of each child process fails, too.
-        for children in [false, true] {
+    let changing = trace::faults_between(&recorded, "/.boathook-", "exit_group", 32);
+    // The second time the same call of each child process fails, too.
+    let own = planning
+        .chain(changing)
+        .map(|fault| (fault, &[false, true][..]));
+    let in_children =
+        trace::child_faults(&recorded_processes, 24).map(|fault| (fault, &[true][..]));
+    for (fault, in_which) in own.chain(in_children) {
+        for &children in in_which {
             let case = format!("{fault}, children: {children}");
             let mut strace = fault.arguments().to_vec();
             if children {

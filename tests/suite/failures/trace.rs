@@ -1,9 +1,9 @@
 //! The system calls of a program, and one of them that fails.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How a call fails.
 const FAILURES: [&str; 7] = [
@@ -118,6 +118,39 @@ pub(super) fn recording(file: &Path) -> [String; 4] {
         file.display().to_string(),
         "--".to_string(),
     ]
+}
+
+/// The arguments of strace that write the calls of each process to a file of its own, whose name
+/// is that of `file` with the process's id.
+pub(super) fn recording_each_process(file: &Path) -> [String; 5] {
+    let [quiet, output, file, end] = recording(file);
+    ["-ff".to_string(), quiet, output, file, end]
+}
+
+/// The faults to try of those that the calls of child processes allow: all in the long run, else
+/// about `count`. strace counts the calls of each process by themselves.
+pub(super) fn child_faults(recorded: &Path, count: usize) -> impl Iterator<Item = Fault> + use<> {
+    let prefix = format!("{}.", recorded.file_name().unwrap().to_str().unwrap());
+    let files = fs::read_dir(recorded.parent().unwrap()).unwrap();
+    let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+    files.retain(|file| {
+        file.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with(&prefix)
+    });
+    files.sort();
+    // The file of the process that strace starts begins with execve(2).
+    let is_child = |file: &&PathBuf| !fs::read_to_string(file).unwrap().starts_with("execve(");
+    let children: Vec<&PathBuf> = files.iter().filter(is_child).collect();
+    assert!(!children.is_empty(), "no child process was recorded");
+    let mut seen = HashSet::new();
+    let all = children
+        .into_iter()
+        .flat_map(|file| all_faults(file, |_| true));
+    let all = all.filter(|fault| seen.insert((fault.call.clone(), fault.number, fault.failure)));
+    some(all.collect(), count)
 }
 
 /// The last name of the first path in a recorded call.

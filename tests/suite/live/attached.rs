@@ -1,15 +1,18 @@
 //! What a container has after `attach`, and after `detach`.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 use harness::bundle::Bundle;
+use harness::compile::{self, Libc};
 use harness::demo_host::DemoHost;
 use harness::demo_host::in_container::node;
 use harness::patience::wait_until;
 use harness::probe::{Access, Kind};
 use harness::rootfs::Rootfs;
 use harness::runc::Container;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use super::follow::with_device;
 use super::outdated::CLASS as CHIPS;
@@ -27,6 +30,8 @@ on_each_cgroup_version!(
     libraries_come_and_go_too,
     containers_of_every_kind,
     a_program_that_has_it_open_is_named,
+    a_thread_that_has_it_open_is_named,
+    a_program_that_has_its_memory_mapped_is_named,
     the_other_commands_know_it,
     a_restarted_container_has_nothing_attached,
 );
@@ -263,6 +268,63 @@ fn a_program_that_has_it_open_is_named(lab: &Lab) {
     detached.success().unwrap();
 }
 
+/// Starts a container whose program keeps the node in this way once it is there, attaches the
+/// device, and returns what `detach` says.
+fn detach_kept(lab: &Lab, host: &DemoHost, device: &str, node: &str, way: &str) -> String {
+    let program = compile::program("open-device.c", Libc::Glibc, &["-static", "-pthread"]);
+    let bundle = Bundle::builder(Rootfs::Busybox).bind(&program.unwrap(), "/usr/bin/open-device");
+    let bundle = bundle.args(["/usr/bin/open-device", node, way]);
+    let bundle = bundle.build().unwrap();
+    let running = lab.start(&bundle);
+    done(lab, host, &["attach", bundle.id(), device]);
+    let pid = running.pid().unwrap();
+    assert!(wait_until(|| keeps(pid, node)), "{way}");
+    let detached = boathook(lab, host, &["detach", bundle.id()]);
+    let detached = detached.success().unwrap();
+    detached.stderr.replace(&pid.to_string(), "PID")
+}
+
+/// Whether a thread of a process has the node open, or its memory mapped and no descriptor.
+fn keeps(pid: i32, node: &str) -> bool {
+    let leads_to_node = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+        links.any(|link| link == Path::new(node))
+    };
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let is_open = leads_to_node(&process.join("fd"));
+    let threads = fs::read_dir(process.join("task")).unwrap();
+    let mut threads = threads.map(|thread| thread.unwrap().path().join("fd"));
+    let is_mapped = leads_to_node(&process.join("map_files"));
+    !is_open && (is_mapped || threads.any(|descriptors| leads_to_node(&descriptors)))
+}
+
+fn a_thread_that_has_it_open_is_named(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let detached = detach_kept(lab, &host, "dummy-npu=3", "/dev/dummy-npu3", "thread");
+    let expected = [
+        "thread ",
+        " of process PID (open-device) has device c 10:",
+        "open, and can use it",
+    ];
+    assert_says(&detached, &expected);
+}
+
+fn a_program_that_has_its_memory_mapped_is_named(lab: &Lab) {
+    // The memory of a block device can be mapped, also that of a loop device without a file.
+    let host = DemoHost::new().unwrap();
+    let node = host.root().join("dev/disk-0");
+    mknod(&node, SFlag::S_IFBLK, Mode::empty(), makedev(7, 0)).unwrap();
+    fs::set_permissions(&node, Permissions::from_mode(0o666)).unwrap();
+    let class = "version = 1\nresource = 'example.com/disk'\nrequest = { env = 'DISKS' }\n\
+        discover = [{ count = 1 }]\n[device]\nid = 'disk-{index}'\nindex = '{index}'\n\
+        nodes = [{ path = '/dev/disk-{index}' }]\n";
+    host.add_class("disk", class).unwrap();
+    let detached = detach_kept(lab, &host, "disk=0", "/dev/disk-0", "mapped");
+    let expected = "process PID (open-device) has memory of device b 7:0 mapped, and can use it";
+    assert_says(&detached, &[expected]);
+}
+
 fn the_other_commands_know_it(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox).build().unwrap();
@@ -270,7 +332,7 @@ fn the_other_commands_know_it(lab: &Lab) {
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
     let directory = bundle.directory().to_str().unwrap();
     let explained = done(lab, &host, &["explain", "--bundle", directory]);
-    assert_says(&explained, &["requested by  attached npu-3"]);
+    assert_says(&explained, &["requested by  attached \"npu-3\""]);
     let doctor = ["doctor", "--container", bundle.id()];
     let healthy = done(lab, &host, &doctor);
     assert!(healthy.contains("every device is allowed"), "{healthy}");
