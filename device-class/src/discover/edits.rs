@@ -57,16 +57,22 @@ pub(super) fn edits(
         ..FoundEdits::default()
     };
     let capability_32bit = class.spec.request.capability_32bit.as_ref();
-    let filled = |own: &[PathTemplate], further: &[&str]| {
+    // A class names the directories of many distributions. Those that this host does not have
+    // are left out here, so that no file is looked up in them. A directory that cannot be looked
+    // up stays, and its error is reported with the file that is searched there.
+    let find_directories = |own: &[PathTemplate], further: &[&str]| {
         let own = own.iter().map(|directory| directory.fill(attributes));
         let further = further.iter().map(|directory| Ok(PathBuf::from(directory)));
-        own.chain(further)
-            .collect::<Result<Vec<_>, PathTemplateError>>()
+        let mut directories = own
+            .chain(further)
+            .collect::<Result<Vec<_>, PathTemplateError>>()?;
+        directories.retain(|directory| !matches!(driver.view.entry(directory), Ok(None)));
+        Ok::<_, PathTemplateError>(directories)
     };
     let spec = &class.spec;
-    let programs = filled(&spec.program_directories, driver.program_directories())?;
+    let programs = find_directories(&spec.program_directories, driver.program_directories())?;
     let search = LibrarySearch {
-        directories: filled(&spec.library_directories, driver.library_directories())?,
+        directories: find_directories(&spec.library_directories, driver.library_directories())?,
         for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
         driver,
     };
