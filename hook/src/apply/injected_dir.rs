@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use injection_plan::plan::{FILES, INJECTED};
 use nix::sys::stat::Mode;
 
-use super::{ApplyError, tmpfs};
+use super::ApplyError;
+use super::tmpfs::{self, TmpfsDirectories};
 use crate::container::{ContainerRoot, FileKind, Name};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
@@ -77,9 +78,9 @@ impl<'p> InjectedDir<'p> {
         };
         let staged = mounter.tmpfs(covered, &options)?;
         let mut mounts = Vec::new();
+        let mut directories = TmpfsDirectories::new(staged.directory());
         for (path, libraries) in self.libraries {
-            let (parent, name) = tmpfs::parent(staged.directory(), relative_path(path))?;
-            let directory = parent.create_dir(Name::new(&name)?, MODE)?;
+            let directory = directories.create(relative_path(path))?;
             for (source, name, links) in libraries {
                 let target = directory.mount_point(Name::new(name)?, source.kind())?;
                 for link in links {
@@ -89,9 +90,9 @@ impl<'p> InjectedDir<'p> {
             }
         }
         for (source, path) in self.files {
-            let files = staged.directory().create_dir(Name::new(FILES)?, MODE)?;
-            let (directory, name) = tmpfs::parent(&files, path)?;
-            let target = directory.mount_point(Name::new(&name)?, source.kind())?;
+            let place = InjectedDir::place_of(path);
+            let (directory, name) = directories.create_parent(relative_path(&place))?;
+            let target = directory.mount_point(name, source.kind())?;
             mounts.push((source, target));
         }
         tmpfs::attach(staged, mounts, mounter)

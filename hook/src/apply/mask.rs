@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use injection_plan::plan::{Action, InjectionPlan};
 use nix::sys::stat::Mode;
 
-use super::{ApplyError, tmpfs};
-use crate::container::{ContainerRoot, FileKind, Name, Target};
+use super::ApplyError;
+use super::tmpfs::{self, TmpfsDirectories};
+use crate::container::{ContainerRoot, FileKind, Target};
 use crate::mount::{Mounter, Source, TmpfsOptions};
 
 pub(crate) struct Mask<'p> {
@@ -53,16 +54,15 @@ impl Mask<'_> {
             label,
         };
         let staged = mounter.tmpfs(target, &options)?;
+        let mut directories = TmpfsDirectories::new(staged.directory());
         for (path, text) in self.files {
-            let (directory, name) =
-                tmpfs::parent(staged.directory(), relative_path(self.path, path))?;
-            directory.write_new(Name::new(&name)?, text.as_bytes(), FILE_MODE)?;
+            let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
+            directory.write_new(name, text.as_bytes(), FILE_MODE)?;
         }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
-            let (directory, name) =
-                tmpfs::parent(staged.directory(), relative_path(self.path, path))?;
-            let target = directory.mount_point(Name::new(&name)?, source.kind())?;
+            let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
+            let target = directory.mount_point(name, source.kind())?;
             mounts.push((source, target));
         }
         tmpfs::attach(staged, mounts, mounter)

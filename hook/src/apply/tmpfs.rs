@@ -1,7 +1,7 @@
-//! Helpers for a tmpfs that the hook mounts in the container.
+//! A tmpfs that the hook mounts in the container, and its directories.
 
-use std::ffi::OsString;
-use std::path::{Component, Path};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use nix::sys::stat::Mode;
 
@@ -11,25 +11,49 @@ use crate::mount::{Mounter, Source, StagedTmpfs};
 
 const MODE: Mode = Mode::from_bits_truncate(0o755);
 
-/// Returns the directory for a file below `top`, creating missing directories, and the file's
-/// name.
-pub(super) fn parent(
-    top: &WritableDirectory,
-    path: &Path,
-) -> Result<(WritableDirectory, OsString), ApplyError> {
-    let mut names = path.components().filter_map(|part| match part {
-        Component::Normal(name) => Some(name),
-        _ => None,
-    });
-    let name = names.next_back().ok_or_else(|| ApplyError::Path {
-        path: path.into(),
-        what: "a file",
-    })?;
-    let mut directory = top.clone();
-    for part in names {
-        directory = directory.create_dir(Name::new(part)?, MODE)?;
+/// The directories that the hook has created in a tmpfs, by their path below its root. Many
+/// files are in the same directories, so that each is created and opened once.
+#[derive(Debug)]
+pub(super) struct TmpfsDirectories {
+    by_path: BTreeMap<PathBuf, WritableDirectory>,
+}
+
+impl TmpfsDirectories {
+    pub(super) fn new(root: &WritableDirectory) -> Self {
+        let by_path = BTreeMap::from([(PathBuf::new(), root.clone())]);
+        TmpfsDirectories { by_path }
     }
-    Ok((directory, name.to_owned()))
+
+    /// Returns the directory for the file at `path` below the root, creating the directories
+    /// that are missing, and the file's name.
+    pub(super) fn create_parent<'p>(
+        &mut self,
+        path: &'p Path,
+    ) -> Result<(&WritableDirectory, Name<'p>), ApplyError> {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        let (Some(parent), Some(name)) = (relative.parent(), relative.file_name()) else {
+            return Err(ApplyError::Path {
+                path: path.into(),
+                what: "a file",
+            });
+        };
+        Ok((self.create(parent)?, Name::new(name)?))
+    }
+
+    /// Returns the directory at `path` below the root, creating it and those above it.
+    pub(super) fn create(&mut self, path: &Path) -> Result<&WritableDirectory, ApplyError> {
+        if !self.by_path.contains_key(path) {
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(ApplyError::Path {
+                    path: path.into(),
+                    what: "a directory",
+                });
+            };
+            let created = self.create(parent)?.create_dir(Name::new(name)?, MODE)?;
+            self.by_path.insert(path.to_owned(), created);
+        }
+        Ok(&self.by_path[path])
+    }
 }
 
 /// Attaches a tmpfs, mounts the sources on its entries, and makes the tmpfs read-only.
