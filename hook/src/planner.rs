@@ -12,7 +12,7 @@ use device_class::discover::{self, FoundClass, LookUpError};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use device_class::strict_toml::FileError;
-use injection_plan::plan::{self, Authority, InjectionPlan, PlanError, PlanInput};
+use injection_plan::plan::{self, Authority, InjectionPlan, LIBRARY_PATH, PlanError, PlanInput};
 use injection_plan::request::{RefusedRequest, Request};
 
 use crate::authorization::{Decision, SourceKind, authorize, counts};
@@ -160,10 +160,15 @@ fn compute_plan(
             found,
             authority,
         });
-    Ok(plan::plan(
-        &asked.collect::<Vec<_>>(),
-        &bundle.spec_devices,
-    )?)
+    make_plan(&asked.collect::<Vec<_>>(), bundle)
+}
+
+fn make_plan(inputs: &[PlanInput<'_>], bundle: &Bundle) -> Result<InjectionPlan, PlannerError> {
+    let mut plan = plan::plan(inputs, &bundle.spec_devices)?;
+    if let Some(value) = bundle.env.get(LIBRARY_PATH) {
+        plan.cover_library_path(value);
+    }
+    Ok(plan)
 }
 
 /// Returns who authorizes a request for devices of a class, or `None` if the request does not
@@ -211,10 +216,7 @@ pub(crate) fn plan_attached<'l>(
         found: &one.found,
         authority,
     });
-    Ok(plan::plan(
-        &asked.collect::<Vec<_>>(),
-        &bundle.spec_devices,
-    )?)
+    make_plan(&asked.collect::<Vec<_>>(), bundle)
 }
 
 pub fn open_host(config: &Config) -> Result<RealHost, PlannerError> {

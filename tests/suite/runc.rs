@@ -8,6 +8,7 @@ mod doctor;
 mod driver_root;
 mod hidden_calls;
 mod image_libraries;
+mod image_names;
 mod libraries;
 mod libraries_32bit;
 mod made_nodes;

@@ -59,7 +59,7 @@ impl LibraryNames {
 pub struct NamePattern(PathPattern);
 
 impl NamePattern {
-    fn fits(&self, name: &str) -> bool {
+    pub(crate) fn fits(&self, name: &str) -> bool {
         let component = self.0.components().first();
         component.is_some_and(|component| component.matches(name, &Attributes::new()).is_some())
     }

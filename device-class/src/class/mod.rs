@@ -113,6 +113,10 @@ pub struct ClassSpec {
     /// template. config.toml can add others.
     #[serde(default)]
     pub library_directories: Vec<PathTemplate>,
+    /// Patterns for the names of libraries to which a link is also created in the image's
+    /// own library directory, for programs that open a path there, or have a loader of
+    /// their own. Without this list each library gets a link.
+    pub library_links: Option<Vec<NamePattern>>,
     /// Directories with programs of the driver, by template, where they are not at the
     /// path of `binaries`. config.toml can add others.
     #[serde(default)]

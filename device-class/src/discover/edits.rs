@@ -73,6 +73,7 @@ pub(super) fn edits(
     let programs = find_directories(&spec.program_directories, driver.program_directories())?;
     let search = LibrarySearch {
         directories: find_directories(&spec.library_directories, driver.library_directories())?,
+        image_links: spec.library_links.as_deref(),
         for_32bit: capability_32bit.is_some_and(|capability| capabilities.contains(capability)),
         driver,
     };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::DeviceError;
 use super::driver_root::DriverRoot;
 use super::found::{FoundLibrary, Presence};
-use crate::class::{Edits, LibraryNames, SoName};
+use crate::class::{Edits, LibraryNames, NamePattern, SoName};
 use crate::host::{Entry, Programs};
 use crate::ownership::OwnershipError;
 use crate::template::Attributes;
@@ -20,6 +20,8 @@ const LD_CACHE: &str = "/etc/ld.so.cache";
 pub(super) struct LibrarySearch<'a> {
     /// Directories that are searched for a library that is not in ld.so.cache.
     pub(super) directories: Vec<PathBuf>,
+    /// The names that get a link in the image's own library directory; `None` for all.
+    pub(super) image_links: Option<&'a [NamePattern]>,
     /// Whether libraries for 32-bit programs are searched in addition.
     pub(super) for_32bit: bool,
     pub(super) driver: DriverRoot<'a>,
@@ -136,6 +138,8 @@ impl LibrarySearch<'_> {
         let mut links: BTreeSet<String> =
             inserted(links.iter().map(|name| name.as_str().to_owned()));
         links.insert(soname.clone());
+        let mut image_links = links.clone();
+        image_links.retain(|link| programs == Programs::Native && self.has_image_link(link));
         if let Presence::Found(file) = &file {
             let own_name = file
                 .file_name()
@@ -146,8 +150,14 @@ impl LibrarySearch<'_> {
             soname,
             programs,
             links,
+            image_links,
             file,
         })
+    }
+
+    fn has_image_link(&self, name: &str) -> bool {
+        let patterns = self.image_links;
+        patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.fits(name)))
     }
 }
 

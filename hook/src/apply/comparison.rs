@@ -41,7 +41,7 @@ pub(crate) fn is_outdated(action: &Action, host_root: &Path, look: Look<'_>) -> 
         Action::File(mount) | Action::Directory(mount) => {
             is_other_file(&mount.source, &mount.path, host_root, look)
         }
-        Action::Library { mount, links } => {
+        Action::Library { mount, links, .. } => {
             // A library of another version has another file name, but the links keep their
             // names.
             let links = links.iter().map(|link| mount.path.with_file_name(link));

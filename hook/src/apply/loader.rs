@@ -40,6 +40,8 @@ pub(crate) struct LibrarySearch<'p> {
     pub(super) directories: Cow<'p, [PathBuf]>,
     pub(super) libraries: Cow<'p, [(String, PathBuf)]>,
     pub(super) image_libraries: &'p [ImageLibraries],
+    /// The directories of the container's `LD_LIBRARY_PATH`.
+    pub(crate) library_path: &'p [PathBuf],
     pub(super) directory_32bit: Option<&'p Path>,
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
@@ -56,12 +58,16 @@ struct LoaderFiles<'r> {
 ///
 /// A file that cannot be written is left unchanged, with a note, because programs can still
 /// find the libraries by `LD_LIBRARY_PATH`.
+///
+/// Returns the directories of the image whose libraries are newer than those of the host.
 pub(super) fn configure(
     root: &ContainerRoot,
     mut search: LibrarySearch<'_>,
     notes: &mut Vec<String>,
-) -> Result<(), ApplyError> {
+) -> Result<Vec<PathBuf>, ApplyError> {
+    let mut newer = Vec::new();
     for image in image_libraries::find_newer_libraries(root, search.image_libraries, notes) {
+        newer.push(image.directory.clone());
         search.directories.to_mut().insert(0, image.directory);
         let libraries = search.libraries.to_mut();
         libraries.splice(0..0, image.libraries);
@@ -87,7 +93,7 @@ pub(super) fn configure(
         }
     }
     notes.extend(files.note(search));
-    Ok(())
+    Ok(newer)
 }
 
 /// Returns the file names of the dynamic loaders that the container has.

@@ -8,6 +8,7 @@
 
 mod comparison;
 mod image_libraries;
+mod image_names;
 mod injected_dir;
 mod loader;
 mod mask;
@@ -33,6 +34,7 @@ use crate::sys::deadline::{Deadline, Stage};
 use prepare::PrepareError;
 
 pub(crate) use comparison::{is_other_file, is_outdated, lacks};
+pub(crate) use image_names::{MAX_LINKS, find_image_directory, is_same_library};
 pub(crate) use injected_dir::InjectedDir;
 pub(crate) use rules::rules_of;
 pub(crate) use sources::{OpenedAction, OpenedStep};

@@ -59,6 +59,8 @@ pub(crate) enum OpenedAction<'p> {
         source: Source,
         path: &'p Path,
         links: &'p BTreeSet<String>,
+        names: &'p BTreeSet<String>,
+        image_links: &'p BTreeSet<String>,
     },
     Loader(LibrarySearch<'p>),
 }
@@ -128,21 +130,30 @@ fn open_step<'p>(
             source: open(mount)?,
             path: &mount.path,
         },
-        Action::Library { mount, links } => OpenedAction::Library {
+        Action::Library {
+            mount,
+            links,
+            names,
+            image_links,
+        } => OpenedAction::Library {
             source: open(mount)?,
             path: &mount.path,
             links,
+            names,
+            image_links,
         },
         Action::Loader {
             directories,
             libraries,
             image_libraries,
+            library_path,
             directory_32bit,
             libraries_32bit,
         } => OpenedAction::Loader(LibrarySearch {
             directories: Cow::Borrowed(directories),
             libraries: Cow::Borrowed(libraries),
             image_libraries,
+            library_path,
             directory_32bit: directory_32bit.as_deref(),
             libraries_32bit,
         }),
@@ -232,6 +243,8 @@ mod tests {
         Action::Library {
             mount: mount(path, place, &[SourceKind::File]),
             links: BTreeSet::new(),
+            names: BTreeSet::new(),
+            image_links: BTreeSet::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use device_class::discover::MadeNode;
 
 use super::ApplyError;
+use super::image_names::{self, ImageDirectories, NamedLibrary};
 use super::injected_dir::InjectedDir;
 use super::loader;
 use super::sources::{OpenedAction, OpenedStep, device_access};
@@ -21,6 +22,7 @@ pub(crate) fn attach(
     let mut mounter = Mounter::new(root, calls);
     let mut injected_dir = InjectedDir::default();
     let mut loaders = Vec::new();
+    let mut libraries = Vec::new();
     for OpenedStep { action, reason, .. } in ready {
         let done = match action {
             OpenedAction::Mask(mask) => mask.attach(root, &mut mounter, label),
@@ -52,7 +54,17 @@ pub(crate) fn attach(
                 source,
                 path,
                 links,
-            } => injected_dir.library(source, path, links),
+                names,
+                image_links,
+            } => {
+                libraries.push(NamedLibrary {
+                    path,
+                    identity: source.identity(),
+                    names,
+                    image_links,
+                });
+                injected_dir.library(source, path, links)
+            }
             OpenedAction::Loader(search) => {
                 loaders.push(search);
                 Ok(())
@@ -62,7 +74,12 @@ pub(crate) fn attach(
     }
     injected_dir.attach(root, &mut mounter, label)?;
     for search in loaders {
-        loader::configure(root, search, notes)?;
+        let directories = ImageDirectories {
+            library_path: search.library_path,
+            directory_32bit: search.directory_32bit,
+            newer: loader::configure(root, search, notes)?,
+        };
+        image_names::place_names(root, &mut mounter, &libraries, &directories, notes)?;
     }
     Ok(())
 }

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use device_class::host::DeviceNumber;
+use nix::sys::stat::fstat;
 
 use super::policy::Refusal;
 use super::{
-    DeviceAccess, Directory, FileKind, Handle, Name, Procfs, Result, Target, WritableDirectory,
-    device_number,
+    DeviceAccess, Directory, Error, FileKind, Handle, Identity, Name, Procfs, Result, Target,
+    WritableDirectory, device_number,
 };
 
 /// The directory of a path's last component, resolved once. If the hook may not write to the
@@ -24,10 +25,7 @@ impl Parent {
     /// Opens the entry `name` without following a symbolic link. Returns `None` if there is no
     /// such entry.
     pub fn open(&self, name: Name<'_>) -> Result<Option<Handle>> {
-        match self {
-            Self::Writable(directory) => directory.directory().open(name),
-            Self::Protected(directory, _) => directory.open(name),
-        }
+        self.directory().open(name)
     }
 
     /// Returns a mount point for a source of this kind: the existing file, or a new directory
@@ -45,6 +43,19 @@ impl Parent {
         }
     }
 
+    /// Returns the existing file `name` as a mount point, or `None` if it does not exist.
+    pub fn existing_mount_point(&self, name: Name<'_>, source: FileKind) -> Result<Option<Target>> {
+        self.directory().existing_mount_point(name, source)
+    }
+
+    /// Returns the identity of the directory itself.
+    pub fn identity(&self) -> Result<Identity> {
+        let directory = self.directory();
+        let stat =
+            fstat(directory).map_err(|errno| Error::system("look at", directory.path(), errno))?;
+        Ok(Identity::from_stat(&stat))
+    }
+
     /// Creates a symbolic link. See [`WritableDirectory::symlink`].
     pub fn symlink(&self, name: Name<'_>, target: &Path) -> Result<()> {
         self.writable(name)?.symlink(name, target)
@@ -57,11 +68,7 @@ impl Parent {
 
     /// Returns whether `found`, an entry of this directory, is a mount point.
     pub(crate) fn is_mounted(&self, found: &Handle, proc: &Procfs) -> Result<bool> {
-        let directory = match self {
-            Self::Writable(directory) => directory.directory(),
-            Self::Protected(directory, _) => directory,
-        };
-        Ok(proc.mount_id(found)? != proc.mount_id(directory)?)
+        Ok(proc.mount_id(found)? != proc.mount_id(self.directory())?)
     }
 
     /// Removes an entry; a directory must be empty. See [`WritableDirectory::remove`].
@@ -84,6 +91,13 @@ impl Parent {
             return Ok(());
         }
         self.writable(name)?.make_device(name, device, access)
+    }
+
+    fn directory(&self) -> &Directory {
+        match self {
+            Self::Writable(directory) => directory.directory(),
+            Self::Protected(directory, _) => directory,
+        }
     }
 
     fn writable(&self, name: Name<'_>) -> Result<&WritableDirectory> {

@@ -106,14 +106,20 @@ impl ContainerRoot {
     /// does not exist.
     pub fn existing_parent<'p>(&self, path: &'p Path) -> Result<Option<(Parent, Name<'p>)>> {
         let (parent, name) = split_leaf(path)?;
-        let Some(directory) = self.existing_directory(parent)? else {
+        let parent = self.existing_directory_as_parent(parent)?;
+        Ok(parent.map(|parent| (parent, name)))
+    }
+
+    /// Resolves the directory `path` without creating anything, for its entries. Returns `None`
+    /// if it does not exist or is not a directory.
+    pub fn existing_directory_as_parent(&self, path: &Path) -> Result<Option<Parent>> {
+        let Some(directory) = self.existing_directory(path)? else {
             return Ok(None);
         };
-        let parent = match self.policy.admit(&self.root, directory)? {
+        Ok(Some(match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Parent::Writable(directory),
             Err((directory, refusal)) => Parent::Protected(directory, refusal),
-        };
-        Ok(Some((parent, name)))
+        }))
     }
 
     /// Resolves the directory `path`, creating missing directories with `mode`.

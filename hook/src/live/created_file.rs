@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use prediction::predict_files;
 
 use super::LiveError;
-use crate::apply::InjectedDir;
+use crate::apply::{InjectedDir, is_same_library};
 use crate::container::{self, ContainerRoot, FileKind, Handle, Name, Parent, link_text};
 use crate::mount;
 
@@ -132,6 +132,14 @@ impl CreatedFile {
             }
             (Action::File(mount), CreatedKind::Link(text, _)) => {
                 mount.path == self.path && InjectedDir::place_of(&mount.path) == *text
+            }
+            (Action::Library { mount, names, .. }, CreatedKind::Link(text, _)) => {
+                let name = text.file_name().and_then(|name| name.to_str());
+                text.parent() == mount.path.parent() && name.is_some_and(|it| names.contains(it))
+            }
+            (Action::Library { names, .. }, CreatedKind::Mount(_)) => {
+                let name = self.path.file_name();
+                name.is_some_and(|name| names.iter().any(|it| is_same_library(it, name)))
             }
             (Action::File(_) | Action::Library { .. }, CreatedKind::Tmpfs) => {
                 self.path == Path::new(INJECTED)

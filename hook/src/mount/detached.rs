@@ -4,10 +4,11 @@
 //! handle cannot. The kernel frees it if it is never attached.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use super::attributes::mount_attr;
 use super::{Attributes, Depth, Error, HostFile, KernelCalls, Result, bind};
-use crate::container::Target;
+use crate::container::{Handle, Target};
 use crate::sys::mount as calls;
 
 /// Copies the mount that `file` is in, with `file` as the root of the copy. The copy gets its
@@ -34,6 +35,19 @@ pub(super) fn clone_mount(
     calls::set_attributes(&mount, recursive, mount_attr(attributes), libc::MS_PRIVATE)
         .map_err(|errno| Error::system("restrict the mount of", file.path(), errno))?;
     Ok(mount)
+}
+
+/// Copies the mount of a file that is mounted in the current mount namespace. The copy has the
+/// same restrictions. It is private, as each mount is that this process made: without
+/// `mount_setattr`, its propagation is that of the mount.
+pub(super) fn copy_mounted(mounted: &Handle, path: &Path, with: KernelCalls) -> Result<OwnedFd> {
+    let failed = |errno| Error::system("copy the mount of", path, errno);
+    let copy = calls::open_tree_clone(mounted, false).map_err(failed)?;
+    if with.mount_setattr {
+        let attributes = mount_attr(Attributes::default());
+        calls::set_attributes(&copy, false, attributes, libc::MS_PRIVATE).map_err(failed)?;
+    }
+    Ok(copy)
 }
 
 /// Attaches a detached mount at `target`. The descriptor stays a handle on its root.

@@ -7,8 +7,8 @@ use nix::errno::Errno;
 
 use super::propagation::Propagation;
 use super::source::SourceForm;
-use super::{Error, KernelCalls, Result, Source, SourceRoot, bind, detached};
-use crate::container::{ContainerRoot, FileOwner, Procfs, Target};
+use super::{Attributes, Depth, Error, KernelCalls, Result, Source, SourceRoot, bind, detached};
+use crate::container::{ContainerRoot, FileOwner, Handle, Procfs, Target};
 
 /// Makes mounts in the mount namespace of a container that was entered.
 #[derive(Debug)]
@@ -70,6 +70,34 @@ impl Mounter {
         }
         let (propagation, proc) = (&mut self.propagation, &*self.proc);
         bind::bind(file.handle(), target, attributes, depth, propagation, proc)
+    }
+
+    /// Mounts a file that was mounted in the container before on another target. `path` is its
+    /// path, for messages. The new mount has the restrictions of the first one.
+    ///
+    /// # Errors
+    /// The errors of [`Self::attach`].
+    pub(crate) fn attach_copy(
+        &mut self,
+        mounted: &Handle,
+        path: &Path,
+        target: &Target,
+    ) -> Result<()> {
+        self.propagation.check(target)?;
+        if self.calls.detached_mounts() {
+            let copy = detached::copy_mounted(mounted, path, self.calls)?;
+            return detached::attach(&copy, target);
+        }
+        let (propagation, proc) = (&mut self.propagation, &*self.proc);
+        let attributes = Attributes::default();
+        bind::bind(
+            mounted,
+            target,
+            attributes,
+            Depth::Single,
+            propagation,
+            proc,
+        )
     }
 
     fn host(&mut self, path: &Rc<Path>) -> Result<&SourceRoot> {

@@ -132,7 +132,7 @@ impl ContainerEdits {
                 Action::Directory(mount) | Action::File(mount) => {
                     edits.mounts.push(bound(mount, mount.path.clone()));
                 }
-                Action::Library { mount, links } => {
+                Action::Library { mount, links, .. } => {
                     edits.mounts.push(bound(mount, mount.path.clone()));
                     let directory = mount.path.parent().unwrap_or(Path::new("/"));
                     let links = links.iter().map(|link| bound(mount, directory.join(link)));

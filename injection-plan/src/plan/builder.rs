@@ -41,6 +41,10 @@ pub(super) struct PlannedLibrary {
     pub(super) source: PathBuf,
     /// The names of links to the library, in the library's own directory.
     pub(super) links: BTreeSet<String>,
+    /// The names by which programs open the library: its sonames and additional names.
+    pub(super) names: BTreeSet<String>,
+    /// Those of the names to which the image's library directory gets a link.
+    pub(super) image_links: BTreeSet<String>,
     pub(super) users: BTreeSet<User>,
 }
 

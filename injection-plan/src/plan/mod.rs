@@ -6,6 +6,7 @@ mod authority;
 mod builder;
 mod error;
 mod given_by;
+mod library_path;
 mod mount;
 mod parts;
 mod prepare;
@@ -29,6 +30,7 @@ use builder::PlanBuilder;
 pub use authority::{Authority, RecordUse, RecordedDevices};
 pub use error::PlanError;
 pub use given_by::GivenBy;
+pub use library_path::LIBRARY_PATH;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
@@ -160,12 +162,20 @@ pub enum Action {
     /// A file of the host is mounted over the container's file of this path. If the
     /// container has no file there, it is mounted under [`INJECTED`], with a link to it.
     File(BindMount),
-    /// A library of the host is mounted under [`INJECTED`].
+    /// A library of the host is mounted under [`INJECTED`]. Files of the image that have one of
+    /// its names are covered by it, in the image's library directory and in `library_path` of
+    /// [`Action::Loader`].
     Library {
         #[serde(flatten)]
         mount: BindMount,
         /// The names of links to the library, in the library's own directory.
         links: BTreeSet<String>,
+        /// The names by which programs open the library.
+        #[serde(skip)]
+        names: BTreeSet<String>,
+        /// Those of the names to which the image's library directory gets a link.
+        #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+        image_links: BTreeSet<String>,
     },
     /// The container's dynamic loader is configured to find these libraries.
     Loader {
@@ -177,6 +187,10 @@ pub enum Action {
         /// libraries are newer than the host's.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         image_libraries: Vec<ImageLibraries>,
+        /// The directories of the container's `LD_LIBRARY_PATH`, which the loader searches
+        /// before its own configuration.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        library_path: Vec<PathBuf>,
         /// The directory of the libraries for 32-bit programs, if the plan has any.
         #[serde(skip_serializing_if = "Option::is_none")]
         directory_32bit: Option<PathBuf>,

@@ -69,6 +69,8 @@ impl PlanBuilder {
                 .or_insert(PlannedLibrary {
                     source: source.clone(),
                     links: BTreeSet::new(),
+                    names: BTreeSet::new(),
+                    image_links: BTreeSet::new(),
                     users: BTreeSet::new(),
                 });
             if first.source != source {
@@ -76,6 +78,11 @@ impl PlanBuilder {
                 return Err(new_conflict(path, &first.source, &source));
             }
             first.links.extend(library.links.iter().cloned());
+            let names = library.links.iter().chain([&library.soname]);
+            first.names.extend(names.cloned());
+            first
+                .image_links
+                .extend(library.image_links.iter().cloned());
             first.users.insert(class.clone());
         }
         for libraries in &edits.image_libraries {

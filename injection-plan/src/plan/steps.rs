@@ -79,6 +79,8 @@ impl PlanBuilder {
             let PlannedLibrary {
                 source,
                 links,
+                names: sonames,
+                image_links,
                 users,
             } = library;
             let directory = library_dir(programs);
@@ -94,7 +96,13 @@ impl PlanBuilder {
                     .map(|link| (link.clone(), directory.join(link))),
             );
             let mount = BindMount::library(source, path);
-            steps.push(InjectionStep::new(Action::Library { mount, links }, users));
+            let action = Action::Library {
+                mount,
+                links,
+                names: sonames,
+                image_links,
+            };
+            steps.push(InjectionStep::new(action, users));
         }
         let mut directories = Vec::new();
         if !loader.is_empty() {
@@ -116,6 +124,7 @@ impl PlanBuilder {
                     directories,
                     libraries: loader,
                     image_libraries: self.image_libraries,
+                    library_path: Vec::new(),
                     directory_32bit: any_32bit.then(|| library_dir(Programs::Bits32)),
                     libraries_32bit,
                 },

@@ -79,7 +79,12 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
         } => ("mask", format_mask(path, files, shown)),
         Action::Directory(mount) => ("directory", format_mount(mount)),
         Action::File(mount) => ("file", format_mount(mount)),
-        Action::Library { mount, links } => {
+        Action::Library {
+            mount,
+            links,
+            image_links,
+            ..
+        } => {
             let name = mount.path.file_name().unwrap_or_default();
             let names: Vec<_> = [name.to_string_lossy()]
                 .into_iter()
@@ -87,15 +92,19 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
                 .collect();
             let source = mount.source.parent().unwrap_or(&mount.source);
             let (names, source) = (names.join(", "), source.display());
-            (
-                "library",
-                format!("{names} from {source} ({})", options(mount)),
-            )
+            let mut text = format!("{names} from {source} ({})", options(mount));
+            if !image_links.is_empty() {
+                let linked: Vec<&str> = image_links.iter().map(String::as_str).collect();
+                let linked = linked.join(", ");
+                text.push_str(&format!("; in the image's library directory: {linked}"));
+            }
+            ("library", text)
         }
         Action::Loader {
             directories,
             libraries,
             image_libraries,
+            library_path,
             directory_32bit,
             libraries_32bit,
         } => {
@@ -115,6 +124,16 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
                 text.push_str(&format!(
                     "; after the image's {} if its {library} is newer than {newer_than}",
                     directory.display()
+                ));
+            }
+            if !library_path.is_empty() {
+                let path: Vec<_> = library_path
+                    .iter()
+                    .map(|d| d.display().to_string())
+                    .collect();
+                text.push_str(&format!(
+                    "; over files with these names in LD_LIBRARY_PATH: {}",
+                    path.join(", ")
                 ));
             }
             ("loader", text)

@@ -16,6 +16,7 @@ use crate::tree::listing;
 on_each_cgroup_version!(
     links_to_a_volume,
     links_to_the_host,
+    library_directories_that_lead_to_a_volume,
     the_places_are_written_to,
 );
 
@@ -28,7 +29,9 @@ const PLACES: [(Rootfs, &str); 5] = [
         /etc/ld.so.conf.d ld.so.conf.d
         /etc/ld.so.conf.d/00-boathook.conf 00-boathook.conf
         /etc/ld.so.conf.d/00-boathook.conf shadow
-        /usr/lib/boathook boathook",
+        /usr/lib/boathook boathook
+        /usr/lib/x86_64-linux-gnu/libdummy-npu.so.1 shadow
+        /usr/lib/x86_64-linux-gnu/libdummy-npu.so.1 libdummy-npu.so.1",
     ),
     (
         Rootfs::GlibcWithoutCache,
@@ -51,6 +54,7 @@ const PLACES: [(Rootfs, &str); 5] = [
     (
         Rootfs::Busybox,
         "/usr/bin/npu-tool npu-tool
+        /usr/lib/libdummy-npu.so.1 shadow
         /etc/npu.conf npu.conf
         /var/lib/npu npu",
     ),
@@ -120,6 +124,26 @@ fn links_to_the_host(lab: &Lab) {
         let case = format!("{place} of {rootfs:?}, {route}");
         let builder = container(&host, rootfs);
         assert_untouched(lab, builder, &volume, (place, &target), &case);
+    }
+}
+
+/// The directories in which libraries get links, or files with their names are covered.
+fn library_directories_that_lead_to_a_volume(lab: &Lab) {
+    let host = host_with_tools();
+    for place in ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/searched"] {
+        for route in ROUTES {
+            for full in [true, false] {
+                let volume = match full {
+                    true => Volume::full(),
+                    false => Volume::empty(),
+                };
+                let builder = volume.mounted(container(&host, Rootfs::Busybox));
+                let builder = builder.env("LD_LIBRARY_PATH", "/searched:/data:/loop");
+                let case = format!("{place}, {route}, full: {full}");
+                let target = format!("{route}{DATA}");
+                assert_untouched(lab, builder, &volume, (place, &target), &case);
+            }
+        }
     }
 }
 

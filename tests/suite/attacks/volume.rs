@@ -18,7 +18,8 @@ pub(super) const SECRET: &str = "what only root may read";
 
 /// Every file that the hook may write in an image, by itself and below the
 /// directories in which it is.
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
+    "libdummy-npu.so.1",
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d/00-boathook.conf",

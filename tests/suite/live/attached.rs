@@ -1,7 +1,7 @@
 //! What a container has after `attach`, and after `detach`.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use harness::bundle::Bundle;
@@ -28,6 +28,7 @@ on_each_cgroup_version!(
     what_two_classes_need_stays_with_either,
     classes_are_attached_in_any_order,
     libraries_come_and_go_too,
+    leftovers_of_the_image_come_back,
     containers_of_every_kind,
     a_program_that_has_it_open_is_named,
     a_thread_that_has_it_open_is_named,
@@ -212,6 +213,46 @@ fn units() -> String {
 }
 
 /// Programs that are started later find the vendor's library, by the image's own loader.
+/// Files of the image with a library's name are covered, and links to them replaced, only while a
+/// device is attached.
+fn leftovers_of_the_image_come_back(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    let bundle = plain(Rootfs::Busybox)
+        .env("LD_LIBRARY_PATH", "/file:/link:/elsewhere")
+        .build()
+        .unwrap();
+    let soname = "libdummy-npu.so.1";
+    for (file, text) in [
+        (format!("/file/{soname}"), "1"),
+        (format!("/link/{soname}.0.0"), "2"),
+        ("/other".to_owned(), "3"),
+    ] {
+        let file = bundle.in_rootfs(&file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    for (link, target) in [
+        (format!("/link/{soname}"), format!("{soname}.0.0")),
+        (format!("/elsewhere/{soname}"), "/other".to_owned()),
+        (format!("/usr/lib/{soname}"), "/nothing".to_owned()),
+    ] {
+        let link = bundle.in_rootfs(&link);
+        fs::create_dir_all(link.parent().unwrap()).unwrap();
+        symlink(target, link).unwrap();
+    }
+    let running = lab.start(&bundle);
+    let read = "for at in file link elsewhere usr/lib; do \
+        readlink /$at/libdummy-npu.so.1; head -c 4 /$at/libdummy-npu.so.1; done; cat /other";
+    let read = || running.exec(&["/bin/sh", "-c", read]).unwrap().stdout;
+    let before = read();
+    done(lab, &host, &["attach", bundle.id(), "dummy-npu=3"]);
+    let attached = read();
+    assert_eq!(attached.matches("ELF").count(), 4, "{attached}");
+    assert!(attached.ends_with('3'), "{attached}");
+    done(lab, &host, &["detach", bundle.id()]);
+    assert_eq!(read(), before);
+}
+
 fn libraries_come_and_go_too(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     for rootfs in images_with_a_loader() {

@@ -13,18 +13,26 @@ use crate::tree::listing;
 
 on_each_cgroup_version!(little_stays);
 
-/// Directories to mount on and what the loader reads; nothing that is named
-/// like a library, a program or a device.
+/// Directories to mount on, what the loader reads, and a link to the library; no file that is
+/// named like a library, a program or a device.
 fn little_stays(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    let with_cache = "/etc/ld.so.cache /etc/ld.so.conf.d/00-boathook.conf /usr/lib/boathook";
+    let with_cache = "/etc/ld.so.cache /etc/ld.so.conf.d/00-boathook.conf /usr/lib/boathook \
+        /usr/lib/x86_64-linux-gnu/libdummy-npu.so.1";
     let without_cache = "/etc/ld.so.cache /etc/ld.so.conf /etc/ld.so.conf.d \
-        /etc/ld.so.conf.d/00-boathook.conf /usr/lib/boathook";
+        /etc/ld.so.conf.d/00-boathook.conf /usr/lib/boathook \
+        /usr/lib/x86_64-linux-gnu/libdummy-npu.so.1";
     for (rootfs, expected) in [
-        (Rootfs::Busybox, "/usr/lib/boathook"),
+        (
+            Rootfs::Busybox,
+            "/usr/lib/boathook /usr/lib/libdummy-npu.so.1",
+        ),
         (Rootfs::Glibc, with_cache),
         (Rootfs::GlibcWithoutCache, without_cache),
-        (Rootfs::Empty, "/usr /usr/lib /usr/lib/boathook"),
+        (
+            Rootfs::Empty,
+            "/usr /usr/lib /usr/lib/boathook /usr/lib/libdummy-npu.so.1",
+        ),
     ] {
         // Both run once, as the runtime makes mount points of its own.
         let with = container(&host, rootfs, "npu-3").build().unwrap();

@@ -1,13 +1,15 @@
 //! Determines the files that a plan will create in a container, before anything is created, so
 //! that the attachment record has them even if this process is killed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use injection_plan::plan::INJECTED;
 
 use super::{CreatedFile, CreatedKind, Identity, is_node, to_raw};
-use crate::apply::{InjectedDir, OpenedAction, OpenedStep};
-use crate::container::{self, ContainerNamespace, link_text};
+use crate::apply::{
+    InjectedDir, MAX_LINKS, OpenedAction, OpenedStep, find_image_directory, is_same_library,
+};
+use crate::container::{self, ContainerNamespace, FileKind, link_text};
 use crate::live::attachment_record::merge_users;
 
 /// Returns the files that the opened steps of a plan will create in a container, once the files in
@@ -17,9 +19,19 @@ pub(in crate::live) fn predict_files(
     namespace: &ContainerNamespace,
     stale: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
+    let is_directory = |path: &Path| {
+        let found = namespace.look(path)?;
+        Ok(found.is_some_and(|found| found.kind() == FileKind::Directory))
+    };
+    let searched = ready.iter().flat_map(|step| match &step.action {
+        OpenedAction::Loader(search) => search.library_path,
+        _ => &[],
+    });
     let mut prediction = Prediction {
         namespace,
         stale,
+        image_directory: find_image_directory::<container::Error>(is_directory)?,
+        library_path: searched.map(PathBuf::as_path).collect(),
         files: Vec::new(),
     };
     for OpenedStep { action, users, .. } in ready {
@@ -33,6 +45,10 @@ struct Prediction<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before.
     stale: &'a [CreatedFile],
+    /// The image's library directory.
+    image_directory: &'static Path,
+    /// The directories of the container's `LD_LIBRARY_PATH`.
+    library_path: Vec<&'a Path>,
     files: Vec<CreatedFile>,
 }
 
@@ -57,7 +73,22 @@ impl Prediction<'_> {
                 (*path, CreatedKind::Link((*target).to_owned(), None))
             }
             OpenedAction::Mask(mask) => (mask.path, CreatedKind::Tmpfs),
-            OpenedAction::Library { .. } => (injected, CreatedKind::Tmpfs),
+            OpenedAction::Library {
+                source,
+                path,
+                names,
+                image_links,
+                ..
+            } => {
+                self.add(injected, CreatedKind::Tmpfs, users)?;
+                let source = source.identity().numbers();
+                for name in *names {
+                    let place = path.with_file_name(name);
+                    let gets_link = image_links.contains(name);
+                    self.add_image_names(name, &place, source, gets_link, users)?;
+                }
+                return Ok(());
+            }
             OpenedAction::File { source, path } => {
                 let entry = self.namespace.entry(path)?;
                 let old_link = entry.as_ref().and_then(link_text);
@@ -73,6 +104,74 @@ impl Prediction<'_> {
             OpenedAction::Loader(_) => return Ok(()),
         };
         self.add(path, kind, users)
+    }
+
+    /// Adds what is created for one name of a library in the directories of the image: a link to
+    /// `place`, or mounts over the image's files. More may be added than is created then, because
+    /// only a file that is the created one is removed later.
+    fn add_image_names(
+        &mut self,
+        name: &str,
+        place: &Path,
+        source: Identity,
+        gets_link: bool,
+        users: &[String],
+    ) -> container::Result<()> {
+        let image_directory = self.image_directory;
+        for directory in [&[image_directory], &*self.library_path].concat() {
+            let path = directory.join(name);
+            let found = self.namespace.entry(&path)?;
+            let mut text = found.as_ref().and_then(link_text);
+            let stale = self.stale.iter().find(|stale| stale.path == path);
+            let mut is_missing = found.is_none();
+            if let Some(CreatedKind::Link(_, old)) = stale.map(|stale| &stale.kind) {
+                text.clone_from(old);
+                is_missing = old.is_none();
+            }
+            if is_missing {
+                if gets_link && directory == image_directory {
+                    self.add(&path, CreatedKind::Link(place.to_owned(), None), users)?;
+                }
+                continue;
+            }
+            let Some(text) = text else {
+                self.add(&path, CreatedKind::Mount(source), users)?;
+                continue;
+            };
+            if let Some(file) = self.follow_links(directory, &text, name)? {
+                self.add(&file, CreatedKind::Mount(source), users)?;
+            } else if text != place {
+                let link = CreatedKind::Link(place.to_owned(), Some(text));
+                self.add(&path, link, users)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the file in the same directory to which a link with this text leads, if it is the
+    /// same library in another version.
+    fn follow_links(
+        &self,
+        directory: &Path,
+        text: &Path,
+        name: &str,
+    ) -> container::Result<Option<PathBuf>> {
+        let mut text = text.to_owned();
+        for _ in 0..MAX_LINKS {
+            if text.components().count() != 1 || text.is_absolute() {
+                break;
+            }
+            let path = directory.join(&text);
+            let Some(found) = self.namespace.entry(&path)? else {
+                break;
+            };
+            match link_text(&found) {
+                Some(next) => text = next,
+                None if is_same_library(name, text.as_os_str()) => return Ok(Some(path)),
+                None => break,
+            }
+        }
+        Ok(None)
     }
 
     /// Adds a file, and before it the directories that its path lacks.

@@ -43,11 +43,14 @@ fn plan() -> InjectionPlan {
         Action::Library {
             mount: BindMount::library("/usr/lib/libchip.so.1.2".into(), lib.join("libchip.so.1.2")),
             links: ["libchip.so.1".to_owned()].into(),
+            names: ["libchip.so.1".to_owned()].into(),
+            image_links: ["libchip.so.1".to_owned()].into(),
         },
         Action::Loader {
             directories: vec![lib.into()],
             libraries: Vec::new(),
             image_libraries: Vec::new(),
+            library_path: Vec::new(),
             directory_32bit: None,
             libraries_32bit: Vec::new(),
         },

@@ -1,0 +1,131 @@
+//! The directories of a container's `LD_LIBRARY_PATH`. A dynamic loader searches them before its
+//! own configuration, so that a file that an image has there hides the library of the host.
+
+use std::path::{Path, PathBuf};
+
+use device_class::name::excerpt;
+
+use super::{Action, InjectionPlan};
+
+/// The variable of the dynamic loader (ld.so(8); musl reads the same one).
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// The largest number of directories in which files are covered. The paths of images have about
+/// five.
+const MAX_DIRECTORIES: usize = 16;
+
+impl InjectionPlan {
+    /// Adds the directories of the container's `LD_LIBRARY_PATH`, whose files with the names of
+    /// injected libraries are covered. Warns of entries that lead to no single directory: the
+    /// loader may find another library there.
+    pub fn cover_library_path(&mut self, value: &str) {
+        let loader = self
+            .steps
+            .iter_mut()
+            .find_map(|step| match &mut step.action {
+                Action::Loader {
+                    library_path,
+                    directories,
+                    ..
+                } => Some((library_path, directories)),
+                _ => None,
+            });
+        let Some((library_path, own)) = loader else {
+            return;
+        };
+        let (mut unclear, mut left_out) = (Vec::new(), 0);
+        // glibc accepts both separators.
+        for entry in value.split([':', ';']) {
+            let directory = Path::new(entry);
+            if entry.is_empty() {
+                // Most of these are by mistake (`PATH:` with an unset variable). They mean the
+                // working directory.
+                continue;
+            }
+            if !directory.is_absolute() || entry.contains('$') {
+                unclear.push(excerpt(entry));
+                continue;
+            }
+            let is_known = |known: &PathBuf| known == directory;
+            if library_path.iter().any(is_known) || own.iter().any(is_known) {
+                continue;
+            }
+            if library_path.len() == MAX_DIRECTORIES {
+                left_out += 1;
+                continue;
+            }
+            library_path.push(directory.to_owned());
+        }
+        if !unclear.is_empty() {
+            self.warnings.push(format!(
+                "{LIBRARY_PATH} has {}: programs search there first, and may load another library \
+                 than the host's if there is one of the same name; write absolute paths",
+                unclear.join(", ")
+            ));
+        }
+        if left_out > 0 {
+            self.warnings.push(format!(
+                "{LIBRARY_PATH} has {left_out} more than {MAX_DIRECTORIES} directories: libraries \
+                 in the last ones are not covered by those of the host"
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::InjectionStep;
+
+    /// Returns the directories that are added for a value, and the warnings.
+    fn cover(value: &str) -> (Vec<PathBuf>, Vec<String>) {
+        let action = Action::Loader {
+            directories: vec!["/usr/lib/boathook/lib".into()],
+            libraries: Vec::new(),
+            image_libraries: Vec::new(),
+            library_path: Vec::new(),
+            directory_32bit: None,
+            libraries_32bit: Vec::new(),
+        };
+        let mut plan = InjectionPlan {
+            steps: vec![InjectionStep {
+                action,
+                user_labels: "libraries".into(),
+                users: Vec::new(),
+            }],
+            ..InjectionPlan::default()
+        };
+        plan.cover_library_path(value);
+        match plan.steps.remove(0).action {
+            Action::Loader { library_path, .. } => (library_path, plan.warnings),
+            _ => (Vec::new(), plan.warnings),
+        }
+    }
+
+    #[test]
+    fn absolute_directories_are_covered_and_others_warned_of() {
+        for (value, directories, unclear) in [
+            ("", vec![], None),
+            ("/usr/lib64", vec!["/usr/lib64"], None),
+            ("/a:/b;/a:", vec!["/a", "/b"], None),
+            ("/usr/lib/boathook/lib:/b", vec!["/b"], None),
+            (".:/b", vec!["/b"], Some(".: ")),
+            ("lib:$ORIGIN/../lib", vec![], Some("lib, $ORIGIN/../lib: ")),
+        ] {
+            let (found, warnings) = cover(value);
+            let expected: Vec<&Path> = directories.into_iter().map(Path::new).collect();
+            assert_eq!(found, expected, "{value}");
+            assert_eq!(warnings.len(), usize::from(unclear.is_some()), "{value}");
+            let has = |text: &str| warnings.iter().any(|warning| warning.contains(text));
+            assert!(unclear.is_none_or(has), "{value}: {warnings:?}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_directories_is_bounded() {
+        let value: Vec<String> = (0..20).map(|number| format!("/{number}")).collect();
+        let (found, warnings) = cover(&value.join(":"));
+        assert_eq!(found.len(), MAX_DIRECTORIES);
+        assert!(warnings[0].contains("4 more than 16"), "{warnings:?}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Programs that open a library by a path, search a directory for it, or have a loader of their
+//! own find the host's, and leftovers of the image do not hide it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use harness::binaries;
+use harness::bundle::Bundle;
+use harness::demo_host::{DemoHost, VendorLibrary};
+use harness::loader::{self, LibraryCall, Loaded};
+use harness::probe::Questions;
+use harness::recorded_host::RecordedHost;
+use harness::rootfs::{Rootfs, make_loader_cache};
+
+use super::container;
+use crate::lab::{Lab, images_with_a_loader, on_each_cgroup_version, requesting};
+use crate::tree::listing;
+
+on_each_cgroup_version!(
+    names_are_where_the_images_layout_has_libraries,
+    a_path_a_search_and_a_loader_without_a_cache_find_the_library,
+    leftovers_in_the_library_path_give_way,
+    newer_libraries_in_the_library_path_stay,
+    a_start_that_cannot_write_goes_on,
+    what_stays_is_a_few_links,
+);
+
+const SONAME: &str = "libdummy-npu.so.1";
+const INJECTED: &str = "/usr/lib/boathook/lib";
+const MULTIARCH: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// The version that the host has.
+const HOSTS: &str = "1.2.3";
+
+fn load(path: &str) -> LibraryCall {
+    LibraryCall {
+        soname: path.to_owned(),
+        ..VendorLibrary::dummy_npu().wanted()
+    }
+}
+
+/// Returns what the library answers that a container's program has loaded.
+fn answer(printed: &str) -> String {
+    match loader::parse(printed).unwrap().remove(0) {
+        Loaded::Found { answer, .. } => answer,
+        Loaded::Failed { error, .. } => error,
+    }
+}
+
+/// An image of each distribution, one with musl, and one without any loader.
+fn names_are_where_the_images_layout_has_libraries(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for (rootfs, directories, expected) in [
+        (
+            Rootfs::Busybox,
+            &["usr/lib/x86_64-linux-gnu", "usr/lib64"][..],
+            MULTIARCH,
+        ),
+        (Rootfs::Busybox, &["usr/lib64", "usr/lib"], "/usr/lib64"),
+        (Rootfs::Busybox, &[], "/usr/lib"),
+        (Rootfs::Empty, &[], "/usr/lib"),
+    ] {
+        let path = format!("{expected}/{SONAME}");
+        let questions = Questions::new().path(&path);
+        let bundle = container(&host, rootfs, "npu-3")
+            .args(crate::lab::asking(&questions))
+            .build()
+            .unwrap();
+        for directory in directories {
+            fs::create_dir_all(bundle.rootfs().join(directory)).unwrap();
+        }
+        for _ in 0..2 {
+            let report = lab.probe(&bundle);
+            let link = report.path(&path).unwrap().link_target.clone();
+            let place = Path::new(INJECTED).join(SONAME);
+            assert_eq!(link.as_deref(), Some(&*place), "{rootfs:?}: {expected}");
+        }
+    }
+}
+
+fn a_path_a_search_and_a_loader_without_a_cache_find_the_library(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for rootfs in images_with_a_loader() {
+        let directory = match rootfs {
+            Rootfs::Musl => "/usr/lib",
+            _ => MULTIARCH,
+        };
+        let call = format!("{SONAME}:{}", load("").function);
+        let by_path = format!("{} {directory}/{call}", loader::PATH);
+        let by_search = format!(
+            "{} $(echo /usr/lib*/libdummy*.so* /usr/lib/*-linux-gnu/libdummy*.so* | \
+                tr ' ' '\\n' | grep -v '[*]' | head -n 1):{}",
+            loader::PATH,
+            load("").function
+        );
+        // As that of a program that brings one: nothing of the image's configuration is read.
+        let by_loader = match rootfs {
+            Rootfs::Musl => format!(
+                "rm /etc/ld-musl-*; /lib/ld-musl-*.so.1 {} {call}",
+                loader::PATH
+            ),
+            _ => format!(
+                "/lib64/ld-linux-x86-64.so.2 --inhibit-cache --library-path {directory} {} {call}",
+                loader::PATH
+            ),
+        };
+        for command in [by_path, by_search, by_loader] {
+            let bundle = container(&host, rootfs, "npu-3")
+                .args(["/bin/sh", "-c", &command])
+                .build()
+                .unwrap();
+            assert_eq!(answer(&lab.run(&bundle)), HOSTS, "{rootfs:?}: {command}");
+        }
+    }
+}
+
+/// Puts an old library into a directory of the image.
+type Leftover = (&'static str, fn(&Path));
+
+const LEFTOVERS: [Leftover; 6] = [
+    ("an old library with its link", |directory| {
+        VendorLibrary::new("dummy-npu", "1.0.0")
+            .install(directory)
+            .unwrap();
+    }),
+    ("an old library by its soname", |directory| {
+        VendorLibrary::new("dummy-npu", "1.0.0")
+            .install(directory)
+            .unwrap();
+        fs::rename(
+            directory.join("libdummy-npu.so.1.0.0"),
+            directory.join(SONAME),
+        )
+        .unwrap();
+    }),
+    ("an empty file", |directory| {
+        fs::write(directory.join(SONAME), "").unwrap();
+    }),
+    ("a link to an empty file", |directory| {
+        fs::write(directory.join("libdummy-npu.so.1.0.0"), "").unwrap();
+        symlink("libdummy-npu.so.1.0.0", directory.join(SONAME)).unwrap();
+    }),
+    ("the empty file of the same version", |directory| {
+        fs::write(directory.join("libdummy-npu.so.1.2.3"), "").unwrap();
+        symlink("libdummy-npu.so.1.2.3", directory.join(SONAME)).unwrap();
+    }),
+    ("a link to another directory", |directory| {
+        let other = directory.parent().unwrap().join("other");
+        fs::create_dir_all(&other).unwrap();
+        VendorLibrary::new("dummy-npu", "1.0.0")
+            .install(&other)
+            .unwrap();
+        symlink(format!("../other/{SONAME}"), directory.join(SONAME)).unwrap();
+    }),
+];
+
+/// As in images that were built with another version of the driver, or under another runtime.
+fn leftovers_in_the_library_path_give_way(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    for directory in [MULTIARCH, "/opt/chip/lib"] {
+        for (leftover, put) in LEFTOVERS {
+            let bundle = container(&host, Rootfs::Glibc, "npu-3")
+                .env("LD_LIBRARY_PATH", &format!("/nothing:{directory}:"))
+                .args(loader::command(&[load(SONAME)]))
+                .build()
+                .unwrap();
+            fs::create_dir_all(bundle.in_rootfs(directory)).unwrap();
+            put(&bundle.in_rootfs(directory));
+            make_loader_cache(&bundle.rootfs()).unwrap();
+            for start in ["the first", "the second"] {
+                let printed = lab.run(&bundle);
+                assert_eq!(
+                    answer(&printed),
+                    HOSTS,
+                    "{leftover} in {directory}, {start} start"
+                );
+            }
+        }
+    }
+    // A file with another name that a link leads to is not covered.
+    let command = format!("cat {MULTIARCH}/notes");
+    let bundle = container(&host, Rootfs::Glibc, "npu-3")
+        .args(["/bin/sh", "-c", &command])
+        .build()
+        .unwrap();
+    fs::write(bundle.in_rootfs(&format!("{MULTIARCH}/notes")), "notes").unwrap();
+    symlink("notes", bundle.in_rootfs(&format!("{MULTIARCH}/{SONAME}"))).unwrap();
+    assert_eq!(lab.run(&bundle), "notes");
+}
+
+fn gpu_host(driver: &str) -> RecordedHost {
+    let testdata = binaries::source_tree().join("device-class/testdata");
+    let recording = fs::read_to_string(testdata.join("nvidia-gpu/h200/host.txt")).unwrap();
+    RecordedHost::new("nvidia-gpu", &recording.replace("580.159.03", driver)).unwrap()
+}
+
+/// An image may name its directory of forward compatibility in `LD_LIBRARY_PATH`.
+fn newer_libraries_in_the_library_path_stay(lab: &Lab) {
+    const COMPAT: &str = "/usr/local/cuda/compat";
+    for (images, is_covered) in [("590.1.2", false), ("570.1.2", true)] {
+        let host = gpu_host("580.159.03");
+        let path = format!("{COMPAT}/libcuda.so.{images}");
+        let questions = Questions::new().path(&path);
+        let bundle = requesting(&host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0")
+            .env("LD_LIBRARY_PATH", COMPAT)
+            .args(crate::lab::asking(&questions))
+            .build()
+            .unwrap();
+        fs::create_dir_all(bundle.in_rootfs(COMPAT)).unwrap();
+        fs::write(bundle.in_rootfs(&path), "the image's").unwrap();
+        let link = bundle.in_rootfs(&format!("{COMPAT}/libcuda.so.1"));
+        symlink(format!("libcuda.so.{images}"), link).unwrap();
+        let report = lab.probe(&bundle);
+        assert_eq!(report.mount_at(&path).is_some(), is_covered, "{images}");
+    }
+}
+
+/// The image's directory is a volume, or its names are something else.
+fn a_start_that_cannot_write_goes_on(lab: &Lab) {
+    let place = format!("{MULTIARCH}/{SONAME}");
+    let host = DemoHost::new().unwrap();
+    let volume = tempfile::tempdir().unwrap();
+    let libraries = Path::new(MULTIARCH);
+    let command = loader::command(&[load(SONAME)]);
+    let of = || container(&host, Rootfs::Glibc, "npu-3").args(command.clone());
+    let read_only = of().readonly().build().unwrap();
+    assert_eq!(answer(&lab.run(&read_only)), HOSTS);
+
+    let bundle = of().build().unwrap();
+    fs::create_dir_all(bundle.in_rootfs(&place)).unwrap();
+    assert_eq!(answer(&lab.run(&bundle)), HOSTS);
+    assert!(
+        host.log().contains(&format!("{place} exists already")),
+        "{}",
+        host.log()
+    );
+
+    let bundle = of().bind(volume.path(), MULTIARCH).build().unwrap();
+    let own = bundle.in_rootfs(MULTIARCH);
+    for entry in fs::read_dir(&own).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), volume.path().join(entry.file_name())).unwrap();
+    }
+    let before = listing(volume.path());
+    assert_eq!(answer(&lab.run(&bundle)), HOSTS);
+    assert_eq!(listing(volume.path()), before, "{}", libraries.display());
+    assert!(
+        host.log().contains("do not lead to the host's libraries"),
+        "{}",
+        host.log()
+    );
+}
+
+/// With all capabilities of a class with dozens of libraries: no file that is named like a
+/// library, and links only for those that programs open by a path.
+fn what_stays_is_a_few_links(lab: &Lab) {
+    let host = gpu_host("580.159.03");
+    let builder = requesting(&host, Rootfs::Glibc, "NVIDIA_VISIBLE_DEVICES", "0")
+        .env("NVIDIA_DRIVER_CAPABILITIES", "all");
+    let with = builder.build().unwrap();
+    let without = Bundle::builder(Rootfs::Glibc).build().unwrap();
+    drop(lab.runc.create(&with).unwrap());
+    drop(lab.runc.create(&without).unwrap());
+    let before = listing(&without.rootfs());
+    let after = listing(&with.rootfs());
+    let new = after.iter().filter(|line| !before.contains(line));
+    let paths = new.map(|line| line.split(' ').next().unwrap_or_default());
+    let prefix = format!("{MULTIARCH}/lib");
+    let libraries: Vec<&str> = paths
+        .filter_map(|path| path.strip_prefix(&prefix))
+        .collect();
+    // The host of this recording has no package for decoding.
+    let expected = "cuda.so cuda.so.1 nvidia-encode.so.1 nvidia-ml.so nvidia-ml.so.1 \
+        nvidia-ptxjitcompiler.so.1";
+    assert_eq!(libraries.join(" "), expected);
+    for name in libraries {
+        assert!(
+            with.in_rootfs(&format!("{prefix}{name}")).is_symlink(),
+            "{name}"
+        );
+    }
+}
