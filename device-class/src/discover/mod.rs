@@ -30,6 +30,7 @@ mod paths;
 mod search;
 mod sharing;
 mod source;
+mod ungiven;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -258,6 +259,7 @@ fn look_with(class: &DeviceClass, host: &dyn HostView, facts: Option<&Facts>) ->
         order::number(&mut inventory.devices);
     }
     order::leave_out_duplicates(&mut inventory);
+    ungiven::refuse_ungiven(&mut inventory, host);
     (inventory.divided, inventory.replaced) = order::take_divided(&mut inventory.devices);
     let settings = &class.settings;
     let all = [

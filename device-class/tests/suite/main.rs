@@ -21,6 +21,7 @@ mod memory_by_model;
 mod parts;
 mod schema;
 mod shipped;
+mod ungiven;
 mod vendors;
 mod wrong_files;
 

@@ -1,7 +1,9 @@
 //! `boathook list` and `boathook check`.
 
 use std::fs;
+use std::process::Command;
 
+use harness::binaries;
 use harness::demo_host::HostDirectory;
 use serde_json::{Value, json};
 
@@ -54,6 +56,50 @@ fn an_empty_host_has_nothing_to_list() {
     assert_eq!(ran.status.code(), Some(code::SUCCESS), "{}", ran.stderr);
     let said = format!("no class file in {}", host.classes().display());
     assert!(ran.stderr.contains(&said), "{}", ran.stderr);
+}
+
+/// In a user namespace, as Docker in an unprivileged container: a node that lacks cannot be made.
+#[test]
+fn a_device_that_the_container_was_not_given_is_unhealthy() {
+    let config = tempfile::tempdir().unwrap();
+    let class = r#"
+        version = 1
+        resource = "given.example/device"
+        request = { env = "GIVEN_VISIBLE_DEVICES" }
+        discover = [{ count = 2, attributes = [
+          { name = "node", value = "{index}", map = { "0" = "null", "1" = "boathook-not-given" } },
+        ] }]
+        [device]
+        id = "given-{index}"
+        nodes = [{ path = "/dev/{node}", driver = "mem", make = { minor = "9" } }]
+    "#;
+    fs::write(config.path().join("given.toml"), class).unwrap();
+    let file = config.path().join("config.toml");
+    let classes = format!("classes = [\"{}\"]\n", config.path().display());
+    fs::write(&file, classes).unwrap();
+    let list = |prefix: &[&str]| {
+        let program = binaries::program("boathook").unwrap();
+        let mut command = prefix.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        command.push(program.display().to_string());
+        let ran = Command::new(&command[0])
+            .args(&command[1..])
+            .arg("--config")
+            .arg(&file)
+            .args(["list", "--json", "given"])
+            .output()
+            .unwrap();
+        let listed: Value = serde_json::from_slice(&ran.stdout).unwrap();
+        listed["devices"].clone()
+    };
+    let outside = list(&["env"]);
+    assert_eq!(outside[1]["healthy"], true, "{outside}");
+    let inside = list(&["unshare", "--user", "--map-root-user"]);
+    assert_eq!(inside[0]["healthy"], true, "{inside}");
+    assert_eq!(inside[1]["healthy"], false, "{inside}");
+    assert_says(
+        &inside.to_string(),
+        &["/dev/boathook-not-given", "was not given"],
+    );
 }
 
 /// But not those that mean several.

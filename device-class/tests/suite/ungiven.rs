@@ -1,0 +1,98 @@
+//! Hosts that are containers themselves, which were given only some of a machine's devices.
+
+use device_class::discover::{self, Inventory};
+use device_class::host::RecordedHost;
+
+use crate::{parse, rows, shipped};
+
+/// Three devices, of which the driver's files show all.
+const CLASS: &str = r#"
+version = 1
+resource = "chip.example/chip"
+request = { env = "CHIP_VISIBLE_DEVICES" }
+discover = [{ path = "/sys/class/chip/chip{number:number}" }]
+[device]
+id = "chip-{number}"
+nodes = [{ path = "/dev/chip{number}", driver = "chip", make = { minor = "{number}" } }]
+"#;
+
+const HOST: &str = "\
+file /proc/devices
+| Character devices:
+| 240 chip
+dir /sys/class/chip/chip0
+dir /sys/class/chip/chip1
+dir /sys/class/chip/chip2
+";
+
+/// The user namespace of the process, the nodes that exist, and the devices that are healthy.
+const CASES: &str = "
+# An unprivileged container of LXC with one device.
+user:[4026532400] | 1 | 1
+user:[4026532400] | 0 2 | 0 2
+user:[4026532400] | 0 1 2 | 0 1 2
+# No device has its node: the driver has not made them yet, and the refusal says how.
+user:[4026532400] |  | 0 1 2
+# Here the hook makes what lacks.
+user:[4026531837] | 1 | 0 1 2
+ | 1 | 0 1 2
+";
+
+fn healthy(inventory: &Inventory) -> Vec<&str> {
+    let devices = inventory.devices.iter();
+    let healthy = devices.filter(|device| device.health.is_healthy());
+    healthy.map(|device| device.id.as_str()).collect()
+}
+
+#[test]
+fn a_device_without_a_node_is_unhealthy_where_none_can_be_created() {
+    let class = parse("chip", CLASS).unwrap();
+    for [namespace, nodes, expected] in rows(CASES) {
+        let mut text = HOST.to_owned();
+        if !namespace.is_empty() {
+            text.push_str(&format!("link /proc/self/ns/user {namespace}\n"));
+        }
+        for node in nodes.split_whitespace() {
+            text.push_str(&format!("char /dev/chip{node} 240:{node}\n"));
+        }
+        let host = RecordedHost::parse(&text).unwrap();
+        let inventory = discover::devices(&class, &host);
+        let expected: Vec<String> = expected
+            .split_whitespace()
+            .map(|number| format!("chip-{number}"))
+            .collect();
+        assert_eq!(healthy(&inventory), expected, "{namespace}: {nodes}");
+        for device in &inventory.devices {
+            let health = device.health.to_string();
+            let node = format!(
+                "/dev/chip{}",
+                device.id.as_str().trim_start_matches("chip-")
+            );
+            let is_named = health.contains(&format!("{node} does not exist"))
+                && health.contains("was not given this one");
+            assert_eq!(is_named, !device.health.is_healthy(), "{health}");
+        }
+    }
+}
+
+/// As with Docker in an unprivileged container of Proxmox, which has one of two GPUs.
+#[test]
+fn one_gpu_of_two_is_offered() {
+    let path = shipped::root().join("testdata/nvidia-gpu/h200/host.txt");
+    let host = std::fs::read_to_string(path).unwrap();
+    let nodes = host
+        .lines()
+        .filter(|line| !line.starts_with("char /dev/nvidia0 "));
+    let given: Vec<&str> = nodes.collect();
+    let text = format!(
+        "{}\nlink /proc/self/ns/user user:[4026532400]\n",
+        given.join("\n")
+    );
+    let class = shipped::class("nvidia-gpu");
+    for (text, expected) in [(&host, 2), (&text, 1)] {
+        let host = RecordedHost::parse(text).unwrap();
+        let inventory = discover::devices(&class, &host);
+        assert_eq!(inventory.devices.len(), 2);
+        assert_eq!(healthy(&inventory).len(), expected);
+    }
+}
