@@ -38,6 +38,15 @@ impl fmt::Display for FileError {
     }
 }
 
+impl FileError {
+    /// Returns the name of the class that the file describes: the file's name without
+    /// `.toml`.
+    pub fn class_name(&self) -> Option<String> {
+        let stem = self.path.file_stem()?;
+        Some(stem.to_string_lossy().into_owned())
+    }
+}
+
 /// An error about several values of a file that do not fit together, although each value alone
 /// is right.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,18 @@
 //! Reads the class files of this host, and collects the errors in them.
 
+use std::collections::BTreeMap;
+
 use device_class::DeviceClass;
 use device_class::class::Server;
 use device_class::config::Config;
 use device_class::load::{self, ClassSource};
+use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
 
 use crate::mounted;
+
+/// The errors of classes that read a path that is not mounted, by class.
+pub type UnmountedClasses = BTreeMap<ClassName, String>;
 
 #[derive(Debug, Default)]
 pub struct Classes {
@@ -16,6 +22,9 @@ pub struct Classes {
     pub sources: Vec<ClassSource>,
     /// The errors of the class files that cannot be used, one for each file.
     pub errors: Vec<FileError>,
+    /// The usable classes that read a path that is not mounted, each with the error that it is
+    /// if the host has a device of the class.
+    pub unmounted: UnmountedClasses,
 }
 
 impl Classes {
@@ -51,12 +60,16 @@ impl Classes {
         }
         let root = &config.host_root;
         if let Some(unmounted) = mounted::find_unmounted(&class, root) {
-            let root = root.display();
+            let (root, read) = (root.display(), unmounted.path);
             let message = format!(
-                "reads {unmounted}, which is not mounted below {root}: mount it in the DaemonSet \
-                 at {root}{unmounted}, or read the value from /dev or /sys"
+                "reads {read}, which is not mounted below {root}: mount it in the DaemonSet \
+                 at {root}{read}, or read the value from /dev or /sys"
             );
-            return Err(FileError::whole(&path, message));
+            let error = FileError::whole(&path, message);
+            if unmounted.is_searched {
+                return Err(error);
+            }
+            self.unmounted.insert(class.name.clone(), error.to_string());
         }
         self.usable.push(class);
         Ok(())

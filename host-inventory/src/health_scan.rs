@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use device_class::HostView;
-use device_class::class::{Claims, DeviceClass};
+use device_class::class::{Claimed, Claims, DeviceClass};
 use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine, OverTime};
-use device_class::name::{ClassName, DeviceId};
+use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::template::Attributes;
 
+use crate::classes::UnmountedClasses;
 use crate::facts_programs::FactsPrograms;
 use crate::health_programs::HealthPrograms;
 use crate::host_files;
@@ -27,6 +28,17 @@ pub struct HostScan<'a> {
     pub claims: Claims,
     /// The omitted devices and classes, each with the reason, in one line.
     pub warnings: Vec<String>,
+    /// The classes of which all devices, or those of one resource, are left out because of a
+    /// mistake in the configuration.
+    pub class_errors: Vec<ClassError>,
+}
+
+/// A mistake in the configuration of a class that only a scan shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassError {
+    pub class: ClassName,
+    /// The reason, in one line, with the name of the class or its file.
+    pub message: String,
 }
 
 /// The result of a scan for one class.
@@ -44,6 +56,8 @@ pub struct ClassScan<'a> {
 #[derive(Debug, Default)]
 pub struct ScanMemory {
     classes: BTreeMap<ClassName, ClassMemory>,
+    /// The classes that read a path that is not mounted.
+    pub(crate) unmounted: Arc<UnmountedClasses>,
     /// The files that are read between two scans.
     byte_checks: Arc<Vec<ByteCheck>>,
     /// The root directory of the host. `None` means that neither the kernel's log is read
@@ -96,6 +110,15 @@ impl ScanMemory {
     /// not read, and no programs are run.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns an empty memory for a single scan of classes of which some read a path that is
+    /// not mounted.
+    pub fn with_unmounted(unmounted: UnmountedClasses) -> Self {
+        ScanMemory {
+            unmounted: Arc::new(unmounted),
+            ..Self::default()
+        }
     }
 
     /// Returns an empty memory for repeated scans of the host whose root directory is `root`.
@@ -157,13 +180,26 @@ pub fn scan_host<'a>(
     let mut byte_checks = Vec::new();
     for class in classes {
         let HostScan {
-            claims, warnings, ..
+            claims,
+            warnings,
+            class_errors,
+            ..
         } = &mut scan;
+        let mut report = |message: String| {
+            let class = class.name.clone();
+            class_errors.push(ClassError { class, message });
+        };
         if let Err(claimed) = claims.env(class) {
-            warnings.push(format!("{}: {claimed}", class.name));
+            report(format!("{}: {claimed}", class.name));
             continue;
         }
         let mut inventory = discover::look(class, host);
+        if let Some(message) = memory.unmounted.get(&class.name) {
+            if has_hardware(&inventory) {
+                report(message.clone());
+            }
+            continue;
+        }
         let remembered = memory.classes.entry(class.name.clone()).or_default();
         if let Some(root) = &memory.host_root {
             let programs = &mut remembered.facts;
@@ -230,13 +266,23 @@ pub fn scan_host<'a>(
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(class);
+        let mut conflicts: BTreeMap<ResourceName, (Claimed, usize)> = BTreeMap::new();
         inventory.devices.retain(|device| {
             let claimed = claims.claim(device.resource.as_str(), &class.name);
-            if let Err(claimed) = &claimed {
-                warnings.push(format!("{}: {}: {claimed}", class.name, device.id));
-            }
-            claimed.is_ok()
+            let Err(claimed) = claimed else {
+                return true;
+            };
+            let conflict = conflicts.entry(device.resource.clone());
+            conflict.or_insert((claimed, 0)).1 += 1;
+            false
         });
+        for (claimed, count) in conflicts.into_values() {
+            let devices = if count == 1 { "device" } else { "devices" };
+            report(format!(
+                "{}: {count} {devices} left out: {claimed}",
+                class.name
+            ));
+        }
         scan.classes.push(ClassScan {
             class,
             inventory,
@@ -245,6 +291,13 @@ pub fn scan_host<'a>(
     }
     memory.byte_checks = Arc::new(byte_checks);
     scan
+}
+
+/// Returns whether the host has hardware of a class, even if no device of it can be offered.
+fn has_hardware(inventory: &Inventory) -> bool {
+    let devices = [&inventory.devices, &inventory.divided, &inventory.replaced];
+    let has_device = devices.into_iter().any(|devices| !devices.is_empty());
+    has_device || !inventory.hidden.is_empty() || !inventory.warnings.is_empty()
 }
 
 /// Returns the control nodes, which a container gets together with any device of the class.

@@ -31,10 +31,10 @@ mod quick_look;
 mod slow_scan;
 mod watcher;
 
-pub use classes::Classes;
+pub use classes::{Classes, UnmountedClasses};
 pub use dir_watch::{Interest, Notice};
 pub use faults::Faults;
-pub use health_scan::{ClassScan, HostScan, ScanMemory, scan_host};
+pub use health_scan::{ClassError, ClassScan, HostScan, ScanMemory, scan_host};
 pub use hotplug::watch_directories;
 pub use notify::{Notifications, Notifier};
 pub use slow_scan::ScanProgress;

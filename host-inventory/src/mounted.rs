@@ -8,17 +8,29 @@ use std::path::{Component, Path, PathBuf};
 
 use device_class::DeviceClass;
 
-/// Returns the first path that a class reads and that is not mounted below `root`. Returns
-/// `None` if all paths are mounted, or if `root` is the root of the host itself.
-pub(crate) fn find_unmounted(class: &DeviceClass, root: &Path) -> Option<String> {
+/// A path that a class reads and that is not mounted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct UnmountedPath {
+    pub(crate) path: String,
+    /// Whether devices are searched for there, so that it is not known whether the host has
+    /// any.
+    pub(crate) is_searched: bool,
+}
+
+/// Returns the first path that a class reads and that is not mounted below `root`, and first
+/// one at which devices are searched for. Returns `None` if all paths are mounted, or if `root`
+/// is the root of the host itself.
+pub(crate) fn find_unmounted(class: &DeviceClass, root: &Path) -> Option<UnmountedPath> {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     if !is_assembled(root, &list_directories(root), device) {
         return None;
     }
-    let paths = class.spec.paths_read();
-    paths
-        .into_iter()
-        .find(|path| !is_mounted(root, Path::new(path), device))
+    let searched = class.spec.searched_paths().into_iter();
+    let searched = searched.map(|path| (path, true));
+    let read = class.spec.paths_read().into_iter();
+    let mut paths = searched.chain(read.map(|path| (path, false)));
+    let (path, is_searched) = paths.find(|(path, _)| !is_mounted(root, Path::new(path), device))?;
+    Some(UnmountedPath { path, is_searched })
 }
 
 fn list_directories(root: &Path) -> Vec<PathBuf> {

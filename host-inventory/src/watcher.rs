@@ -10,8 +10,10 @@ use device_class::class::Server;
 use device_class::config::Config;
 use device_class::host::RealHost;
 use device_class::load::ClassSource;
+use device_class::strict_toml::FileError;
 use tokio::task::JoinHandle;
 
+use crate::classes::UnmountedClasses;
 use crate::dir_watch::Interest;
 use crate::hotplug::{self, WatchTask};
 use crate::quick_look::have_changed;
@@ -65,6 +67,12 @@ pub struct HostWatcher {
     scans: ScanProgress,
     warnings: Faults,
     class_errors: Faults,
+    /// The names of the classes whose files cannot be used.
+    broken_classes: BTreeSet<String>,
+    /// The classes that read a path that is not mounted.
+    unmounted: Arc<UnmountedClasses>,
+    /// The mistakes in classes that the last scan has shown.
+    scan_errors: Faults,
     unknown_classes: Faults,
     class_names: Option<String>,
 }
@@ -96,6 +104,9 @@ impl HostWatcher {
             scans: ScanProgress::default(),
             warnings: Faults::default(),
             class_errors: Faults::default(),
+            broken_classes: BTreeSet::new(),
+            unmounted: Arc::default(),
+            scan_errors: Faults::default(),
             unknown_classes: Faults::default(),
             class_names: None,
         };
@@ -108,10 +119,16 @@ impl HostWatcher {
         &self.classes
     }
 
-    /// Returns the number of class files that cannot be used. While there are any, a device
-    /// that no class has may still exist.
+    /// Returns the number of classes that cannot be used, or of which devices are left out
+    /// because of a mistake in the configuration.
     pub fn class_errors(&self) -> usize {
-        self.class_errors.count()
+        self.class_errors.count() + self.scan_errors.count()
+    }
+
+    /// Returns the names of the classes whose files cannot be used. Their devices may still
+    /// exist. Returns `None` if this may be any class, because no class file could be read.
+    pub fn broken_classes(&self) -> Option<&BTreeSet<String>> {
+        (!self.unread).then_some(&self.broken_classes)
     }
 
     pub fn scans(&self) -> ScanProgress {
@@ -170,6 +187,7 @@ impl HostWatcher {
         let errors = loaded
             .as_ref()
             .map_or_else(std::slice::from_ref, |c| &c.errors);
+        let broken = errors.iter().filter_map(FileError::class_name).collect();
         let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
         // A failure to read any file or directory can be temporary, for example if the
         // process has no free file descriptor.
@@ -185,7 +203,10 @@ impl HostWatcher {
         self.class_errors
             .report(errors, |error| tracing::error!("{message}: {error}"));
         let Ok(Classes {
-            usable, sources, ..
+            usable,
+            sources,
+            unmounted,
+            ..
         }) = loaded
         else {
             return false;
@@ -193,6 +214,8 @@ impl HostWatcher {
         if self.unread {
             return false;
         }
+        self.broken_classes = broken;
+        self.unmounted = Arc::new(unmounted);
         // If a class file cannot be read, a name that seems unknown may be the name of that
         // class, so there is no warning.
         if self.class_errors.count() == 0 {
@@ -246,14 +269,15 @@ impl HostWatcher {
         let classes = Arc::clone(&self.classes);
         let root = self.config.host_root.clone();
         let mut memory = std::mem::replace(&mut self.memory, ScanMemory::of_host(&root));
+        memory.unmounted = Arc::clone(&self.unmounted);
         let scanning = tokio::task::spawn_blocking(move || {
             let made = match RealHost::open(&root) {
-                Ok(host) => Ok(make(scan_host(
-                    &classes,
-                    &host,
-                    &mut memory,
-                    Instant::now(),
-                ))),
+                Ok(host) => {
+                    let scan = scan_host(&classes, &host, &mut memory, Instant::now());
+                    let errors = scan.class_errors.iter();
+                    let errors: Vec<String> = errors.map(|error| error.message.clone()).collect();
+                    Ok((make(scan), errors))
+                }
                 Err(error) => Err(format!(
                     "cannot open host root {}, keeping previous scan results: {error}",
                     root.display()
@@ -270,7 +294,11 @@ impl HostWatcher {
         };
         self.memory = memory;
         let (made, warnings) = match made {
-            Ok((made, warnings)) => (Some(made), warnings),
+            Ok(((made, warnings), errors)) => {
+                self.scan_errors
+                    .report(errors, |error| tracing::error!("class left out: {error}"));
+                (Some(made), warnings)
+            }
             Err(warning) => (None, vec![warning]),
         };
         self.warnings

@@ -49,7 +49,10 @@ impl Listing {
         let root = &config.host_root;
         let host = RealHost::open(root)
             .with_context(|| format!("cannot open host root {}", root.display()))?;
-        let judged = scan_host(&usable, &host, &mut ScanMemory::new(), Instant::now());
+        let mut memory = ScanMemory::with_unmounted(classes.unmounted);
+        let judged = scan_host(&usable, &host, &mut memory, Instant::now());
+        let errors = judged.class_errors.iter();
+        problems.extend(errors.map(|error| error.message.clone()));
         let (claimed, unreadable) = Claimed::read(&kubelet_dir::claims(kubelet));
         problems.extend(unreadable);
         let found = scan(judged, &claimed, None);

@@ -15,6 +15,16 @@ impl ClassSpec {
         checks.any(|check| matches!(check.test, HealthTest::Unlogged { .. }))
     }
 
+    /// Returns the paths at which devices are searched for, each up to its first part that is
+    /// not fixed. Sources that only add devices to others are not among them.
+    pub fn searched_paths(&self) -> BTreeSet<String> {
+        let mut paths = Paths::default();
+        for source in self.discover.iter().filter(|source| !source.additional) {
+            paths.add_all(&source.path);
+        }
+        paths.0
+    }
+
     /// The paths that are read to find the devices and to judge their health, each
     /// up to its first part that is not fixed. Relative ones are below a path that
     /// is among these.

@@ -74,7 +74,8 @@ pub(super) fn run(
         generated.specifications.extend(before);
     }
     let is_old = |_: &str| classes.is_empty();
-    let update = directory::update(output, &generated, is_old, |text| {
+    let unusable = generated.find_unusable_classes();
+    let update = directory::update(output, &generated, &unusable, is_old, |text| {
         Some(directory::kind_without_parser(text))
     });
     let update = update.map_err(CdiError::from)?;

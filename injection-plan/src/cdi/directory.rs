@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use rooted_path::{read_own_text, read_regular_text, replace_file};
 
-use super::kind::json_kind;
-use super::{FILE_PREFIX, GeneratedSpecifications, Omission, Specification};
+use super::kind::{find_classes, json_kind};
+use super::{FILE_PREFIX, GeneratedSpecifications, Specification};
 
 /// The largest specification file that is read, in bytes. A file of another vendor may
 /// describe thousands of devices.
@@ -100,38 +100,65 @@ pub struct DirectoryUpdate {
     pub changes: Vec<SpecificationChange>,
     /// The kinds whose file could not be written, each with the error.
     pub failures: Vec<(String, DirectoryError)>,
+    /// The names of old files that stay, because an unusable class may have devices in them.
+    pub retained: BTreeSet<String>,
+}
+
+/// The classes that cannot be used now. Their devices may still exist, so their files stay.
+#[derive(Debug, Clone, Default)]
+pub struct UnusableClasses {
+    pub names: BTreeSet<String>,
+    /// Whether any class may be among them.
+    pub all: bool,
+}
+
+impl UnusableClasses {
+    /// Returns whether a file may describe devices of one of these classes. `classes` are the
+    /// classes in the file. `None` means that the file does not name its classes.
+    fn may_have_written(&self, classes: Option<&BTreeSet<String>>) -> bool {
+        let is_of_others = classes.is_some_and(|classes| self.names.is_disjoint(classes));
+        self.all || !(is_of_others || self.names.is_empty())
+    }
+}
+
+/// A specification file in the directory.
+struct PresentFile {
+    kind: ForeignKind,
+    /// The classes that the file names. `None` means that it names none.
+    classes: Option<BTreeSet<String>>,
 }
 
 /// Writes the generated specifications to `directory`. A file with the right content is not
 /// written again. Files of Boathook for other kinds are removed if `is_old` accepts their
-/// names. They stay if a class could not be used, because its devices may still exist.
-/// `read_yaml` finds the kind of another program's file that is not JSON.
+/// names, except for files of `unusable` classes. `read_yaml` finds the kind of another program's file that is not JSON.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read, or if no file in it can be written.
 pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
+    unusable: &UnusableClasses,
     is_old: impl Fn(&str) -> bool,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
 ) -> Result<DirectoryUpdate, DirectoryError> {
     let DirectoryUpdate {
         mut changes,
         mut failures,
+        mut retained,
     } = DirectoryUpdate::default();
-    let kinds = read_kinds(directory, read_yaml)?;
+    let files = read_files(directory, read_yaml)?;
     let mut kept = BTreeSet::new();
     for specification in &generated.specifications {
         let name = specification.file_name();
         let path = directory.join(&name);
-        let mut others = kinds.iter().filter(|(file, kind)| {
-            kind.may_be(&specification.kind) && file.file_name() != Some(OsStr::new(&name))
+        let mut others = files.iter().filter(|(file, present)| {
+            present.kind.may_be(&specification.kind) && file.file_name() != Some(OsStr::new(&name))
         });
-        if let Some((other, kind)) = others.next() {
+        if let Some((other, present)) = others.next() {
             changes.push(SpecificationChange::Conflict {
                 kind: specification.kind.clone(),
                 other: other.clone(),
-                is_certain: matches!(kind, ForeignKind::Known(_)),
+                is_certain: matches!(present.kind, ForeignKind::Known(_)),
             });
             continue;
         }
@@ -146,15 +173,23 @@ pub fn update(
     {
         return Err(error);
     }
-    if !generated.omissions.iter().any(Omission::is_error) {
-        let old = kinds.into_keys();
-        let is_old = |path: &Path| is_ours(path) && is_old(&name_of(path));
-        for path in old.filter(|path| is_old(path) && !kept.contains(path)) {
+    for (path, present) in files {
+        let is_old = is_ours(&path) && is_old(&name_of(&path)) && !kept.contains(&path);
+        if !is_old {
+            continue;
+        }
+        if unusable.may_have_written(present.classes.as_ref()) {
+            retained.insert(name_of(&path).into_owned());
+        } else {
             fs::remove_file(&path).map_err(failed("remove", &path))?;
             changes.push(SpecificationChange::Removed(path));
         }
     }
-    Ok(DirectoryUpdate { changes, failures })
+    Ok(DirectoryUpdate {
+        changes,
+        failures,
+        retained,
+    })
 }
 
 /// Writes a specification, unless the file has this content already.
@@ -191,16 +226,15 @@ fn is_ours(path: &Path) -> bool {
     name.starts_with(FILE_PREFIX) && name.ends_with(".json")
 }
 
-/// Returns the paths of the specification files in a directory, each with its kind. A file
-/// that cannot be read is skipped, because reporting it is the task of the engines.
-fn read_kinds(
+/// Returns the specification files in a directory by their paths. A file that cannot be read is skipped, because reporting it is the task of the engines.
+fn read_files(
     directory: &Path,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
-) -> Result<BTreeMap<PathBuf, ForeignKind>, DirectoryError> {
-    let mut kinds = BTreeMap::new();
+) -> Result<BTreeMap<PathBuf, PresentFile>, DirectoryError> {
+    let mut files = BTreeMap::new();
     let failed = failed("read the directory", directory);
     let entries = match fs::read_dir(directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(kinds),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(files),
         entries => entries.map_err(&failed)?,
     };
     for entry in entries {
@@ -208,16 +242,20 @@ fn read_kinds(
         let is_specification = path
             .extension()
             .is_some_and(|extension| extension == "json" || extension == "yaml");
-        let kind = is_specification
+        let text = is_specification
             .then(|| read_regular_text(&path, MAX_FILE).ok())
-            .flatten()
-            .and_then(|text| match json_kind(&text) {
-                Some(kind) => Some(ForeignKind::Known(kind)),
-                None => read_yaml(text),
-            });
-        kinds.extend(kind.map(|kind| (path, kind)));
+            .flatten();
+        let Some(text) = text else {
+            continue;
+        };
+        let classes = is_ours(&path).then(|| find_classes(&text)).flatten();
+        let kind = match json_kind(&text) {
+            Some(kind) => Some(ForeignKind::Known(kind)),
+            None => read_yaml(text),
+        };
+        files.extend(kind.map(|kind| (path, PresentFile { kind, classes })));
     }
-    Ok(kinds)
+    Ok(files)
 }
 
 /// Writes a file that every user can read, and creates the directory if it is missing. The

@@ -9,6 +9,7 @@ use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
 
+use super::directory::UnusableClasses;
 use super::{DescribedDevices, Description, DescriptionError, Specification, SpecifiedDevice};
 
 /// The options with which specifications are generated.
@@ -89,6 +90,22 @@ pub enum ClassError {
 }
 
 impl GeneratedSpecifications {
+    /// Returns the classes that could not be used, or of which a device could not be described.
+    pub fn find_unusable_classes(&self) -> UnusableClasses {
+        let mut unusable = UnusableClasses::default();
+        for omission in &self.omissions {
+            match omission {
+                Omission::Class(ClassError::File(error)) => {
+                    unusable.names.extend(error.class_name());
+                }
+                Omission::Class(ClassError::LookUp(_)) => unusable.all = true,
+                Omission::Device { is_healthy, .. } => unusable.all |= *is_healthy,
+                _ => {}
+            }
+        }
+        unusable
+    }
+
     /// Groups the described devices into specifications, one for each kind.
     pub fn from_described(described: DescribedDevices) -> Self {
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();

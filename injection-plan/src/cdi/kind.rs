@@ -1,6 +1,8 @@
 //! Finds the kind of a CDI specification that another program may have written, in JSON or
 //! YAML.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 /// The kind of a specification that another program has written.
@@ -43,6 +45,44 @@ struct Json {
 pub(super) fn json_kind(text: &str) -> Option<String> {
     let Json { kind } = serde_json::from_str(text).ok()?;
     Some(kind)
+}
+
+/// The hooks of a specification. The rest of the file is skipped.
+#[derive(Deserialize)]
+struct HookArguments {
+    #[serde(default)]
+    devices: Vec<DeviceHooks>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeviceHooks {
+    container_edits: Hooks,
+}
+
+#[derive(Deserialize)]
+struct Hooks {
+    #[serde(default)]
+    hooks: Vec<Arguments>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(default)]
+    args: Vec<String>,
+}
+
+/// Returns the names of the classes that the hooks of a thin specification name, as
+/// `--cdi CLASS=DEVICES`. Returns `None` if a device has no such hook, as in the plain form.
+pub(super) fn find_classes(text: &str) -> Option<BTreeSet<String>> {
+    let HookArguments { devices } = serde_json::from_str(text).ok()?;
+    let classes = devices.iter().map(|device| {
+        let arguments = device.container_edits.hooks.iter();
+        let mut arguments = arguments.flat_map(|hook| hook.args.windows(2));
+        let grant = arguments.find(|pair| pair[0] == "--cdi")?;
+        Some(grant[1].split_once('=')?.0.to_owned())
+    });
+    classes.collect()
 }
 
 /// Finds the kind of a YAML specification without a YAML parser, which would take a tenth of

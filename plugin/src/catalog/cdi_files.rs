@@ -10,7 +10,7 @@ use std::sync::Arc;
 use device_class::DeviceClass;
 use device_class::discover::{self, FoundClass, FoundEdits, FoundNode, Health};
 use injection_plan::cdi::directory::{
-    self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange,
+    self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange, UnusableClasses,
 };
 use injection_plan::cdi::{
     DescribedDevices, Description, GeneratedSpecifications, Omission, Specification, ThinHook,
@@ -29,7 +29,8 @@ pub(crate) struct CdiFiles {
     hook: PathBuf,
     /// The host's root directory, as engines see it.
     host_root: PathBuf,
-    /// The files that this process has written. `None` means that it has not written any yet:
+    /// The files that this process has written, and those of an earlier process that belong
+    /// to a class that could not be used. `None` means that it has not written any yet:
     /// then all files with Boathook's names were written by an earlier process, and are
     /// replaced. Later, a file that is not in the list belongs to another program.
     written: Option<BTreeSet<String>>,
@@ -91,21 +92,21 @@ impl CdiFiles {
 
     /// Writes the specifications that have changed. If a specification cannot be written, its
     /// devices become unhealthy, because the engine would refuse each container with one of
-    /// them. Files are removed only if `all` classes are known. Returns the errors that keep
+    /// them. Files of the classes in `unusable` are not removed. Returns the errors that keep
     /// devices from their specifications, one line for each.
     pub(super) fn write(
         &mut self,
         described: DescribedDevices,
         inventory: &mut Resources,
-        all: bool,
+        unusable: &UnusableClasses,
     ) -> Vec<String> {
         let generated = GeneratedSpecifications::from_described(described);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
         let before = self.written.as_ref();
-        let is_old = |name: &str| all && before.is_none_or(|before| before.contains(name));
-        let changes = directory::update(&self.directory, &generated, is_old, |text| {
+        let is_old = |name: &str| before.is_none_or(|before| before.contains(name));
+        let changes = directory::update(&self.directory, &generated, unusable, is_old, |text| {
             yaml_kind(&text).map(ForeignKind::Known)
         });
         let omissions = generated.omissions.into_iter();
@@ -115,7 +116,11 @@ impl CdiFiles {
             .collect();
         let mut unwritten: BTreeMap<String, String> = BTreeMap::new();
         match changes {
-            Ok(DirectoryUpdate { changes, failures }) => {
+            Ok(DirectoryUpdate {
+                changes,
+                failures,
+                retained,
+            }) => {
                 for (kind, error) in failures {
                     let is_there = lacks_descriptors(&error)
                         && self.has_written(&generated.specifications, &kind);
@@ -126,9 +131,9 @@ impl CdiFiles {
                         unwritten.insert(kind, text);
                     }
                 }
-                if all || self.written.is_some() {
-                    self.written.get_or_insert_default().extend(files);
-                }
+                let written = self.written.get_or_insert_default();
+                written.extend(files);
+                written.extend(retained);
                 for change in changes {
                     let text = change.to_string();
                     if let SpecificationChange::Conflict { kind, .. } = change {

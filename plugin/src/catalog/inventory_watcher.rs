@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use device_class::class::Server;
 use device_class::config::Config;
 use host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
+use injection_plan::cdi::directory::UnusableClasses;
 use tokio::sync::watch;
 
 use super::{CdiFiles, Claimed, GracePeriod, Resources, changes, scan};
@@ -84,12 +85,17 @@ impl InventoryWatcher {
     async fn scan(&mut self, classes_changed: bool) {
         let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
         // If a class file cannot be read now, its devices may still be there.
-        let all_known = self.host.class_errors() == 0;
+        let broken = self.host.broken_classes().cloned();
         let scanned = self.host.scan(move |judged| {
             let (claimed, unreadable) = Claimed::read(&claims);
             let mut scan = scan(judged, &claimed, cdi.as_ref().map(CdiFiles::description));
             let described = std::mem::take(&mut scan.described);
-            let write = |cdi: &mut CdiFiles| cdi.write(described, &mut scan.inventory, all_known);
+            let mut unusable = UnusableClasses {
+                all: broken.is_none(),
+                names: broken.unwrap_or_default(),
+            };
+            unusable.names.extend(std::mem::take(&mut scan.undescribed));
+            let write = |cdi: &mut CdiFiles| cdi.write(described, &mut scan.inventory, &unusable);
             let errors = cdi.as_mut().map(write).unwrap_or_default();
             let cdi_errors = errors.len();
             let mut warnings = scan.warnings;
@@ -104,6 +110,7 @@ impl InventoryWatcher {
         };
         self.cdi = cdi;
         self.metrics.cdi_errors(cdi_errors);
+        self.metrics.class_errors(self.host.class_errors());
         // If the classes have changed, the missing devices may not belong to any class any
         // more.
         let classes = self.host.classes().iter();

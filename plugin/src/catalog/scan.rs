@@ -1,12 +1,12 @@
 //! Turns the devices of the classes into resources.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use device_class::discover::Device;
 use device_class::name::ResourceName;
 use host_inventory::{ClassScan, HostScan};
-use injection_plan::cdi::{DescribedDevices, Description};
+use injection_plan::cdi::{DescribedDevices, Description, Omission};
 use kubelet_api::MAX_MESSAGE;
 
 use super::cdi_files::describe;
@@ -19,6 +19,9 @@ pub(crate) struct Scan {
     pub(crate) inventory: Resources,
     /// The devices and classes that are left out, one line for each with the reason.
     pub(crate) warnings: Vec<String>,
+    /// The classes of which a mistake keeps devices from being described. Their devices may
+    /// have specifications from before.
+    pub(super) undescribed: BTreeSet<String>,
     /// The CDI specifications of the devices, if the scan was asked for them.
     pub(super) described: DescribedDevices,
 }
@@ -34,7 +37,11 @@ pub(crate) fn scan(
         classes,
         mut claims,
         mut warnings,
+        class_errors,
     } = judged;
+    let errors = class_errors.into_iter();
+    let mut undescribed: BTreeSet<String> = errors.map(|error| error.class.to_string()).collect();
+    let mut count_conflicts = BTreeSet::new();
     let mut found: BTreeMap<ResourceName, ResourceDevices> = BTreeMap::new();
     let mut described = DescribedDevices::default();
     for ClassScan {
@@ -48,7 +55,11 @@ pub(crate) fn scan(
         }
         let count_resource = class.spec.count_resource();
         if let Some(description) = description {
+            let before = described.omissions.len();
             inventory = describe(description, class, inventory, control_nodes, &mut described);
+            if described.omissions[before..].iter().any(Omission::is_error) {
+                undescribed.insert(class.name.to_string());
+            }
         }
         let terms = Arc::new(Terms::from_class(class, description.is_some()));
         for device in inventory.devices {
@@ -62,7 +73,9 @@ pub(crate) fn scan(
                             replicas: None,
                             ..device.clone()
                         }),
-                    Err(claimed) => warnings.push(format!("{}: {claimed}", class.name)),
+                    Err(claimed) => {
+                        count_conflicts.insert(format!("{}: {claimed}", class.name));
+                    }
                 }
             }
             found
@@ -71,6 +84,7 @@ pub(crate) fn scan(
                 .add(device);
         }
     }
+    warnings.extend(count_conflicts);
     let full = found.iter().filter(|(_, found)| found.left_out > 0);
     warnings.extend(full.map(|(name, found)| {
         format!(
@@ -86,6 +100,7 @@ pub(crate) fn scan(
     Scan {
         inventory: inventory.collect(),
         warnings,
+        undescribed,
         described,
     }
 }

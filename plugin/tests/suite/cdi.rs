@@ -192,3 +192,24 @@ fn a_file_that_another_program_wrote_later_is_left_alone() {
     }
     assert!(node.path(other).exists());
 }
+
+/// A broken class does not keep the file of another class that is no longer served. An engine
+/// refuses a device that two files describe, so the file would stop a vendor's own plugin.
+#[test]
+fn a_class_that_is_disabled_loses_its_file_although_another_class_is_broken() {
+    let mut node = Node::new(&[("cards", CARDS), ("dummy-npu", NPUS)]);
+    node.add_card(0, "big", 0);
+    let kubelet = node.serve(BIG);
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let npus = node.path("cdi/boathook-dummy.com-npu.json");
+    assert!(npus.exists());
+    node.end_plugin(Signal::SIGTERM);
+    node.write("classes/cards.toml", "broken");
+    node.configure("[class.dummy-npu]\nenabled = false\n");
+    node.start_plugin();
+    wait_until("the end of the file", || !npus.exists());
+    assert!(node.path(FILE).exists());
+    // When it is sound again, but not enabled, its file goes too.
+    node.write("classes/cards.toml", &format!("enabled = false\n{CARDS}"));
+    wait_until("the end of the other file", || !node.path(FILE).exists());
+}

@@ -20,6 +20,7 @@ mod hostile;
 mod hotplug;
 mod leaks;
 mod listeners;
+mod mounts;
 mod node;
 mod operation;
 mod pages;

@@ -18,6 +18,11 @@ fn generated(kinds: &[&str]) -> GeneratedSpecifications {
     }
 }
 
+const NONE: UnusableClasses = UnusableClasses {
+    names: BTreeSet::new(),
+    all: false,
+};
+
 fn plain(text: String) -> Option<ForeignKind> {
     Some(kind_without_parser(text))
 }
@@ -37,36 +42,37 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("missing/cdi");
     let both = generated(&["a.com/x", "b.com/y"]);
-    let written = update(&directory, &both, |_| true, plain).unwrap().changes;
+    let written = update(&directory, &both, &NONE, |_| true, plain)
+        .unwrap()
+        .changes;
     assert_eq!(written.len(), 2, "{written:?}");
     let mode = fs::metadata(&directory).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
     assert_eq!(
-        update(&directory, &both, |_| true, plain).unwrap().changes,
+        update(&directory, &both, &NONE, |_| true, plain)
+            .unwrap()
+            .changes,
         []
     );
 
     // Some classes were not requested, or a class cannot be used now.
     let one = generated(&["a.com/x"]);
     assert_eq!(
-        update(&directory, &one, |_| false, plain).unwrap().changes,
-        []
-    );
-    let error = device_class::strict_toml::FileError::whole("c.toml".as_ref(), "broken");
-    let incomplete = GeneratedSpecifications {
-        omissions: vec![Omission::Class(error.into())],
-        ..generated(&["a.com/x"])
-    };
-    assert_eq!(
-        update(&directory, &incomplete, |_| true, plain)
+        update(&directory, &one, &NONE, |_| false, plain)
             .unwrap()
             .changes,
         []
     );
+    let unknown = UnusableClasses { all: true, ..NONE };
+    let kept = update(&directory, &one, &unknown, |_| true, plain).unwrap();
+    assert_eq!(kept.changes, []);
+    assert!(kept.retained.contains("boathook-b.com-y.json"));
 
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
-        update(&directory, &one, |_| true, plain).unwrap().changes,
+        update(&directory, &one, &NONE, |_| true, plain)
+            .unwrap()
+            .changes,
         [SpecificationChange::Removed(gone)]
     );
     assert_eq!(files(&directory), ["boathook-a.com-x.json"]);
@@ -77,9 +83,15 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = directory.path().join("vendor.yaml");
     fs::write(&foreign, "cdiVersion: 0.5.0\nkind: a.com/x\n").unwrap();
-    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain)
-        .unwrap()
-        .changes;
+    let changes = update(
+        directory.path(),
+        &generated(&["a.com/x"]),
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap()
+    .changes;
     let kind = "a.com/x".to_owned();
     assert_eq!(
         changes,
@@ -101,9 +113,15 @@ fn what_is_no_specification_is_left_alone() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::create_dir(directory.path().join("directory.json")).unwrap();
     fs::write(directory.path().join("empty.json"), "").unwrap();
-    let changes = update(directory.path(), &generated(&["a.com/x"]), |_| true, plain)
-        .unwrap()
-        .changes;
+    let changes = update(
+        directory.path(),
+        &generated(&["a.com/x"]),
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap()
+    .changes;
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert_eq!(files(directory.path()).len(), 4);
 }
@@ -113,18 +131,18 @@ fn a_directory_that_cannot_be_written_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = update(&file, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
+    let error = update(&file, &generated(&["a.com/x"]), &NONE, |_| true, plain).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("cannot read the directory {}", file.display())
     );
     let below = file.join("cdi");
-    let error = update(&below, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
+    let error = update(&below, &generated(&["a.com/x"]), &NONE, |_| true, plain).unwrap_err();
     assert!(error.to_string().contains("file/cdi"), "{error}");
 
     // A read-only file system refuses writes of root as well.
     let read_only = Path::new("/proc/sys");
-    let error = update(read_only, &generated(&["a.com/x"]), |_| true, plain).unwrap_err();
+    let error = update(read_only, &generated(&["a.com/x"]), &NONE, |_| true, plain).unwrap_err();
     let DirectoryError::Io { path, .. } = error else {
         panic!("{error:?}");
     };
@@ -142,4 +160,35 @@ fn a_link_at_the_temporary_file_is_not_followed() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "kept");
     assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     assert!(path.symlink_metadata().unwrap().is_file());
+}
+
+/// A broken class keeps the files with its devices, and those that do not say whose they are. The
+/// file of a class that is sound, but no longer served, goes.
+#[test]
+fn a_broken_class_keeps_its_own_file_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |kind: &str, hooks: &str| {
+        let name = super::super::file_name(kind);
+        let text = format!(
+            r#"{{"kind": "{kind}", "devices": [{{"name": "0", "containerEdits": {{{hooks}}}}}]}}"#
+        );
+        fs::write(directory.path().join(name), text).unwrap();
+    };
+    let hook = |class: &str| {
+        format!(r#""hooks": [{{"args": ["hook", "create-runtime", "--cdi", "{class}=0"]}}]"#)
+    };
+    write("a.com/disabled", &hook("disabled"));
+    write("a.com/broken", &hook("broken"));
+    write("a.com/plain", "");
+    let unusable = UnusableClasses {
+        names: BTreeSet::from(["broken".to_owned()]),
+        all: false,
+    };
+    let none = generated(&[]);
+    let updated = update(directory.path(), &none, &unusable, |_| true, plain).unwrap();
+    let kept = ["boathook-a.com-broken.json", "boathook-a.com-plain.json"];
+    assert_eq!(files(directory.path()), kept);
+    assert_eq!(updated.retained.len(), 2);
+    update(directory.path(), &none, &NONE, |_| true, plain).unwrap();
+    assert_eq!(files(directory.path()), [""; 0]);
 }
