@@ -6,6 +6,7 @@ pub(crate) mod follow;
 mod hidden;
 mod older_kernels;
 mod outdated;
+mod placed;
 pub(crate) mod refreshed;
 pub(crate) mod refused;
 mod replugged;

@@ -111,8 +111,10 @@ impl<'a> Filtered<'a> {
             DeviceFilter::Name(name) => match as_path(name) {
                 None => self.find_name(name),
                 Some(path) => match NodePaths::new(self.devices, self.host).find(path) {
-                    NamedByPath::Nothing(_) => Vec::new(),
-                    NamedByPath::Devices(ids) => self.find_if(&|device| ids.contains(&device.id)),
+                    NamedByPath::Absent(_) | NamedByPath::Nothing(_) => Vec::new(),
+                    NamedByPath::Devices { ids, .. } => {
+                        self.find_if(&|device| ids.contains(&device.id))
+                    }
                 },
             },
             DeviceFilter::Attributes(wanted) => self.find_if(&|device| {

@@ -20,7 +20,14 @@ pub fn as_path(text: &str) -> Option<&Path> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamedByPath {
     /// The path leads to a node of these devices.
-    Devices(Vec<DeviceId>),
+    Devices {
+        ids: Vec<DeviceId>,
+        /// The path of the node, as the class has it. The requested path is this one, or a link
+        /// that leads to it.
+        node: PathBuf,
+    },
+    /// The host has nothing at this path. The text is the reason, for people.
+    Absent(String),
     /// The path leads to no node of a device. The text is the reason, for people.
     Nothing(String),
 }
@@ -28,9 +35,16 @@ pub enum NamedByPath {
 /// An index of the nodes of devices by their paths on the host.
 pub(super) struct NodePaths<'a> {
     host: &'a dyn HostView,
-    /// Two paths of each node with the id of its device: the path in the class, and the path
-    /// with links resolved.
-    users: Vec<(PathBuf, DeviceId)>,
+    /// Two paths of each node: the path in the class, and the path with links resolved.
+    users: Vec<NodeUser>,
+}
+
+/// A path of a node, and the device that has the node.
+struct NodeUser {
+    path: PathBuf,
+    /// The path of the node in the class.
+    node: PathBuf,
+    id: DeviceId,
 }
 
 impl<'a> NodePaths<'a> {
@@ -46,9 +60,12 @@ impl<'a> NodePaths<'a> {
             for node in &device.nodes {
                 let place = host.place(&node.host).ok().flatten();
                 let places = [Some(node.host.clone()), place.map(|place| place.path)];
-                for path in places.into_iter().flatten() {
-                    paths.users.push((path, device.id.clone()));
-                }
+                let users = places.into_iter().flatten().map(|path| NodeUser {
+                    path,
+                    node: node.host.clone(),
+                    id: device.id.clone(),
+                });
+                paths.users.extend(users);
             }
         }
         paths
@@ -57,34 +74,41 @@ impl<'a> NodePaths<'a> {
     /// Finds the devices of the node at `path`, following links. A path on which another user
     /// than root can create links names no device.
     pub(super) fn find(&self, path: &Path) -> NamedByPath {
-        let users = self.find_users(path);
-        if !users.is_empty() {
-            return NamedByPath::Devices(users);
+        if let Some(devices) = self.find_users(path) {
+            return devices;
         }
         let node = present(path, false, "a device node", self.host, |place| {
             matches!(place.entry, Entry::Device(_)).then_some(place.path)
         });
         match node {
             Presence::Found(node) => match self.find_users(&node) {
-                users if !users.is_empty() => NamedByPath::Devices(users),
-                _ if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
-                _ => NamedByPath::Nothing(format!(
+                Some(devices) => devices,
+                None if node == path => NamedByPath::Nothing("it is a node of none of them".into()),
+                None => NamedByPath::Nothing(format!(
                     "it leads to {}, which is a node of none of them",
                     node.display()
                 )),
             },
-            Presence::Optional => NamedByPath::Nothing("the host does not have it".into()),
+            Presence::Optional => NamedByPath::Absent("the host does not have it".into()),
+            Presence::Unfit(reason) if matches!(self.host.place(path), Ok(None)) => {
+                NamedByPath::Absent(reason)
+            }
             Presence::Unfit(reason) => NamedByPath::Nothing(reason),
         }
     }
 
     /// Returns the devices of a node, each once. The linear search compares texts, which is fast
     /// enough for all paths of the longest request.
-    fn find_users(&self, node: &Path) -> Vec<DeviceId> {
+    fn find_users(&self, path: &Path) -> Option<NamedByPath> {
         let users = self.users.iter();
-        let users = users.filter(|(path, _)| path.as_os_str() == node.as_os_str());
-        let mut ids: Vec<DeviceId> = users.map(|(_, id)| id.clone()).collect();
+        let users = users.filter(|user| user.path.as_os_str() == path.as_os_str());
+        let (mut ids, mut nodes) = (Vec::new(), Vec::new());
+        for user in users {
+            ids.push(user.id.clone());
+            nodes.push(user.node.clone());
+        }
         ids.dedup();
-        ids
+        let node = nodes.into_iter().next()?;
+        Some(NamedByPath::Devices { ids, node })
     }
 }

@@ -120,6 +120,7 @@ fn followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
             given_by: GivenBy::Hook,
             forced: false,
             name: grant.names.get(device).cloned(),
+            places: grant.places.get(device).cloned().unwrap_or_default(),
         })
     });
     devices.collect()
@@ -157,6 +158,7 @@ mod tests {
             authorized_by: String::new(),
             follow: true,
             names: [].into(),
+            places: [].into(),
         });
         write_at_start(&state, &bundle, &plan, top.path()).unwrap();
         let [record] = &record_files::read_all(top.path())[..] else {

@@ -92,6 +92,7 @@ impl Attaching {
                 given_by: grant.given_by.clone(),
                 forced,
                 name: grant.names.get(device).cloned(),
+                places: grant.places.get(device).cloned().unwrap_or_default(),
             }));
         }
         if devices.is_empty() {

@@ -1,6 +1,9 @@
 //! A device in the attachment record of a container.
 
+use std::path::Path;
+
 use injection_plan::plan::{GivenBy, device_key};
+use injection_plan::request::{RequestedPlace, quote};
 use serde::{Deserialize, Serialize};
 
 use crate::oci::{Attached, CdiGrant};
@@ -19,6 +22,9 @@ pub(crate) struct AttachedDevice {
     /// that comes back is the one with this name. `None` means that it is the one with the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// Where the request wants the device's nodes. It is empty if they have their usual paths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) places: Vec<RequestedPlace>,
 }
 
 impl AttachedDevice {
@@ -27,15 +33,63 @@ impl AttachedDevice {
         device_key(&self.class, &self.device)
     }
 
-    /// Returns the text by which a request means the device, wherever it is plugged in now.
+    /// Returns the request that means the device, wherever it is plugged in now, and wants its
+    /// nodes where the container has them.
     pub(super) fn to_request(&self) -> String {
-        self.name.clone().unwrap_or_else(|| self.quoted_id())
+        let name = self.name.clone().unwrap_or_else(|| self.quoted_id());
+        self.request_by(&name, |_| true)
+    }
+
+    /// The same by the device's id. What was requested by a path of the host is included only if
+    /// `leads_to` says that the path leads to the device now.
+    pub(super) fn to_request_by_id(&self, leads_to: impl Fn(&Path) -> bool) -> String {
+        self.request_by(&self.quoted_id(), leads_to)
+    }
+
+    fn request_by(&self, name: &str, leads_to: impl Fn(&Path) -> bool) -> String {
+        let mut items = Vec::new();
+        for place in &self.places {
+            match place {
+                RequestedPlace::Usual => items.push(name.to_owned()),
+                RequestedPlace::Link { path, .. } if leads_to(path) => {
+                    items.push(quote(&path.to_string_lossy()));
+                }
+                RequestedPlace::Link { .. } => items.push(name.to_owned()),
+                RequestedPlace::At { path, node: None } => {
+                    items.push(format!("{name}:{}", path.display()));
+                }
+                RequestedPlace::At {
+                    path,
+                    node: Some(node),
+                } if leads_to(node) => {
+                    items.push(format!(
+                        "{}:{}",
+                        quote(&node.to_string_lossy()),
+                        path.display()
+                    ));
+                }
+                RequestedPlace::At { .. } => {}
+            }
+        }
+        if items.is_empty() {
+            items.push(name.to_owned());
+        }
+        items.join(",")
+    }
+
+    /// Returns the paths of the host by which the device was requested.
+    pub(super) fn requested_paths(&self) -> impl Iterator<Item = &Path> {
+        self.places.iter().filter_map(|place| match place {
+            RequestedPlace::Link { path, .. } => Some(path.as_path()),
+            RequestedPlace::At { node, .. } => node.as_deref(),
+            RequestedPlace::Usual => None,
+        })
     }
 
     /// Returns the id in quotes: without them, one that looks like an index would name another
     /// device once its own is unplugged.
-    pub(super) fn quoted_id(&self) -> String {
-        format!("\"{}\"", self.device)
+    fn quoted_id(&self) -> String {
+        quote(&self.device)
     }
 
     /// Returns the device as a grant for a plan, requested by this text.

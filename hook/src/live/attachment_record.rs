@@ -331,6 +331,7 @@ mod tests {
             given_by: GivenBy::from(id.to_owned()),
             forced: false,
             name: None,
+            places: Vec::new(),
         }
     }
 

@@ -157,7 +157,7 @@ fn find_named(
             };
             if found.is_empty() {
                 // The device may have been attached by another of its names.
-                let ids = find_ids(record, grant, item.to_text(), config);
+                let ids = find_ids(record, grant, item.name_text(), config);
                 found = ids
                     .iter()
                     .flat_map(|id| find_keys(record, grant, id))

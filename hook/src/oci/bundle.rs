@@ -113,6 +113,16 @@ impl Mount {
     }
 }
 
+/// Returns the paths of all mounts in /dev, except for the tmpfs that is the container's own /dev.
+fn mounts_in_dev(mounts: &[Mount]) -> Vec<PathBuf> {
+    let dev = Path::new("/dev");
+    let in_dev = mounts
+        .iter()
+        .filter(|mount| mount.destination.starts_with(dev));
+    let others = in_dev.filter(|mount| mount.destination != dev || !mount.is_new_tmpfs());
+    others.map(|mount| mount.destination.clone()).collect()
+}
+
 #[derive(Deserialize)]
 struct Process {
     env: Option<Environment>,
@@ -233,16 +243,17 @@ impl Bundle {
             env,
             annotations: config.annotations.unwrap_or_default(),
             rootfs: directory.join(root.path),
+            spec_devices: SpecDevices {
+                mounts: mounts_in_dev(&config.mounts),
+                nodes: devices::nodes(&linux.devices),
+                rules: devices::rules(&linux.resources.unwrap_or_default().devices),
+            },
             tmpfs: config
                 .mounts
                 .into_iter()
                 .filter(Mount::is_new_tmpfs)
                 .map(|mount| mount.destination)
                 .collect(),
-            spec_devices: SpecDevices {
-                nodes: devices::nodes(&linux.devices),
-                rules: devices::rules(&linux.resources.unwrap_or_default().devices),
-            },
             cgroups_path: linux.cgroups_path,
             is_sys_admin: capabilities
                 .bounding

@@ -206,6 +206,8 @@ impl Authority {
                 }
             }
             Authority::Kubelet(recorded) => {
+                let whose = "a pod, whose devices the kubelet chooses,";
+                request.selection.check_no_path(whose).map_err(refused)?;
                 let allocated = recorded.devices_of_class(class, devices).map_err(refused)?;
                 recorded
                     .check_promise(request, &allocated)

@@ -15,7 +15,9 @@ use device_class::{DeviceClass, similar};
 use super::authority::GrantedFiles;
 use super::user::User;
 use super::{GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, prepare};
-use crate::request::{RefusedRequest, Request, RequestError, RequestSource, Selection};
+use crate::request::{
+    RefusedRequest, Request, RequestError, RequestSource, RequestedPlace, Selection,
+};
 use crate::requirement;
 
 /// A device node of the host that is planned for one path in the container.
@@ -67,6 +69,8 @@ pub(super) struct PlanBuilder {
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, PlannedRule>,
     pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
+    /// The paths in the container that requests chose for nodes.
+    pub(super) chosen_paths: BTreeSet<PathBuf>,
     /// Symbolic links, each with the node that it leads to.
     pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
@@ -100,6 +104,10 @@ impl PlanBuilder {
         } = input;
         let granted = authority.choose(spec, request, inventory)?;
         let devices = granted.devices;
+        let refused = |error| RefusedRequest {
+            requested_by: request.source.to_string(),
+            error,
+        };
         let harmless;
         let edits = match granted.files {
             GrantedFiles::Harmless => {
@@ -119,10 +127,7 @@ impl PlanBuilder {
             && (request.selection != Selection::FilesOnly || absent.is_none());
         if gives_files {
             let checked = request.check_capabilities(spec);
-            checked.map_err(|error| RefusedRequest {
-                requested_by: request.source.to_string(),
-                error,
-            })?;
+            checked.map_err(refused)?;
             self.check_requirements(input, &devices)?;
         }
         let class = request.class.to_string();
@@ -147,10 +152,18 @@ impl PlanBuilder {
         }
         let capabilities = spec.spec.request.with_implied(&request.capabilities);
         let is_requested = |node: &&FoundNode| node.is_for(&capabilities);
+        let mut places = request.selection.places(spec, inventory).map_err(refused)?;
+        places.retain(|id, _| devices.iter().any(|device| device.id == *id));
         for device in &devices {
             let user = User::device(&class, device.id.as_str());
+            let places = places.get(&device.id).map_or(&[][..], Vec::as_slice);
             for node in device.nodes.iter().filter(is_requested) {
-                self.add_node(node, &user)?;
+                for placed in RequestedPlace::place_node(places, device, node) {
+                    if placed.container != node.container {
+                        self.chosen_paths.insert(placed.container.clone());
+                    }
+                    self.add_node(&placed, &user)?;
+                }
             }
         }
         if !devices.is_empty() {
@@ -191,6 +204,11 @@ impl PlanBuilder {
             } else {
                 BTreeMap::new()
             },
+            places: inserted(
+                places
+                    .into_iter()
+                    .map(|(id, places)| (id.to_string(), places)),
+            ),
         });
         Ok(())
     }

@@ -17,11 +17,21 @@ pub enum PlanError {
         user: String,
         problem: String,
     },
-    #[error("{} is claimed by both {first} and {second}; fix the class file", path.display())]
+    #[error(
+        "{} is claimed by both {first} and {second}; fix the class file, or the path in the request",
+        path.display()
+    )]
     Conflict {
         path: PathBuf,
         first: String,
         second: String,
+    },
+    #[error("{user} cannot be at {} in the container: {reason}; choose another path", path.display())]
+    Occupied {
+        user: String,
+        path: PathBuf,
+        /// What the container has there, as text.
+        reason: String,
     },
     #[error("no unassigned device of {class} matches {env}={select}")]
     NoPartner {

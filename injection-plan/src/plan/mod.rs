@@ -23,7 +23,7 @@ use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::{FoundClass, ImageLibraries, MadeNode, OwnNode};
 use serde::Serialize;
 
-use crate::request::Request;
+use crate::request::{Request, RequestedPlace};
 
 use builder::PlanBuilder;
 
@@ -87,6 +87,10 @@ pub struct Grant {
     /// comes back may have another id, and is recognised by this name.
     #[serde(skip)]
     pub names: BTreeMap<String, String>,
+    /// By device id: where the request wants the nodes of the device
+    /// ([`Selection::places`](crate::request::Selection)).
+    #[serde(skip)]
+    pub places: BTreeMap<String, Vec<RequestedPlace>>,
 }
 
 /// One element of a plan: an action, and the devices or the class that need it.
@@ -221,5 +225,6 @@ pub fn plan(inputs: &[PlanInput<'_>], spec: &SpecDevices) -> Result<InjectionPla
     for input in inputs {
         builder.add(input)?;
     }
+    builder.check_places(spec)?;
     Ok(builder.finish(spec))
 }

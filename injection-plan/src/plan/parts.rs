@@ -11,7 +11,7 @@ use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
 use super::user::User;
-use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError};
+use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError, SpecDevices};
 
 impl PlanBuilder {
     pub(super) fn add_node(&mut self, node: &FoundNode, user: &User) -> Result<(), PlanError> {
@@ -43,6 +43,24 @@ impl PlanBuilder {
         users.insert(user.clone());
         for link in &node.links {
             add_source(&mut self.links, link, node.container.clone(), user)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the runtime has nothing else at the paths that requests chose for nodes.
+    pub(super) fn check_places(&self, spec: &SpecDevices) -> Result<(), PlanError> {
+        for path in &self.chosen_paths {
+            let Some((node, users)) = self.nodes.get(path) else {
+                continue;
+            };
+            if let Some(reason) = spec.find_occupant(path, node.number) {
+                let users: Vec<&str> = users.iter().map(|user| user.label.as_str()).collect();
+                return Err(PlanError::Occupied {
+                    user: users.join(", "),
+                    path: path.clone(),
+                    reason,
+                });
+            }
         }
         Ok(())
     }

@@ -12,6 +12,9 @@ pub struct SpecDevices {
     pub nodes: Vec<SpecNode>,
     /// The rules that the runtime sets. A later rule overrides an earlier one.
     pub rules: Vec<SpecRule>,
+    /// The paths at which the runtime mounts something in /dev or below it, except for a new
+    /// tmpfs on /dev itself.
+    pub mounts: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +38,18 @@ impl SpecDevices {
     pub(super) fn has_node(&self, path: &Path, number: DeviceNumber) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.any(|node| node.path == path && node.number == number)
+    }
+
+    /// Returns the reason, for people, why a node with this number cannot have a path that the
+    /// request chose: the runtime has something else there.
+    pub(super) fn find_occupant(&self, path: &Path, number: DeviceNumber) -> Option<String> {
+        let mut nodes = self.nodes.iter();
+        if let Some(node) = nodes.find(|node| node.path == path && node.number != number) {
+            return Some(format!("config.json has {} there", node.number));
+        }
+        let mut mounts = self.mounts.iter();
+        let mount = mounts.find(|mount| path.starts_with(mount))?;
+        Some(format!("config.json mounts {}", mount.display()))
     }
 
     /// Returns whether the runtime's rules allow all access that `wanted` allows. For each
@@ -140,6 +155,7 @@ mod tests {
         ] {
             let spec = SpecDevices {
                 nodes: vec![],
+                mounts: vec![],
                 rules,
             };
             assert_eq!(spec.allows(&wanted), allowed, "{spec:?}");

@@ -80,6 +80,8 @@ pub enum RequestError {
         path: String,
         /// The reason, and the devices of the class on this host, as text.
         reason: String,
+        /// Whether the host has nothing at this path.
+        is_absent: bool,
     },
     #[error(
         "{} is a node of several devices, {}; name one of them by its id",
@@ -87,16 +89,42 @@ pub enum RequestError {
         excerpt(.devices)
     )]
     SharedPath { path: String, devices: String },
-    /// The item has the form HOST:CONTAINER of the engines' `--device` option. A request
-    /// cannot choose another path for a device in the container.
+    /// The item has a form of the engines' `--device` option that a request does not have: with
+    /// an access mode, with quotes around both paths, or with a path outside of /dev.
     #[error(
-        "`{}` has more than a path of the host, and a request cannot say where a container has a \
-         device or how it may use it; write {}, which the container has as well, or a class with \
-         `container_path`",
+        "`{}` is not a form that a request has; write {}, or {}:/dev/NAME for another path below \
+         /dev in the container; how a container may use a device is in the class",
         excerpt(.item),
+        excerpt(.host),
         excerpt(.host)
     )]
     ContainerPath { item: String, host: String },
+    #[error(
+        "{} cannot be the path of a device in the container: {reason}",
+        excerpt(.path)
+    )]
+    BadContainerPath { path: String, reason: &'static str },
+    /// A path in the container is for one node, and the item means several.
+    #[error("`{}` is {meant}, and {} is for one of them", excerpt(.item), excerpt(.path))]
+    SeveralForPath {
+        item: String,
+        path: String,
+        /// The devices or nodes that the item means, and what to write, as text.
+        meant: String,
+    },
+    /// A request whose devices others choose, or make in the container, has a path.
+    #[error(
+        "{} is requested at {} in the container, which {whose} cannot keep; write it without the \
+         path, or a class with `container_path`",
+        excerpt(.item),
+        excerpt(.path)
+    )]
+    UnkeptContainerPath {
+        item: String,
+        path: String,
+        /// The party that decides the path, as text.
+        whose: &'static str,
+    },
     /// All devices are requested, and no device is healthy.
     #[error(
         "no device of class {class} on this host is healthy, so that `all` would give none: \
@@ -198,7 +226,12 @@ impl RequestError {
     pub(super) fn is_of_unknown(&self) -> bool {
         !matches!(
             self,
-            Self::ContainerPath { .. } | Self::SharedPath { .. } | Self::NoneHealthy { .. }
+            Self::ContainerPath { .. }
+                | Self::BadContainerPath { .. }
+                | Self::SeveralForPath { .. }
+                | Self::UnkeptContainerPath { .. }
+                | Self::SharedPath { .. }
+                | Self::NoneHealthy { .. }
         )
     }
 }

@@ -1,36 +1,64 @@
 //! Splits the text of a request into items. Items are separated by commas and may be
-//! quoted.
+//! quoted. After a name, an item may have a path in the container.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use device_class::name::IndexRange;
 
 use super::RequestError;
 
+/// The separator between a name and a path in the container, with the beginning of the path.
+const CONTAINER_PATH: &str = ":/dev/";
+
 /// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
+    /// The name, path, word or range, without the path in the container.
     pub text: String,
-    /// Whether the item was quoted. A quoted item is a name or a path; it is not read as a
+    /// Whether the text was quoted. A quoted text is a name or a path; it is not read as a
     /// word such as `all`, as a range or as a CDI name.
     pub is_quoted: bool,
+    /// The path that the device's node has in the container: `B` of `NAME:B`. It begins with
+    /// `/dev/`. `None` means that the node has its usual path.
+    pub container_path: Option<PathBuf>,
 }
 
 impl Item {
-    /// Returns the item as a list has it.
-    pub fn to_text(&self) -> String {
+    /// Returns the name as a list has it, without the path in the container.
+    pub fn name_text(&self) -> String {
         if self.is_quoted {
-            format!("\"{}\"", self.text.replace('"', "\"\""))
+            quote(&self.text)
         } else {
             self.text.clone()
         }
     }
+
+    /// Reads what follows the name of an item. Returns `None` if it has another form.
+    fn with_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
+        let container_path = match suffix {
+            "" => None,
+            path if path.starts_with(CONTAINER_PATH) => Some(PathBuf::from(&path[1..])),
+            _ => return None,
+        };
+        Some(Item {
+            text,
+            is_quoted,
+            container_path,
+        })
+    }
+}
+
+/// Returns a name in quotes, as [`split_list`] reads it.
+pub fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Splits a list into its items. Repeated items are returned once. Empty items, and blanks
 /// around items, are ignored. An item that begins with `"` ends at the next `"`, and `""`
-/// in it means one quote, as in comma-separated values (RFC 4180).
+/// in it means one quote, as in comma-separated values (RFC 4180). After a name, and after the
+/// quotes around one, `:/dev/PATH` is the path of the node in the container.
 pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     let (mut items, mut seen) = (Vec::new(), BTreeSet::new());
     let mut rest = list.trim_start();
@@ -39,26 +67,24 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
         let item = if let Some(quoted) = rest.strip_prefix('"') {
             let unfinished = || RequestError::Unquoted(rest.to_owned());
             let (text, after) = split_quoted(quoted).ok_or_else(unfinished)?;
-            let after = after.trim_start();
-            rest = match after.strip_prefix(',') {
-                None if !after.is_empty() => return Err(unfinished()),
-                next => next.unwrap_or_default(),
-            };
-            Item {
-                text,
-                is_quoted: true,
-            }
+            let (suffix, after) = after.split_once(',').unwrap_or((after, ""));
+            rest = after;
+            Item::with_suffix(text, true, suffix.trim()).ok_or_else(unfinished)?
         } else {
             let (text, after) = rest.split_once(',').unwrap_or((rest, ""));
             rest = after;
-            Item {
-                text: text.trim_end().to_owned(),
+            let text = text.trim_end();
+            let name_end = text.find(CONTAINER_PATH).unwrap_or(text.len());
+            let (name, suffix) = text.split_at(name_end);
+            Item::with_suffix(name.trim_end().to_owned(), false, suffix).unwrap_or_else(|| Item {
+                text: text.to_owned(),
                 is_quoted: false,
-            }
+                container_path: None,
+            })
         };
         let written = written[..written.len() - rest.len()].trim_end_matches([',', ' ']);
         rest = rest.trim_start();
-        let is_empty = item.text.is_empty() && !item.is_quoted;
+        let is_empty = item.text.is_empty() && !item.is_quoted && item.container_path.is_none();
         if !is_empty && seen.insert(written) {
             items.push(item);
         }
@@ -90,9 +116,10 @@ pub(super) fn as_item(name: &str) -> Cow<'_, str> {
     let needs_quotes = name.contains(',')
         || name.starts_with('"')
         || name.trim() != name
+        || name.contains(CONTAINER_PATH)
         || looks_like_range(name);
     if needs_quotes {
-        Cow::Owned(format!("\"{}\"", name.replace('"', "\"\"")))
+        Cow::Owned(quote(name))
     } else {
         Cow::Borrowed(name)
     }
@@ -120,6 +147,8 @@ mod tests {
             ("c,\" a \"", vec![("c", false), (" a ", true)]),
             ("\"\"\"\"", vec![("\"", true)]),
             ("\"\",", vec![("", true)]),
+            ("\"a\" ,b", vec![("a", true), ("b", false)]),
+            ("a:/b", vec![("a:/b", false)]),
             ("a,\"a\"", vec![("a", false), ("a", true)]),
         ] {
             let items = split_list(list).unwrap();
@@ -129,7 +158,30 @@ mod tests {
                 .collect();
             assert_eq!(items, expected, "{list}");
         }
-        for list in ["\"", "a,\"b", "\"a\"b", "\"a\" \"b\"", "\"a\"\""] {
+        for (item, name, path) in [
+            ("a:/dev/b", "a", "/dev/b"),
+            ("a :/dev/b c", "a", "/dev/b c"),
+            ("0000:01:00.0:/dev/b", "0000:01:00.0", "/dev/b"),
+            ("\"a,b\":/dev/b", "a,b", "/dev/b"),
+            ("\"a:/dev/c\" :/dev/b", "a:/dev/c", "/dev/b"),
+            ("/dev/a:/dev/b:/dev/c", "/dev/a", "/dev/b:/dev/c"),
+        ] {
+            let [read] = &split_list(item).unwrap()[..] else {
+                panic!("{item}");
+            };
+            assert_eq!(
+                (&*read.text, read.container_path.as_deref()),
+                (name, Some(path.as_ref()))
+            );
+        }
+        for list in [
+            "\"",
+            "a,\"b",
+            "\"a\"b",
+            "\"a\":/b",
+            "\"a\" \"b\"",
+            "\"a\"\"",
+        ] {
             let error = split_list(list).unwrap_err();
             assert!(matches!(error, RequestError::Unquoted(_)), "{list}");
         }
@@ -137,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=]{1,5}", 1..4)) {
+        fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=]{1,5}|a:/dev/[b\",]", 1..4)) {
             let items: Vec<_> = names.iter().map(|name| as_item(name)).collect();
             let split = split_list(&items.join(" ,")).unwrap();
             let texts: Vec<String> = split.into_iter().map(|item| item.text).collect();

@@ -5,6 +5,7 @@ mod environment;
 mod error;
 mod list;
 mod names;
+mod places;
 mod selection;
 #[cfg(test)]
 mod tests;
@@ -16,8 +17,9 @@ use std::path::PathBuf;
 
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
-pub use list::{Item, split_list};
+pub use list::{Item, quote, split_list};
 pub use names::{RequestNames, WrittenName};
+pub use places::RequestedPlace;
 pub use selection::{MAX_REQUEST, Selection};
 
 use device_class::DeviceClass;
@@ -175,6 +177,10 @@ impl Request {
         let selection = Selection::parse(text, &class.spec).map_err(refused)?;
         if selection == Selection::Nothing {
             return Ok(None);
+        }
+        if matches!(source, RequestSource::Cdi { .. }) {
+            let whose = "a CDI specification";
+            selection.check_no_path(whose).map_err(refused)?;
         }
         let is_set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
         if let Some((env, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {

@@ -46,6 +46,12 @@ pub struct WrittenName {
 }
 
 impl MeantDevices {
+    pub(super) fn find_in<'a>(&self, inventory: &'a Inventory) -> impl Iterator<Item = &'a Device> {
+        let divided = self.divided.iter().map(|at| &inventory.divided[*at]);
+        let devices = self.devices.iter().map(|at| &inventory.devices[*at]);
+        divided.chain(devices)
+    }
+
     fn is_empty(&self) -> bool {
         self.devices.is_empty() && self.divided.is_empty()
     }
@@ -237,7 +243,7 @@ impl<'a> RequestNames<'a> {
     /// # Errors
     /// Returns an error if no device or more than one device has the node.
     fn find_path(&self, path: &Path, resource: Option<&str>) -> Result<MeantDevices, RequestError> {
-        let unknown = |reason: &str| {
+        let unknown = |reason: &str, is_absent: bool| {
             let path = path.to_string_lossy().into_owned();
             match host_part(&path) {
                 Some(host) => RequestError::ContainerPath {
@@ -248,15 +254,15 @@ impl<'a> RequestNames<'a> {
                     class: self.class.name.clone(),
                     path,
                     reason: format!("{reason}; {}", self.describe_devices()),
+                    is_absent,
                 },
             }
         };
-        let mut paths = self.inventory.paths.iter();
-        let found = paths.find(|(found, _)| found.as_os_str() == path.as_os_str());
-        let ids = match found {
-            Some((_, NamedByPath::Devices(ids))) => ids,
-            Some((_, NamedByPath::Nothing(reason))) => return Err(unknown(reason)),
-            None => return Err(unknown("paths of the host are not read here")),
+        let ids = match self.find_node(path) {
+            Some(NamedByPath::Devices { ids, .. }) => ids,
+            Some(NamedByPath::Absent(reason)) => return Err(unknown(reason, true)),
+            Some(NamedByPath::Nothing(reason)) => return Err(unknown(reason, false)),
+            None => return Err(unknown("paths of the host are not read here", false)),
         };
         let positions = |devices: &[Device]| -> Vec<usize> {
             let meant = devices
@@ -281,6 +287,23 @@ impl<'a> RequestNames<'a> {
             });
         }
         Ok(MeantDevices { devices, divided })
+    }
+
+    /// Returns the node to which a path of the host leads, as the scan of the host found it.
+    pub(super) fn find_node(&self, path: &Path) -> Option<&'a NamedByPath> {
+        let mut paths = self.inventory.paths.iter();
+        let found = paths.find(|(found, _)| found.as_os_str() == path.as_os_str());
+        found.map(|(_, named)| named)
+    }
+
+    /// Returns a device of the inventory by a position in `meant`, if the item means one device
+    /// alone.
+    pub(super) fn find_single(&self, meant: &MeantDevices) -> Option<&'a Device> {
+        match (meant.divided.as_slice(), meant.devices.as_slice()) {
+            ([only], []) => self.inventory.divided.get(*only),
+            ([], [only]) => self.inventory.devices.get(*only),
+            _ => None,
+        }
     }
 
     /// Returns a text about the devices of the class on this host, for an error message.

@@ -12,6 +12,7 @@ use device_class::name::{IndexRange, is_reserved_name};
 use super::RequestError;
 use super::list::{Item, split_list};
 use super::names::{Kind, Meaning, MeantDevices, RequestNames, split_kind};
+use super::places;
 
 /// The longest value of a variable or annotation that is read, in bytes. The limit bounds
 /// every loop over a request, and leaves room for 1,000 ids of the maximum length.
@@ -41,6 +42,7 @@ impl Selection {
             return Err(RequestError::TooLong { length: text.len() });
         }
         let items = split_list(text)?;
+        items.iter().try_for_each(places::check_path)?;
         let words: Vec<&str> = items
             .iter()
             .filter_map(|item| reserved_word(item, class))
@@ -48,6 +50,10 @@ impl Selection {
         let has = |wanted: &str| words.iter().any(|it| it.eq_ignore_ascii_case(wanted));
         if items.is_empty() || has("void") {
             return Ok(Selection::Nothing);
+        }
+        let mut placed = items.iter().filter(|item| item.container_path.is_some());
+        if let (Some(word), Some(item)) = (words.first(), placed.next()) {
+            return Err(places::several(item, format!("in a list with `{word}`")));
         }
         Ok(match words.first() {
             None => Selection::These(items),
@@ -139,7 +145,7 @@ impl Selection {
         let mut found = BTreeMap::new();
         for item in items {
             if let Some(device) = names.find_named_device(item) {
-                found.insert(device.id.to_string(), item.to_text());
+                found.insert(device.id.to_string(), item.name_text());
             }
         }
         found

@@ -3,11 +3,16 @@
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
+use device_class::device::{DeviceKind, DeviceNumber};
 use device_class::discover::{self, Device, FoundClass};
 use device_class::host::RecordedHost;
+use injection_plan::plan::{
+    self, Action, Authority, PlanInput, RecordedDevices, SpecDevices, SpecNode,
+};
+use injection_plan::request::{Environment, Request, RequestSource};
 
 use crate::names::{chosen, request};
-use crate::planning::{directory, parse, recordings, shipped, shipped_class};
+use crate::planning::{asker, directory, parse, recordings, shipped, shipped_class, with_causes};
 
 fn serial_ports() -> (DeviceClass, RecordedHost) {
     let text = std::fs::read_to_string(directory("testdata/serial-port/host.txt")).unwrap();
@@ -63,7 +68,7 @@ fn a_path_is_the_node_that_the_host_has_there() {
 }
 
 #[test]
-fn a_path_in_the_container_is_refused_with_what_to_write() {
+fn a_form_of_the_engines_that_no_request_has_is_refused_with_what_to_write() {
     let (class, host) = serial_ports();
     let by_id = "/dev/serial/by-id/usb-Other-if00";
     let ignoring = parse(
@@ -76,22 +81,251 @@ fn a_path_in_the_container_is_refused_with_what_to_write() {
     .unwrap();
     for class in [&class, &ignoring] {
         for (item, host_path) in [
-            ("/dev/ttyUSB0:/dev/ttyACM0".to_owned(), "/dev/ttyUSB0"),
             ("/dev/ttyUSB0:/dev/ttyUSB10:rwm".to_owned(), "/dev/ttyUSB0"),
             ("/dev/ttyUSB0:/ttyUSB10".to_owned(), "/dev/ttyUSB0"),
             ("/dev/ttyUSB0:rw".to_owned(), "/dev/ttyUSB0"),
             ("\"/dev/ttyUSB0:/dev/ttyUSB10\"".to_owned(), "/dev/ttyUSB0"),
-            (format!("{by_id}:/dev/ttyACM0"), by_id),
-            (format!("0,{by_id}:/dev/ttyACM0"), by_id),
+            (format!("{by_id}:/dev/ttyACM0:r"), by_id),
         ] {
             let refused = chosen(class, &host, &item).unwrap_err();
-            let advice = format!("write {host_path}, which the container has as well");
+            let advice = format!("write {host_path}, or {host_path}:/dev/NAME for another path");
             assert!(refused.contains(&advice), "{item}: {refused}");
         }
     }
     // What such a class ignores is what the host does not have.
     let found = chosen(&ignoring, &host, "/dev/ttyUSB7,/dev/ttyUSB10,9-10");
     assert_eq!(found.as_deref(), Ok("tty-10"));
+}
+
+/// Returns the nodes and links that a container gets by a request. Each node is its path in the
+/// container and its path on the host. The link that the class has for the first stick is left out.
+fn placed(class: &DeviceClass, host: &RecordedHost, value: &str) -> Result<String, String> {
+    placed_in(class, host, value, &SpecDevices::default(), &asker())
+}
+
+fn placed_in(
+    class: &DeviceClass,
+    host: &RecordedHost,
+    value: &str,
+    spec: &SpecDevices,
+    authority: &Authority,
+) -> Result<String, String> {
+    let request = request(class, value)?.ok_or("nothing")?;
+    let found = discover::look_up(class, request.wanted(), host).map_err(with_causes)?;
+    let input = PlanInput {
+        class,
+        request: &request,
+        found: &found,
+        authority,
+    };
+    let plan = plan::plan(&[input], spec).map_err(with_causes)?;
+    let steps = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Node { mount, .. } => Some(format!(
+            "{} from {}",
+            mount.path.display(),
+            mount.source.display()
+        )),
+        Action::Link { path, target } => {
+            Some(format!("{} -> {}", path.display(), target.display()))
+        }
+        _ => None,
+    });
+    let steps: Vec<String> = steps.filter(|step| !step.contains("usb-ITead")).collect();
+    Ok(steps.join("; "))
+}
+
+#[test]
+fn a_container_has_the_link_by_which_it_requests_a_device() {
+    let (class, host) = serial_ports();
+    let by_id = "/dev/serial/by-id/usb-Other-if00 -> ../../ttyACM0";
+    for (value, expected) in [
+        (
+            "/dev/any",
+            "/dev/ttyUSB0 from /dev/ttyUSB0; /dev/any -> ttyUSB0".to_owned(),
+        ),
+        (
+            "/dev/zigbee",
+            format!("/dev/ttyACM0 from /dev/ttyACM0; {by_id}; /dev/zigbee -> ttyACM0"),
+        ),
+        (
+            "/dev/zigbee,ttyACM0",
+            format!("/dev/ttyACM0 from /dev/ttyACM0; {by_id}; /dev/zigbee -> ttyACM0"),
+        ),
+        // The class has this link anyway.
+        (
+            "/dev/serial/by-id/usb-Other-if00",
+            format!("/dev/ttyACM0 from /dev/ttyACM0; {by_id}"),
+        ),
+        (
+            "ttyACM0",
+            format!("/dev/ttyACM0 from /dev/ttyACM0; {by_id}"),
+        ),
+        ("/dev//ttyUSB0", "/dev/ttyUSB0 from /dev/ttyUSB0".to_owned()),
+    ] {
+        assert_eq!(placed(&class, &host, value), Ok(expected), "{value}");
+    }
+}
+
+/// As with the engines' option `--device HOST:CONTAINER`.
+#[test]
+fn a_node_is_where_the_request_wants_it() {
+    let (class, host) = serial_ports();
+    let by_id = "/dev/serial/by-id/usb-Other-if00";
+    for (value, expected) in [
+        (
+            "/dev/ttyUSB0:/dev/ttyACM0".to_owned(),
+            "/dev/ttyACM0 from /dev/ttyUSB0".to_owned(),
+        ),
+        (
+            " ttyUSB0 :/dev/modem , ".to_owned(),
+            "/dev/modem from /dev/ttyUSB0".to_owned(),
+        ),
+        (
+            "\"ttyUSB0\":/dev/a/modem".to_owned(),
+            "/dev/a/modem from /dev/ttyUSB0".to_owned(),
+        ),
+        (
+            "devices.boathook.dev/serial=ttyUSB0:/dev/modem".to_owned(),
+            "/dev/modem from /dev/ttyUSB0".to_owned(),
+        ),
+        (
+            format!("{by_id}:/dev/stick"),
+            format!("/dev/stick from /dev/ttyACM0; {by_id} -> ../../stick"),
+        ),
+        // Also at its own path, since it is requested by its name alone as well.
+        (
+            "ttyUSB0,/dev/any:/dev/modem".to_owned(),
+            "/dev/modem from /dev/ttyUSB0; /dev/ttyUSB0 from /dev/ttyUSB0".to_owned(),
+        ),
+        // Two sticks change their places.
+        (
+            "/dev/ttyUSB0:/dev/ttyACM0,/dev/ttyACM0:/dev/ttyUSB0".to_owned(),
+            format!(
+                "/dev/ttyACM0 from /dev/ttyUSB0; /dev/ttyUSB0 from /dev/ttyACM0; {by_id} -> \
+                 ../../ttyUSB0"
+            ),
+        ),
+    ] {
+        assert_eq!(placed(&class, &host, &value), Ok(expected), "{value}");
+    }
+    for (value, reason) in [
+        (
+            "0:/dev/null",
+            "each container has something of its own there",
+        ),
+        (
+            "0:/dev/pts/7",
+            "each container has something of its own there",
+        ),
+        ("0:/dev/../etc/x", "it is not a plain path below /dev"),
+        ("0:/dev/", "it is not a plain path below /dev"),
+        ("0:/dev/a/", "it is not a plain path below /dev"),
+        (":/dev/a", "there is no device before it"),
+        ("0:/dev/a\nb", "it has control characters"),
+        (
+            "0-1:/dev/a",
+            "`0-1` is a range of devices, and /dev/a is for one",
+        ),
+        (
+            "all:/dev/a",
+            "`all` is in a list with `all`, and /dev/a is for one",
+        ),
+        ("0:/dev/a,all", "`0` is in a list with `all`"),
+        (
+            "ttyUSB0:/dev/a,ttyACM0:/dev/a",
+            "/dev/a is claimed by both /dev/ttyACM0 and /dev/ttyUSB0",
+        ),
+        (
+            "ttyUSB0:/dev/ttyACM0,ttyACM0",
+            "/dev/ttyACM0 is claimed by both /dev/ttyACM0 and /dev/ttyUSB0",
+        ),
+        (
+            "\"ttyUSB0\":/tmp/a",
+            "begins with a quote that does not end it",
+        ),
+        ("\"ttyUSB0\" x", "begins with a quote that does not end it"),
+    ] {
+        let refused = placed(&class, &host, value).unwrap_err();
+        assert!(refused.contains(reason), "{value}: {refused}");
+    }
+}
+
+#[test]
+fn a_path_is_refused_where_something_else_is_or_others_decide() {
+    let (class, host) = serial_ports();
+    let spec = SpecDevices {
+        nodes: vec![SpecNode {
+            path: "/dev/modem".into(),
+            number: DeviceNumber {
+                kind: DeviceKind::Character,
+                major: 10,
+                minor: 183,
+            },
+        }],
+        mounts: vec!["/dev/snd".into()],
+        ..SpecDevices::default()
+    };
+    let pod = Authority::Kubelet(RecordedDevices::default());
+    for (value, authority, reason) in [
+        (
+            "ttyUSB0:/dev/modem",
+            asker(),
+            "serial-1-2:1.0 cannot be at /dev/modem in the container: config.json has c 10:183",
+        ),
+        (
+            "ttyUSB0:/dev/snd/modem",
+            asker(),
+            "config.json mounts /dev/snd; choose another path",
+        ),
+        (
+            "ttyUSB0:/dev/a",
+            pod,
+            "which a pod, whose devices the kubelet chooses, cannot keep; write it without",
+        ),
+    ] {
+        let refused = placed_in(&class, &host, value, &spec, &authority).unwrap_err();
+        assert!(refused.contains(reason), "{value}: {refused}");
+    }
+    let source = RequestSource::Cdi {
+        devices: "ttyUSB0:/dev/a".to_owned(),
+    };
+    let refused = Request::parse(&class, &Environment::default(), source).unwrap_err();
+    let refused = with_causes(refused);
+    assert!(
+        refused.contains("which a CDI specification cannot keep"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_path_is_for_one_node_of_a_device() {
+    let class = "version = 1\nresource = 'example.com/gpu'\nrequest = { env = 'GPUS' }\n\
+        [[discover]]\ncount = 2\n[device]\nid = 'gpu-{index}'\n\
+        nodes = ['/dev/dri/card{index}', '/dev/dri/render{index}']\n";
+    let class = parse("gpu", class).unwrap();
+    let nodes = "char /dev/dri/card0 226:0\nchar /dev/dri/render0 226:128\n\
+        char /dev/dri/card1 226:1\nchar /dev/dri/render1 226:129\n\
+        link /dev/dri/by-path/pci-0-render ../render1\n";
+    let host = RecordedHost::parse(nodes).unwrap();
+    assert_eq!(
+        placed(
+            &class,
+            &host,
+            "/dev/dri/by-path/pci-0-render:/dev/dri/render0"
+        )
+        .as_deref(),
+        Ok("/dev/dri/card1 from /dev/dri/card1; /dev/dri/render0 from /dev/dri/render1")
+    );
+    let link = "/dev/dri/by-path/pci-0-render -> ../render1";
+    assert_eq!(
+        placed(&class, &host, "/dev/dri/by-path/pci-0-render"),
+        Ok(format!(
+            "/dev/dri/card1 from /dev/dri/card1; /dev/dri/render1 from /dev/dri/render1; {link}"
+        ))
+    );
+    let refused = placed(&class, &host, "gpu-1:/dev/dri/render0").unwrap_err();
+    let reason = "a device with the nodes /dev/dri/card1, /dev/dri/render1, and /dev/dri/render0";
+    assert!(refused.contains(reason), "{refused}");
 }
 
 #[test]

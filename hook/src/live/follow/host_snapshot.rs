@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
-use device_class::discover::{self, Device, FoundNode, Presence};
+use device_class::discover::{self, Device, FoundNode, NamedByPath, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
 use injection_plan::request::Selection;
@@ -55,6 +55,13 @@ impl fmt::Display for PresentNode {
     }
 }
 
+/// The names and paths of the host by which the devices of a class were requested.
+#[derive(Default)]
+struct WantedNames<'r> {
+    names: BTreeSet<&'r str>,
+    paths: BTreeSet<&'r Path>,
+}
+
 /// The classes of some containers' devices, by name.
 #[derive(Default)]
 pub(super) struct HostSnapshot {
@@ -71,11 +78,11 @@ pub(super) struct HostSnapshot {
 impl HostSnapshot {
     /// Looks up the classes of the records' devices on the host.
     pub(super) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
-        // By class: the names of its devices.
-        let mut classes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        let mut classes: BTreeMap<&str, WantedNames<'_>> = BTreeMap::new();
         for device in records.iter().flat_map(|record| &record.devices) {
-            let names = classes.entry(&device.class).or_default();
-            names.extend(device.name.as_deref());
+            let wanted = classes.entry(&device.class).or_default();
+            wanted.names.extend(device.name.as_deref());
+            wanted.paths.extend(device.requested_paths());
         }
         let mut snapshot = HostSnapshot::default();
         if let Err(reason) = snapshot.look_up_classes(&classes, config) {
@@ -89,7 +96,7 @@ impl HostSnapshot {
 
     fn look_up_classes(
         &mut self,
-        classes: &BTreeMap<&str, BTreeSet<&str>>,
+        classes: &BTreeMap<&str, WantedNames<'_>>,
         config: &Config,
     ) -> Result<(), String> {
         let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
@@ -102,12 +109,12 @@ impl HostSnapshot {
                     stem.unwrap_or_default()
                 }
             };
-            let Some(device_names) = classes.get(name) else {
+            let Some(wanted) = classes.get(name) else {
                 continue;
             };
             let name = name.to_owned();
             let source = source.map_err(|error| log::chain(&error));
-            match source.and_then(|source| look_up_class(&source, device_names, &host, config)) {
+            match source.and_then(|source| look_up_class(&source, wanted, &host, config)) {
                 Ok(Some(class)) => {
                     if class.class.spec.announce {
                         let announcements = announcements(&class, &host);
@@ -160,6 +167,19 @@ impl HostSnapshot {
         let classes = self.followed_class_names(record).into_iter();
         let nodes = classes.flat_map(|class| &self.followed[class].found.edits.nodes);
         nodes.filter_map(present_node).collect()
+    }
+
+    /// Whether a path of the host leads to a node of a device, and of no other, now.
+    pub(super) fn leads_to(&self, device: &AttachedDevice, path: &Path) -> bool {
+        let class = self.followed.get(&device.class);
+        let paths = class.map_or(&[][..], |class| &class.found.inventory.paths);
+        paths.iter().any(|(known, named)| {
+            let ids = match named {
+                NamedByPath::Devices { ids, .. } => ids.as_slice(),
+                NamedByPath::Absent(_) | NamedByPath::Nothing(_) => &[],
+            };
+            known == path && matches!(ids, [id] if id.as_str() == device.device)
+        })
     }
 
     pub(super) fn is_unfollowed(&self, class: &str) -> bool {
@@ -216,7 +236,7 @@ impl HostSnapshot {
 /// Looks up the devices of a class. Returns `None` if the class is not followed.
 fn look_up_class(
     source: &ClassSource,
-    device_names: &BTreeSet<&str>,
+    wanted: &WantedNames<'_>,
     host: &RealHost,
     config: &Config,
 ) -> Result<Option<LookedUp>, String> {
@@ -224,9 +244,11 @@ fn look_up_class(
     if !class.spec.follow {
         return Ok(None);
     }
-    let selections = device_names.iter();
+    let selections = wanted.names.iter();
     let selections = selections.filter_map(|name| Selection::parse(name, &class.spec).ok());
-    let paths: Vec<_> = selections.flat_map(|it| it.paths(&class.spec)).collect();
+    let mut paths: BTreeSet<PathBuf> = selections.flat_map(|it| it.paths(&class.spec)).collect();
+    paths.extend(wanted.paths.iter().map(|path| path.to_path_buf()));
+    let paths: Vec<PathBuf> = paths.into_iter().collect();
     let found = discover::look_up_nodes(&class, &paths, host);
     let found = found.map_err(|error| log::chain(&error))?;
     Ok(Some(LookedUp { class, found }))

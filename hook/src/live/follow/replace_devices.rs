@@ -60,7 +60,8 @@ pub(super) fn replace_devices(
             if found.id != device.device {
                 continue;
             }
-            grants.extend(device.to_grant(device.quoted_id()));
+            let request = device.to_request_by_id(|path| snapshot.leads_to(device, path));
+            grants.extend(device.to_grant(request));
         }
         present.push((device.clone(), followed.present.as_ref()));
     }

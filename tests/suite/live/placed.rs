@@ -1,0 +1,167 @@
+//! Devices that are requested by a link of the host, or with a path in the container: the
+//! container has the link, and the node is at the path, also after the device was replugged.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use harness::demo_host::DemoHost;
+use harness::patience::wait_until;
+use harness::probe::{Access, Kind};
+use harness::rootfs::Rootfs;
+use harness::runc::Container;
+
+use super::follow::{Follower, followed, may_open, tell};
+use super::{boathook, done, plain, records};
+use crate::lab::{Lab, on_each_cgroup_version, requesting};
+
+on_each_cgroup_version!(
+    a_link_and_a_path_stay_with_their_device,
+    a_device_is_attached_at_a_path_and_detached,
+);
+
+/// Sticks of two serial numbers: the class finds them by udev's links, and the host's
+/// administrator has a link for one of them.
+pub(super) const STICKS: &str = "version = 1\nresource = 'example.com/stick'\nfollow = true\n\
+    request = { env = 'STICKS' }\n\
+    discover = [{ path = '/dev/by-id/{serial}', attributes = \
+    [{ name = 'name', link = '/dev/by-id/{serial}' }] }]\n\
+    [device]\nid = 'stick-{serial}'\naliases = ['{serial}']\nnodes = ['/dev/{name}']\n";
+
+/// Lets a link of the host lead to this device.
+pub(super) fn lead(host: &DemoHost, link: &str, index: usize) {
+    let link = host.root().join(link.trim_start_matches('/'));
+    fs::create_dir_all(link.parent().unwrap()).unwrap();
+    let _ = fs::remove_file(&link);
+    let up = if link.parent().unwrap().ends_with("dev") {
+        ""
+    } else {
+        "../"
+    };
+    symlink(format!("{up}dummy-npu{index}"), &link).unwrap();
+}
+
+fn with_sticks() -> DemoHost {
+    let host = followed();
+    host.add_class("sticks", STICKS).unwrap();
+    lead(&host, "/dev/by-id/x1", 1);
+    lead(&host, "/dev/by-id/x2", 2);
+    lead(&host, "/dev/zigbee", 1);
+    host
+}
+
+/// What the container has of the sticks: the names below /dev, and where the link leads.
+fn seen(container: &Container<'_>) -> String {
+    let script = "cd /dev; echo $(ls -d dummy* modem zigbee by-id 2>/dev/null) $(readlink zigbee)";
+    let seen = container.output(&["/bin/sh", "-c", script]).unwrap();
+    seen.trim().to_owned()
+}
+
+#[track_caller]
+fn wait_to_see(container: &Container<'_>, expected: &str) {
+    let is_so = wait_until(|| seen(container) == expected);
+    assert!(is_so, "{} is not {expected}", seen(container));
+}
+
+fn a_link_and_a_path_stay_with_their_device(lab: &Lab) {
+    let host = with_sticks();
+    for (request, at, first, later, away) in [
+        (
+            "/dev/zigbee",
+            "zigbee",
+            "dummy-npu1 zigbee dummy-npu1",
+            "dummy-npu7 zigbee dummy-npu7",
+            "",
+        ),
+        (
+            "x1,/dev/zigbee",
+            "zigbee",
+            "dummy-npu1 zigbee dummy-npu1",
+            "dummy-npu7 zigbee dummy-npu7",
+            "",
+        ),
+        ("x1:/dev/modem", "modem", "modem", "modem", ""),
+        ("/dev/zigbee:/dev/modem", "modem", "modem", "modem", ""),
+        ("/dev/dummy-npu1:/dev/modem", "modem", "modem", "modem", ""),
+        // The other stick is where the first one was, and stays there.
+        (
+            "stick-x1:/dev/dummy-npu2,x2:/dev/dummy-npu1",
+            "dummy-npu2",
+            "dummy-npu1 dummy-npu2",
+            "dummy-npu1 dummy-npu2",
+            "dummy-npu1",
+        ),
+    ] {
+        let bundle = requesting(&host, Rootfs::Busybox, "STICKS", request);
+        let bundle = bundle.build().unwrap();
+        let running = lab.start(&bundle);
+        assert_eq!(seen(&running), first, "{request}");
+        let stick = format!("/dev/{at}");
+        let number = || running.look(&stick).unwrap().number();
+        assert_eq!(number(), Some(host.device(1).number()), "{request}");
+        assert_eq!(running.look(&stick).unwrap().read, Access::Granted);
+        let doctor = boathook(lab, &host, &["doctor", "--container", bundle.id()]);
+        assert!(
+            doctor.stdout.contains("no fault found"),
+            "{request}: {doctor:?}"
+        );
+        {
+            let _follower = Follower::start(lab, &host);
+            lead(&host, "/dev/by-id/x1", 7);
+            lead(&host, "/dev/zigbee", 7);
+            tell();
+            let is_so = wait_until(|| number() == Some(host.device(7).number()));
+            assert!(is_so, "{request}: {:?}", number());
+            wait_to_see(&running, later);
+            // The other stick has the first number as well.
+            assert_eq!(may_open(&running, &host, 1), !away.is_empty(), "{request}");
+            for link in ["dev/by-id/x1", "dev/zigbee"] {
+                fs::remove_file(host.root().join(link)).unwrap();
+            }
+            tell();
+            wait_to_see(&running, away);
+            lead(&host, "/dev/by-id/x1", 1);
+            lead(&host, "/dev/zigbee", 1);
+            tell();
+            wait_to_see(&running, first);
+            assert_eq!(number(), Some(host.device(1).number()), "{request}");
+            assert!(!may_open(&running, &host, 7), "{request}");
+        }
+        drop(running);
+        fs::remove_dir_all(host.root().join("run/boathook")).unwrap();
+    }
+}
+
+fn a_device_is_attached_at_a_path_and_detached(lab: &Lab) {
+    let host = with_sticks();
+    let bundle = plain(Rootfs::Busybox).build().unwrap();
+    let running = lab.start(&bundle);
+    let stick = "sticks=x1:/dev/a/modem";
+    let text = done(lab, &host, &["attach", bundle.id(), stick, "--dry-run"]);
+    assert!(text.contains("/dev/a/modem from /dev/dummy-npu1"), "{text}");
+    done(lab, &host, &["attach", bundle.id(), stick]);
+    let look = || running.look("/dev/a/modem").unwrap();
+    assert_eq!(look().number(), Some(host.device(1).number()));
+    // Another device does not change where the first one is.
+    done(lab, &host, &["attach", bundle.id(), "sticks=/dev/by-id/x2"]);
+    assert_eq!(seen(&running), "by-id dummy-npu2");
+    let doctor = boathook(lab, &host, &["doctor", "--container", bundle.id()]);
+    assert!(doctor.stdout.contains("no fault found"), "{doctor:?}");
+    let taken = boathook(
+        lab,
+        &host,
+        &["attach", bundle.id(), "sticks=x2:/dev/a/modem"],
+    );
+    assert!(taken.stderr.contains("is claimed by both"), "{taken:?}");
+    {
+        let _follower = Follower::start(lab, &host);
+        lead(&host, "/dev/by-id/x1", 7);
+        tell();
+        let is_so = wait_until(|| look().number() == Some(host.device(7).number()));
+        assert!(is_so, "{:?}", look());
+    }
+    done(lab, &host, &["detach", bundle.id(), stick]);
+    assert_eq!(look().kind, Kind::Missing);
+    assert!(!may_open(&running, &host, 7));
+    done(lab, &host, &["detach", bundle.id()]);
+    assert_eq!((seen(&running), records(&host)), (String::new(), vec![]));
+}
