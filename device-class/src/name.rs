@@ -175,6 +175,20 @@ name! {
     WordName("name in requirements", 63, "a-z A-Z 0-9", |c| c.is_ascii_alphanumeric())
 }
 
+name! {
+    /// The name of a program, without a directory.
+    ProgramName("program name", 63, "a-z A-Z 0-9 - _", is_plain)
+}
+
+name! {
+    /// The name of a runtime of an engine, and of a handler in Kubernetes.
+    RuntimeName("runtime name", 63, "a-z A-Z 0-9 - _", is_plain)
+}
+
+fn is_plain(c: char) -> bool {
+    is_word(c) || c == '-'
+}
+
 fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }

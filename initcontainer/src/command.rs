@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
+use initcontainer::compatibility::{OfferedNames, find_offers};
 use initcontainer::layout::{COMMANDS, HOOK, LINKS, ROOT, RUNTIME, record_path};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
@@ -14,7 +15,7 @@ use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
 use runtime_config::{
-    Engine, HostRoot, InstallationRecord, Options, Plan, RuntimeUse, find_runtime_use,
+    Engine, HostRoot, InstallationRecord, Options, Plan, RuntimeUse, find_runtime_use, is_running,
 };
 
 use crate::output::{InstalledRelease, Output};
@@ -72,7 +73,9 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     let read = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
+    let names = OfferedNames::find(&payload, &args.toolkits)?;
     let options = Options {
+        more_names: names.runtimes.clone(),
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
         set_default: args.set_default,
@@ -86,7 +89,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = choose_engines(host, &args.engine, &options, output)?;
     let fewer = args.classes.is_some();
-    let plan = install::plan(host, &payload, &engines, &options, fewer)?;
+    let plan = install::plan(host, &payload, &engines, &options, &names, fewer)?;
     for note in &plan.notes {
         output.report_note(note);
     }
@@ -98,7 +101,8 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
             .iter()
             .filter(|p| restart::would_be_due(host, p));
         let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
-        output.set_next_commands(next_commands(host, &plan, &due));
+        let offers = find_offers(host, &payload, &names);
+        output.set_next_commands(next_commands(host, &plan, &due, &offers));
         return Ok(());
     }
     step::run(host, &plan.steps, |step| {
@@ -116,7 +120,8 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     show_links(&plan.steps, output);
     output.print_text(&format_summary(&payload, &plan));
     let due = follow_up(host, &plan.engines, args.restart, output)?;
-    let next = next_commands(host, &plan, &due);
+    let offers = find_offers(host, &payload, &names);
+    let next = next_commands(host, &plan, &due, &offers);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
     output.print_text(&format!("\nnext:\n{lines}"));
     output.set_next_commands(next);
@@ -218,7 +223,7 @@ fn release(lock: Lock, output: &mut Output) {
 fn note_stranded(names: &[String], output: &mut Output) {
     if !names.is_empty() {
         output.report_note(&format!(
-            "docker: these containers have the runtime boathook and cannot be started without it: \
+            "docker: these containers have the runtime of boathook and cannot be started without it: \
              {}; create them again",
             names.join(", ")
         ));
@@ -350,7 +355,12 @@ fn follow_up(
 }
 
 /// Returns the commands that the operator should run next.
-fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) -> Vec<String> {
+fn next_commands(
+    host: &HostRoot,
+    plan: &install::Installation,
+    due: &[Engine],
+    offers: &[(String, String)],
+) -> Vec<String> {
     let link = Path::new(LINKS).join("boathook");
     let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
     let boathook = if linked { "boathook" } else { COMMANDS };
@@ -358,6 +368,12 @@ fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) 
         .iter()
         .map(|engine| restart::advice(*engine, false))
         .collect();
+    if plan.changes_programs_of_docker && is_running(host, Engine::Docker) {
+        commands.push(format!(
+            "{}   # it looks for programs for --gpus only when it starts",
+            restart::advice(Engine::Docker, true)
+        ));
+    }
     commands.push(format!("{boathook} list"));
     commands.extend(
         plan.engines
@@ -365,5 +381,11 @@ fn next_commands(host: &HostRoot, plan: &install::Installation, due: &[Engine]) 
             .filter_map(|plan| plan.engine.facts().example)
             .map(str::to_owned),
     );
+    for (toolkit, devices) in offers {
+        commands.push(format!(
+            "boathook-init install --as {toolkit}   # {devices} under that toolkit's names, such \
+             as --runtime {toolkit}"
+        ));
+    }
     commands
 }

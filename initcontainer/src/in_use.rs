@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, find_processes};
 use serde_json::Value;
 
-use crate::layout::ROOT;
+use crate::layout::{ROOT, RUNTIME};
 
 /// The files of a bundle that name the runtime that must stop the container.
 const RUNTIME_FILES: [&str; 2] = ["runtime", "options.json"];
@@ -64,10 +64,19 @@ pub fn find_docker_containers(host: &HostRoot) -> Vec<String> {
     let daemon = json(Path::new("/etc/docker/daemon.json")).unwrap_or_default();
     let data = daemon["data-root"].as_str().unwrap_or("/var/lib/docker");
     let containers = Path::new(data).join("containers");
+    let own_runtimes: Vec<&str> = daemon["runtimes"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, entry)| entry["path"] == RUNTIME)
+        .map(|(name, _)| name.as_str())
+        .collect();
     let name = |id: &OsString| {
         let container = containers.join(id);
         let config = json(&container.join("hostconfig.json"))?;
-        (config["Runtime"] == HANDLER).then_some(())?;
+        let runtime = config["Runtime"].as_str().unwrap_or_default();
+        let is_own = runtime == HANDLER || own_runtimes.contains(&runtime);
+        is_own.then_some(())?;
         let config = json(&container.join("config.v2.json")).unwrap_or_default();
         let name = config["Name"].as_str().unwrap_or_default();
         Some(match name.trim_start_matches('/') {

@@ -14,6 +14,7 @@ use anyhow::{Result, ensure};
 use device_class::config::Config;
 use runtime_config::{Change, Engine, HostRoot, InstallationRecord, Options, Plan, common_runtime};
 
+use crate::compatibility::{self, OfferedNames};
 use crate::configuration::Configuration;
 use crate::in_use;
 use crate::layout::{
@@ -32,19 +33,23 @@ pub struct Installation {
     pub engines: Vec<Plan>,
     /// Further notes for the operator.
     pub notes: Vec<String>,
+    /// Whether programs change that Docker looks for when it starts.
+    pub changes_programs_of_docker: bool,
 }
 
-/// Plans the installation of a payload and the configuration of the engines. With
+/// Plans the installation of a payload and the configuration of the engines, which also know it
+/// by the names `names`. With
 /// `fewer_classes`, an installed release that has more class files may be replaced.
 ///
 /// # Errors
-/// Fails if an engine's configuration cannot be read or extended, or if a directory is not
+/// Fails if an engine's configuration cannot be read or extended, if a name is taken, or if a directory is not
 /// writable or is writable by other users. Nothing is changed.
 pub fn plan(
     host: &HostRoot,
     payload: &Payload,
     engines: &[Engine],
     options: &Options,
+    names: &OfferedNames,
     fewer_classes: bool,
 ) -> Result<Installation> {
     // The files in these directories are used by programs that run as root.
@@ -53,6 +58,7 @@ pub fn plan(
     }
     let mut notes = Vec::new();
     notes.extend(removed_classes(host, payload, fewer_classes)?);
+    names.refuse_foreign_programs(host)?;
     let mut plans = Vec::new();
     for engine in engines {
         let record = InstallationRecord::load(host, &record_path(*engine))?;
@@ -65,14 +71,17 @@ pub fn plan(
     let real_runtime = common_runtime(replaced)?;
     notes.extend(plans.iter().filter_map(replaced_runtime));
     notes.extend(unknown_classes(host, payload)?);
-    let links = plan_links(host, payload, &mut notes)?;
+    let offered = names.links(engines);
+    let links = plan_links(host, payload, !offered.is_empty(), &mut notes)?;
     let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
     let mut dirs = BTreeSet::from_iter(host.missing_dirs(&Path::new(OWN_CLASSES).join("any"))?);
-    for link in &links {
+    for link in links.iter().chain(offered.iter().map(|(link, _)| link)) {
         dirs.extend(host.missing_dirs(link)?);
     }
-    let mut steps = record_manifest(host, payload, &links, &config, &dirs)?;
+    let old = Manifest::load(host)?.unwrap_or_default();
+    notes.extend(dropped_names(&old, names));
+    let mut steps = record_manifest(host, payload, &links, names, offered, &config, &dirs)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
@@ -88,6 +97,9 @@ pub fn plan(
             }
         }
     }
+    let compatibility_links = compatibility::plan_links(host, &old, offered)?;
+    let changes_programs_of_docker = !compatibility_links.is_empty();
+    steps.extend(compatibility_links);
     steps.extend(old_links(host, payload)?);
     for link in links {
         steps.push(Step::Point {
@@ -102,6 +114,21 @@ pub fn plan(
         steps,
         engines: plans,
         notes,
+        changes_programs_of_docker,
+    })
+}
+
+/// Returns a note about the names of an earlier installation that this one takes away.
+fn dropped_names(old: &Manifest, names: &OfferedNames) -> Option<String> {
+    let dropped: Vec<&str> = old
+        .toolkits
+        .iter()
+        .filter(|toolkit| !names.toolkits.contains(toolkit))
+        .map(String::as_str)
+        .collect();
+    let list = dropped.join(",");
+    (!dropped.is_empty()).then(|| {
+        format!("the names of {list} are taken away; install with --as {list} to keep them")
     })
 }
 
@@ -167,10 +194,16 @@ fn removed_classes(
 
 /// Returns the links below /usr/local that the installation makes. A name that is taken is not
 /// changed. A program that a package installed gets no link: the link would hide the package's
-/// program, and the next installation would be run from the old release.
-fn plan_links(host: &HostRoot, payload: &Payload, notes: &mut Vec<String>) -> Result<Vec<PathBuf>> {
+/// program, and the next installation would be run from the old release. `makes_directory` says
+/// that other links have the directory of programs made.
+fn plan_links(
+    host: &HostRoot,
+    payload: &Payload,
+    makes_directory: bool,
+    notes: &mut Vec<String>,
+) -> Result<Vec<PathBuf>> {
     let packaged = |name: &OsStr| host.exists(&Path::new(PACKAGED).join(name));
-    let has_programs = host.is_dir(Path::new(LINKS));
+    let has_programs = makes_directory || host.is_dir(Path::new(LINKS));
     let shared = host.place(&Path::new(SHARED_LINKS).join("any"));
     let has_shared = shared.is_ok_and(|place| place.check_writable().is_ok())
         && !packaged(OsStr::new("boathook"));
@@ -237,6 +270,8 @@ fn record_manifest(
     host: &HostRoot,
     payload: &Payload,
     links: &[PathBuf],
+    names: &OfferedNames,
+    offered: &[(PathBuf, PathBuf)],
     config: &Configuration,
     dirs: &BTreeSet<PathBuf>,
 ) -> Result<Vec<Step>> {
@@ -256,6 +291,14 @@ fn record_manifest(
     for link in links {
         if !manifest.links.contains(link) {
             manifest.links.push(link.clone());
+        }
+    }
+    manifest.toolkits.clone_from(&names.toolkits);
+    // The links of an earlier installation stay listed, because this one may be killed before it
+    // removes them.
+    for (link, _) in offered {
+        if !manifest.compatibility_links.contains(link) {
+            manifest.compatibility_links.push(link.clone());
         }
     }
     if let Some(text) = &config.written {

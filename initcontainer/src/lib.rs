@@ -7,6 +7,7 @@
 
 mod claims;
 pub mod cli;
+pub mod compatibility;
 pub mod configuration;
 pub mod elf;
 pub mod in_use;

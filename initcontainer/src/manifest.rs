@@ -22,6 +22,12 @@ pub struct Manifest {
     pub versions: Vec<String>,
     #[serde(default)]
     pub links: Vec<PathBuf>,
+    /// The toolkits under whose names the installation offers Boathook (`--as`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub toolkits: Vec<String>,
+    /// The links with the names of the toolkits' programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compatibility_links: Vec<PathBuf>,
     /// The text of the configuration that was written. `None` means that the host already had
     /// a configuration.
     pub config: Option<String>,

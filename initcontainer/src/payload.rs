@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use device_class::class::DeviceClass;
 use device_class::config::Config;
 use device_class::load::ClassSource;
 use rooted_path::open_regular_file;
@@ -63,6 +65,8 @@ pub(crate) struct PayloadFile {
     pub(crate) dir: &'static str,
     pub(crate) name: String,
     pub(crate) mode: u32,
+    /// The parsed class of a class file.
+    class: Option<Arc<DeviceClass>>,
 }
 
 impl PayloadFile {
@@ -89,6 +93,7 @@ impl Payload {
                 dir: BIN,
                 name: name.to_owned(),
                 mode: 0o755,
+                class: None,
             });
         }
         let shipped = source.join(CLASSES);
@@ -146,6 +151,10 @@ impl Payload {
             .collect()
     }
 
+    pub(crate) fn parsed_classes(&self) -> impl Iterator<Item = &DeviceClass> {
+        self.files().filter_map(|file| file.class.as_deref())
+    }
+
     /// Returns the directories to make in the version's directory. Each one comes before its
     /// subdirectories.
     pub(crate) fn dirs(&self) -> BTreeSet<&'static Path> {
@@ -201,6 +210,7 @@ fn shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
                 dir,
                 name,
                 mode: 0o644,
+                class: None,
             });
         }
     }
@@ -236,7 +246,7 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
         if from.extension().is_none_or(|e| e != "toml") {
             continue;
         }
-        ClassSource::read(&from, bases)?.parse()?;
+        let class = ClassSource::read(&from, bases)?.parse()?;
         files.push(PayloadFile {
             name: from
                 .file_name()
@@ -246,6 +256,7 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
             source: check_regular_file(from)?,
             dir: CLASSES,
             mode: 0o644,
+            class: Some(Arc::new(class)),
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));

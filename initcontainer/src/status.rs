@@ -7,8 +7,10 @@ use anyhow::Result;
 use runtime_config::{Engine, HostRoot, InstallationRecord, LoadState, find_load_state};
 use serde::Serialize;
 
+use crate::compatibility;
 use crate::install::{current_version, installed_versions};
 use crate::layout::{COMMANDS, HOOK, RUNTIME, record_path};
+use crate::manifest::Manifest;
 use crate::specifications;
 
 /// The state of an installation, which `status` prints.
@@ -23,6 +25,8 @@ pub struct Status {
     /// The CDI specifications of Boathook. With such a specification an engine calls the hook
     /// without any change of its configuration.
     pub specifications: Vec<PathBuf>,
+    /// The toolkits under whose names Boathook is offered (`install --as`).
+    pub toolkits: Vec<String>,
     /// The missing or changed parts, each with the command or action that repairs it.
     pub missing: Vec<String>,
 }
@@ -65,12 +69,29 @@ impl Status {
                 )?);
             }
         }
+        let manifest = Manifest::load(host)?.unwrap_or_default();
+        let toolkits = manifest.toolkits;
+        let has_names = !toolkits.is_empty();
+        for link in manifest.compatibility_links.iter().filter(|_| has_names) {
+            if !compatibility::is_own_link(host, link)? {
+                missing.push(format!(
+                    "{} does not lead to boathook: install again with --as {}",
+                    link.display(),
+                    toolkits.join(",")
+                ));
+            }
+        }
+        missing.extend(compatibility::find_foreign_programs(
+            host,
+            &manifest.compatibility_links,
+        ));
         let versions = installed_versions(host)?;
         Ok(Self {
             version,
             versions,
             engines,
             specifications: specifications::find(host)?,
+            toolkits,
             missing,
         })
     }
@@ -157,6 +178,9 @@ impl fmt::Display for Status {
                 "{:<12}{configured:<12}{:<13}{found}",
                 row.engine, row.loaded
             )?;
+        }
+        if !self.toolkits.is_empty() {
+            writeln!(f, "\nalso under the names of {}", self.toolkits.join(", "))?;
         }
         if !self.specifications.is_empty() {
             writeln!(f, "\nCDI specifications:")?;

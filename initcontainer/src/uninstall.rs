@@ -14,6 +14,7 @@ use runtime_config::{
 };
 
 use crate::claims;
+use crate::compatibility;
 use crate::in_use;
 use crate::install::{current_version, installed_versions, remove_link};
 use crate::layout::{
@@ -113,6 +114,15 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
         for step in remove_link(host, link)?.into_iter().chain(half) {
             gone.insert(step.path().to_path_buf());
             steps.push(step);
+        }
+    }
+    for link in &manifest.compatibility_links {
+        let unfinished = link.with_file_name(unfinished_name(link.file_name().unwrap_or_default()));
+        for path in [link, &unfinished] {
+            if let Some(step) = compatibility::remove_link(host, path)? {
+                gone.insert(path.clone());
+                steps.push(step);
+            }
         }
     }
     let made = list_made_directories(host, &manifest);

@@ -150,6 +150,7 @@ pub(crate) fn plan_files(
                 known.extend(documents::in_load_order(base, Path::new(main))?);
             }
             let schema = schema::detect_schema(base, Path::new(generated[0]))?.unwrap_or(&V2);
+            handler::refuse_taken(schema, &known, &wanted)?;
             vec![drop_in(Path::new(dir), schema, &known, &wanted)?]
         }
     });

@@ -19,7 +19,7 @@ use crate::key_case;
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{item_at, line_of, parse, quote};
+use crate::toml_text::{self, item_at, line_of, parse, quote};
 
 const MAIN: &str = "/etc/crio/crio.conf";
 const CONF_D: &str = "/etc/crio/crio.conf.d";
@@ -72,15 +72,19 @@ pub(crate) fn plan_files(
     if options.set_default {
         text += &format!("default_runtime = \"{HANDLER}\"\n");
     }
-    text += &format!("\n[crio.runtime.runtimes.{HANDLER}]\n");
-    text += &format!(
-        "runtime_path = {}\n",
-        quote(&options.runtime.to_string_lossy())
-    );
-    text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_ROOT}\"\n");
-    for (key, value) in inherited_settings(base, &configs)? {
-        // Writing to a string does not fail, so the result can be ignored.
-        let _ = writeln!(text, "{key} = {value}");
+    let inherited = inherited_settings(base, &configs)?;
+    for name in options.names() {
+        toml_text::refuse_runtime(base, &configs, &["crio", "runtime", "runtimes"], name)?;
+        text += &format!("\n[crio.runtime.runtimes.{name}]\n");
+        text += &format!(
+            "runtime_path = {}\n",
+            quote(&options.runtime.to_string_lossy())
+        );
+        text += &format!("runtime_type = \"oci\"\nruntime_root = \"{RUNTIME_ROOT}\"\n");
+        for (key, value) in &inherited {
+            // Writing to a string does not fail, so the result can be ignored.
+            let _ = writeln!(text, "{key} = {value}");
+        }
     }
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
     Ok(vec![

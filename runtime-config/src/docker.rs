@@ -14,7 +14,7 @@ use crate::host::HostRoot;
 use crate::json_text;
 use crate::key_case;
 use crate::options::Options;
-use crate::record::InstallationRecord;
+use crate::record::{InstallationRecord, RecordedFile};
 use crate::snapshot::Snapshot;
 
 pub(crate) use api::{Runtimes, socket_of_daemon};
@@ -27,9 +27,9 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The runtime that dockerd has without any configuration, as JSON.
 const BUILT_IN: &str = "\"runc\"";
 
-/// The end of the runtime's path as JSON. It distinguishes Boathook's runtime from another
-/// runtime of the same name.
-const RUNTIME_NAME: &str = "/boathook-runtime\"";
+/// The name of the runtime's program. It distinguishes Boathook's runtime from another runtime of
+/// the same name.
+const RUNTIME_PROGRAM: &str = "boathook-runtime";
 
 /// The settings that decide what the default runtime is (dockerd(8)).
 const RUNTIME_SETTINGS: [&str; 5] = [
@@ -116,14 +116,19 @@ pub(crate) fn plan_files(
     let path = Path::new(DAEMON_JSON);
     let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
-    if json_text::find(text, &["runtimes", HANDLER]).is_some() {
-        let line = json_text::line_at(text, &["runtimes", HANDLER]);
-        return Err(Error::name_taken(path, line));
+    for name in options.names() {
+        if json_text::find(text, &["runtimes", name]).is_some() {
+            let line = json_text::line_at(text, &["runtimes", name]);
+            return Err(Error::name_taken(path, line, name));
+        }
     }
     let runtime = json_text::quote(&options.runtime.to_string_lossy());
     let arguments = inherited_arguments(text, options);
     let entry = format!("{{ \"path\": {runtime}{arguments} }}");
-    let mut text = with_runtime(path, text, &entry)?;
+    let mut text = text.to_owned();
+    for name in options.names() {
+        text = with_runtime(path, &text, name, &entry)?;
+    }
     if options.set_default {
         let whole = json_text::find(&text, &[]).unwrap_or_default();
         text = json_text::set(&text, whole, "default-runtime", &json_text::quote(HANDLER));
@@ -167,10 +172,10 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
     value(one).is_some_and(|one| Some(one) == value(other))
 }
 
-fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
+fn with_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<String, Error> {
     let whole = json_text::find(text, &[]).unwrap_or_default();
     let Some(runtimes) = json_text::find(text, &["runtimes"]) else {
-        let object = format!("{{\n        \"{HANDLER}\": {entry}\n    }}");
+        let object = format!("{{\n        {}: {entry}\n    }}", json_text::quote(name));
         return Ok(json_text::set(text, whole, "runtimes", &object));
     };
     if !text[runtimes.clone()].starts_with('{') {
@@ -178,7 +183,7 @@ fn with_runtime(path: &Path, text: &str, entry: &str) -> Result<String, Error> {
         let problem = "\"runtimes\" is not an object; make it one, or take it out";
         return Err(Error::new_at_line(path, line, problem));
     }
-    Ok(json_text::set(text, runtimes, HANDLER, entry))
+    Ok(json_text::set(text, runtimes, name, entry))
 }
 
 /// Returns the daemon.json with which a running dockerd drops Boathook's runtime at a reload.
@@ -205,37 +210,56 @@ pub(crate) fn is_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> boo
     let wanted: serde_json::Value = text
         .and_then(|text| serde_json::from_str(split_mark(text).1).ok())
         .unwrap_or_default();
-    let path = wanted["runtimes"][HANDLER]["path"].as_str();
     let default = wanted["default-runtime"].as_str() == Some(HANDLER);
-    runtimes.is_listed()
-        && runtimes
-            .path()
-            .is_none_or(|of_daemon| Some(of_daemon) == path)
+    let mut own = own_runtimes(&wanted).peekable();
+    own.peek().is_some()
+        && own.all(|(name, path)| {
+            let of_daemon = runtimes.path(name);
+            runtimes.is_listed(name) && of_daemon.is_none_or(|of_daemon| of_daemon == path)
+        })
         && runtimes.is_default() == default
 }
 
-/// Removes Boathook's entries from a daemon.json that somebody has changed since the
-/// installation, or that no record describes. The default runtime becomes that of `before`, the
-/// recorded text.
-///
-/// JSON has no comments for marks. Therefore an object that becomes empty stays, and without a
-/// record the former default runtime is not known.
-pub(crate) fn strip(text: &str, before: Option<&str>) -> String {
-    let (mark, text) = split_mark(text);
-    let (_, before) = split_mark(before.unwrap_or_default());
-    mark.to_owned() + &strip_object(text, before)
+/// Returns the names of the runtimes in a daemon.json whose program is `boathook-runtime`, each
+/// with the program's path.
+pub(crate) fn own_runtimes(daemon: &serde_json::Value) -> impl Iterator<Item = (&str, &str)> {
+    let runtimes = daemon["runtimes"].as_object().into_iter().flatten();
+    runtimes.filter_map(|(name, entry)| {
+        let path = entry["path"].as_str()?;
+        Path::new(path)
+            .ends_with(RUNTIME_PROGRAM)
+            .then_some((name.as_str(), path))
+    })
 }
 
-fn strip_object(text: &str, before: &str) -> String {
+/// Removes Boathook's entries from a daemon.json that somebody has changed since the
+/// installation, or that no record describes. The default runtime becomes that of the recorded
+/// text from before the installation.
+///
+/// JSON has no comments for marks. Therefore an object that becomes empty stays. Without a record
+/// the former default runtime is not known, and every entry that has no more than the path of
+/// `boathook-runtime` counts as Boathook's.
+pub(crate) fn strip(text: &str, recorded: Option<&RecordedFile>) -> String {
+    let (mark, text) = split_mark(text);
+    let before = recorded.and_then(|file| file.before.as_deref());
+    let (_, before) = split_mark(before.unwrap_or_default());
+    mark.to_owned() + &strip_object(text, before, recorded)
+}
+
+fn strip_object(text: &str, before: &str, recorded: Option<&RecordedFile>) -> String {
     if json_text::check_object(Path::new(DAEMON_JSON), text).is_err() {
         return text.to_owned();
     }
-    let ours = json_text::find(text, &["runtimes", HANDLER, "path"])
-        .is_some_and(|path| text[path].ends_with(RUNTIME_NAME));
-    let (true, Some(runtimes)) = (ours, json_text::find(text, &["runtimes"])) else {
+    let names = installed_names(text, before, recorded);
+    if names.is_empty() {
         return text.to_owned();
-    };
-    let text = json_text::remove(text, runtimes, HANDLER);
+    }
+    let mut text = text.to_owned();
+    for name in names {
+        if let Some(runtimes) = json_text::find(&text, &["runtimes"]) {
+            text = json_text::remove(&text, runtimes, &name);
+        }
+    }
     let default = json_text::find(&text, &["default-runtime"]);
     let replaced = json_text::find(before, &["default-runtime"]).map(|value| &before[value]);
     match (default, json_text::find(&text, &[])) {
@@ -247,4 +271,27 @@ fn strip_object(text: &str, before: &str) -> String {
         }
         _ => text,
     }
+}
+
+/// Returns the names of the runtimes in `text` that an installation wrote.
+fn installed_names(text: &str, before: &str, recorded: Option<&RecordedFile>) -> Vec<String> {
+    let parse =
+        |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap_or_default() };
+    let now = parse(text);
+    let is_installed = |name: &str| match recorded {
+        _ if name == HANDLER => true,
+        Some(file) => {
+            let mut written = file.written.iter();
+            let writes = |text: &String| !parse(split_mark(text).1)["runtimes"][name].is_null();
+            parse(before)["runtimes"][name].is_null() && written.any(writes)
+        }
+        None => {
+            let entry = now["runtimes"][name].as_object();
+            entry.is_some_and(|entry| entry.len() == 1)
+        }
+    };
+    let own = own_runtimes(&now).map(|(name, _)| name);
+    own.filter(|name| is_installed(name))
+        .map(str::to_owned)
+        .collect()
 }

@@ -72,10 +72,13 @@ impl Error {
         Self::new_at_line(path, line, format!("{message}; {advice}"))
     }
 
-    /// Makes the error for a runtime that has Boathook's name but was installed by somebody else.
-    pub(crate) fn name_taken(path: &Path, line: usize) -> Self {
-        let problem = "there is a runtime named \"boathook\" that this program did not install; \
-                       remove or rename it and try again";
+    /// Makes the error for a runtime that has a name of Boathook's but was installed by somebody
+    /// else.
+    pub(crate) fn name_taken(path: &Path, line: usize, name: &str) -> Self {
+        let problem = format!(
+            "there is a runtime named \"{name}\" that this program did not install; remove or \
+             rename it and try again"
+        );
         Self::new_at_line(path, line, problem)
     }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::facts::HANDLER;
+
 /// The settings that an installation writes into an engine's configuration.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -9,6 +11,9 @@ pub struct Options {
     pub hook: PathBuf,
     /// The absolute path of the wrapper, `boathook-runtime`, on the host.
     pub runtime: PathBuf,
+    /// More names for Boathook's runtime, such as those of a vendor's runtime. Each becomes a
+    /// runtime or handler of its own beside [`HANDLER`](crate::HANDLER).
+    pub more_names: Vec<String>,
     /// Whether Boathook's handler becomes the engine's default, so that pods and containers
     /// that name no runtime use it too.
     pub set_default: bool,
@@ -18,4 +23,12 @@ pub struct Options {
     /// The hook is added to it, and containerd uses it as `base_runtime_spec`. The handler then
     /// keeps the program of the default runtime.
     pub base_spec: Option<String>,
+}
+
+impl Options {
+    /// Returns all names of Boathook's runtime, the usual one first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let more = self.more_names.iter().map(String::as_str);
+        std::iter::once(HANDLER).chain(more)
+    }
 }

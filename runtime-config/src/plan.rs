@@ -193,8 +193,7 @@ fn remove_installation(now: &Snapshot, record: Option<&InstallationRecord>) -> S
             Some(file) if file.written.iter().any(|w| w == text) => file.before.clone(),
             _ if is_own_file(path) => None,
             _ if path.extension().is_some_and(|e| e == "json") => {
-                let before = recorded.and_then(|file| file.before.as_deref());
-                Some(docker::strip(text, before))
+                Some(docker::strip(text, recorded))
             }
             _ => toml_text::strip(text),
         };

@@ -15,7 +15,7 @@ use crate::key_case;
 use crate::oci_hook;
 use crate::options::Options;
 use crate::snapshot::Snapshot;
-use crate::toml_text::{item_at, line_of, parse, quote};
+use crate::toml_text::{self, item_at, line_of, parse, quote};
 
 /// The main configuration files, in the order in which podman reads them
 /// (containers.conf(5)).
@@ -174,7 +174,11 @@ pub(crate) fn plan_files(
         text += &format!("runtime = \"{HANDLER}\"\n");
     }
     let runtime = quote(&options.runtime.to_string_lossy());
-    text += &format!("\n[engine.runtimes]\n{HANDLER} = [{runtime}]\n");
+    text += "\n[engine.runtimes]\n";
+    for name in options.names() {
+        toml_text::refuse_runtime(base, &configs, &["engine", "runtimes"], name)?;
+        text += &format!("{name} = [{runtime}]\n");
+    }
     let hook = Path::new(HOOKS_D).join(oci_hook::FILE_NAME);
     Ok(vec![
         (hook, oci_hook::file_text(options)),

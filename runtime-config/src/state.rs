@@ -12,7 +12,7 @@ use rooted_path::read_regular_text;
 use crate::docker;
 use crate::docker::Runtimes;
 use crate::error::Error;
-use crate::facts::{Engine, Liveness, Reload};
+use crate::facts::{Engine, HANDLER, Liveness, Reload};
 use crate::host::HostRoot;
 use crate::processes::find_processes;
 use crate::record::InstallationRecord;
@@ -118,7 +118,7 @@ pub fn find_runtime_use(host: &HostRoot, engine: Engine) -> RuntimeUse {
     }
     match Runtimes::of_daemon(host) {
         Some(runtimes) if runtimes.is_default() => RuntimeUse::DefaultRuntime,
-        Some(runtimes) if runtimes.is_listed() => RuntimeUse::Runtime,
+        Some(runtimes) if runtimes.is_listed(HANDLER) => RuntimeUse::Runtime,
         _ => RuntimeUse::Nothing,
     }
 }

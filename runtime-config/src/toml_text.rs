@@ -9,11 +9,12 @@ mod edit;
 mod strip;
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml_edit::{Document, Item, TomlError};
 
 use crate::error::Error;
+use crate::snapshot::Snapshot;
 
 pub(crate) use edit::{add_to_list, append_block, insert_line, set_key, whole_file};
 pub(crate) use strip::strip;
@@ -52,6 +53,25 @@ pub(crate) fn item_at<'d>(doc: &'d Document<&str>, path: &[&str]) -> Option<&'d 
     names.try_fold(doc.as_item(), |item, name| item.get(name))
 }
 
+/// Fails if a file has the runtime `name` in the table `runtimes`.
+pub(crate) fn refuse_runtime(
+    base: &Snapshot,
+    files: &[PathBuf],
+    runtimes: &[&str],
+    name: &str,
+) -> Result<(), Error> {
+    for path in files {
+        let text = base.text(path).unwrap_or_default();
+        let doc = parse(path, text)?;
+        let table = item_at(&doc, runtimes).and_then(Item::as_table_like);
+        if let Some((key, _)) = table.and_then(|table| table.get_key_value(name)) {
+            let line = line_of(text, key.span().map_or(0, |span| span.start));
+            return Err(Error::name_taken(path, line, name));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the number of the line at a byte offset, counted from 1.
 pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     let end = offset.min(text.len());
@@ -78,7 +98,6 @@ pub(crate) fn quote(text: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::path::PathBuf;
 
     fn file() -> PathBuf {
         "/etc/config.toml".into()

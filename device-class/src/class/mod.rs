@@ -5,6 +5,7 @@
 mod allocate;
 mod attribute;
 mod claims;
+mod compatibility;
 mod condition;
 mod edits;
 mod facts;
@@ -34,6 +35,7 @@ use serde::Deserialize;
 pub use allocate::{Allocate, Preference};
 pub use attribute::{AttributeSource, Expected, Origin, Pattern, Text};
 pub use claims::{Claimed, Claims};
+pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
 pub use edits::{Edits, ListedKind, Mask, TextFile};
 pub use facts::FactsProgram;
@@ -144,6 +146,8 @@ pub struct ClassSpec {
     pub sharing: Option<Sharing>,
     /// A program that prepares a device for a container.
     pub prepare: Option<Prepare>,
+    /// The names of another toolkit, under which `boathook-init install --as` offers Boathook.
+    pub compatibility: Option<Compatibility>,
     /// How much a device has of what its `[[parts]]` take, beside slots: names, such as
     /// `compute`, and numbers by template over the attributes of the device.
     #[serde(default)]

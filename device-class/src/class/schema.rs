@@ -31,7 +31,10 @@ mod tests {
     use super::super::links::RawLinks;
     use crate::class::*;
     use crate::device::Access;
-    use crate::name::{AttributeName, CapabilityName, ClassName, EnvName, ListName, WordName};
+    use crate::name::{
+        AttributeName, CapabilityName, ClassName, EnvName, ListName, ProgramName, RuntimeName,
+        WordName,
+    };
     use crate::pattern::PathPattern;
     use crate::template::Template;
 
@@ -63,6 +66,8 @@ mod tests {
         NodeMode => String,
         PathPattern => String,
         PathTemplate => String,
+        ProgramName => String,
+        RuntimeName => String,
         SoName => String,
         SoNameTemplate => String,
         Template => String,

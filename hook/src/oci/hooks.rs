@@ -3,6 +3,7 @@
 //! software that runs as root writes CDI specifications and hooks.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use device_class::name::{ClassName, is_reserved_name};
@@ -99,8 +100,12 @@ pub(crate) struct Hook {
 }
 
 impl Hook {
+    /// Returns whether the hook is Boathook's, by its file name. A link with another name counts
+    /// by its target: Docker calls the hook by the name of a vendor's hook if
+    /// `boathook-init install --as` has made such a link.
     fn is_ours(&self) -> bool {
-        FILE_NAMES.iter().any(|name| self.path.ends_with(name))
+        has_own_name(&self.path)
+            || fs::read_link(&self.path).is_ok_and(|target| has_own_name(&target))
     }
 
     /// Returns the value of [`CDI_OPTION`], if a CDI specification added the hook. It is empty if
@@ -120,6 +125,10 @@ impl Hook {
         }
         None
     }
+}
+
+fn has_own_name(path: &Path) -> bool {
+    FILE_NAMES.iter().any(|name| path.ends_with(name))
 }
 
 impl Hooks {
@@ -206,6 +215,27 @@ mod tests {
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
             .collect();
         assert_eq!(grants, [("fpga", "0,1"), ("gpu", "all"), ("npu", "1,0")]);
+    }
+
+    #[test]
+    fn a_link_counts_by_its_target() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, target, is_ours) in [
+            (
+                "vendor-hook",
+                "/opt/boathook/current/bin/boathook-hook",
+                true,
+            ),
+            ("vendor-other", "/usr/bin/vendor-toolkit", false),
+        ] {
+            let link = directory.path().join(name);
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            let hook = serde_json::json!({"path": link, "args": [name, "prestart"]});
+            let text = serde_json::json!({"hooks": {"prestart": [hook]}}).to_string();
+            let hooks = Hooks::in_config(&text);
+            assert_eq!(hooks.read_requests(None), is_ours, "{name}");
+            assert_eq!(hooks.ours().count(), usize::from(is_ours), "{name}");
+        }
     }
 
     #[test]

@@ -158,6 +158,15 @@ fn every_value_has_its_effect() {
     assert_eq!(programs.plugin()["securityContext"]["privileged"], true);
     let without = with(json!({"engine": "containerd", "runtimeClass": {"create": false}}));
     assert!(without.of_kind("RuntimeClass").is_empty());
+    for (engine, handler, is_told) in [("cdi", "runc", false), ("crio", "nvidia", true)] {
+        let names = json!({"engine": engine, "runtimeClass": {"create": false, "as": ["nvidia"]}});
+        let objects = with(names);
+        let class = objects.only("RuntimeClass");
+        assert_eq!(class["metadata"]["name"], "nvidia");
+        assert_eq!(class["handler"], handler, "{engine}");
+        let init = words(&objects.init()["args"]);
+        assert_eq!(init.contains(&"--as=nvidia"), is_told, "{engine}");
+    }
     let limits = with(json!({"resources": {"plugin": {"limits": {"memory": "128Mi"}}}}));
     assert_eq!(limits.plugin()["resources"]["limits"]["memory"], "128Mi");
 }

@@ -54,6 +54,7 @@ pub(crate) fn check_engine(objects: &Objects) {
         runtime: RUNTIME.into(),
         set_default: false,
         real_runtime: None,
+        more_names: Vec::new(),
         base_spec: None,
     };
     let now = engine.read(&host, None).unwrap();

@@ -66,9 +66,7 @@ fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<S
         return uninstall::plan(host, &[], false).unwrap().steps;
     }
     let payload = Payload::read(version, release.as_ref(), ClassFiles::OfSource).unwrap();
-    let options = crate::site::options();
-    let plan = initcontainer::install::plan(host, &payload, &[engine], &options, false);
-    plan.unwrap().steps
+    crate::site::plan(host, &payload, &[engine]).unwrap().steps
 }
 
 /// Installs `version`, or uninstalls if it is "none", in a child process that kills itself after the
@@ -112,12 +110,16 @@ fn assert_whole(site: &Site, engine: Engine) {
     }
 }
 
-/// Makes a host on which manual pages are linked, and a release with a manual page.
+/// Makes a host on which manual pages are linked, and a release with a manual page. With Docker,
+/// the release also has the names of a toolkit.
 fn with_pages(name: &str) -> Site {
     let site = Site::new(&fixture(name));
     site.make_dirs(&["usr/local/share"]);
     let page = site.release().join("share/man/man1/boathook.1");
     write(&page, "a page");
+    if name.starts_with("docker/") {
+        site.add_toolkit();
+    }
     site
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
+use initcontainer::compatibility::OfferedNames;
 use initcontainer::install::{self, Installation};
 use initcontainer::layout::{HOOK, RUNTIME};
 use initcontainer::payload::{ClassFiles, PROGRAMS, Payload};
@@ -87,13 +88,22 @@ impl Site {
         write(&installed, fs::read(class).unwrap());
     }
 
+    /// Adds a class of the toolkit `vendor` to the release. The host has a device of it.
+    pub(crate) fn add_toolkit(&self) {
+        let class = "version = 1\ndescription = \"cards\"\nresource = \"vendor.com/card\"\n\
+            discover = [{ count = 1 }]\n[request]\nenv = \"VENDOR_VISIBLE_DEVICES\"\n\
+            [device]\nid = \"card-{index}\"\n[compatibility]\nname = \"vendor\"\n\
+            hook_programs = [\"vendor-hook\"]\nruntime_programs = [\"vendor-runtime\"]\n\
+            runtimes = [\"vendor\"]\n";
+        write(&self.release().join("classes.d/vendor-card.toml"), class);
+    }
+
     pub(crate) fn payload(&self, version: &str) -> Payload {
         Payload::read(version, &self.release(), ClassFiles::OfSource).unwrap()
     }
 
     pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> anyhow::Result<Installation> {
-        let payload = self.payload(version);
-        install::plan(&self.host, &payload, engines, &options(), false)
+        plan(&self.host, &self.payload(version), engines)
     }
 
     pub(crate) fn install(&self, version: &str, engines: &[Engine]) {
@@ -134,6 +144,24 @@ impl Site {
     }
 }
 
+/// Plans an installation under the names of the toolkit `vendor`, if the release has its class.
+pub(crate) fn plan(
+    host: &HostRoot,
+    payload: &Payload,
+    engines: &[Engine],
+) -> anyhow::Result<Installation> {
+    let mut toolkits = Vec::new();
+    if payload.classes().contains("vendor-card.toml") {
+        toolkits.push("vendor".to_owned());
+    }
+    let names = OfferedNames::find(payload, &toolkits)?;
+    let options = Options {
+        more_names: names.runtimes.clone(),
+        ..options()
+    };
+    install::plan(host, payload, engines, &options, &names, false)
+}
+
 /// Writes a file. The file's directory is made first.
 pub(crate) fn write(file: &Path, content: impl AsRef<[u8]>) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -149,6 +177,7 @@ pub(crate) fn options() -> Options {
         runtime: RUNTIME.into(),
         set_default: false,
         real_runtime: None,
+        more_names: Vec::new(),
         base_spec: None,
     }
 }

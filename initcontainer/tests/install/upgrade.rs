@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use initcontainer::compatibility::OfferedNames;
 use initcontainer::layout::{COMMANDS, HOOK};
 use initcontainer::{install, step, uninstall};
 use runtime_config::{Engine, Options};
@@ -92,7 +93,15 @@ fn a_hook_of_an_earlier_name_is_replaced() {
             ..options()
         };
         let payload = site.payload("0.1.0");
-        let plan = install::plan(&site.host, &payload, &[engine], &earlier, false).unwrap();
+        let plan = install::plan(
+            &site.host,
+            &payload,
+            &[engine],
+            &earlier,
+            &OfferedNames::default(),
+            false,
+        )
+        .unwrap();
         step::run(&site.host, &plan.steps, |_| Ok(())).unwrap();
         let hook = || {
             let entry: Value = serde_json::from_str(&site.read(file)).unwrap();

@@ -23,7 +23,7 @@ pub(super) fn plan_files(
     let (Some(schema), Some(dir)) = (schema.filter(|s| s.merges_imports()), conf_d) else {
         return in_place::plan_files(main, schema, &known, wanted).map(|file| vec![file]);
     };
-    refuse_taken(schema, &known, wanted.base)?;
+    refuse_taken(schema, &known, wanted)?;
     // The drop-in is written first. containerd does not read it until the main file imports it.
     let mut files = vec![own_file(dir, schema, &known, wanted)?];
     let path = own_drop_in(dir);
@@ -51,7 +51,7 @@ fn desired_without_main(
         let (Some(&V3), Some(dir)) = (schema::detect_schema(wanted.base, path)?, conf_d) else {
             continue;
         };
-        refuse_taken(&V3, &known, wanted.base)?;
+        refuse_taken(&V3, &known, wanted)?;
         let imports = quote(&dir.join("*.toml").to_string_lossy());
         let body = format!("version = 3\nimports = [{imports}]\n");
         let own = own_file(dir, &V3, &known, wanted)?;

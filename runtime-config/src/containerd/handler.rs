@@ -27,6 +27,8 @@ pub(super) type Keys = Vec<(String, String)>;
 #[derive(Debug)]
 pub(super) struct Handler {
     plugin: &'static str,
+    /// The names of the handler. All of them have the same settings.
+    names: Vec<String>,
     is_default: bool,
     /// Whether containerd's built-in handler must be written too, because it is lost as soon as
     /// a file names another handler.
@@ -69,6 +71,7 @@ impl Handler {
         set_key(&mut keys, "container_annotations", list);
         Ok(Self {
             plugin: schema.plugin,
+            names: wanted.options.names().map(str::to_owned).collect(),
             is_default: wanted.options.set_default,
             writes_runc: built_in && !schema.merges_handlers(),
             keys,
@@ -84,10 +87,12 @@ impl Handler {
 
     /// Returns the text of the handler's tables, for a block or a drop-in.
     pub(super) fn tables(&self) -> String {
-        let table = format!(
-            "plugins.{}.containerd.runtimes.{HANDLER}",
-            quote(self.plugin)
-        );
+        let tables: Vec<String> = self.names.iter().map(|name| self.table(name)).collect();
+        tables.join("\n")
+    }
+
+    fn table(&self, name: &str) -> String {
+        let table = format!("plugins.{}.containerd.runtimes.{name}", quote(self.plugin));
         let mut text = format!("[{table}]\n{}", format_lines(&self.keys));
         if !self.options.is_empty() {
             text += &format!("\n[{table}.options]\n{}", format_lines(&self.options));
@@ -209,26 +214,42 @@ fn find_inherited(schema: &Schema, known: &[PathBuf], base: &Snapshot) -> Result
     })
 }
 
-/// Fails if a file already defines a handler named `boathook`, because containerd would merge it
-/// with the new one.
+/// Fails if a file already defines a handler with one of Boathook's names, because containerd would
+/// merge it with the new one. A file that the engine generates may have Boathook's own handler of
+/// an earlier installation.
 pub(super) fn refuse_taken(
     schema: &Schema,
     known: &[PathBuf],
-    base: &Snapshot,
+    wanted: &PlanInputs<'_>,
 ) -> Result<(), Error> {
     for path in known {
-        let text = base.text(path).unwrap_or_default();
+        let text = wanted.base.text(path).unwrap_or_default();
         let doc = parse(path, text)?;
-        let handlers = item_at(&doc, &schema.table());
-        let taken = handlers
-            .and_then(|handlers| handlers.get("runtimes")?.as_table_like())
-            .and_then(|runtimes| runtimes.get_key_value(HANDLER));
-        if let Some((key, _)) = taken {
+        let handlers = item_at(&doc, &schema.table())
+            .and_then(|handlers| handlers.get("runtimes")?.as_table_like());
+        for name in wanted.options.names() {
+            let taken = handlers.and_then(|handlers| handlers.get_key_value(name));
+            let Some((key, handler)) = taken else {
+                continue;
+            };
+            if wanted.base.is_generated(path) && is_own(handler, wanted) {
+                continue;
+            }
             let line = line_of(text, key.span().map_or(0, |span| span.start));
-            return Err(Error::name_taken(path, line));
+            return Err(Error::name_taken(path, line, name));
         }
     }
     Ok(())
+}
+
+/// Returns whether a handler calls Boathook, by its program or by its OCI specification.
+fn is_own(handler: &Item, wanted: &PlanInputs<'_>) -> bool {
+    let text = |item: Option<&Item>| item.and_then(Item::as_str).map(PathBuf::from);
+    let options = handler.get("options");
+    let program = text(options.and_then(|options| options.get("BinaryName")));
+    let spec = text(handler.get("base_runtime_spec"));
+    program.is_some_and(|program| program.file_name() == wanted.options.runtime.file_name())
+        || spec.is_some_and(|spec| spec == wanted.spec_path)
 }
 
 /// Copies the values of a table into `into`, and replaces values of the same keys. Nested tables

@@ -28,7 +28,7 @@ pub(super) fn plan_files(
         text = insert_line(&path, &text, "version = 2")?;
     }
     let schema = schema.unwrap_or(&V2);
-    refuse_taken(schema, known, wanted.base)?;
+    refuse_taken(schema, known, wanted)?;
     let handler = Handler::new(schema, known, wanted)?;
     let mut body = handler.tables() + &handler.runc_table();
     if wanted.options.set_default {

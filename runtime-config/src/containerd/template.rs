@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::handler::Handler;
+use super::handler::{self, Handler};
 use super::schema::{Schema, V2, V3};
 use super::{PlanInputs, documents, drop_in, own_drop_in, schema};
 use crate::error::Error;
@@ -57,13 +57,16 @@ pub(super) fn plan_files(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf,
         Some(text) => documents::imports(&main, text, &drop_in_path(dir))?,
         None => false,
     };
+    let known = documents::in_load_order(base, &main)?;
+    handler::refuse_taken(schema, &known, wanted)?;
     if schema.merges_imports() && imported {
-        let known = documents::in_load_order(base, &main)?;
         return drop_in(&drop_in_dir(dir), schema, &known, wanted);
     }
     let path = template_path(dir, schema);
     let text = base.text(&path);
-    refuse_taken(&path, text.unwrap_or_default())?;
+    for name in wanted.options.names() {
+        refuse_taken(&path, text.unwrap_or_default(), name)?;
+    }
     if wanted.options.set_default {
         let problem = format!(
             "a template cannot name the default runtime a second time; start the distribution with \
@@ -83,11 +86,19 @@ pub(super) fn plan_files(dir: &str, wanted: &PlanInputs<'_>) -> Result<(PathBuf,
     Ok((path, text))
 }
 
-/// Refuses a template that already defines a handler of Boathook's name. A Go template cannot be
-/// parsed as TOML, so the table's name is searched in the text.
-fn refuse_taken(path: &Path, text: &str) -> Result<(), Error> {
-    match text.find(&format!(".runtimes.{HANDLER}")) {
+/// Refuses a template that already defines a handler of the name. A Go template cannot be parsed as
+/// TOML, so the table's name, which may be in quotes, is searched in the text.
+fn refuse_taken(path: &Path, text: &str, name: &str) -> Result<(), Error> {
+    const TABLES: &str = ".runtimes.";
+    let mut tables = text.match_indices(TABLES).map(|(start, _)| start);
+    let is_name = |start: &usize| {
+        let table = &text[start + TABLES.len()..];
+        let rest = table.trim_start_matches(['"', '\'']).strip_prefix(name);
+        let next = rest.and_then(|rest| rest.chars().next());
+        rest.is_some() && next.is_none_or(|c| !c.is_ascii_alphanumeric() && !"-_".contains(c))
+    };
+    match tables.find(is_name) {
         None => Ok(()),
-        Some(offset) => Err(Error::name_taken(path, line_of(text, offset))),
+        Some(start) => Err(Error::name_taken(path, line_of(text, start), name)),
     }
 }

@@ -35,12 +35,12 @@ impl Runtimes {
         Some(serde_json::from_str(body).unwrap_or_default())
     }
 
-    pub(crate) fn path(&self) -> Option<&str> {
-        self.runtimes.get(HANDLER)?.get("path")?.as_str()
+    pub(crate) fn path(&self, name: &str) -> Option<&str> {
+        self.runtimes.get(name)?.get("path")?.as_str()
     }
 
-    pub(crate) fn is_listed(&self) -> bool {
-        self.runtimes.contains_key(HANDLER)
+    pub(crate) fn is_listed(&self, name: &str) -> bool {
+        self.runtimes.contains_key(name)
     }
 
     pub(crate) fn is_default(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Every engine's files before and after, as trees under
 //! `testdata/ENGINE/CASE/{before,after}`.
 //!
-//! A case may have a file `flags` (`set-default`, `base-spec`). A case with a file `error` must be
+//! A case may have a file `flags` (`set-default`, `base-spec`,
+//! and `more-names` for a runtime that is also named `vendor`). A case with a file `error` must be
 //! refused with a message that contains the file's text, and must not change the host.
 //! `UPDATE_FIXTURES=1 cargo test` rewrites the `after` trees, which are then reviewed as a diff.
 
@@ -32,6 +33,11 @@ fn cases() -> Vec<Case> {
             let options = Options {
                 set_default: flags.contains("set-default"),
                 base_spec: flags.contains("base-spec").then(|| BASE_SPEC.to_owned()),
+                more_names: flags
+                    .contains("more-names")
+                    .then(|| "vendor".to_owned())
+                    .into_iter()
+                    .collect(),
                 ..options()
             };
             cases.push(Case {

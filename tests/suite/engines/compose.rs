@@ -4,14 +4,17 @@
 use std::fs;
 
 use anyhow::Result;
+use harness::binaries;
+use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::probe;
 use harness::rootfs::Rootfs;
 use serde_json::{Value, json};
 
+use super::cri::Cri;
 use super::docker::{self, DockerLike, name_of};
-use super::engine::printed;
-use super::{cdi, machine, podman};
+use super::engine::{ContainerSettings, Engine, printed};
+use super::{cdi, ctr, machine, podman};
 
 /// A service that waits. podman-compose ignores `pull_policy`.
 fn service(name: &str, more: (&str, Value)) -> Value {
@@ -103,23 +106,121 @@ fn podman_compose_starts_services_with_devices() {
     });
 }
 
-/// docker itself refuses `--gpus` without the program of NVIDIA's toolkit; with it, the
-/// option is a variable.
+/// docker looks for a program of NVIDIA's toolkit, and calls it as a hook for `--gpus` and for
+/// what compose reserves. The image has a variable of its own, as those of CUDA have.
+fn gives_gpus(generation: Generation) {
+    if let Some(reason) = docker::missing(generation) {
+        return skip::report(&format!("docker run --gpus of {generation:?}"), &reason);
+    }
+    let engine = docker::with_gpus(generation).unwrap();
+    let all: Vec<usize> = (0..8).collect();
+    for (gpus, wanted) in [
+        (&["--gpus=2"][..], &[0, 1][..]),
+        (&["--gpus=\"device=0,3\""], &[0, 3]),
+        (&["--gpus=all"], &all),
+        (&["--gpus=all", "--runtime=nvidia"], &all),
+        (&["--gpus=1", "--env=NVIDIA_VISIBLE_DEVICES=all"], &[0]),
+        (
+            &["--runtime=nvidia", "--env=NVIDIA_VISIBLE_DEVICES=5"],
+            &[5],
+        ),
+        (&["--env=NVIDIA_VISIBLE_DEVICES=all"], &[]),
+    ] {
+        engine.run_waiting("gpus", &[gpus, &["--network=none"]].concat());
+        assert_eq!(engine.devices("gpus"), wanted, "{gpus:?}");
+        if !wanted.is_empty() {
+            let id = printed(engine.command("inspect").args(["--format={{.Id}}", "gpus"]));
+            has_one_hook(&engine, id.unwrap().trim(), gpus);
+        }
+        remove(&engine, "gpus");
+    }
+    let mut run = engine.command("run");
+    run.args(["--gpus=device=9", "--network=none"]);
+    run.args([&name_of(Rootfs::Busybox), probe::PATH, probe::PAUSE]);
+    let refused = format!("{:#}", printed(&mut run).unwrap_err());
+    assert!(refused.contains("has no device `9`"), "{refused}");
+}
+
+/// The runtime adds no hook beside docker's, and `doctor` knows docker's.
+fn has_one_hook(engine: &DockerLike, id: &str, gpus: &[&str]) {
+    let bundles = engine.machine.path("exec").join("containerd/daemon");
+    let bundle = bundles.join(format!("io.containerd.runtime.v2.task/moby/{id}"));
+    let text = fs::read_to_string(bundle.join("config.json")).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    let hooks = config["hooks"]["prestart"].as_array().unwrap();
+    let args = hooks.iter().map(|hook| hook["args"].to_string());
+    let ours = args.filter(|args| args.contains("prestart"));
+    assert_eq!(ours.count(), 1, "{gpus:?}: {hooks:?}");
+    let program = binaries::program("boathook").unwrap();
+    let mut doctor = engine.machine.private.command(program.to_str().unwrap());
+    let found = printed(doctor.args(["doctor", "--container", id])).unwrap();
+    assert!(found.contains("is called at prestart"), "{found}");
+}
+
 #[test]
-fn gpus_of_docker_are_a_variable_for_the_runtime() {
+fn gpus_of_docker_20_reach_the_hook() {
+    gives_gpus(Generation::OfThisMachine);
+}
+
+#[test]
+fn gpus_of_docker_28_reach_the_hook() {
+    gives_gpus(Generation::Forky);
+}
+
+#[test]
+fn gpus_of_docker_29_reach_the_hook() {
+    gives_gpus(Generation::Resolute);
+}
+
+#[test]
+fn compose_starts_services_that_reserve_gpus() {
     if let Some(reason) = docker::missing(Generation::Forky) {
-        return skip::report("docker run --gpus", &reason);
+        return skip::report("docker compose with reserved GPUs", &reason);
     }
     let engine = docker::with_gpus(Generation::Forky).unwrap();
-    for (gpus, wanted) in [
-        ("2", &[0, 1][..]),
-        ("\"device=0,3\"", &[0, 3]),
-        ("all", &[0, 1, 2, 3, 4, 5, 6, 7]),
-    ] {
-        let options = ["--network=none", "--runtime=boathook", "--gpus", gpus];
-        engine.run_waiting("gpus", &options);
-        assert_eq!(engine.devices("gpus"), wanted, "{gpus}");
-        remove(&engine, "gpus");
+    let reserve = |device: Value| {
+        let devices = json!([device]);
+        json!({"resources": {"reservations": {"devices": devices}}})
+    };
+    let two = json!({"driver": "nvidia", "count": 2, "capabilities": ["gpu"]});
+    let named = json!({"driver": "nvidia", "device_ids": ["3"], "capabilities": ["gpu"]});
+    let mut by_runtime = service("by-runtime", ("runtime", json!("nvidia")));
+    by_runtime["environment"] = json!({"NVIDIA_VISIBLE_DEVICES": "5"});
+    let file = json!({"services": {
+        "two": service("two", ("deploy", reserve(two))),
+        "named": service("named", ("deploy", reserve(named))),
+        "by-runtime": by_runtime,
+    }});
+    let path = engine.machine.path("compose.yaml");
+    fs::write(&path, file.to_string()).unwrap();
+    let compose = |arguments: &[&str]| {
+        let mut command = engine.command("compose");
+        command
+            .args(["--project-name", "test", "--file"])
+            .arg(&path);
+        printed(command.args(arguments)).unwrap()
+    };
+    compose(&["up", "--detach"]);
+    assert_eq!(engine.devices("two"), [0, 1]);
+    assert_eq!(engine.devices("named"), [3]);
+    assert_eq!(engine.devices("by-runtime"), [5]);
+    compose(&["restart"]);
+    assert_eq!(engine.devices("two"), [0, 1]);
+    compose(&["down"]);
+}
+
+#[test]
+fn pods_of_the_vendors_runtime_class_have_devices() {
+    for generation in [Generation::OfThisMachine, Generation::Forky] {
+        if let Some(reason) = ctr::missing(generation) {
+            skip::report(&format!("the handler nvidia of {generation:?}"), &reason);
+            continue;
+        }
+        let engine = Cri::with_vendor_handler(generation).unwrap();
+        let wanted = ContainerSettings::new(Rootfs::Busybox, Some("npu-3"));
+        let running = engine.start(&wanted).unwrap();
+        let seen = in_container::devices_by(|asked| running.exec(asked)).unwrap();
+        assert_eq!(seen, [3], "{generation:?}");
     }
 }
 

@@ -30,9 +30,14 @@ pub(crate) enum How {
     Cdi,
 }
 
+/// The second name of the handler, as `boathook-init install --as nvidia` configures it.
+const VENDOR_HANDLER: &str = "nvidia";
+
 /// The engine for CRI.
 pub(crate) struct Cri {
     how: How,
+    /// The name of the handler, or nothing for the default one.
+    handler: &'static str,
     pub(super) client: CriClient,
     pub(super) containerd: Containerd,
     record: Mutex<Record>,
@@ -63,7 +68,8 @@ impl Cri {
         match how {
             How::Cdi => cdi::generate(&machine, &[])?,
             How::BinaryName | How::BaseRuntimeSpec => {
-                machine.install(runtime_config::Engine::Containerd, base_spec)?;
+                let engine = runtime_config::Engine::Containerd;
+                machine.install_as(engine, base_spec, &[VENDOR_HANDLER])?;
             }
         }
 
@@ -73,9 +79,22 @@ impl Cri {
         }
         Ok(Self {
             how,
+            handler: match how {
+                How::BinaryName | How::BaseRuntimeSpec => "boathook",
+                How::Cdi => "",
+            },
             client: CriClient::connect(&containerd.machine.path("socket"))?,
             containerd,
             record: Mutex::new(record),
+        })
+    }
+
+    /// The same for pods of the vendor's RuntimeClass.
+    pub(super) fn with_vendor_handler(generation: Generation) -> Result<Self> {
+        let handler = VENDOR_HANDLER;
+        Ok(Self {
+            handler,
+            ..Self::new(generation, How::BinaryName)?
         })
     }
 
@@ -92,11 +111,7 @@ impl Cri {
         let of_pod = format!("pod{}", pod.uid());
         let parent = self.containerd.machine.parent.child(&of_pod);
         let config = pod.sandbox(&parent.display().to_string());
-        let handler = match self.how {
-            How::BinaryName | How::BaseRuntimeSpec => "boathook",
-            How::Cdi => "",
-        };
-        let sandbox = self.client.run_sandbox(&config, handler)?;
+        let sandbox = self.client.run_sandbox(&config, self.handler)?;
         Ok((config, sandbox))
     }
 }

@@ -1,11 +1,12 @@
 //! docker, and podman, which has the same commands.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::{Child, Command};
 use std::sync::RwLock;
 
 use anyhow::Result;
+use harness::binaries;
 use harness::demo_host::in_container;
 use harness::engine_root::Generation;
 use harness::image::Image;
@@ -70,14 +71,15 @@ pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
     DockerLike::new(machine, client, Requests::Cdi, &[], UserNamespaces::None)
 }
 
-/// A dockerd with support for GPUs: it finds the hook of NVIDIA's container toolkit,
-/// which does nothing here. A class has the variable that `--gpus` sets.
+/// A dockerd for which Boathook has the names of NVIDIA's container toolkit, as after
+/// `boathook-init install --as nvidia`. A class has the variable that `--gpus` sets.
 pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
     let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
-    machine.install(runtime_config::Engine::Docker, None)?;
-    let hook = "/usr/local/bin/nvidia-container-runtime-hook";
-    machine.write(hook, "#!/bin/sh\n")?;
-    fs::set_permissions(machine.private.file(hook), Permissions::from_mode(0o755))?;
+    machine.install_as(runtime_config::Engine::Docker, None, &["nvidia"])?;
+    for name in ["nvidia-container-runtime-hook", "nvidia-cdi-hook"] {
+        let link = machine.private.file(&format!("/usr/local/bin/{name}"));
+        symlink(binaries::program("boathook-hook")?, link)?;
+    }
     machine.devices.add_class(
         "gpu",
         "version = 1\nresource = \"test.com/gpu\"\n\
@@ -87,7 +89,8 @@ pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
          nodes = [\"/dev/dummy-npu{index}\"]\n",
     )?;
     start_daemon(&machine)?;
-    by_runtime(machine, UserNamespaces::None)
+    let (variable, no_namespaces) = (Requests::Variable, UserNamespaces::None);
+    DockerLike::new(machine, client, variable, &[], no_namespaces)
 }
 
 /// The same with a user namespace for every container.

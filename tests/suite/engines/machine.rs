@@ -59,7 +59,18 @@ impl Machine {
 
     /// Configures an engine, as `boathook-init install` does.
     pub(super) fn install(&self, engine: config::Engine, base_spec: Option<String>) -> Result<()> {
+        self.install_as(engine, base_spec, &[])
+    }
+
+    /// The same with more names of the runtime, as `--as` has them.
+    pub(super) fn install_as(
+        &self,
+        engine: config::Engine,
+        base_spec: Option<String>,
+        more_names: &[&str],
+    ) -> Result<()> {
         let options = Options {
+            more_names: more_names.iter().map(ToString::to_string).collect(),
             hook: binaries::program("boathook-hook")?,
             runtime: binaries::program("boathook-runtime")?,
             set_default: false,

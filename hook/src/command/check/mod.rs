@@ -4,6 +4,7 @@ mod classes;
 mod delivery;
 mod kernel;
 mod outdated;
+mod toolkit;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ pub(super) fn run(
     findings.extend(engines(&config.host_root));
     findings.extend(runtime(config));
     findings.extend(delivery::check(&config.host_root));
+    findings.extend(toolkit::check(config));
     findings.extend(classes::check(names, config)?);
     findings.extend(outdated::check(names, root, config));
     if json {

@@ -1,0 +1,102 @@
+//! Checks the programs by which Docker finds a vendor's container toolkit. `boathook-init install
+//! --as` makes links with their names; a program of the vendor beside them gets the calls if it
+//! comes first in Docker's PATH.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use device_class::config::Config;
+use device_class::load::each_source;
+use runtime_config::{INSTALLED_HOOK, program_directories};
+
+use crate::command::finding::{Finding, Verdict};
+
+const SUBJECT: &str = "toolkit";
+
+/// Returns a finding for each program of a class's `[compatibility]` that leads to Boathook. A class
+/// file that cannot be used is reported by another check.
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    let sources = each_source(&config.classes).into_iter().flatten();
+    let classes = sources.filter_map(|source| source.ok()?.parse().ok());
+    let mut names = BTreeSet::<String>::new();
+    for table in classes.filter_map(|class| class.spec.compatibility) {
+        let programs = table
+            .hook_programs
+            .into_iter()
+            .chain(table.runtime_programs);
+        names.extend(programs.map(String::from));
+    }
+    names
+        .iter()
+        .filter_map(|name| finding(&config.host_root, name))
+        .collect()
+}
+
+fn finding(host_root: &Path, name: &str) -> Option<Finding> {
+    let below = |path: &Path| host_root.join(path.strip_prefix("/").unwrap_or(path));
+    let paths = program_directories().map(|directory| Path::new(directory).join(name));
+    let present = paths.filter(|path| below(path).symlink_metadata().is_ok());
+    let (own, foreign): (Vec<PathBuf>, Vec<PathBuf>) =
+        present.partition(|path| fs::read_link(below(path)).is_ok_and(|link| is_own(&link)));
+    let own = own.first()?.display();
+    Some(match foreign.first() {
+        None => Finding::new(Verdict::Ok, SUBJECT, format!("{own} leads to boathook")),
+        Some(foreign) => {
+            let text = format!(
+                "{own} leads to boathook, but {} does not: docker's --gpus calls the one that \
+                 comes first in its PATH",
+                foreign.display()
+            );
+            Finding::new(Verdict::Warning, SUBJECT, text).fix(
+                "remove the other toolkit's package, or run `boathook-init install` without --as",
+            )
+        }
+    })
+}
+
+/// Returns whether a link leads to a program of the installation.
+fn is_own(target: &Path) -> bool {
+    target.parent() == Path::new(INSTALLED_HOOK).parent()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_program_beside_ours_is_reported() {
+        let host = tempfile::tempdir().unwrap();
+        let root = host.path();
+        let class = "version = 1\nresource = \"a.com/b\"\nrequest = { env = \"A\" }\n\
+            discover = [{ count = 1 }]\ndevice = { id = \"b\" }\n\
+            [compatibility]\nname = \"a\"\nhook_programs = [\"a-hook\"]\n";
+        for directory in ["usr/local/bin", "usr/bin", "classes"] {
+            fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        fs::write(root.join("classes/a.toml"), class).unwrap();
+        let text = format!(
+            "host_root = {root:?}\nclasses = [{:?}]\n",
+            root.join("classes")
+        );
+        let config = Config::parse(Path::new("config.toml"), &text).unwrap();
+        let found = || {
+            let findings = check(&config);
+            let lines = findings
+                .iter()
+                .map(|it| format!("{:?}: {}", it.verdict, it.text));
+            lines.collect::<Vec<_>>()
+        };
+        assert_eq!(found(), Vec::<String>::new());
+        symlink(INSTALLED_HOOK, root.join("usr/local/bin/a-hook")).unwrap();
+        assert_eq!(found(), ["Ok: /usr/local/bin/a-hook leads to boathook"]);
+        fs::write(root.join("usr/bin/a-hook"), "").unwrap();
+        let warning = "Warning: /usr/local/bin/a-hook leads to boathook, but /usr/bin/a-hook does \
+                       not: docker's --gpus calls the one that comes first in its PATH";
+        assert_eq!(found(), [warning]);
+        fs::remove_file(root.join("usr/local/bin/a-hook")).unwrap();
+        assert_eq!(found(), Vec::<String>::new());
+    }
+}
