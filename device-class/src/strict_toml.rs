@@ -2,6 +2,7 @@
 //! line, the key and, for an unknown key, the most similar known one.
 
 mod layers;
+mod list_changes;
 mod value;
 
 use std::fmt;

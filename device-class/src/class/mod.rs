@@ -14,6 +14,7 @@ mod health;
 mod image_libraries;
 mod library;
 mod links;
+mod list_changes;
 mod node;
 mod parts;
 mod path_template;
@@ -45,6 +46,7 @@ pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults,
 pub use image_libraries::ImageLibraries;
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
+pub use list_changes::ListChanges;
 pub use node::{DRIVERS, Make, Node, NodeMode};
 pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, number, places, profile};
@@ -81,8 +83,20 @@ pub struct DeviceClass {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassSpec {
     /// The class whose file this one extends. Tables are merged key by key; any
-    /// other value of this file, also a list, replaces that of the other one.
+    /// other value of this file, also a list, replaces that of the other one. `[add]` and
+    /// `[remove]` change its lists.
     pub extends: Option<ClassName>,
+    /// With `extends`: items that are added to the end of the other class's lists, by the
+    /// same keys: `library_directories`, or `nodes` in `[add.device]`.
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, serde_json::Value>"))]
+    #[cfg_attr(test, schemars(default))]
+    pub add: Option<ListChanges>,
+    /// With `extends`: items that are removed from the other class's lists, by the same keys.
+    /// A text also means the table that has it as a value, such as its path. A table
+    /// means those that have its values; if it has lists, their items are removed from these.
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, serde_json::Value>"))]
+    #[cfg_attr(test, schemars(default))]
+    pub remove: Option<ListChanges>,
     /// The schema's version: 1.
     pub version: Version,
     /// A one-line description for users.

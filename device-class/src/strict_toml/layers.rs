@@ -8,6 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::FileError;
+use super::list_changes::ListChanges;
 use super::value::{Error, Value};
 
 /// The key by which a file names the class that it extends.
@@ -24,8 +25,8 @@ pub(crate) struct Layer<'t> {
 }
 
 /// Parses files of which each extends the next one: tables are merged key by key, and any
-/// other value, also a list, replaces that of the next file. An error names the file that
-/// is wrong.
+/// other value, also a list, replaces that of the next file. Lists are also changed by `[add]` and
+/// `[remove]`. An error names the file that is wrong.
 pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<T, FileError> {
     // The offsets of each text continue after those of the text before it, so that an offset
     // identifies the file.
@@ -48,7 +49,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         let at = error.at.map(|_| (at - begin).min(layer.text.len()));
         FileError::new_at_offset(layer.path, layer.text, at, &error.message)
     };
-    let mut merged: Option<Spanned<DeTable<'_>>> = None;
+    let mut tables = Vec::new();
     for (layer, (_, text)) in layers.iter().zip(&texts) {
         let table = DeTable::parse(text).map_err(|error| failed(error.into()))?;
         let extends = table.get_ref().get(EXTENDS);
@@ -58,10 +59,16 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
             let (path, text) = (layer.path, layer.text);
             return Err(FileError::of_key(path, text, EXTENDS, message.into()));
         }
-        match &mut merged {
-            None => merged = Some(table),
-            Some(merged) => complete(merged.get_mut(), table.into_inner()),
+        tables.push(table);
+    }
+    let mut merged: Option<Spanned<DeTable<'_>>> = None;
+    for mut table in tables.into_iter().rev() {
+        if let Some(base) = merged {
+            let changes = ListChanges::take(table.get_mut());
+            complete(table.get_mut(), base.into_inner());
+            changes.apply(table.get_mut()).map_err(failed)?;
         }
+        merged = Some(table);
     }
     let merged = merged.unwrap_or_else(|| Spanned::new(0..0, DeTable::new()));
     T::deserialize(Value::of_table(merged)).map_err(failed)

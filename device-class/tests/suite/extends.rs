@@ -93,6 +93,66 @@ fn tables_are_merged_and_other_values_replaced() {
     assert_eq!(tiny.request.env.as_str(), "SMALL");
 }
 
+const LISTS: &str = r#"
+version = 1
+resource = "example.com/chip"
+library_directories = ["/a", "/b"]
+[request]
+env = "CHIP_VISIBLE_DEVICES"
+capabilities_env = "CHIP_CAPABILITIES"
+[[discover]]
+count = 1
+[device]
+id = "chip-{index}"
+nodes = ["/dev/chip{index}", { path = "/dev/control", access = "rw" }]
+[[edits]]
+capability = "math"
+binaries = ["/usr/bin/chip-tool", { path = "/usr/bin/other" }]
+[[edits]]
+capability = "draw"
+libraries = ["libchip.so.1", { soname = "libdraw.so.1" }]
+"#;
+
+/// `[add]` and `[remove]` of two classes of which each extends the next one, and the lists after
+/// them.
+const CHANGES: &str = r"
+[remove]\nlibrary_directories = ['/a'] | [add] | /b; 2; 2 0, 0 2
+[add]\nlibrary_directories = ['/c'] | [add]\nlibrary_directories = ['/d'] | /a /b /c /d; 2; 2 0, 0 2
+[add]\nlibrary_directories = ['/c'] | [remove]\nlibrary_directories = ['/c', '/a'] | /b; 2; 2 0, 0 2
+[add]\nprogram_directories = ['/p'] | [remove.device]\nnodes = ['/dev/control'] | /a /b; 1; 2 0, 0 2
+[remove]\nedits = [{ capability = 'math' }] | [add] | /a /b; 2; 0 2
+[remove]\nedits = [{ capability = 'math', binaries = ['/usr/bin/other'] }] | [add] | /a /b; 2; 1 0, 0 2
+[remove]\nedits = [{ libraries = ['libdraw.so.1'] }] | [add] | /a /b; 2; 2 0, 0 1
+[add]\nedits = [{ capability = 'draw', binaries = ['/x'] }] | [add] | /a /b; 2; 2 0, 0 2, 1 0
+library_directories = ['/own'] | [add]\nlibrary_directories = ['/c'] | /own /c; 2; 2 0, 0 2
+";
+
+#[test]
+fn lists_of_the_base_are_changed_item_by_item() {
+    for [own, further, wanted] in rows(CHANGES) {
+        let small = format!("extends = 'chip'\n{own}\n");
+        let tiny = format!("extends = 'small'\n{further}\n");
+        let files = [
+            ("1/chip.toml", LISTS),
+            ("1/small.toml", &small),
+            ("1/tiny.toml", &tiny),
+        ];
+        let spec = Directories::new(&files).class("tiny").unwrap().spec;
+        let directories = spec.library_directories.iter();
+        let directories: Vec<String> = directories.map(|it| it.template().to_string()).collect();
+        let edits = spec.edits.iter();
+        let edits = edits.map(|it| format!("{} {}", it.binaries.len(), it.libraries.len()));
+        let edits: Vec<String> = edits.collect();
+        let found = format!(
+            "{}; {}; {}",
+            directories.join(" "),
+            spec.device.nodes.len(),
+            edits.join(", ")
+        );
+        assert_eq!(found, wanted, "{own} & {further}");
+    }
+}
+
 #[test]
 fn the_administrators_file_is_the_base() {
     let own = CHIP.replace("\"Chips\"", "\"Our chips\"");
@@ -158,6 +218,19 @@ const REFUSED: &str = r#"
     | 1/x.toml:3: `{serial}` uses the attribute `serial`; known attributes are index
 1/x.toml: extends = 'chip'\n[[discover]]\npath = '/dev/x'
     | 1/chip.toml:11: `chip-{index}` uses the attribute `index`; known attributes are none
+1/x.toml: extends = 'chip'\n[remove.device]\nnodes = ['/dev/chips']
+    | 1/x.toml:3: nodes: the class that is extended has no such item
+1/x.toml: extends = 'chip'\n[remove]\nnods = ['/dev/chips']
+    | 1/x.toml:3: nods: the class that is extended has no such list
+1/x.toml: extends = 'chip'\n[remove]\nresource = ['example.com/chip']
+    | 1/x.toml:3: resource: is not a list, so that nothing can be removed from it
+1/x.toml: extends = 'chip'\n[add]\ndescription = 'more'
+    | 1/x.toml:3: description: is not a list, so that nothing can be added to it
+1/x.toml: extends = 'chip'\n[add.device]\nnods = ['/dev/x']
+    | 1/x.toml:3: unknown key `nods`, did you mean `nodes`?
+1/x.toml: version = 1\n[add]\nlibrary_directories = []
+    | 1/x.toml:2: [add]: only a class that extends another one has this table: it changes the
+    lists of that one
 "#;
 
 #[test]
@@ -203,6 +276,30 @@ fn the_base_of_one_file_is_beside_it_or_installed() {
     assert_eq!(description(), "Chips");
     fs::write(directories.all[1].join("chip.toml"), own).unwrap();
     assert_eq!(description(), "Chips beside");
+}
+
+/// The last example of docs/device-classes.md, "A class that extends another one".
+#[test]
+fn one_entry_of_a_shipped_class_is_removed() {
+    let docs = fs::read_to_string(root().join("../docs/device-classes.md")).unwrap();
+    let first = "extends = \"nvidia-gpu\"";
+    let (_, rest) = docs.split_once(&format!("```toml\n{first}")).unwrap();
+    let class = format!("{first}{}", rest.split_once("```").unwrap().0);
+    let directories = Directories::new(&[("2/ours.toml", &class)]);
+    let file = directories.all[1].join("ours.toml");
+    let ours = ClassSource::read(&file, &[root().join("classes")]).unwrap();
+    let (ours, shipped) = (
+        ours.parse().unwrap().spec,
+        shipped::class("nvidia-gpu").spec,
+    );
+    let programs = |spec: &device_class::class::ClassSpec| {
+        let edits = spec.edits.iter();
+        edits.map(|edits| edits.binaries.len()).sum::<usize>()
+    };
+    assert_eq!(programs(&ours) + 1, programs(&shipped));
+    assert_eq!(ours.edits.len(), shipped.edits.len());
+    let directories = ours.library_directories.len();
+    assert_eq!(directories, shipped.library_directories.len() + 1);
 }
 
 /// docs/device-classes.md, "A class that extends another one".

@@ -175,6 +175,27 @@ fn a_program_that_cannot_be_looked_up_is_a_fault() {
     assert_eq!(faults.iter().filter(about).count(), 1, "{faults:?}");
 }
 
+/// The operator's driver container, by one key: the hook makes the nodes that /dev lacks.
+#[test]
+fn a_driver_container_needs_only_its_root() {
+    let config = "[class.nvidia-gpu]\ndriver_root = '/run/nvidia/driver'\n";
+    let majors =
+        "file /proc/devices\n| Character devices:\n| 195 nvidia-frontend\n| 511 nvidia-uvm\n";
+    let found = found("driver-container", majors, config);
+    let root = "/run/nvidia/driver/usr";
+    let cuda = format!("{root}/lib/x86_64-linux-gnu/libcuda.so.580.159.03");
+    assert_eq!(sources(&found, "libcuda.so"), [cuda]);
+    assert_eq!(
+        sources(&found, "nvidia-smi"),
+        [format!("{root}/bin/nvidia-smi")]
+    );
+    let device = &found.inventory.devices[0];
+    assert!(device.health.is_healthy(), "{}", device.health);
+    for node in device.nodes.iter().chain(&found.edits.nodes) {
+        assert!(matches!(node.number, Presence::Found(_)), "{node:?}");
+    }
+}
+
 /// A driver's root may have lib64 and bin at its top and no cache of a loader.
 #[test]
 fn a_driver_root_needs_no_usr() {

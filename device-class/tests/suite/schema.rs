@@ -164,6 +164,7 @@ fn kind(schema: &Value, property: &Value) -> String {
             "table of numbers".into()
         }
         "object" if property["additionalProperties"]["type"] == "array" => "table of lists".into(),
+        "object" if property["additionalProperties"] == true => "table".into(),
         "object" => "table of texts".into(),
         "string" => "text".into(),
         "integer" => "number".into(),
