@@ -187,6 +187,19 @@ fn authority(
     trust::authority(decision, origin, &class.name, bundle, &config.trust)
 }
 
+/// Whether the request of a container for devices of a class is sufficient by itself, so that the
+/// container gets what it names.
+pub(crate) fn may_request(
+    class: &DeviceClass,
+    bundle: &Bundle,
+    config: &Config,
+) -> Result<bool, PlannerError> {
+    let origin = Origin::from_bundle(bundle)?;
+    let (source, caller) = (SourceKind::Variable, &Caller::Engine);
+    let authority = authority(class, source, bundle, &origin, caller, config)?;
+    Ok(matches!(authority, Some(Authority::Requester { .. })))
+}
+
 /// A class and its devices on the host, for callers that plan for many containers.
 pub(crate) struct LookedUp {
     pub(crate) class: DeviceClass,

@@ -14,6 +14,7 @@ mod retried;
 mod same_id;
 mod told;
 mod used;
+mod waiting;
 
 use std::path::Path;
 use std::process::Command;

@@ -119,6 +119,12 @@ pub struct ClassSpec {
     /// `announce` in `[class.NAME]` of config.toml overrides it. Default `false`.
     #[serde(default)]
     pub announce: bool,
+    /// With `follow`: whether a container that requests a device by its name starts without it
+    /// if the host does not have it, and gets it from `boathook follow` when it comes, as with
+    /// `NAME?` in the request. `late` in `[class.NAME]` of config.toml overrides it.
+    /// Default `false`.
+    #[serde(default)]
+    pub late: bool,
     /// How a container requests devices of the class.
     pub request: RequestSpec,
     /// The driver's root directory, by template, if it is not the host's root:

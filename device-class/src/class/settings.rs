@@ -37,6 +37,9 @@ pub struct ClassConfig {
     pub follow: Option<bool>,
     /// Whether programs in these containers are told, instead of what the class says.
     pub announce: Option<bool>,
+    /// Whether containers start without a device that is absent, and get it when it comes, instead
+    /// of what the class says.
+    pub late: Option<bool>,
     /// Whether the class's programs are run for facts, and these used. Default `true`.
     pub facts: Option<bool>,
     /// Whether what images require of the host is checked. Default `true`.

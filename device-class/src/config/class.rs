@@ -85,6 +85,7 @@ impl ClassConfig {
         spec.enabled = self.enabled.unwrap_or(spec.enabled);
         spec.follow = self.follow.unwrap_or(spec.follow);
         spec.announce = self.announce.unwrap_or(spec.announce && spec.follow);
+        spec.late = self.late.unwrap_or(spec.late && spec.follow);
         if let Some(root) = &self.driver_root {
             spec.driver_root = Some(root.clone());
         }

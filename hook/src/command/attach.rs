@@ -120,6 +120,7 @@ pub(super) fn detach(
     })?;
     let Detached {
         devices,
+        waiting,
         removed_rest,
         not_removed,
         warnings,
@@ -148,7 +149,7 @@ pub(super) fn detach(
     if json {
         let unseen = (!devices.is_empty()).then_some(IN_FLIGHT);
         let done = serde_json::json!({
-            "devices": devices, "open_by": open_by, "not_removed": not_removed, "unseen": unseen,
+            "devices": devices, "not_awaited": waiting, "open_by": open_by, "not_removed": not_removed, "unseen": unseen,
         });
         report(print_changed(&changed, &done));
         return Ok(code);
@@ -158,11 +159,16 @@ pub(super) fn detach(
         let (name, class) = (&device.device, &device.class);
         report(writeln!(out, "{name} of {class}: detached from {changed}").map_err(Into::into));
     }
+    for awaited in &waiting {
+        let (name, class) = (awaited.awaited.to_request(), &awaited.class);
+        let text = format!("{changed} does not wait for {name} of {class} any more");
+        report(writeln!(out, "{text}").map_err(Into::into));
+    }
     let rest = match removed_rest {
         true => "what was left of detached devices is removed from",
         false => "nothing is attached to",
     };
-    if devices.is_empty() && code == ExitCode::Success {
+    if devices.is_empty() && waiting.is_empty() && code == ExitCode::Success {
         report(writeln!(out, "{rest} {changed}").map_err(Into::into));
     }
     Ok(code)

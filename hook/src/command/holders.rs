@@ -107,6 +107,17 @@ pub(super) struct Holders {
     allocated: BTreeMap<Key, Vec<Holder>>,
     /// The containers with devices from other sources, by class and device id.
     known: BTreeMap<Key, Vec<Holder>>,
+    /// The containers that wait for devices.
+    waiting: Vec<Waiting>,
+}
+
+/// A container that waits for devices of a class.
+#[derive(Debug)]
+struct Waiting {
+    class: String,
+    holder: Holder,
+    /// The device, as a request has it.
+    device: String,
 }
 
 impl Holders {
@@ -145,6 +156,7 @@ impl Holders {
         }
         let mut holders = Holders::default();
         let mut records = live::read_and_report_records(&config.host_root);
+        let all_records = records.clone();
         for (container, pid, directory) in containers::running(root, &config.host_root) {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
@@ -178,6 +190,9 @@ impl Holders {
                 pod,
                 ..Holder::default()
             };
+            if let Some(record) = all_records.iter().find(|it| it.id == holder.container) {
+                holders.add_waiting(&holder, record);
+            }
             holders.add(&holder, devices);
         }
         // The remaining records are of containers whose bundle or first process was not found.
@@ -186,6 +201,7 @@ impl Holders {
                 container: record.id.clone(),
                 ..Holder::default()
             };
+            holders.add_waiting(&holder, &record);
             holders.add(&holder, keys(&record, |_| true));
         }
         holders
@@ -201,6 +217,29 @@ impl Holders {
         let key = (class.to_string(), device.id.to_string());
         let known = self.known.get(&key).into_iter().flatten();
         ids.iter().flat_map(of).chain(known).cloned().collect()
+    }
+
+    /// Returns a line for each device of these classes that a container waits for.
+    pub(super) fn describe_waiting(&self, classes: &[String]) -> impl Iterator<Item = String> {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|waiting| classes.contains(&waiting.class));
+        waiting.map(|waiting| {
+            let Waiting {
+                class,
+                holder,
+                device,
+            } = waiting;
+            format!("{} is waiting for {device} of {class}", holder.text())
+        })
+    }
+
+    fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
+        let waiting = record.waiting.iter().map(|awaited| Waiting {
+            class: awaited.class.clone(),
+            holder: holder.clone(),
+            device: excerpt(&awaited.awaited.to_request()),
+        });
+        self.waiting.extend(waiting);
     }
 
     fn add(&mut self, holder: &Holder, devices: impl IntoIterator<Item = (Key, Since)>) {

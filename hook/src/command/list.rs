@@ -99,8 +99,13 @@ pub(super) fn run(
     if used {
         listed.retain(|device| device.holders.iter().flatten().next().is_some());
     }
+    let waiting: Vec<String> = match holders {
+        Some(holders) if used => holders.describe_waiting(&classes).collect(),
+        _ => Vec::new(),
+    };
     if json {
         let list = serde_json::json!({
+            "waiting": waiting,
             "classes": classes,
             "without_devices": empty,
             "not_enabled": not_enabled,
@@ -114,9 +119,15 @@ pub(super) fn run(
     let style = Style::of_stdout();
     if used && listed.is_empty() {
         style.text(&mut out, "no container that runs has a device")?;
+    } else {
+        devices::print_table(style, &mut out, &listed)?;
+    }
+    for text in &waiting {
+        style.text(&mut out, text)?;
+    }
+    if used && listed.is_empty() {
         return Ok(code);
     }
-    devices::print_table(style, &mut out, &listed)?;
     let variables = listed
         .iter()
         .map(|device| (&*device.class, &*device.variable));

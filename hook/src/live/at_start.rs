@@ -8,6 +8,7 @@ use injection_plan::plan::{Action, GivenBy, InjectionPlan};
 
 use super::attached_device::AttachedDevice;
 use super::attachment_record::AttachmentRecord;
+use super::awaited_device::AwaitedDevice;
 use super::container::spec_rules;
 use super::created_file::CreatedFile;
 use super::lock;
@@ -18,8 +19,8 @@ use crate::cgroup::{DeviceCgroup, hides_new_programs};
 use crate::container;
 use crate::oci::{Bundle, State};
 
-/// Records what the hook gives a container that it starts, if any of the devices is followed or if
-/// the kernel hides device programs. Returns the recorded rules. This process must be in the
+/// Records what the hook gives a container that it starts, if any of the devices is followed, if it
+/// waits for devices, or if the kernel hides device programs. Returns the recorded rules. This process must be in the
 /// host's mount namespace.
 pub(crate) fn write_at_start(
     state: &State,
@@ -29,7 +30,8 @@ pub(crate) fn write_at_start(
 ) -> io::Result<Vec<DeviceRule>> {
     let devices = followed_devices(plan);
     let hides = hides_new_programs();
-    if devices.is_empty() && !hides {
+    let waiting = AwaitedDevice::find_all(plan);
+    if devices.is_empty() && waiting.is_empty() && !hides {
         return Ok(Vec::new());
     }
     // A node that a class has for all its devices together is followed with them.
@@ -104,6 +106,11 @@ pub(crate) fn write_at_start(
     let mut record = record_file.read_or_start(new)?;
     add_host_nodes(&mut rules, &plan.steps, root);
     record.add(devices, rules, files);
+    for awaited in waiting {
+        if !record.waiting.contains(&awaited) {
+            record.waiting.push(awaited);
+        }
+    }
     record.revoked_spec_rules.extend(revoked);
     record_file.save(&record)?;
     drop(record_file);
@@ -121,6 +128,7 @@ fn followed_devices(plan: &InjectionPlan) -> Vec<AttachedDevice> {
             forced: false,
             name: grant.names.get(device).cloned(),
             places: grant.places.get(device).cloned().unwrap_or_default(),
+            late: false,
         })
     });
     devices.collect()
@@ -157,6 +165,7 @@ mod tests {
             given_by: GivenBy::Hook,
             authorized_by: String::new(),
             follow: true,
+            waiting: Vec::new(),
             names: [].into(),
             places: [].into(),
         });

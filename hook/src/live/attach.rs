@@ -93,6 +93,7 @@ impl Attaching {
                 forced,
                 name: grant.names.get(device).cloned(),
                 places: grant.places.get(device).cloned().unwrap_or_default(),
+                late: false,
             }));
         }
         if devices.is_empty() {

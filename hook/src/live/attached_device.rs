@@ -25,12 +25,39 @@ pub(crate) struct AttachedDevice {
     /// Where the request wants the device's nodes. It is empty if they have their usual paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) places: Vec<RequestedPlace>,
+    /// Whether the container was waiting for the device when it started. Unlike a device that it
+    /// was started with, such a device can be detached.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) late: bool,
 }
 
 impl AttachedDevice {
+    /// Whether `detach` may take the device away.
+    pub(crate) fn is_detachable(&self) -> bool {
+        self.given_by.is_user() || self.late
+    }
+
     /// Returns the text that stands for the device in lists of users.
     pub(crate) fn key(&self) -> String {
         device_key(&self.class, &self.device)
+    }
+
+    /// Adds the places at which another item of the request wants the device's nodes.
+    pub(super) fn add_places(&mut self, places: &[RequestedPlace]) {
+        for place in places {
+            if self.places.is_empty() {
+                self.places.push(RequestedPlace::Usual);
+            }
+            if !self.places.contains(place) {
+                self.places.push(place.clone());
+            }
+        }
+    }
+
+    /// Whether the device was requested by this name, as text or in quotes.
+    pub(super) fn has_name(&self, name: &str) -> bool {
+        let mut names = self.name.iter();
+        names.any(|known| *known == name || *known == quote(name))
     }
 
     /// Returns the request that means the device, wherever it is plugged in now, and wants its

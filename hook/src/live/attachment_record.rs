@@ -11,6 +11,7 @@ use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
 use super::attached_device::AttachedDevice;
+use super::awaited_device::AwaitedDevice;
 use super::created_file::CreatedFile;
 use super::follow::Announcement;
 use super::recorded_rule::{RecordedRule, rules_of_steps};
@@ -44,6 +45,10 @@ pub(crate) struct AttachmentRecord {
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<AttachedDevice>,
+    /// What the container requested at its start and the host did not have. A device that comes
+    /// moves to `devices`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) waiting: Vec<AwaitedDevice>,
     /// The device rules that the container lacked before they were added.
     pub(crate) rules: Vec<RecordedRule>,
     /// The files that were created in the container's root.
@@ -271,6 +276,7 @@ impl AttachmentRecord {
     pub(crate) fn without_content(&self) -> Self {
         AttachmentRecord {
             devices: Vec::new(),
+            waiting: Vec::new(),
             rules: Vec::new(),
             files: Vec::new(),
             has_all_rules: false,
@@ -300,7 +306,8 @@ impl AttachmentRecord {
 
     /// Whether the record has anything for which its file is kept.
     pub(super) fn has_content(&self) -> bool {
-        let has_devices = !self.devices.is_empty() || !self.rules.is_empty();
+        let has_devices =
+            !self.devices.is_empty() || !self.waiting.is_empty() || !self.rules.is_empty();
         has_devices || !self.files.is_empty() || self.has_all_rules
     }
 }
@@ -332,6 +339,7 @@ mod tests {
             forced: false,
             name: None,
             places: Vec::new(),
+            late: false,
         }
     }
 

@@ -13,6 +13,7 @@ use injection_plan::request::split_list;
 
 use super::attached_device::AttachedDevice;
 use super::attachment_record::AttachmentRecord;
+use super::awaited_device::AwaitedDevice;
 use super::change::remove_files_of;
 use super::container::require_root;
 use super::follow::{self, DeviceChange};
@@ -29,6 +30,8 @@ use crate::sys::deadline::{self, Deadline, Stage};
 #[derive(Default)]
 pub(crate) struct Detached {
     pub(crate) devices: Vec<AttachedDevice>,
+    /// What the container does not wait for any more.
+    pub(crate) waiting: Vec<AwaitedDevice>,
     /// Whether files were removed that an earlier `detach` could not remove.
     pub(crate) removed_rest: bool,
     /// Why device nodes and files stay in the container's mount namespace.
@@ -66,9 +69,11 @@ pub(crate) fn detach(
             None => Ok(Detached::default()),
         };
     };
-    let keys = find_named(&record, named, config)?;
+    let (keys, not_awaited) = find_named(&record, named, config)?;
     let mut left = record.clone();
-    let taken = left.take(|device| keys.contains(&device.key()));
+    let mut taken = left.take(|device| keys.contains(&device.key()));
+    left.end_waiting(&not_awaited, &taken.devices);
+    taken.waiting = not_awaited;
     if !taken.has_content() {
         return Ok(Detached::default());
     }
@@ -114,8 +119,9 @@ pub(crate) fn detach(
     let open_by = open_by::find(&record, &device_rules(&taken.rules));
     follow::announce_devices(&taken, DeviceChange::Detached, config);
     Ok(Detached {
-        removed_rest: taken.devices.is_empty(),
+        removed_rest: taken.devices.is_empty() && taken.waiting.is_empty(),
         devices: taken.devices,
+        waiting: taken.waiting,
         not_removed,
         warnings,
         open_by,
@@ -130,21 +136,34 @@ fn warn_if_not_saved(id: &str, saved: io::Result<()>) {
     }
 }
 
-/// Returns the keys of the attached devices that the user named, or of all without a name.
+impl AttachmentRecord {
+    /// Ends the waiting for `ended`, and for devices that came later and were detached.
+    fn end_waiting(&mut self, ended: &[AwaitedDevice], detached: &[AttachedDevice]) {
+        self.waiting.retain(|awaited| !ended.contains(awaited));
+        for awaited in self.waiting.iter_mut().filter(|it| it.is_for_all()) {
+            let late = detached.iter().filter(|it| it.class == awaited.class);
+            awaited.detached.extend(late.map(|it| it.device.clone()));
+        }
+    }
+}
+
+/// Returns the keys of the attached devices that the user named, and what the container is not to
+/// wait for any more; or all without a name.
 fn find_named(
     record: &AttachmentRecord,
     named: &[CdiGrant],
     config: &Config,
-) -> Result<BTreeSet<String>, LiveError> {
-    let mut keys = BTreeSet::new();
+) -> Result<(BTreeSet<String>, Vec<AwaitedDevice>), LiveError> {
+    let (mut keys, mut awaited) = (BTreeSet::new(), Vec::new());
     if named.is_empty() {
-        let attached = record.devices.iter().filter(|it| it.given_by.is_user());
+        let attached = record.devices.iter().filter(|it| it.is_detachable());
         keys.extend(attached.map(AttachedDevice::key));
+        awaited.clone_from(&record.waiting);
     }
     for grant in named {
         // The whole text may be one device's name or the words with which it was attached.
         let whole = find_keys(record, grant, &grant.device);
-        if !whole.is_empty() {
+        if !whole.is_empty() && grant.device != "all" {
             keys.extend(whole);
             continue;
         }
@@ -163,26 +182,34 @@ fn find_named(
                     .flat_map(|id| find_keys(record, grant, id))
                     .collect();
             }
-            if found.is_empty() {
+            let of_class = record.waiting.iter();
+            let of_class = of_class.filter(|it| it.class == grant.class.as_str());
+            let ended: Vec<_> = of_class.filter(|it| it.is_named(&item)).cloned().collect();
+            if found.is_empty() && ended.is_empty() {
                 return Err(not_attached(grant, &item.text, record));
             }
             keys.extend(found);
+            awaited.extend(ended);
         }
     }
-    Ok(keys)
+    Ok((keys, awaited))
 }
 
 /// Returns the keys of the attached devices of the grant's class that have this id. Without any,
 /// returns those that were attached by this name.
 fn find_keys(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec<String> {
-    let attached = record.devices.iter().filter(|device| {
-        device.given_by.is_user() && device.class.as_str() == grant.class.as_str()
-    });
+    let attached = record
+        .devices
+        .iter()
+        .filter(|device| device.is_detachable() && device.class.as_str() == grant.class.as_str());
     let (mut by_id, mut by_name) = (Vec::new(), Vec::new());
     for device in attached {
         if device.device == name {
             by_id.push(device.key());
-        } else if device.given_by.devices() == name || name == "all" {
+        } else if device.given_by.devices() == name
+            || name == "all"
+            || device.late && device.has_name(name)
+        {
             by_name.push(device.key());
         }
     }
@@ -190,10 +217,11 @@ fn find_keys(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec<Str
 }
 
 fn not_attached(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
-    let attached = record.devices.iter().filter(|it| it.given_by.is_user());
-    let attached: Vec<String> = attached
-        .map(|device| format!("{}={}", device.class, device.device))
-        .collect();
+    let attached = record.devices.iter().filter(|it| it.is_detachable());
+    let attached = attached.map(|device| format!("{}={}", device.class, device.device));
+    let awaited = record.waiting.iter();
+    let awaited = awaited.map(|it| format!("{}={}", it.class, it.awaited.to_request()));
+    let attached: Vec<String> = attached.chain(awaited).collect();
     let attached = if attached.is_empty() {
         "nothing is; a device that it was started with stays".to_owned()
     } else {

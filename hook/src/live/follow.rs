@@ -1,12 +1,13 @@
 //! `boathook follow`: keeps containers up to date while devices come and go. A device that is
 //! plugged in again with another number replaces the old one in each container that has it, and
-//! one that is unplugged is removed.
+//! one that is unplugged is removed. A device that a container waits for is given when it comes.
 //!
 //! The attachment record says what a container has, and a look at the host says what there is. So
 //! nothing is missed while this program does not run.
 
 mod announce;
 mod announcement;
+mod arrivals;
 mod host_snapshot;
 mod look;
 mod rate_limit;
@@ -62,6 +63,7 @@ pub(crate) fn catch_up(container: &str, config: &Config) -> Result<(), LiveError
         return Ok(());
     };
     let snapshot = HostSnapshot::take(slice::from_ref(record), config);
+    let record = &record.with_arrivals(&snapshot);
     let removed = find_removed(record, &snapshot, &config.host_root);
     let limit = lock::COMMAND_LIMIT;
     let was_revoked = revoke_stale(record, &removed, &snapshot, limit, config)?;
@@ -142,6 +144,11 @@ impl<'c> Follower<'c> {
         }
         if self.cgroup_limit.wait_time().is_none() {
             let mut reported = self.cgroup_events.read_events()?;
+            // The device may have come while the container was started, before its record was
+            // written.
+            if self.is_any_waiting(&reported) {
+                self.look();
+            }
             if is_time {
                 let again = self.not_restored.keys().cloned();
                 reported.updated.extend(again);
@@ -150,6 +157,15 @@ impl<'c> Follower<'c> {
             self.restore_rules(reported);
         }
         Ok(())
+    }
+
+    fn is_any_waiting(&self, reported: &ReportedContainers) -> bool {
+        if reported.new.is_empty() {
+            return false;
+        }
+        let records = record_files::read_all(&self.config.host_root);
+        let mut records = records.iter();
+        records.any(|record| !record.waiting.is_empty() && reported.new.contains(&record.id))
     }
 
     fn poll_events(&self) -> Result<(), Errno> {

@@ -4,7 +4,8 @@
 //! The modules build on each other in this order:
 //!
 //! - [`attachment_record`]: what was changed in one container, with its rules
-//!   ([`recorded_rule`]) and files ([`created_file`]); [`record_files`] reads and writes it.
+//!   ([`recorded_rule`]) and files ([`created_file`]), and what it waits for
+//!   ([`awaited_device`]); [`record_files`] reads and writes it.
 //! - [`container`]: opens, locks and enters a container. This process stays in the host's
 //!   namespaces. A child process enters the container, which may do anything meanwhile, and is
 //!   ended if the container keeps it waiting.
@@ -17,6 +18,7 @@ mod at_start;
 mod attach;
 mod attached_device;
 mod attachment_record;
+mod awaited_device;
 mod change;
 mod container;
 mod created_file;

@@ -83,6 +83,9 @@ impl LockedRecord {
             has(saved) && !has(&current)
         };
         record.devices.retain(|device| !is_removed(device));
+        if current.waiting != saved.waiting {
+            record.waiting.clone_from(&current.waiting);
+        }
         let revoked = saved
             .rules
             .iter()

@@ -5,7 +5,7 @@ use std::io;
 
 use device_class::config::Config;
 use device_class::strict_toml::FileError;
-use injection_plan::plan::SpecRule;
+use injection_plan::plan::{Grant, SpecRule};
 
 use super::StartError;
 use crate::apply;
@@ -101,7 +101,8 @@ fn give(
     Stage::Planning.begin();
     let mut plan = planner::plan_for(&bundle, caller, config)?;
     let mut warnings = std::mem::take(&mut plan.warnings);
-    if !plan.steps.is_empty() {
+    warnings.extend(plan.grants.iter().flat_map(Grant::describe_waiting));
+    if !plan.steps.is_empty() || plan.is_waiting() {
         log::open();
         match live::write_at_start(state, &bundle, &plan, &config.host_root) {
             // What another call of the hook gave is not lost where a program is made again.
@@ -114,7 +115,9 @@ fn give(
                 warnings.push(format!("its devices will not be followed: {error}"));
             }
         }
-        warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
+        if !plan.steps.is_empty() {
+            warnings.extend(apply::apply(&plan, state, &bundle, config, deadline)?);
+        }
         for grant in &plan.grants {
             log::info(|| {
                 let (devices, class) = (grant.devices.join(","), &grant.class);

@@ -219,7 +219,8 @@ fn add_hook(
     Stage::Planning.begin();
     let plan = planner::plan_for(&bundle, &planner::Caller::Engine, config)?;
     // A plan with only warnings needs the hook too, because the hook logs the warnings.
-    if plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty() {
+    let is_empty = plan.steps.is_empty() && plan.env.is_empty() && plan.warnings.is_empty();
+    if is_empty && !plan.is_waiting() {
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;

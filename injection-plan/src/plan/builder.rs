@@ -14,9 +14,11 @@ use device_class::{DeviceClass, similar};
 
 use super::authority::GrantedFiles;
 use super::user::User;
-use super::{GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, prepare};
+use super::{
+    Authority, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, prepare,
+};
 use crate::request::{
-    RefusedRequest, Request, RequestError, RequestSource, RequestedPlace, Selection,
+    Awaited, RefusedRequest, Request, RequestError, RequestSource, RequestedPlace, Selection,
 };
 use crate::requirement;
 
@@ -116,9 +118,11 @@ impl PlanBuilder {
             }
             GrantedFiles::All | GrantedFiles::Nothing => edits,
         };
+        let waiting = self.find_awaited(input).map_err(refused)?;
         let absent = find_absence_reason(request, inventory, edits);
         self.warnings.extend(granted.note.or_else(|| {
-            let absent = absent.as_ref()?;
+            let waits_for_name = waiting.iter().any(|awaited| *awaited != Awaited::All);
+            let absent = absent.as_ref().filter(|_| !waits_for_name)?;
             Some(format!("{}: {absent}", request.source))
         }));
         // Many images request `all` by default. On a host without devices this request
@@ -187,6 +191,7 @@ impl PlanBuilder {
             }
         }
         self.grants.push(Grant {
+            waiting,
             devices: devices.iter().map(|device| device.id.to_string()).collect(),
             available: inventory.devices.len(),
             class,
@@ -211,6 +216,41 @@ impl PlanBuilder {
             ),
         });
         Ok(())
+    }
+
+    /// Returns what the container waits for, and says so. Only a request that is itself the authority
+    /// can wait: otherwise nobody has decided about a device that is not there.
+    fn find_awaited(&mut self, input: &PlanInput<'_>) -> Result<Vec<Awaited>, RequestError> {
+        let (class, request) = (input.class, input.request);
+        let Authority::Requester { .. } = input.authority else {
+            if request.selection.has_mark() && matches!(input.authority, Authority::Kubelet(_)) {
+                self.notes.push(format!(
+                    "{}: a device cannot come later in a pod, which has those that the kubelet recorded \
+                     for it",
+                    request.source
+                ));
+            }
+            return Ok(Vec::new());
+        };
+        if !matches!(
+            request.source,
+            RequestSource::Env { .. } | RequestSource::Annotation { .. }
+        ) {
+            return Ok(Vec::new());
+        }
+        let awaited = request.selection.awaited(class, &input.found.inventory)?;
+        if class.spec.follow {
+            return Ok(awaited);
+        }
+        let name_of_class = &request.class;
+        for device in awaited.iter().filter(|it| **it != Awaited::All) {
+            let name = excerpt(&device.to_request());
+            self.warnings.push(format!(
+                "{name_of_class}: this host does not have {name}, and nothing gives it later: set \
+                 `follow = true` in [class.{name_of_class}] of config.toml"
+            ));
+        }
+        Ok(Vec::new())
     }
 
     /// Adds a note about the devices or capabilities that config.toml removes from a class.

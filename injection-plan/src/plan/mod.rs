@@ -21,9 +21,10 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::{FoundClass, ImageLibraries, MadeNode, OwnNode};
+use device_class::name::excerpt;
 use serde::Serialize;
 
-use crate::request::{Request, RequestedPlace};
+use crate::request::{Awaited, Request, RequestedPlace};
 
 use builder::PlanBuilder;
 
@@ -78,6 +79,9 @@ pub struct Grant {
     #[serde(rename = "attached", skip_serializing_if = "GivenBy::is_hook")]
     pub given_by: GivenBy,
     pub authorized_by: String,
+    /// The devices that the host does not have, and that the container gets when they come.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Awaited>,
     /// Whether the devices are followed: their nodes in the container are updated when the
     /// devices disappear and come back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -91,6 +95,35 @@ pub struct Grant {
     /// ([`Selection::places`](crate::request::Selection)).
     #[serde(skip)]
     pub places: BTreeMap<String, Vec<RequestedPlace>>,
+}
+
+impl InjectionPlan {
+    /// Whether the container waits for devices.
+    pub fn is_waiting(&self) -> bool {
+        self.grants.iter().any(|grant| !grant.waiting.is_empty())
+    }
+}
+
+impl Grant {
+    /// Returns a line for each device that the container waits for, with what will give it.
+    pub fn describe_waiting(&self) -> impl Iterator<Item = String> {
+        const FOLLOWER: &str = "`boathook follow` (boathook-follow.service)";
+        let class = &self.class;
+        let awaited = self.waiting.iter();
+        awaited.filter_map(move |awaited| match awaited {
+            Awaited::All if self.available > 0 => None,
+            Awaited::All => Some(format!(
+                "waiting for all of {class}: {FOLLOWER} gives devices that come"
+            )),
+            Awaited::Device { .. } => {
+                let name = excerpt(&awaited.to_request());
+                Some(format!(
+                    "waiting for {name} of {class}, which this host does not have: {FOLLOWER} gives \
+                     it when it comes"
+                ))
+            }
+        })
+    }
 }
 
 /// One element of a plan: an action, and the devices or the class that need it.

@@ -15,6 +15,9 @@ impl fmt::Display for InjectionPlan {
             writeln!(f, "{}: {granted} of {available} devices", grant.class)?;
             writeln!(f, "  requested by  {}", grant.requested_by)?;
             writeln!(f, "  authorized by {}", grant.authorized_by)?;
+            for awaited in &grant.waiting {
+                writeln!(f, "  waiting for   {}", awaited.to_request())?;
+            }
         }
         if self.grants.is_empty() {
             writeln!(f, "no request, nothing to do")?;

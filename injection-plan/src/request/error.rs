@@ -3,8 +3,8 @@
 use device_class::discover::Device;
 use device_class::name::{CapabilityName, ClassName, DeviceId, NameError, excerpt};
 
-use super::MAX_REQUEST;
 use super::variables::MAX_LISTS;
+use super::{MAX_AWAITED, MAX_REQUEST};
 use crate::requirement::RequirementError;
 
 /// The largest number of unhealthy devices whose reasons a message lists.
@@ -111,6 +111,23 @@ pub enum RequestError {
         path: String,
         /// The devices or nodes that the item means, and what to write, as text.
         meant: String,
+    },
+    #[error(
+        "`{}?` is an index or a range, which means other devices when one comes or goes: write the \
+         id, alias or path of the device, or \"{}\"? if this is one",
+        excerpt(.0),
+        excerpt(.0)
+    )]
+    WaitsForIndex(String),
+    #[error(
+        "it names {count} devices that this host does not have; a container may wait for {MAX_AWAITED}"
+    )]
+    TooManyAwaited { count: usize },
+    #[error("{}? may come later, and {whose} gives what is there; write it without `?`", excerpt(.item))]
+    CannotWait {
+        item: String,
+        /// The party that would have to wait, as text.
+        whose: &'static str,
     },
     /// A request whose devices others choose, or make in the container, has a path.
     #[error(
@@ -230,6 +247,7 @@ impl RequestError {
                 | Self::BadContainerPath { .. }
                 | Self::SeveralForPath { .. }
                 | Self::UnkeptContainerPath { .. }
+                | Self::TooManyAwaited { .. }
                 | Self::SharedPath { .. }
                 | Self::NoneHealthy { .. }
         )

@@ -12,10 +12,13 @@ use super::RequestError;
 /// The separator between a name and a path in the container, with the beginning of the path.
 const CONTAINER_PATH: &str = ":/dev/";
 
+/// The mark of a device that may come after the start of the container.
+const MAY_WAIT: char = '?';
+
 /// One item of a request, without its quotes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The name, path, word or range, without the path in the container.
+    /// The name, path, word or range, without what follows it.
     pub text: String,
     /// Whether the text was quoted. A quoted text is a name or a path; it is not read as a
     /// word such as `all`, as a range or as a CDI name.
@@ -23,10 +26,13 @@ pub struct Item {
     /// The path that the device's node has in the container: `B` of `NAME:B`. It begins with
     /// `/dev/`. `None` means that the node has its usual path.
     pub container_path: Option<PathBuf>,
+    /// Whether the container starts without the device if the host does not have it, and gets it
+    /// when it comes: the mark `?` at the end of the item.
+    pub may_wait: bool,
 }
 
 impl Item {
-    /// Returns the name as a list has it, without the path in the container.
+    /// Returns the name as a list has it, without what follows it.
     pub fn name_text(&self) -> String {
         if self.is_quoted {
             quote(&self.text)
@@ -37,6 +43,10 @@ impl Item {
 
     /// Reads what follows the name of an item. Returns `None` if it has another form.
     fn with_suffix(text: String, is_quoted: bool, suffix: &str) -> Option<Self> {
+        let (suffix, may_wait) = match suffix.strip_suffix(MAY_WAIT) {
+            Some(suffix) => (suffix.trim_end(), true),
+            None => (suffix, false),
+        };
         let container_path = match suffix {
             "" => None,
             path if path.starts_with(CONTAINER_PATH) => Some(PathBuf::from(&path[1..])),
@@ -46,6 +56,7 @@ impl Item {
             text,
             is_quoted,
             container_path,
+            may_wait,
         })
     }
 }
@@ -58,7 +69,8 @@ pub fn quote(name: &str) -> String {
 /// Splits a list into its items. Repeated items are returned once. Empty items, and blanks
 /// around items, are ignored. An item that begins with `"` ends at the next `"`, and `""`
 /// in it means one quote, as in comma-separated values (RFC 4180). After a name, and after the
-/// quotes around one, `:/dev/PATH` is the path of the node in the container.
+/// quotes around one, `:/dev/PATH` is the path of the node in the container, and a `?` at the end
+/// means that the device may come later.
 pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
     let (mut items, mut seen) = (Vec::new(), BTreeSet::new());
     let mut rest = list.trim_start();
@@ -74,12 +86,14 @@ pub fn split_list(list: &str) -> Result<Vec<Item>, RequestError> {
             let (text, after) = rest.split_once(',').unwrap_or((rest, ""));
             rest = after;
             let text = text.trim_end();
-            let name_end = text.find(CONTAINER_PATH).unwrap_or(text.len());
+            let without_mark = text.strip_suffix(MAY_WAIT).unwrap_or(text).len();
+            let name_end = text.find(CONTAINER_PATH).unwrap_or(without_mark);
             let (name, suffix) = text.split_at(name_end);
             Item::with_suffix(name.trim_end().to_owned(), false, suffix).unwrap_or_else(|| Item {
                 text: text.to_owned(),
                 is_quoted: false,
                 container_path: None,
+                may_wait: false,
             })
         };
         let written = written[..written.len() - rest.len()].trim_end_matches([',', ' ']);
@@ -117,6 +131,7 @@ pub(super) fn as_item(name: &str) -> Cow<'_, str> {
         || name.starts_with('"')
         || name.trim() != name
         || name.contains(CONTAINER_PATH)
+        || name.ends_with(MAY_WAIT)
         || looks_like_range(name);
     if needs_quotes {
         Cow::Owned(quote(name))
@@ -165,6 +180,8 @@ mod tests {
             ("\"a,b\":/dev/b", "a,b", "/dev/b"),
             ("\"a:/dev/c\" :/dev/b", "a:/dev/c", "/dev/b"),
             ("/dev/a:/dev/b:/dev/c", "/dev/a", "/dev/b:/dev/c"),
+            ("a:/dev/b?", "a", "/dev/b"),
+            ("\"a?\":/dev/b ?", "a?", "/dev/b"),
         ] {
             let [read] = &split_list(item).unwrap()[..] else {
                 panic!("{item}");
@@ -173,6 +190,19 @@ mod tests {
                 (&*read.text, read.container_path.as_deref()),
                 (name, Some(path.as_ref()))
             );
+        }
+        for (item, name, may_wait) in [
+            ("a?", "a", true),
+            ("a b ?", "a b", true),
+            ("a??", "a?", true),
+            ("a?b", "a?b", false),
+            ("\"a?\"", "a?", false),
+            ("\"a\"?", "a", true),
+        ] {
+            let [read] = &split_list(item).unwrap()[..] else {
+                panic!("{item}");
+            };
+            assert_eq!((&*read.text, read.may_wait), (name, may_wait));
         }
         for list in [
             "\"",
@@ -189,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=]{1,5}|a:/dev/[b\",]", 1..4)) {
+        fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=?]{1,5}|a:/dev/[b\",]", 1..4)) {
             let items: Vec<_> = names.iter().map(|name| as_item(name)).collect();
             let split = split_list(&items.join(" ,")).unwrap();
             let texts: Vec<String> = split.into_iter().map(|item| item.text).collect();

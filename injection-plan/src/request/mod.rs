@@ -10,6 +10,7 @@ mod selection;
 #[cfg(test)]
 mod tests;
 mod variables;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,6 +22,7 @@ pub use list::{Item, quote, split_list};
 pub use names::{RequestNames, WrittenName};
 pub use places::RequestedPlace;
 pub use selection::{MAX_REQUEST, Selection};
+pub use waiting::{Awaited, MAX_AWAITED};
 
 use device_class::DeviceClass;
 use device_class::discover::EditSelection;
@@ -174,13 +176,22 @@ impl Request {
             requested_by: source.to_string(),
             error,
         };
-        let selection = Selection::parse(text, &class.spec).map_err(refused)?;
+        let mut selection = Selection::parse(text, &class.spec).map_err(refused)?;
         if selection == Selection::Nothing {
             return Ok(None);
         }
         if matches!(source, RequestSource::Cdi { .. }) {
             let whose = "a CDI specification";
             selection.check_no_path(whose).map_err(refused)?;
+            selection.check_no_wait(whose).map_err(refused)?;
+        }
+        match &source {
+            RequestSource::Attach { .. } => {
+                let whose = "`boathook attach`";
+                selection.check_no_wait(whose).map_err(refused)?;
+            }
+            RequestSource::Env { .. } if class.spec.late => selection.let_names_wait(&class.spec),
+            _ => {}
         }
         let is_set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
         if let Some((env, advice)) = spec.refused_env.iter().find(|(name, _)| is_set(name)) {

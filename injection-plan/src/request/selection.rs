@@ -13,6 +13,7 @@ use super::RequestError;
 use super::list::{Item, split_list};
 use super::names::{Kind, Meaning, MeantDevices, RequestNames, split_kind};
 use super::places;
+use super::waiting;
 
 /// The longest value of a variable or annotation that is read, in bytes. The limit bounds
 /// every loop over a request, and leaves room for 1,000 ids of the maximum length.
@@ -43,6 +44,9 @@ impl Selection {
         }
         let items = split_list(text)?;
         items.iter().try_for_each(places::check_path)?;
+        items
+            .iter()
+            .try_for_each(|item| waiting::check_mark(item, class))?;
         let words: Vec<&str> = items
             .iter()
             .filter_map(|item| reserved_word(item, class))
@@ -105,6 +109,7 @@ impl Selection {
             match names.resolve(item) {
                 Ok(Meaning::Devices(meant)) => chosen.add(&meant),
                 Ok(Meaning::Range(range)) => ranges.push(range),
+                Err(error) if waiting::waits(item, &error, &class.spec) => {}
                 Err(error) if ignores_unknown && error.is_of_unknown() => {}
                 Err(error) => return Err(error),
             }
@@ -151,13 +156,16 @@ impl Selection {
         found
     }
 
-    /// Returns the items of the request that mean no device.
+    /// Returns the items of the request that mean no device, and that do not wait for one.
     pub fn unknown_items<'s>(&'s self, class: &DeviceClass, inventory: &Inventory) -> Vec<&'s str> {
         let Selection::These(items) = self else {
             return Vec::new();
         };
         let names = RequestNames::new(class, inventory);
-        let unknown = items.iter().filter(|item| names.resolve(item).is_err());
+        let unknown = items.iter().filter(|item| match names.resolve(item) {
+            Err(error) => !waiting::waits(item, &error, &class.spec),
+            Ok(_) => false,
+        });
         unknown.map(|item| item.text.as_str()).collect()
     }
 }

@@ -17,3 +17,4 @@ mod node_paths;
 mod planning;
 mod vendors_behaviour;
 mod vendors_cases;
+mod waiting;

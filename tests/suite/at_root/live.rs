@@ -131,7 +131,7 @@ fn every_feature_of_the_schema_has_a_row() {
     // Facts (device-class/tests/suite/facts.rs) and what is followed (live::follow, live::told)
     // would be written into this machine's /run.
     unused.retain(|key| !key.contains("fact"));
-    unused.retain(|key| !["class.follow", "class.announce"].contains(&key.as_str()));
+    unused.retain(|key| !["class.follow", "class.announce", "class.late"].contains(&key.as_str()));
     // boathook-dra alone makes parts (dra/tests/suite/parts.rs).
     let made = [
         "parts.",

@@ -121,3 +121,21 @@ fn another_file_may_be_the_configuration() {
     assert_eq!(config_of(bundle.path()), "not the one");
     assert!(parsed(&fs::read_to_string(&other).unwrap())["hooks"].is_object());
 }
+
+/// The hook writes the record by which the device is given when it comes.
+#[test]
+fn a_container_that_waits_has_the_hook() {
+    let lab = Lab::new();
+    for (class, value, has_hook) in [
+        ("follow = true\n", "npu-99?", true),
+        ("", "void", false),
+        ("follow = true\n", "void", false),
+    ] {
+        let class = super::CLASS.replace("version = 1\n", &format!("version = 1\n{class}"));
+        lab.host.add_class("dummy-npu", &class).unwrap();
+        let bundle = bundle(&config(value).to_string());
+        lab.create(bundle.path()).success().unwrap();
+        let written = parsed(&config_of(bundle.path()));
+        assert_eq!(written.get("hooks").is_some(), has_hook, "{value}");
+    }
+}

@@ -24,6 +24,17 @@ pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
+/// Refuses `late` without `follow`, because only the follower gives a device that comes later.
+pub(super) fn check_late(spec: &ClassSpec) -> Result<(), BrokenRule> {
+    match spec.late && !spec.follow {
+        true => Err(BrokenRule::new(
+            "late",
+            "`late = true` needs `follow = true`: `boathook follow` gives a device that comes later",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Refuses an id of a followed device that contains a number which the kernel assigns anew when
 /// the device comes back.
 pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRule> {

@@ -6,7 +6,7 @@ mod parts;
 mod sharing;
 
 use crate::inserted;
-use follow::{check_announcement, check_id};
+use follow::{check_announcement, check_id, check_late};
 use known::Known;
 use sharing::check_sharing;
 
@@ -24,6 +24,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     check_resource(&spec.resource)?;
     check_count_resource(spec)?;
     check_announcement(spec)?;
+    check_late(spec)?;
     if spec.discover.is_empty() {
         let message = "there is no [[discover]] table, so no device can ever be found";
         return Err(BrokenRule::new(None, message));

@@ -31,7 +31,9 @@ pub(super) fn findings(
             .steps
             .iter()
             .any(|step| step.users.contains(&grant.class));
-        if count > 0 || files_only || grant.available == 0 {
+        let waiting = grant.describe_waiting();
+        findings.extend(waiting.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
+        if count > 0 || files_only || grant.available == 0 || !grant.waiting.is_empty() {
             let text = match grant.devices.as_slice() {
                 [] => format!("no device of {}, by {by}", grant.class),
                 devices => format!("{} of {}, by {by}", devices.join(","), grant.class),

@@ -11,7 +11,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::excerpt;
 use device_class::similar;
 use device_class::strict_toml::FileError;
-use injection_plan::request::Request;
+use injection_plan::request::{Awaited, Request};
 
 use super::spec::ContainerSpec;
 use super::unrequested::Unrequested;
@@ -69,7 +69,13 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
             Ok(Some((request, _))) => {
                 let text = format!("{} of class {}", request.source, class.name);
                 findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
-                findings.extend(on_host(&class, &request, &sources, config));
+                findings.extend(on_host(
+                    &class,
+                    &request,
+                    &sources,
+                    spec.is_in_a_pod(),
+                    config,
+                ));
                 classes.push(class.clone());
             }
             Err(error) => {
@@ -199,6 +205,7 @@ fn on_host(
     class: &DeviceClass,
     request: &Request,
     sources: &[Result<ClassSource, FileError>],
+    is_in_a_pod: bool,
     config: &Config,
 ) -> Vec<Finding> {
     let subject = format!("class {}", class.name);
@@ -231,6 +238,13 @@ fn on_host(
             Some(reason) => format!("no device on this host: {reason}"),
             None => "no device on this host".to_owned(),
         };
+        let awaited = request.selection.awaited(class, &inventory);
+        let awaited = awaited.unwrap_or_default();
+        let waits_for_name = awaited.iter().any(|awaited| *awaited != Awaited::All);
+        if class.spec.follow && !is_in_a_pod && waits_for_name {
+            findings.push(Finding::new(Verdict::Note, subject, text + " yet"));
+            return findings;
+        }
         let finding = Finding::fault(ExitCode::NoDevice, subject, text);
         let mut fix = "check that the hardware is there and its driver is loaded; `boathook class \
                        check FILE` shows what the class matches"

@@ -84,6 +84,15 @@ impl HostSnapshot {
             wanted.names.extend(device.name.as_deref());
             wanted.paths.extend(device.requested_paths());
         }
+        let awaited: Vec<(&str, String)> = records
+            .iter()
+            .flat_map(|record| &record.waiting)
+            .map(|awaited| (&*awaited.class, awaited.awaited.to_request()))
+            .collect();
+        for (class, request) in &awaited {
+            let wanted = classes.entry(class).or_default();
+            wanted.names.insert(request);
+        }
         let mut snapshot = HostSnapshot::default();
         if let Err(reason) = snapshot.look_up_classes(&classes, config) {
             let unusable = classes
@@ -129,6 +138,16 @@ impl HostSnapshot {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn followed_class(&self, name: &str) -> Option<&LookedUp> {
+        self.followed.get(name)
+    }
+
+    /// Whether the host has a node of a device.
+    pub(super) fn has_nodes(&self, device: &AttachedDevice) -> bool {
+        let class = self.followed.get(&device.class);
+        class.is_some_and(|class| find_present(class, device).is_some())
     }
 
     pub(super) fn followed_classes(&self) -> impl Iterator<Item = &LookedUp> {

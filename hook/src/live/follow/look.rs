@@ -50,6 +50,8 @@ impl Look<'_> {
         }
         self.state.unreadable = unreadable;
         let snapshot = self.take_snapshot(&records);
+        let records = records.iter().map(|it| it.with_arrivals(&snapshot));
+        let records: Vec<AttachmentRecord> = records.collect();
         // Rules are revoked in all containers before any container can keep this process waiting.
         let mut not_revoked = Vec::new();
         let mut revoked = Vec::new();
@@ -64,11 +66,14 @@ impl Look<'_> {
         let mut changed = Vec::new();
         for (record, removed, was_revoked) in revoked {
             let followed = snapshot.followed_devices(record);
+            let devices = container_state(record, &followed, &removed, &snapshot);
             if followed.is_empty() && removed.is_empty() {
                 self.state.failed.remove(&record.id);
+                if !record.waiting.is_empty() {
+                    self.state.devices.insert(record.id.clone(), devices);
+                }
                 continue;
             }
-            let devices = container_state(record, &followed, &removed, &snapshot);
             if !self.is_due(&record.id, &devices) {
                 continue;
             }

@@ -32,6 +32,13 @@ pub(super) fn replace_devices(
 ) -> Result<bool, LiveError> {
     let deadline = Deadline::start(deadline::SECONDS).map_err(LiveError::Fork)?;
     let mut locked = LockedContainer::from_record(record, lock_limit, config)?;
+    let LockedContainer {
+        container,
+        record: current,
+        ..
+    } = &mut locked;
+    // `detach` may have ended the waiting since `record` was read.
+    let has_arrivals = current.add_arrivals(&container.bundle, snapshot, config)?;
     // A device may have been detached since `record` was read, before the container was locked.
     let known: BTreeSet<String> = locked
         .record
@@ -118,7 +125,7 @@ pub(super) fn replace_devices(
     locked.retain_missing_steps(&mut plan, &[], &stale, config)?;
     deadline.cancel();
     if plan.steps.is_empty() && stale.files.is_empty() && stale.rules.is_empty() {
-        if !renamed.is_empty() {
+        if !renamed.is_empty() || has_arrivals {
             locked.check_unchanged()?;
             locked.record_file.save(&locked.record)?;
         }

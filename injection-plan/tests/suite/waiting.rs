@@ -1,0 +1,140 @@
+//! Requests for devices that the host does not have yet.
+
+use device_class::DeviceClass;
+use device_class::host::RecordedHost;
+use injection_plan::plan::{Authority, RecordedDevices};
+use injection_plan::request::{Environment, Request, RequestSource};
+
+use crate::names::request;
+use crate::planning::{asker, directory, parse, plan, shipped_class, with_causes};
+
+fn serial_ports() -> (DeviceClass, RecordedHost) {
+    let text = std::fs::read_to_string(directory("testdata/serial-port/host.txt")).unwrap();
+    (
+        shipped_class("serial-port"),
+        RecordedHost::parse(&text).unwrap(),
+    )
+}
+
+/// Returns the devices of a container, and what it waits for.
+fn planned(
+    class: &DeviceClass,
+    host: &RecordedHost,
+    value: &str,
+    authority: &Authority,
+) -> Result<String, String> {
+    let request = request(class, value)?.ok_or("nothing")?;
+    let plan = plan(class, &request, host, authority)?;
+    let [grant] = &plan.grants[..] else {
+        panic!("one grant");
+    };
+    let waiting = grant
+        .waiting
+        .iter()
+        .map(|awaited| format!("?{}", awaited.to_request()));
+    let parts: Vec<String> = grant.devices.iter().cloned().chain(waiting).collect();
+    Ok(parts.join(" "))
+}
+
+#[test]
+fn a_container_waits_for_what_the_host_does_not_have() {
+    let (class, host) = serial_ports();
+    for (value, expected) in [
+        ("ttyUSB0?", "serial-1-2:1.0"),
+        ("x9?", "?\"x9\""),
+        ("HD Pro \"C920\"?", "?\"HD Pro \"\"C920\"\"\""),
+        ("ttyUSB0,x9?,\"1-2\"?", "serial-1-2:1.0 ?\"x9\" ?\"1-2\""),
+        (
+            "/dev/ttyZigbee:/dev/ttyACM0?",
+            "?\"/dev/ttyZigbee\":/dev/ttyACM0",
+        ),
+        ("devices.boathook.dev/serial=x9?", "?\"x9\""),
+        ("all", "serial-1-2:1.0 serial-1-4:1.0 serial-1-3.4:1.0 ?all"),
+    ] {
+        let found = planned(&class, &host, value, &asker());
+        match found.as_deref() {
+            Ok(found) if value == "all" => assert!(found.ends_with(" ?all"), "{found}"),
+            found => assert_eq!(found, Ok(expected), "{value}"),
+        }
+    }
+    for (value, reason) in [
+        ("x9", "class serial-port has no device `x9`"),
+        ("x9?,x8", "class serial-port has no device `x8`"),
+        (
+            "0?",
+            "`0?` is an index or a range, which means other devices",
+        ),
+        (
+            "7?",
+            "`7?` is an index or a range, which means other devices",
+        ),
+        ("0-3?", "`0-3?` is an index or a range"),
+        (
+            "devices.boathook.dev/serial=7?",
+            "`7?` is an index or a range",
+        ),
+        ("0:1?", "`0:1?` is an index or a range"),
+        ("/dev/serial/by-id?", "is a directory, not a device node"),
+        ("/dev/ttyS0?", "it is a node of none of them"),
+        ("other.com/x=y?", "is of the kind other.com/x"),
+    ] {
+        let refused = planned(&class, &host, value, &asker()).unwrap_err();
+        assert!(refused.contains(reason), "{value}: {refused}");
+    }
+    let names = |count: usize| -> String { (0..count).map(|n| format!("x{n}?,")).collect() };
+    planned(&class, &host, &names(64), &asker()).unwrap();
+    let refused = planned(&class, &host, &names(65), &asker()).unwrap_err();
+    assert!(refused.contains("a container may wait for 64"), "{refused}");
+}
+
+#[test]
+fn a_class_can_let_all_names_wait() {
+    let text = "version = 1\nresource = 'example.com/stick'\nfollow = true\nlate = true\n\
+        request = { env = 'STICKS' }\n[[discover]]\npath = '/sys/sticks/{port}'\n\
+        [device]\nid = 'usb-{port}'\nnodes = ['/dev/{port}']\n";
+    let class = parse("stick", text).unwrap();
+    let host = RecordedHost::parse("dir /sys/sticks/a\nchar /dev/a 4:1\n").unwrap();
+    for (value, expected) in [
+        ("usb-a,usb-b", "usb-a ?\"usb-b\""),
+        ("usb-b:/dev/x", "?\"usb-b\":/dev/x"),
+    ] {
+        assert_eq!(
+            planned(&class, &host, value, &asker()).as_deref(),
+            Ok(expected)
+        );
+    }
+    let refused = planned(&class, &host, "0-7", &asker()).unwrap_err();
+    assert!(refused.contains("no device `1`"), "{refused}");
+    let error = parse("stick", &text.replace("follow = true\n", "")).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains("`late = true` needs `follow = true`"),
+        "{error}"
+    );
+}
+
+#[test]
+fn others_who_choose_the_devices_do_not_wait() {
+    let (class, host) = serial_ports();
+    let pod = Authority::Kubelet(RecordedDevices::default());
+    assert_eq!(planned(&class, &host, "x9?", &pod).as_deref(), Ok(""));
+    let request = request(&class, "x9?").unwrap().unwrap();
+    let notes = plan(&class, &request, &host, &pod).unwrap().notes;
+    let reason = "a device cannot come later in a pod, which has those that the kubelet recorded";
+    assert!(notes.iter().any(|note| note.contains(reason)), "{notes:?}");
+    let devices = || "x9?".to_owned();
+    for (source, reason) in [
+        (
+            RequestSource::Cdi { devices: devices() },
+            "x9? may come later, and a CDI specification gives what is there",
+        ),
+        (
+            RequestSource::Attach { devices: devices() },
+            "x9? may come later, and `boathook attach` gives what is there",
+        ),
+    ] {
+        let refused = Request::parse(&class, &Environment::default(), source).unwrap_err();
+        let refused = with_causes(refused);
+        assert!(refused.contains(reason), "{refused}");
+    }
+}
