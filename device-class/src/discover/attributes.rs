@@ -144,7 +144,7 @@ fn read_one(
                 Unread::Other(format!("{of} has no match of `{regex}`"))
             };
             let value = match regex {
-                None => text.lines().next().unwrap_or_default().trim(),
+                None => first_line(&text),
                 Some(Pattern(regex)) => regex
                     .captures(&text)
                     .and_then(|groups| groups.get(1).or(groups.get(0)))
@@ -232,7 +232,9 @@ fn paths(
     for value in expected.iter().flat_map(|expected| &expected.values) {
         wanted.push(value.fill(known)?);
     }
-    let leads = |path: &Path| target.is_some() && host.canonical(path).ok() == target;
+    // The node itself would be found before the links to it.
+    let leads =
+        |path: &Path| target.is_some() && host.is_link(path) && host.canonical(path).ok() == target;
     let fitting = found
         .into_iter()
         .filter(|found| expected.is_none() || file_has(&found.path, key.as_deref(), &wanted, host))
@@ -253,8 +255,16 @@ pub(super) fn file_has(
     let fits = |value: &str| wanted.iter().any(|wanted| wanted == value);
     match key {
         Some(key) => keyed_values(&text, key).any(fits),
-        None => fits(text.trim()),
+        // A property of the device tree may have several strings.
+        None => text.split('\0').any(|string| fits(string.trim())),
     }
+}
+
+/// Returns the first line of a text. A NUL byte ends it: strings in the device tree end with one
+/// (Devicetree Specification, "Property Values").
+fn first_line(text: &str) -> &str {
+    let line = text.split(['\n', '\0']).next().unwrap_or_default();
+    line.trim()
 }
 
 /// Returns the value of the first line of a file that has this key; `None` if no line has it or

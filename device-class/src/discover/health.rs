@@ -269,7 +269,8 @@ fn read(path: &Path, rule: &FileRule, host: &dyn HostView) -> (Option<OverTime>,
             return (None, Some(fault));
         }
     };
-    let value = text.trim();
+    // Strings in the device tree end with a NUL byte.
+    let value = text.trim_matches(|c: char| c == '\0' || c.is_whitespace());
     match (rule, value.parse()) {
         (FileRule::Expected(expected), _) => {
             let (of, found) = (path.display(), excerpt(value));

@@ -6,6 +6,7 @@ mod administrator;
 mod bad_input;
 mod class_of_ones_own;
 mod combined;
+mod device_tree;
 mod driver_root;
 mod extends;
 mod facts;

@@ -54,7 +54,8 @@ impl Target {
                 product: product.to_ascii_lowercase(),
             });
         }
-        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        // udev's links have the marks of bus addresses and of its own encoding.
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+#@=".contains(c);
         let path = Path::new(text);
         let is_named = text.starts_with("/dev/") && path.file_name().is_some();
         if !is_named || !text.chars().all(plain) || text.contains("..") || text.contains("//") {
@@ -219,6 +220,9 @@ mod tests {
     fn a_first_class_file_finds_the_device() {
         let host = "char /dev/mychip0 240:0\nchar /dev/mychip10 240:10\n\
             char /dev/net/tun 10:200\nchar /dev/card3_ctl 1:4\nchar /dev/v4l2loop 1:5\n\
+            char /dev/iio:device0 245:0\nchar /dev/iio:device1 245:1\n\
+            char /dev/serial/by-path/pci-0000:00:14.0-usb-0:2:1.0-port0 188:0\n\
+            char /dev/a+b#c@d=e 1:7\n\
             char /dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus-if00-port0 1:6\nchar /dev/vend/chip3 1:3\n\
             file /sys/bus/pci/devices/0000:01:00.0/vendor\n| 0x10ee\n\
             file /sys/bus/pci/devices/0000:01:00.0/device\n| 0x5000\n\
@@ -239,6 +243,17 @@ mod tests {
                 "serial-by-id-usb-itead-sonoff-zigbee-3-0",
             ),
             ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
+            (
+                "/dev/iio:device0",
+                "iio-device",
+                "iio-device-0 iio-device-1",
+            ),
+            (
+                "/dev/serial/by-path/pci-0000:00:14.0-usb-0:2:1.0-port0",
+                "serial-by-path-pci-0000-00-14-0-usb-0-2",
+                "serial-by-path-pci-0000-00-14-0-usb-0-2",
+            ),
+            ("/dev/a+b#c@d=e", "a-b-c-d-e", "a-b-c-d-e"),
             ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
             ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),
         ] {
