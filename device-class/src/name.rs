@@ -185,6 +185,11 @@ name! {
     RuntimeName("runtime name", 63, "a-z A-Z 0-9 - _", is_plain)
 }
 
+name! {
+    /// The name of a unit of systemd.
+    UnitName("name of a unit", 255, "a-z A-Z 0-9 - _ . @ :", |c| is_label(c) || "@:".contains(c))
+}
+
 fn is_plain(c: char) -> bool {
     is_word(c) || c == '-'
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::name::{ProgramName, RuntimeName};
+use crate::name::{ProgramName, RuntimeName, UnitName};
 
 /// # `[compatibility]`
 ///
@@ -28,4 +28,8 @@ pub struct Compatibility {
     /// and CRI-O (`runtimeClassName: NAME`).
     #[serde(default)]
     pub runtimes: Vec<RuntimeName>,
+    /// Units of systemd that write CDI specifications of the class's devices, with the names
+    /// of `boathook cdi generate`. `boathook check` reports them where such names are used.
+    #[serde(default)]
+    pub cdi_services: Vec<UnitName>,
 }

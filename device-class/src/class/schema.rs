@@ -33,7 +33,7 @@ mod tests {
     use crate::device::Access;
     use crate::name::{
         AttributeName, CapabilityName, ClassName, EnvName, ListName, ProgramName, RuntimeName,
-        WordName,
+        UnitName, WordName,
     };
     use crate::pattern::PathPattern;
     use crate::template::Template;
@@ -71,6 +71,7 @@ mod tests {
         SoName => String,
         SoNameTemplate => String,
         Template => String,
+        UnitName => String,
         WordName => String,
         AttributeSource => RawAttributeSource,
         Condition => RawCondition,

@@ -9,7 +9,7 @@ use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
 use injection_plan::cdi::{
-    Description, GeneratedSpecifications, Generator, Omission, Specification, ThinHook,
+    Description, GeneratedSpecifications, Generator, KindUser, Omission, Specification, ThinHook,
 };
 use serde_json::{Value, json};
 
@@ -75,7 +75,8 @@ pub(super) fn run(
     }
     let is_old = |_: &str| classes.is_empty();
     let unusable = generated.find_unusable_classes();
-    let update = directory::update(output, &generated, &unusable, is_old, |text| {
+    let user = KindUser::People;
+    let update = directory::update(output, &generated, user, &unusable, is_old, |text| {
         Some(directory::kind_without_parser(text))
     });
     let update = update.map_err(CdiError::from)?;

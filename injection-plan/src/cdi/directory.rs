@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rooted_path::{read_own_text, read_regular_text, replace_file};
 
 use super::kind::{find_classes, json_kind};
-use super::{FILE_PREFIX, GeneratedSpecifications, Specification};
+use super::{FILE_PREFIX, GeneratedSpecifications, KindUser, Specification};
 
 /// The largest specification file that is read, in bytes. A file of another vendor may
 /// describe thousands of devices.
@@ -129,14 +129,16 @@ struct PresentFile {
 }
 
 /// Writes the generated specifications to `directory`. A file with the right content is not
-/// written again. Files of Boathook for other kinds are removed if `is_old` accepts their
-/// names, except for files of `unusable` classes. `read_yaml` finds the kind of another program's file that is not JSON.
+/// written again. Files of Boathook for other kinds of `user` are removed if `is_old` accepts
+/// their names, except for files of `unusable` classes. `read_yaml` finds the kind of another
+/// program's file that is not JSON.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read, or if no file in it can be written.
 pub fn update(
     directory: &Path,
     generated: &GeneratedSpecifications,
+    user: KindUser,
     unusable: &UnusableClasses,
     is_old: impl Fn(&str) -> bool,
     read_yaml: impl Fn(String) -> Option<ForeignKind>,
@@ -174,12 +176,13 @@ pub fn update(
         return Err(error);
     }
     for (path, present) in files {
-        let is_old = is_ours(&path) && is_old(&name_of(&path)) && !kept.contains(&path);
-        if !is_old {
+        let name = name_of(&path).into_owned();
+        let is_old = is_ours(&path) && user.has_file(&name) && is_old(&name);
+        if !is_old || kept.contains(&path) {
             continue;
         }
         if unusable.may_have_written(present.classes.as_ref()) {
-            retained.insert(name_of(&path).into_owned());
+            retained.insert(name);
         } else {
             fs::remove_file(&path).map_err(failed("remove", &path))?;
             changes.push(SpecificationChange::Removed(path));

@@ -10,7 +10,9 @@ use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
 use device_class::strict_toml::FileError;
 
 use super::directory::UnusableClasses;
-use super::{DescribedDevices, Description, DescriptionError, Specification, SpecifiedDevice};
+use super::{
+    DescribedDevices, Description, DescriptionError, KindUser, Specification, SpecifiedDevice,
+};
 
 /// The options with which specifications are generated.
 #[derive(Debug, Clone, Copy)]
@@ -106,11 +108,11 @@ impl GeneratedSpecifications {
         unusable
     }
 
-    /// Groups the described devices into specifications, one for each kind.
-    pub fn from_described(described: DescribedDevices) -> Self {
+    /// Groups the described devices into specifications for `user`, one for each kind.
+    pub fn from_described(described: DescribedDevices, user: KindUser) -> Self {
         let mut kinds: BTreeMap<String, Vec<SpecifiedDevice>> = BTreeMap::new();
-        for (kind, device) in described.devices {
-            kinds.entry(kind.into()).or_default().push(device);
+        for (resource, device) in described.devices {
+            kinds.entry(user.kind(&resource)).or_default().push(device);
         }
         let specifications = kinds
             .into_iter()
@@ -148,7 +150,7 @@ impl Generator<'_> {
         if all.devices.is_empty() {
             all.omissions.push(Omission::Everything);
         }
-        GeneratedSpecifications::from_described(all)
+        GeneratedSpecifications::from_described(all, KindUser::People)
     }
 
     fn is_wanted(&self, class: &ClassName) -> bool {

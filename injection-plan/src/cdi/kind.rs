@@ -1,9 +1,43 @@
-//! Finds the kind of a CDI specification that another program may have written, in JSON or
-//! YAML.
+//! The kinds of Boathook's CDI specifications, and those of specifications that another program may
+//! have written, in JSON or YAML.
 
 use std::collections::BTreeSet;
 
+use device_class::name::ResourceName;
 use serde::Deserialize;
+
+/// The domain below which the device plugin has kinds of its own.
+const PLUGIN_DOMAIN: &str = "boathook.dev";
+
+/// Who requests devices by the names of a specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KindUser {
+    /// People, with an engine's option `--device`. The kind is the resource.
+    People,
+    /// The device plugin, in its answers to the kubelet. The kind has a vendor of its own for each
+    /// domain of resources, so that a vendor's file of the same devices is no conflict: engines
+    /// refuse a device that two files describe.
+    Plugin,
+}
+
+impl KindUser {
+    /// Returns the kind of a resource's devices: for `vendor.com/npu` the same, or
+    /// `vendor.com.boathook.dev/npu`.
+    pub fn kind(self, resource: &ResourceName) -> String {
+        match (self, resource.as_str().split_once('/')) {
+            (KindUser::Plugin, Some((domain, name))) => {
+                format!("{domain}.{PLUGIN_DOMAIN}/{name}")
+            }
+            _ => resource.to_string(),
+        }
+    }
+
+    /// Returns whether the file of a specification, by its name, is one of this user's.
+    pub fn has_file(self, name: &str) -> bool {
+        let is_of_plugin = name.contains(&format!(".{PLUGIN_DOMAIN}-"));
+        is_of_plugin == (self == KindUser::Plugin)
+    }
+}
 
 /// The kind of a specification that another program has written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,6 +142,25 @@ pub fn kind_without_parser(text: String) -> ForeignKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_plugin_has_kinds_of_its_own() {
+        for (resource, plugin) in [
+            ("vendor.com/npu", "vendor.com.boathook.dev/npu"),
+            ("boathook.dev/a.b", "boathook.dev.boathook.dev/a.b"),
+        ] {
+            let name = ResourceName::try_from(resource.to_owned()).unwrap();
+            assert_eq!(KindUser::People.kind(&name), resource);
+            assert_eq!(KindUser::Plugin.kind(&name), plugin);
+            for (kind, user) in [(resource, KindUser::People), (plugin, KindUser::Plugin)] {
+                let file = crate::cdi::file_name(kind);
+                for one in [KindUser::People, KindUser::Plugin] {
+                    assert_eq!(one.has_file(&file), one == user, "{file} {one:?}");
+                }
+            }
+        }
+        assert!(KindUser::People.has_file("boathook-myboathook.dev-npu.json"));
+    }
 
     #[test]
     fn a_kind_in_json_is_known() {

@@ -15,7 +15,8 @@ use crate::plan::{Action, BindMount, InjectionPlan};
 #[serde(rename_all = "camelCase")]
 pub struct Specification {
     cdi_version: &'static str,
-    /// The kind, as `vendor.com/class`. It is equal to the resource of the devices.
+    /// The kind, as `vendor.com/class`, which [`KindUser::kind`](super::KindUser::kind) makes of the
+    /// resource of the devices.
     pub kind: String,
     /// The devices. CDI does not allow an empty list.
     pub devices: Vec<SpecifiedDevice>,

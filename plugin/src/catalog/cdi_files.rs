@@ -13,7 +13,8 @@ use injection_plan::cdi::directory::{
     self, DirectoryError, DirectoryUpdate, ForeignKind, SpecificationChange, UnusableClasses,
 };
 use injection_plan::cdi::{
-    DescribedDevices, Description, GeneratedSpecifications, Omission, Specification, ThinHook,
+    DescribedDevices, Description, GeneratedSpecifications, KindUser, Omission, Specification,
+    ThinHook,
 };
 use nix::errno::Errno;
 
@@ -31,7 +32,7 @@ pub(crate) struct CdiFiles {
     host_root: PathBuf,
     /// The files that this process has written, and those of an earlier process that belong
     /// to a class that could not be used. `None` means that it has not written any yet:
-    /// then all files with Boathook's names were written by an earlier process, and are
+    /// then all files of the plugin's kinds were written by an earlier process, and are
     /// replaced. Later, a file that is not in the list belongs to another program.
     written: Option<BTreeSet<String>>,
 }
@@ -100,13 +101,15 @@ impl CdiFiles {
         inventory: &mut Resources,
         unusable: &UnusableClasses,
     ) -> Vec<String> {
-        let generated = GeneratedSpecifications::from_described(described);
+        let generated = GeneratedSpecifications::from_described(described, KindUser::Plugin);
         let files = generated.specifications.iter();
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
         let before = self.written.as_ref();
         let is_old = |name: &str| before.is_none_or(|before| before.contains(name));
-        let changes = directory::update(&self.directory, &generated, unusable, is_old, |text| {
+        let user = KindUser::Plugin;
+        let directory = &self.directory;
+        let changes = directory::update(directory, &generated, user, unusable, is_old, |text| {
             yaml_kind(&text).map(ForeignKind::Known)
         });
         let omissions = generated.omissions.into_iter();
@@ -159,7 +162,8 @@ impl CdiFiles {
             }
         }
         for (kind, reason) in unwritten {
-            let resource = inventory.iter_mut().find(|(name, _)| name.as_str() == kind);
+            let mut resources = inventory.iter_mut();
+            let resource = resources.find(|(name, _)| KindUser::Plugin.kind(name) == kind);
             if let Some((_, resource)) = resource {
                 Arc::make_mut(resource).refuse(&reason);
             }

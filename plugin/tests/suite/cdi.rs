@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use harness::kubelet::{Allocation, FakeKubelet};
 use nix::sys::signal::Signal;
@@ -12,7 +13,7 @@ use nix::sys::signal::Signal;
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_list, wait_until};
 use crate::pages::{SERVE, address, metric};
 
-const FILE: &str = "cdi/boathook-cards.example-big.json";
+const FILE: &str = "cdi/boathook-cards.example.boathook.dev-big.json";
 const BIG: &str = "cards.example/big";
 
 /// A node with one card, whose plugin serves its metrics.
@@ -140,7 +141,10 @@ fn an_allocation_names_each_device_once() {
     let class = format!("{NPUS}sharing = {{ replicas = 2 }}\n");
     let shares = ["npu-5::1", "npu-3::0", "npu-5::0"];
     for (delivery, wanted) in [
-        ("cdi", Some("dummy.com/npu=npu-3,dummy.com/npu=npu-5")),
+        (
+            "cdi",
+            Some("dummy.com.boathook.dev/npu=npu-3,dummy.com.boathook.dev/npu=npu-5"),
+        ),
         ("handler", None),
     ] {
         let mut node = Node::new(&[("dummy-npu", &class)]);
@@ -155,10 +159,31 @@ fn an_allocation_names_each_device_once() {
     }
 }
 
+/// A service of the vendor writes its file at a boot or when the driver changes, while the plugin
+/// serves.
+#[test]
+fn a_vendors_file_of_the_resources_kind_is_no_conflict() {
+    let mut node = node();
+    let kubelet = node.serve(BIG);
+    node.write(
+        "cdi/vendor.yaml",
+        "cdiVersion: 0.5.0\nkind: cards.example/big\ndevices:\n- name: card-0\n",
+    );
+    for _ in 0..2 {
+        crate::pages::wait_for_scan(&address(&node));
+    }
+    // No list of other devices or another health follows.
+    let list = kubelet.wait_devices(Duration::from_secs(1), BIG);
+    assert!(list.is_err(), "{list:?}");
+    assert_eq!(names(&node.path(FILE)), ["0", "all", "card-0"]);
+    assert_eq!(metric(&address(&node), "boathook_cdi_errors"), 0);
+    assert!(node.path("cdi/vendor.yaml").exists());
+}
+
 #[test]
 fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
     let mut node = node();
-    node.write("cdi/vendor.yaml", "kind: cards.example/big\n");
+    node.write("cdi/vendor.yaml", "kind: cards.example.boathook.dev/big\n");
     let kubelet = node.kubelet();
     node.start_plugin();
     let address = address(&node);
@@ -169,7 +194,11 @@ fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
         crate::pages::wait_for_scan(&address);
     }
     let log = node.log();
-    assert_eq!(log.matches("CDI: cards.example/big").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("CDI: cards.example.boathook.dev/big").count(),
+        1,
+        "{log}"
+    );
     node.remove("cdi/vendor.yaml");
     wait_health(&kubelet, "Healthy");
     wait_until("the end of the conflict", || errors() == 0);
@@ -181,16 +210,20 @@ fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
 #[test]
 fn a_file_that_another_program_wrote_later_is_left_alone() {
     let mut node = node();
-    let old = "cdi/boathook-old.example-x.json";
-    node.write(old, "{\"kind\": \"old.example/x\"}");
+    let old = "cdi/boathook-old.example.boathook.dev-x.json";
+    node.write(old, "{\"kind\": \"old.example.boathook.dev/x\"}");
+    // `boathook cdi generate` has written this file for people.
+    let for_people = "cdi/boathook-cards.example-big.json";
+    node.write(for_people, "{\"kind\": \"cards.example/big\"}");
     let _kubelet = node.serve(BIG);
     assert!(!node.path(old).exists());
-    let other = "cdi/boathook-other.example-x.json";
-    node.write(other, "{\"kind\": \"other.example/x\"}");
+    let other = "cdi/boathook-other.example.boathook.dev-x.json";
+    node.write(other, "{\"kind\": \"other.example.boathook.dev/x\"}");
     for _ in 0..2 {
         crate::pages::wait_for_scan(&address(&node));
     }
     assert!(node.path(other).exists());
+    assert!(node.path(for_people).exists());
 }
 
 /// A broken class does not keep the file of another class that is no longer served. An engine
@@ -201,7 +234,7 @@ fn a_class_that_is_disabled_loses_its_file_although_another_class_is_broken() {
     node.add_card(0, "big", 0);
     let kubelet = node.serve(BIG);
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    let npus = node.path("cdi/boathook-dummy.com-npu.json");
+    let npus = node.path("cdi/boathook-dummy.com.boathook.dev-npu.json");
     assert!(npus.exists());
     node.end_plugin(Signal::SIGTERM);
     node.write("classes/cards.toml", "broken");

@@ -45,15 +45,16 @@ impl Node {
             plugin: None,
             engine,
         };
-        // The plugin is to write it.
-        node.remove_file();
+        // No specification for people is needed.
+        let private = &node.engine.machine().private;
+        fs::remove_file(private.file("/run/cdi/boathook-dummy.com-npu.json")).unwrap();
         node.start_plugin().unwrap();
         Some(node)
     }
 
     fn file(&self) -> PathBuf {
         let private = &self.engine.machine().private;
-        private.file("/run/cdi/boathook-dummy.com-npu.json")
+        private.file("/run/cdi/boathook-dummy.com.boathook.dev-npu.json")
     }
 
     fn remove_file(&self) {
@@ -129,7 +130,7 @@ fn a_container_waits_until_the_plugin_has_written_its_file() {
     };
     let pod = Pod::new(0, Rootfs::Busybox).devices(Some("npu-3"));
     let start = |node: &Node| {
-        let names = "dummy.com/npu=npu-3".to_owned();
+        let names = "dummy.com.boathook.dev/npu=npu-3".to_owned();
         let key = "cdi.k8s.io/boathook_dummy.com_npu".to_owned();
         let named = |asked: &mut ContainerConfig| drop(asked.annotations.insert(key, names));
         let started = Container::run_in_pod(&node.engine, pod.clone(), named);
@@ -141,9 +142,32 @@ fn a_container_waits_until_the_plugin_has_written_its_file() {
     assert_eq!(start(&node).unwrap(), [3]);
     node.remove_file();
     let error = format!("{:#}", start(&node).unwrap_err());
-    assert!(error.contains("dummy.com/npu=npu-3"), "{error}");
+    assert!(
+        error.contains("dummy.com.boathook.dev/npu=npu-3"),
+        "{error}"
+    );
     node.start_plugin().unwrap();
     assert_eq!(start(&node).unwrap(), [3]);
+}
+
+/// A vendor's service writes the names of people while the plugin serves, as
+/// nvidia-cdi-refresh.service does at a boot.
+#[test]
+fn a_vendors_file_of_the_same_devices_hinders_no_pod() {
+    let Some(node) = Node::new("the plugin beside a vendor's specification") else {
+        return;
+    };
+    let text = "cdiVersion: 0.5.0\nkind: dummy.com/npu\ndevices:\n- name: npu-3\n  \
+        containerEdits:\n    env: [VENDOR=1]\n";
+    let machine = node.engine.machine();
+    machine.write("/run/cdi/vendor.yaml", text).unwrap();
+    // No list of unhealthy devices follows.
+    let list = node
+        .kubelet
+        .wait_devices(Duration::from_secs(3), DemoHost::RESOURCE);
+    assert!(list.is_err(), "{list:?}");
+    let pod = node.start(0, "npu-3,npu-5").unwrap();
+    assert_eq!(pod.devices(), [3, 5]);
 }
 
 /// Whatever the moment, a container has its devices or is refused.

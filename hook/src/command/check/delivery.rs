@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use injection_plan::cdi::KindUser;
 use injection_plan::cdi::directory::is_generated;
 use rooted_path::read_own_text;
 use runtime_config::Engine;
@@ -16,7 +17,7 @@ const SUBJECT: &str = "delivery";
 /// The maximum size of a specification that is read, in bytes.
 const MAX_SPECIFICATION: u64 = 16 << 20;
 
-const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
+pub(super) const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 
 /// The directory with one record for each engine that `boathook-init` configured.
 const STATE: &str = "opt/boathook/state";
@@ -37,13 +38,19 @@ pub(super) fn check(host_root: &Path) -> Vec<Finding> {
         .filter_map(|(file, text)| missing_hook(host_root, file, text))
         .collect();
     let is_node = host_root.join(KUBELET).is_dir();
+    // The specifications for people bring the hook to no pod.
+    let count = specifications
+        .keys()
+        .filter_map(|file| file.file_name()?.to_str())
+        .filter(|name| !is_node || KindUser::Plugin.has_file(name))
+        .count();
     let handlers = Engine::ALL.into_iter().filter(|engine| {
         let record = host_root.join(STATE).join(format!("{engine}.json"));
         *engine != Engine::Docker && *engine != Engine::Podman && record.is_file()
     });
     let handlers: Vec<&str> = handlers.map(Engine::name).collect();
     let ok = |text: String| Finding::new(Verdict::Ok, SUBJECT, text);
-    match (specifications.len(), handlers.as_slice()) {
+    match (count, handlers.as_slice()) {
         (0, []) if is_node => {
             let text = "nothing brings the hook to pods";
             findings.push(Finding::new(Verdict::Warning, SUBJECT, text).fix(ADVICE));
@@ -118,9 +125,12 @@ mod tests {
         assert_eq!(lines(), ["Ok: by the runtime handler of containerd"]);
         assert!(check(host.path())[0].fix.is_some());
 
-        let specification = r#"{"kind": "x.com/npu", "devices":
+        let specification = r#"{"kind": "x.com.boathook.dev/npu", "devices":
             [{"containerEdits": {"hooks": [{"path": "/opt/hook"}]}}]}"#;
-        write("run/cdi/boathook-x.com-npu.json", specification);
+        write(
+            "run/cdi/boathook-x.com.boathook.dev-npu.json",
+            specification,
+        );
         let [missing, by_cdi] = &*lines() else {
             panic!("{:?}", lines());
         };
@@ -129,6 +139,9 @@ mod tests {
         assert!(by_cdi.starts_with("Ok: by CDI: 1 specifications; and by "));
         write("opt/hook", "");
         fs::remove_file(host.path().join("opt/boathook/state/containerd.json")).unwrap();
+        assert_eq!(lines(), ["Ok: by CDI: 1 specifications"]);
+        let for_people = specification.replace(".boathook.dev", "");
+        write("run/cdi/boathook-x.com-npu.json", &for_people);
         assert_eq!(lines(), ["Ok: by CDI: 1 specifications"]);
     }
 }

@@ -1,5 +1,6 @@
 //! `boathook check`: the host's prerequisites, and what to fix.
 
+mod cdi_services;
 mod classes;
 mod delivery;
 mod kernel;
@@ -30,6 +31,7 @@ pub(super) fn run(
     findings.extend(runtime(config));
     findings.extend(delivery::check(&config.host_root));
     findings.extend(toolkit::check(config));
+    findings.extend(cdi_services::check(config));
     findings.extend(classes::check(names, config)?);
     findings.extend(outdated::check(names, root, config));
     if json {

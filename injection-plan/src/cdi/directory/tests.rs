@@ -37,19 +37,47 @@ fn files(directory: &Path) -> Vec<String> {
     names
 }
 
+/// The plugin and `boathook cdi generate` write to the same directory.
+#[test]
+fn the_files_of_another_user_are_left_alone() {
+    let scratch = tempfile::tempdir().unwrap();
+    let update = |kinds: &[&str], user| {
+        let changes = update(
+            scratch.path(),
+            &generated(kinds),
+            user,
+            &NONE,
+            |_| true,
+            plain,
+        );
+        assert!(changes.unwrap().failures.is_empty());
+        files(scratch.path())
+    };
+    let (people, plugin) = (
+        "boathook-a.com-x.json",
+        "boathook-a.com.boathook.dev-x.json",
+    );
+    assert_eq!(update(&["a.com/x"], KindUser::People), [people]);
+    let kinds = ["a.com.boathook.dev/x"];
+    assert_eq!(update(&kinds, KindUser::Plugin), [people, plugin]);
+    assert_eq!(update(&[], KindUser::People), [plugin]);
+    update(&["a.com/x"], KindUser::People);
+    assert_eq!(update(&[], KindUser::Plugin), [people]);
+}
+
 #[test]
 fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     let scratch = tempfile::tempdir().unwrap();
     let directory = scratch.path().join("missing/cdi");
     let both = generated(&["a.com/x", "b.com/y"]);
-    let written = update(&directory, &both, &NONE, |_| true, plain)
+    let written = update(&directory, &both, KindUser::People, &NONE, |_| true, plain)
         .unwrap()
         .changes;
     assert_eq!(written.len(), 2, "{written:?}");
     let mode = fs::metadata(&directory).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755);
     assert_eq!(
-        update(&directory, &both, &NONE, |_| true, plain)
+        update(&directory, &both, KindUser::People, &NONE, |_| true, plain)
             .unwrap()
             .changes,
         []
@@ -58,19 +86,27 @@ fn files_are_written_once_and_removed_when_their_devices_are_gone() {
     // Some classes were not requested, or a class cannot be used now.
     let one = generated(&["a.com/x"]);
     assert_eq!(
-        update(&directory, &one, &NONE, |_| false, plain)
+        update(&directory, &one, KindUser::People, &NONE, |_| false, plain)
             .unwrap()
             .changes,
         []
     );
     let unknown = UnusableClasses { all: true, ..NONE };
-    let kept = update(&directory, &one, &unknown, |_| true, plain).unwrap();
+    let kept = update(
+        &directory,
+        &one,
+        KindUser::People,
+        &unknown,
+        |_| true,
+        plain,
+    )
+    .unwrap();
     assert_eq!(kept.changes, []);
     assert!(kept.retained.contains("boathook-b.com-y.json"));
 
     let gone = directory.join("boathook-b.com-y.json");
     assert_eq!(
-        update(&directory, &one, &NONE, |_| true, plain)
+        update(&directory, &one, KindUser::People, &NONE, |_| true, plain)
             .unwrap()
             .changes,
         [SpecificationChange::Removed(gone)]
@@ -86,6 +122,7 @@ fn a_foreign_file_of_the_kind_is_kept_and_named() {
     let changes = update(
         directory.path(),
         &generated(&["a.com/x"]),
+        KindUser::People,
         &NONE,
         |_| true,
         plain,
@@ -116,6 +153,7 @@ fn what_is_no_specification_is_left_alone() {
     let changes = update(
         directory.path(),
         &generated(&["a.com/x"]),
+        KindUser::People,
         &NONE,
         |_| true,
         plain,
@@ -131,18 +169,42 @@ fn a_directory_that_cannot_be_written_is_named() {
     let scratch = tempfile::tempdir().unwrap();
     let file = scratch.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = update(&file, &generated(&["a.com/x"]), &NONE, |_| true, plain).unwrap_err();
+    let error = update(
+        &file,
+        &generated(&["a.com/x"]),
+        KindUser::People,
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("cannot read the directory {}", file.display())
     );
     let below = file.join("cdi");
-    let error = update(&below, &generated(&["a.com/x"]), &NONE, |_| true, plain).unwrap_err();
+    let error = update(
+        &below,
+        &generated(&["a.com/x"]),
+        KindUser::People,
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("file/cdi"), "{error}");
 
     // A read-only file system refuses writes of root as well.
     let read_only = Path::new("/proc/sys");
-    let error = update(read_only, &generated(&["a.com/x"]), &NONE, |_| true, plain).unwrap_err();
+    let error = update(
+        read_only,
+        &generated(&["a.com/x"]),
+        KindUser::People,
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap_err();
     let DirectoryError::Io { path, .. } = error else {
         panic!("{error:?}");
     };
@@ -185,10 +247,26 @@ fn a_broken_class_keeps_its_own_file_and_no_other() {
         all: false,
     };
     let none = generated(&[]);
-    let updated = update(directory.path(), &none, &unusable, |_| true, plain).unwrap();
+    let updated = update(
+        directory.path(),
+        &none,
+        KindUser::People,
+        &unusable,
+        |_| true,
+        plain,
+    )
+    .unwrap();
     let kept = ["boathook-a.com-broken.json", "boathook-a.com-plain.json"];
     assert_eq!(files(directory.path()), kept);
     assert_eq!(updated.retained.len(), 2);
-    update(directory.path(), &none, &NONE, |_| true, plain).unwrap();
+    update(
+        directory.path(),
+        &none,
+        KindUser::People,
+        &NONE,
+        |_| true,
+        plain,
+    )
+    .unwrap();
     assert_eq!(files(directory.path()), [""; 0]);
 }

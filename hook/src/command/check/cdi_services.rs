@@ -1,0 +1,113 @@
+//! Checks the services of a vendor that write CDI specifications. Such a file has the names under
+//! which `boathook cdi generate` describes devices for people, and engines refuse a name that two
+//! files have. Pods are not concerned: the plugin has kinds of its own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use device_class::config::Config;
+use device_class::load::each_source;
+use injection_plan::cdi::{FILE_PREFIX, KindUser};
+
+use super::delivery::DIRECTORIES;
+use crate::command::finding::{Finding, Verdict};
+
+/// The directories of systemd's units, those of the administrator first (systemd.unit(5)).
+const UNITS: [&str; 4] = [
+    "etc/systemd/system",
+    "run/systemd/system",
+    "usr/lib/systemd/system",
+    "lib/systemd/system",
+];
+
+/// The link that exists while the service which writes Boathook's specifications is enabled.
+const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
+
+/// Returns a finding if services of a vendor are installed on a host with CDI names for people.
+pub(super) fn check(config: &Config) -> Option<Finding> {
+    let host_root = &config.host_root;
+    let sources = each_source(&config.classes).into_iter().flatten();
+    let classes = sources.filter_map(|source| source.ok()?.parse().ok());
+    let services: BTreeSet<String> = classes
+        .filter_map(|class| class.spec.compatibility)
+        .flat_map(|table| table.cdi_services)
+        .map(String::from)
+        .filter(|unit| is_installed(host_root, unit))
+        .collect();
+    if services.is_empty() || !has_names_for_people(host_root) {
+        return None;
+    }
+    let services = Vec::from_iter(services).join(" ");
+    let text = format!(
+        "{services} may write a specification with the names of Boathook's, and engines refuse a \
+         name that two files have; pods are not concerned"
+    );
+    let fix = format!(
+        "run `systemctl disable --now {services}` and remove its file from /var/run/cdi; or \
+         disable boathook-cdi.service and remove /var/run/cdi/{FILE_PREFIX}*"
+    );
+    Some(Finding::new(Verdict::Warning, "CDI names", text).fix(fix))
+}
+
+/// Returns whether systemd has the unit. A masked unit is a link to /dev/null.
+fn is_installed(host_root: &Path, unit: &str) -> bool {
+    let mut paths = UNITS
+        .iter()
+        .map(|directory| host_root.join(directory).join(unit));
+    let first = paths.find(|path| path.symlink_metadata().is_ok());
+    first.is_some_and(|path| {
+        fs::read_link(path).map_or(true, |target| target != Path::new("/dev/null"))
+    })
+}
+
+fn has_names_for_people(host_root: &Path) -> bool {
+    let entries = DIRECTORIES
+        .iter()
+        .filter_map(|directory| fs::read_dir(host_root.join(directory)).ok());
+    let mut names = entries
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    host_root.join(ENABLED).symlink_metadata().is_ok()
+        || names.any(|name| name.starts_with(FILE_PREFIX) && KindUser::People.has_file(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_reported_where_people_use_names() {
+        let host = tempfile::tempdir().unwrap();
+        let root = host.path();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "classes/a.toml",
+            "version = 1\nresource = \"a.com/b\"\nrequest = { env = \"A\" }\n\
+             discover = [{ count = 1 }]\ndevice = { id = \"b\" }\n\
+             [compatibility]\nname = \"a\"\ncdi_services = [\"a-refresh.path\"]\n",
+        );
+        let classes = root.join("classes");
+        let text = format!("host_root = {root:?}\nclasses = [{classes:?}]\n");
+        let config = Config::parse(Path::new("config.toml"), &text).unwrap();
+        let found = || check(&config).map(|finding| finding.text);
+        assert_eq!(found(), None);
+        write("usr/lib/systemd/system/a-refresh.path", "");
+        assert_eq!(found(), None);
+        // That of the plugin is for pods.
+        write("run/cdi/boathook-a.com.boathook.dev-b.json", "");
+        assert_eq!(found(), None);
+        write("run/cdi/boathook-a.com-b.json", "");
+        let text = found().unwrap();
+        assert!(text.starts_with("a-refresh.path may write "), "{text}");
+        fs::create_dir_all(root.join(UNITS[0])).unwrap();
+        let mask = root.join(UNITS[0]).join("a-refresh.path");
+        std::os::unix::fs::symlink("/dev/null", mask).unwrap();
+        assert_eq!(found(), None);
+    }
+}
