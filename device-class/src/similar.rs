@@ -30,8 +30,10 @@ pub fn is_typo(chosen: &str, known: &str) -> bool {
         return false;
     }
     let (chosen, known) = without_common_end(chosen, known);
-    let allowed = match known.len() {
-        0..=5 => 1,
+    // Names of three letters, such as those of vendors, differ by one letter without being mistyped.
+    let allowed = match chosen.len().min(known.len()) {
+        0..=3 => 0,
+        4..=5 => 1,
         6..=11 => 2,
         _ => 3,
     };
@@ -88,6 +90,10 @@ mod tests {
             ("CUDA_VISIBLE_DEVICES", "AMA_VISIBLE_DEVICES", false),
             ("HIP_VISIBLE_DEVICES", "IX_VISIBLE_DEVICES", false),
             ("ROCR_VISIBLE_DEVICES", "TT_VISIBLE_DEVICES", false),
+            ("TPU_VISIBLE_DEVICES", "TPM_VISIBLE_DEVICES", false),
+            ("XPU_VISIBLE_DEVICES", "CXPU_VISIBLE_DEVICES", false),
+            ("GCU_VISIBLE_DEVICES", "HCU_VISIBLE_DEVICES", false),
+            ("tt_visible_devices", "TT_VISIBLE_DEVICES", true),
             ("NVIDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", true),
             ("ACME_DRIVER_VERSION", "ACME_VISIBLE_DEVICES", false),
             ("PATH", "NPU", false),
