@@ -1,5 +1,6 @@
 //! The additions to config.json: the hook and the device rules.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::class::MAX_CONTAINER_START;
@@ -55,7 +56,7 @@ impl HookEntry {
     }
 
     /// Adds this hook to `text`, a config.json with the hooks `hooks`, together with the
-    /// variables of the plan and its missing device rules.
+    /// variables of the plan, its missing device rules, and `groups`, which the user lacks.
     ///
     /// The stage is prestart, because every runtime has it, even the oldest. The rules are
     /// appended, because later rules override earlier ones.
@@ -64,6 +65,7 @@ impl HookEntry {
         text: &str,
         hooks: &Hooks,
         plan: &InjectionPlan,
+        groups: &BTreeSet<u32>,
     ) -> Result<String, EditError> {
         let mut text = text.to_owned();
         if !hooks.read_requests(Some(Path::new(&self.path))) {
@@ -72,6 +74,10 @@ impl HookEntry {
         for (name, value) in &plan.env {
             let variable = json!(format!("{name}={value}")).to_string();
             text = json_text::append(&text, &["process", "env"], &variable)?;
+        }
+        for gid in groups {
+            let list = ["process", "user", "additionalGids"];
+            text = json_text::append(&text, &list, &gid.to_string())?;
         }
         for step in &plan.steps {
             if let Action::Allow {
@@ -113,7 +119,7 @@ mod tests {
     }
 
     fn added(text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
-        hook().add_to(text, &Hooks::in_config(text), plan)
+        hook().add_to(text, &Hooks::in_config(text), plan, &BTreeSet::new())
     }
 
     fn plan() -> InjectionPlan {

@@ -2,7 +2,8 @@
 //! hooks.
 //!
 //! For `create` and `run`, the wrapper reads config.json of the bundle. If the container
-//! requests devices, it adds the hook and the device rules to the file. The rules persist
+//! requests devices, it adds the hook, the device rules and the groups of the device nodes to the
+//! file. The rules persist
 //! there when an engine or systemd sets the rules of config.json again. For `update`, it keeps
 //! these rules in the resources ([`update`]). Then this process executes the real runtime,
 //! which therefore has its process number, stdio and signals, and determines the exit code.
@@ -16,6 +17,7 @@ mod command_line;
 mod config_file;
 mod entry;
 mod error;
+mod node_groups;
 mod real_runtime;
 mod runtime_log;
 mod update;
@@ -224,8 +226,10 @@ fn add_hook(
         return Ok(());
     }
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
+    let (host_root, in_namespace) = (&config.host_root, bundle.has_user_namespace);
+    let groups = node_groups::find_missing_groups(file.text(), in_namespace, &plan, host_root);
     let text = hook
-        .add_to(file.text(), &bundle.hooks, &plan)
+        .add_to(file.text(), &bundle.hooks, &plan, &groups)
         .map_err(|error| WrapperError::Edit {
             path: file.path().into(),
             error,
