@@ -31,7 +31,7 @@ const HELP_END: &str = "\
 Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
-  boathook-init install --as nvidia              for `docker run --gpus all` and compose files
+  boathook-init install --as NAME                for `docker run --gpus all` and compose files
   boathook-init install --json                   what was done and what to do next, as JSON
   boathook-init --host-root /host status         in a container with the host mounted at /host
 
@@ -80,9 +80,9 @@ pub struct Install {
     /// default, and one that it cannot call is not replaced
     #[arg(long)]
     pub set_default: bool,
-    /// Also offer it under the names of these toolkits, such as nvidia: as `docker run
-    /// --gpus`, `--runtime nvidia` and `runtimeClassName: nvidia` call them; the names are those
-    /// of [compatibility] in the class files, and refused while the toolkit itself is there
+    /// Also offer it under the names of these vendors' toolkits, so that `docker run --gpus`,
+    /// `--runtime NAME` and `runtimeClassName: NAME` reach it; the names are those of
+    /// [compatibility] in the class files, and refused while the toolkit itself is there
     #[arg(long = "as", value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub toolkits: Vec<String>,
     /// containerd: call the hook from this OCI spec (see "ctr oci spec")

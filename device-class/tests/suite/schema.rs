@@ -12,7 +12,10 @@ use crate::shipped::root;
 
 /// The tables of the schema, in the order and under the headings of the documentation.
 const SECTIONS: [(&str, &str); 5] = [
-    ("Top of the file", "top allocate sharing prepare"),
+    (
+        "Top of the file",
+        "top allocate sharing compatibility prepare",
+    ),
     ("Requests", "request requirements pairs"),
     (
         "Discovery",
