@@ -33,6 +33,11 @@ pub struct File {
     pub for_each: Option<PathPattern>,
     /// The path in the container, if it differs.
     pub container_path: Option<PathTemplate>,
+    /// With `type = "socket"`: the mount is writable, so that an engine in the container can give
+    /// the socket to containers of its own, and root there may change its mode and owner. A
+    /// program may connect to it in either case. Files are always read-only.
+    #[serde(default)]
+    pub writable: bool,
     /// It may be missing on the host.
     #[serde(default)]
     pub optional: bool,

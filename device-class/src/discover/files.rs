@@ -46,7 +46,10 @@ pub(super) fn file(
         path = chosen.unwrap_or(&candidates[0]).clone();
     }
     let optional = optional || spec.optional || binary;
-    let file = file_at(&path, &[spec.kind], optional, driver);
+    let mut file = file_at(&path, &[spec.kind], optional, driver);
+    if let Presence::Found(source) = &mut file {
+        source.writable = spec.writable && source.kind == FileKind::Socket;
+    }
     Ok(FoundFile {
         path,
         container,
@@ -72,7 +75,11 @@ pub(super) fn file_at(
             _ => return None,
         };
         let path = driver.on_host(place.path);
-        kinds.contains(&kind).then_some(FileSource { path, kind })
+        kinds.contains(&kind).then_some(FileSource {
+            path,
+            kind,
+            writable: false,
+        })
     })
 }
 

@@ -139,6 +139,8 @@ pub struct FileSource {
     /// The path on the host, without links.
     pub path: PathBuf,
     pub kind: FileKind,
+    /// Whether a container may write to the mount of a socket.
+    pub writable: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -62,7 +62,11 @@ fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {
     assert_eq!(edits.libraries[0].file, in_root("/usr/lib/libchip.so.2.0"));
     let file_in_root = |path: &str| {
         let (path, kind) = (format!("{root}{path}").into(), FileKind::File);
-        Presence::Found(FileSource { path, kind })
+        Presence::Found(FileSource {
+            path,
+            kind,
+            writable: false,
+        })
     };
     assert_eq!(edits.files[0].file, file_in_root("/usr/bin/chip-info"));
     assert_eq!(edits.files[0].container, Path::new("/usr/bin/chip-info"));

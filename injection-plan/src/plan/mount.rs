@@ -54,6 +54,15 @@ impl MountAttributes {
         noexec: false,
     };
 
+    /// The attributes for a socket that an engine in the container may bind writable into
+    /// containers of its own.
+    pub const WRITABLE_SOCKET: Self = Self {
+        read_only: false,
+        nosuid: true,
+        nodev: true,
+        noexec: true,
+    };
+
     /// The attributes for device nodes. A read-only mount protects the mode and owner of
     /// the host's node; writing to the device itself is still possible.
     pub const DEVICE: Self = Self {
@@ -104,6 +113,11 @@ impl BindMount {
             kinds: match source.kind {
                 FileKind::File => &[SourceKind::File],
                 FileKind::Socket => &[SourceKind::Socket],
+            },
+            attributes: if source.writable {
+                MountAttributes::WRITABLE_SOCKET
+            } else {
+                MountAttributes::FILE
             },
             ..Self::library(source.path, path)
         }
