@@ -45,6 +45,7 @@ pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
         program,
         arguments,
         timeout,
+        library_path,
         ..
     } = command;
     let not_run = |reason: &dyn std::fmt::Display| {
@@ -53,7 +54,8 @@ pub(crate) fn run(command: &HealthCommand, root: &Path) -> Outcome {
     if let Err(error) = ownership::program(root, program) {
         return not_run(&error);
     }
-    let command = host_program::command(root, program, arguments);
+    let mut command = host_program::command(root, program, arguments);
+    program_output::set_library_path(&mut command, library_path);
     match program_output::run_program(command, *timeout, MAX_OUTPUT) {
         Err(error) => not_run(&error),
         Ok(None) => Outcome::Killed,

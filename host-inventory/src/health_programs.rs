@@ -39,13 +39,18 @@ impl HealthPrograms {
         let mut wanted = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
-                let OverTime::Program { program, advice } = &reading.rule else {
+                let OverTime::Program {
+                    program,
+                    place,
+                    advice,
+                } = &reading.rule
+                else {
                     continue;
                 };
                 let command =
                     HealthCommand::from_check(program, advice.as_deref(), &device.attributes);
                 let command = match command {
-                    Ok(command) => command,
+                    Ok(command) => command.with_place(place.as_ref()),
                     Err(error) => {
                         let reason = error.to_string();
                         device.health = Health::Unhealthy { reason };

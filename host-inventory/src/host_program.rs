@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use injection_plan::program_output::LIBRARY_PATH;
+
 /// The subcommand of `boathook-plugin` that calls [`enter`].
 pub const IN_ROOT: &str = "in-root";
 
@@ -35,9 +37,10 @@ pub fn enter(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
         let root = root.display();
         return io::Error::other(format!("cannot change the root to {root}: {error}"));
     }
-    Command::new(program)
-        .current_dir("/")
-        .args(arguments)
-        .env_clear()
-        .exec()
+    let mut command = Command::new(program);
+    command.current_dir("/").args(arguments).env_clear();
+    if let Some(value) = std::env::var_os(LIBRARY_PATH) {
+        command.env(LIBRARY_PATH, value);
+    }
+    command.exec()
 }

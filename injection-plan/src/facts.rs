@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 
 use device_class::class::{FactsProgram, Server};
+use device_class::discover::HostProgram;
 use device_class::facts::{self, Facts};
 use device_class::host::RealHost;
 use device_class::template::Attributes;
@@ -66,13 +67,18 @@ impl ReportedFacts {
         // A program starts the driver of each device, which takes long. Programs whose
         // arguments do not depend on the facts of other programs run at the same time.
         for batch in programs.chunk_by(|_, (next, _)| next.for_each_fact.is_none()) {
-            let commands = |program| discover::fact_commands(program, &all, &host);
+            let commands = |program| {
+                let commands = discover::fact_commands(program, &all, &host);
+                let path = commands.first().and_then(|(command, _)| command.first());
+                let find = |path| discover::find_host_program(class, Path::new(path), &host);
+                (path.map(find), commands)
+            };
             let commands = batch.iter().map(|(program, _)| commands(program));
-            let batch_commands: Vec<Vec<(Vec<String>, Attributes)>> = commands.collect();
-            let run_each = |program: &FactsProgram, commands: Vec<(Vec<String>, Attributes)>| {
+            let batch_commands: Vec<ProgramCommands> = commands.collect();
+            let run_each = |program: &FactsProgram, (place, commands): ProgramCommands| {
                 let mut runs = Vec::new();
                 for (command, known) in commands {
-                    let ran = run(program, &command, &known, root, &start);
+                    let ran = run(program, &command, place.as_ref(), &known, root, &start);
                     // A program that failed or hung once would probably do so again with
                     // the other arguments, so they are not tried.
                     let has_failed = ran.fault.is_some();
@@ -188,25 +194,31 @@ impl Ran {
     }
 }
 
+/// The place of a program on this host, and its commands, each with the attributes in it.
+type ProgramCommands = (Option<HostProgram>, Vec<(Vec<String>, Attributes)>);
+
 /// Runs one program and returns the facts that it reports.
 fn run(
     program: &FactsProgram,
     command: &[String],
+    place: Option<&HostProgram>,
     known: &Attributes,
     root: &Path,
     start: impl Fn(&Path, &[String]) -> Command,
 ) -> Ran {
-    let Some((path, arguments)) = command.split_first() else {
+    let (Some((_, arguments)), Some(place)) = (command.split_first(), place) else {
         return Ran::default();
     };
-    let path = Path::new(path);
+    let path = &*place.path;
     match ownership::program(root, path) {
         Ok(_) => {}
         Err(error) if error.is_absent() => return Ran::default(),
         Err(error) => return Ran::failed(format!("cannot be run: {error}")),
     }
     let timeout = program.timeout.get();
-    let ended = program_output::run_program(start(path, arguments), timeout, MAX_OUTPUT);
+    let mut command = start(path, arguments);
+    program_output::set_library_path(&mut command, &place.library_path);
+    let ended = program_output::run_program(command, timeout, MAX_OUTPUT);
     let seconds = timeout.as_secs();
     let (status, text) = match ended {
         Err(error) => return Ran::failed(format!("cannot be run: {error}")),
@@ -295,6 +307,34 @@ mod tests {
         let directory = root.path().join("run/boathook/facts");
         let names = fs::read_dir(directory).unwrap().count();
         assert_eq!(names, 1, "a temporary file is left");
+    }
+
+    /// As on a host whose driver is in a directory of its own, which its loader does not know.
+    #[test]
+    fn a_program_is_found_where_those_for_containers_are() {
+        let root = host("echo \"X 0: $LD_LIBRARY_PATH\"");
+        for directory in ["driver/bin", "driver/lib"] {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+        }
+        fs::rename(root.path().join("smi"), root.path().join("driver/bin/smi")).unwrap();
+        let mut class = class();
+        let directories = |paths: [&str; 2]| {
+            let paths = paths.map(|path| path.to_owned().try_into().unwrap());
+            paths.to_vec()
+        };
+        class.spec.program_directories = directories(["/other/bin", "/driver/bin"]);
+        class.spec.library_directories = directories(["/other/lib", "/driver/lib"]);
+        let start = |program: &Path, arguments: &[String]| {
+            assert_eq!(program, Path::new("/driver/bin/smi"));
+            let mut command = Command::new(root.path().join("driver/bin/smi"));
+            command.args(arguments);
+            command
+        };
+        let found = ReportedFacts::run_programs(&class, root.path(), start);
+        assert_eq!(found.facts.first("0"), Some("/driver/lib"), "{found:?}");
+        class.spec.program_directories.clear();
+        let absent = ReportedFacts::run_programs(&class, root.path(), start);
+        assert_eq!((absent.faults.len(), absent.facts.first("0")), (0, None));
     }
 
     /// The second program runs once for each chip that the first one reported, and only if

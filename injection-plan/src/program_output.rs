@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -13,6 +14,19 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
+
+/// The only variable that [`run_program`] passes on, if [`set_library_path`] has set it.
+pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+
+/// Sets the directories in which a program finds its libraries, beside those of the host's
+/// loader. Nothing is set for an empty list.
+pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
+    if !directories.is_empty()
+        && let Ok(value) = std::env::join_paths(directories)
+    {
+        command.env(LIBRARY_PATH, value);
+    }
+}
 
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -105,8 +119,15 @@ pub fn run_program(
         return Ok(None);
     }
     let deadline = Instant::now() + timeout;
+    let mut set = command.get_envs();
+    let library_path = set.find(|(name, _)| *name == LIBRARY_PATH);
+    let library_path = library_path.and_then(|(_, value)| value.map(OsStr::to_owned));
+    drop(set);
+    command.env_clear();
+    if let Some(value) = library_path {
+        command.env(LIBRARY_PATH, value);
+    }
     let mut child = command
-        .env_clear()
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

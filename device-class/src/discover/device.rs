@@ -9,14 +9,14 @@ use std::path::Path;
 use super::driver_root::DriverRoot;
 use super::source::Candidate;
 use super::{
-    Device, FoundNode, Health, StateFile, attributes, files, health, links, mask, nodes, paths,
-    sharing,
+    Device, FoundNode, Health, OverTime, Reading, StateFile, attributes, files, find_host_program,
+    health, links, mask, nodes, paths, sharing,
 };
 use crate::class::{DeviceClass, HealthCheck, HealthTest, Source};
 use crate::facts::Facts;
 use crate::host::{HostView, MAX_ATTRIBUTE};
 use crate::name::{DeviceId, ResourceName, is_reserved_name};
-use crate::template::Template;
+use crate::template::{Attributes, Template};
 
 /// The reason, for people, why a candidate cannot become a device, or why the files of a class
 /// cannot be looked up.
@@ -90,6 +90,7 @@ pub(super) fn from_candidate(
             judged => judged,
         }
     };
+    let readings = find_programs(class, attributes, readings, host);
     let state = match &class.spec.prepare {
         Some(prepare) => Some(state(&prepare.file, candidate, host)?),
         None => None,
@@ -138,6 +139,26 @@ pub(super) fn from_candidate(
         state,
         attributes: attributes.clone(),
     })
+}
+
+/// Finds the programs of health checks that are not at the path of the class.
+fn find_programs(
+    class: &DeviceClass,
+    attributes: &Attributes,
+    mut readings: Vec<Reading>,
+    host: &dyn HostView,
+) -> Vec<Reading> {
+    for reading in &mut readings {
+        let OverTime::Program { program, place, .. } = &mut reading.rule else {
+            continue;
+        };
+        let path = program.command.first().map(|path| path.fill(attributes));
+        if let Some(Ok(path)) = path {
+            let found = find_host_program(class, Path::new(&path), host);
+            *place = (found.path.as_os_str() != path.as_str()).then_some(found);
+        }
+    }
+    readings
 }
 
 fn state(

@@ -78,6 +78,8 @@ pub enum OverTime {
     /// [`super::HealthCommand`].
     Program {
         program: HealthProgram,
+        /// The place of the program on this host, if the class's path has none.
+        place: Option<super::HostProgram>,
         /// How an administrator repairs the device.
         advice: Option<String>,
     },
@@ -161,6 +163,7 @@ fn look(
             let of = program.command.first().map(ToString::to_string);
             let rule = OverTime::Program {
                 program: program.clone(),
+                place: None,
                 advice: advice.clone(),
             };
             (of.unwrap_or_default(), (Some(rule), None))

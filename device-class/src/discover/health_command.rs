@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::attributes;
+use super::{HostProgram, attributes};
 use crate::class::{HealthProgram, Part, Printed};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
@@ -15,6 +15,8 @@ pub struct HealthCommand {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub timeout: Duration,
+    /// The directories with libraries of the program that the host's loader does not know.
+    pub library_path: Vec<PathBuf>,
     prints: Option<Printed>,
     /// A regular expression. Its first group in the output is the value that the check compares.
     regex: Option<String>,
@@ -48,10 +50,20 @@ impl HealthCommand {
             program: command.next().unwrap_or_default().into(),
             arguments: command.collect(),
             timeout: check.timeout,
+            library_path: Vec::new(),
             prints: check.prints.clone(),
             regex,
             advice: advice.map(str::to_owned),
         })
+    }
+
+    /// Replaces the program of the class by the one that this host has elsewhere.
+    pub fn with_place(mut self, place: Option<&HostProgram>) -> Self {
+        if let Some(HostProgram { path, library_path }) = place {
+            self.program.clone_from(path);
+            self.library_path.clone_from(library_path);
+        }
+        self
     }
 
     /// Judges a run of the program by its exit status and its output. Returns the reason if the

@@ -13,6 +13,7 @@ mod health;
 mod health_command;
 mod health_history;
 mod hidden;
+mod host_program;
 mod kernel_log;
 mod lacking;
 mod libraries;
@@ -47,6 +48,7 @@ pub use found::{
 pub use health::{Health, OverTime, Reading, is_unhealthy_by_facts, list_byte_checks};
 pub use health_command::HealthCommand;
 pub use health_history::HealthHistory;
+pub use host_program::{HostProgram, find_host_program};
 pub use kernel_log::KernelLine;
 pub use lacking::{find_lacks, find_missing_nodes, find_unclaimed};
 pub use links::Connections;

@@ -32,10 +32,16 @@ fn npus(pci_device: &str) -> Vec<Device> {
 
 fn commands(device: &Device) -> Vec<HealthCommand> {
     let programs = device.readings.iter().filter_map(|reading| {
-        let OverTime::Program { program, advice } = &reading.rule else {
+        let OverTime::Program {
+            program,
+            place,
+            advice,
+        } = &reading.rule
+        else {
             return None;
         };
-        Some(HealthCommand::from_check(program, advice.as_deref(), &device.attributes).unwrap())
+        let command = HealthCommand::from_check(program, advice.as_deref(), &device.attributes);
+        Some(command.unwrap().with_place(place.as_ref()))
     });
     programs.collect()
 }
@@ -262,5 +268,37 @@ fn a_program_goes_with_what_it_prints_and_begins_with_a_path() {
         let error = parsed(&keys).err();
         assert_eq!(error.is_none(), wanted == "fine", "{keys}: {error:?}");
         assert!(error.is_none_or(|error| error.contains(&wanted)), "{keys}");
+    }
+}
+
+/// The layouts of hosts, with the path of nvidia-smi and the directories of its libraries that the
+/// loader does not know.
+const PLACES: &str = "
+fedora | /usr/bin/nvidia-smi | none
+bottlerocket | /usr/libexec/nvidia/tesla/bin/nvidia-smi
+    | /x86_64-bottlerocket-linux-gnu/sys-root/usr/lib/nvidia/tesla
+cos-gpu-installer | /var/lib/nvidia/bin/nvidia-smi | /var/lib/nvidia/lib64
+opt | /opt/nvidia/bin/nvidia-smi | /opt/nvidia/lib64
+";
+
+#[test]
+fn a_health_program_is_found_where_those_for_containers_are() {
+    for [layout, path, libraries] in rows(PLACES) {
+        let tree = shipped::root().join(format!("testdata/nvidia-gpu/layouts/{layout}.txt"));
+        let tree = std::fs::read_to_string(tree).unwrap();
+        let host = format!(
+            "{}{tree}",
+            recorded("nvidia-gpu/headless").replace("file /usr/bin/nvidia-smi\n", "")
+        );
+        let device = &devices("nvidia-gpu", &host)[0];
+        let command = commands(device).remove(0);
+        assert_eq!(command.program, Path::new(&path), "{layout}");
+        let found: Vec<String> = command
+            .library_path
+            .iter()
+            .map(|directory| directory.display().to_string())
+            .collect();
+        let expected: Vec<&str> = libraries.split(' ').filter(|it| *it != "none").collect();
+        assert_eq!(found, expected, "{layout}");
     }
 }

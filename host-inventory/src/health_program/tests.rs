@@ -31,7 +31,10 @@ fn shell(script: &str, keys: &str) -> HealthCommand {
 }
 
 fn command(device: &Device) -> HealthCommand {
-    let OverTime::Program { program, advice } = &device.readings[0].rule else {
+    let OverTime::Program {
+        program, advice, ..
+    } = &device.readings[0].rule
+    else {
         panic!("{:?}", device.readings);
     };
     HealthCommand::from_check(program, advice.as_deref(), &device.attributes).unwrap()
