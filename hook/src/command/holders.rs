@@ -112,12 +112,29 @@ pub(super) struct Holders {
 }
 
 /// A container that waits for devices of a class.
-#[derive(Debug)]
-struct Waiting {
+#[derive(Debug, Serialize)]
+pub(super) struct Waiting {
     class: String,
-    holder: Holder,
     /// The device, as a request has it.
     device: String,
+    container: String,
+    /// The name that the container's engine gave to the container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip)]
+    label: String,
+}
+
+impl Waiting {
+    pub(super) fn text(&self) -> String {
+        let Waiting {
+            class,
+            device,
+            label,
+            ..
+        } = self;
+        format!("{label} is waiting for {device} of {class}")
+    }
 }
 
 impl Holders {
@@ -219,24 +236,18 @@ impl Holders {
         ids.iter().flat_map(of).chain(known).cloned().collect()
     }
 
-    /// Returns a line for each device of these classes that a container waits for.
-    pub(super) fn describe_waiting(&self, classes: &[String]) -> impl Iterator<Item = String> {
+    /// Returns the containers that wait for devices of these classes.
+    pub(super) fn find_waiting(&self, classes: &[String]) -> impl Iterator<Item = &Waiting> {
         let waiting = self.waiting.iter();
-        let waiting = waiting.filter(|waiting| classes.contains(&waiting.class));
-        waiting.map(|waiting| {
-            let Waiting {
-                class,
-                holder,
-                device,
-            } = waiting;
-            format!("{} is waiting for {device} of {class}", holder.text())
-        })
+        waiting.filter(|waiting| classes.contains(&waiting.class))
     }
 
     fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
         let waiting = record.waiting.iter().map(|awaited| Waiting {
             class: awaited.class.clone(),
-            holder: holder.clone(),
+            container: holder.container.clone(),
+            name: holder.name.clone(),
+            label: holder.text(),
             device: excerpt(&awaited.awaited.to_request()),
         });
         self.waiting.extend(waiting);

@@ -99,19 +99,21 @@ pub(super) fn run(
     if used {
         listed.retain(|device| device.holders.iter().flatten().next().is_some());
     }
-    let waiting: Vec<String> = match holders {
-        Some(holders) if used => holders.describe_waiting(&classes).collect(),
+    let waiting: Vec<_> = match holders {
+        Some(holders) if used => holders.find_waiting(&classes).collect(),
         _ => Vec::new(),
     };
     if json {
-        let list = serde_json::json!({
-            "waiting": waiting,
+        let mut list = serde_json::json!({
             "classes": classes,
             "without_devices": empty,
             "not_enabled": not_enabled,
             "left_out": left_out,
             "devices": listed,
         });
+        if used {
+            list["waiting"] = serde_json::to_value(&waiting)?;
+        }
         print_json(&list)?;
         return Ok(code);
     }
@@ -122,8 +124,8 @@ pub(super) fn run(
     } else {
         devices::print_table(style, &mut out, &listed)?;
     }
-    for text in &waiting {
-        style.text(&mut out, text)?;
+    for waiting in &waiting {
+        style.text(&mut out, &waiting.text())?;
     }
     if used && listed.is_empty() {
         return Ok(code);

@@ -51,6 +51,60 @@ fn a_hook_that_is_gone_and_no_fault_have_codes_of_their_own() {
     assert_eq!(code, Some(4), "{text}");
 }
 
+/// `--device` gives the number that a device had when the container was created.
+#[test]
+fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/port'\nrequest = { env = 'PORTS' }\n\
+         discover = [{ path = '/sys/class/tty/{name}' }]\n\
+         device = { id = 'port-{name}', nodes = ['/dev/{name}'] }\n";
+    host.add_class("port", class).unwrap();
+    host.add_file("/sys/class/tty/ttyUSB1/dev", "188:1")
+        .unwrap();
+    host.add_file("/sys/dev/char/188:7/dev", "188:7").unwrap();
+    for (path, minor, code, words) in [
+        (
+            "/dev/ttyUSB0",
+            0,
+            15,
+            [
+                "/dev/ttyUSB0 is c 188:0 in config.json, a device that the host has no more, and it",
+                "in place of `--device`, set PORTS=NAME? with a name that stays",
+                "`boathook list port`",
+            ],
+        ),
+        (
+            "/dev/other0",
+            0,
+            15,
+            [
+                "a device that the host has no more, and it has no /dev/other0",
+                "no program can open it",
+                "`boathook class new`",
+            ],
+        ),
+        // There under another name: `--device A:B`.
+        (
+            "/dev/ttyUSB0",
+            7,
+            11,
+            [
+                "the container sets no variable of any class",
+                "-e DUMMY_VISIBLE_DEVICES=all",
+                "boathook list",
+            ],
+        ),
+    ] {
+        let mut config = config(&["PATH=/bin"]);
+        config["linux"]["devices"] =
+            json!([{ "path": path, "type": "c", "major": 188, "minor": minor }]);
+        let bundle = bundle_of(&config);
+        let (found, text) = doctor(&host, bundle.path());
+        assert_says(&text, &words);
+        assert_eq!(found, Some(code), "{text}");
+    }
+}
+
 /// Of several that a misspelled variable may mean, the nearest is named.
 #[test]
 fn variables_are_tried_without_a_container() {

@@ -8,6 +8,7 @@ mod injected;
 mod requested;
 mod rules;
 mod spec;
+mod stale_nodes;
 mod unrequested;
 mod user;
 
@@ -168,7 +169,10 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
     let is_attached = |grant: &Grant| grant.given_by.is_user();
     let is_given = |grant: &Grant| !grant.devices.is_empty();
     let by_hook = !plan.grants.iter().all(is_attached);
-    let gives = by_hook && (!plan.steps.is_empty() || plan.grants.iter().any(is_given));
+    let gives = by_hook
+        && (!plan.steps.is_empty() || plan.is_waiting() || plan.grants.iter().any(is_given));
+    // A container that only waits needs the hook, which records what it waits for.
+    let all_there = all_there && !(plan.steps.is_empty() && plan.is_waiting());
     if !container.is_hypothetical() && gives {
         findings.push(hook_entry::finding(container, spec, all_there));
     }

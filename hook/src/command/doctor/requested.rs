@@ -14,6 +14,7 @@ use device_class::strict_toml::FileError;
 use injection_plan::request::{Awaited, Request};
 
 use super::spec::ContainerSpec;
+use super::stale_nodes;
 use super::unrequested::Unrequested;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
@@ -86,12 +87,15 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         known.push(class);
     }
     let is_refused = findings.iter().any(|finding| finding.fault.is_some());
+    let stale = stale_nodes::findings(spec, &known, config);
+    let has_stale = stale.iter().any(|finding| finding.fault.is_some());
+    findings.extend(stale);
     let without_request = classes.is_empty() && !is_refused;
     let unrequested = match without_request {
         true => Unrequested::find(spec, &known, config),
         false => Unrequested::default(),
     };
-    if without_request && unrequested.is_empty() {
+    if without_request && unrequested.is_empty() && !has_stale {
         findings.extend(without(spec, &known));
     } else {
         let similar = similar_variables(spec, &known);

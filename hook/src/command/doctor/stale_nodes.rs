@@ -1,0 +1,120 @@
+//! Finds nodes in config.json of devices that the host does not have any more: an engine's
+//! `--device` gives the number that a device had when the container was created.
+
+use std::path::Path;
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::device::{DeviceKind, DeviceNumber};
+use device_class::discover;
+use device_class::host::{Entry, HostView, RealHost};
+use injection_plan::plan::SpecNode;
+
+use super::spec::ContainerSpec;
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+use crate::planner;
+
+/// The most nodes that are shown. A privileged container has all nodes of the host.
+const SHOWN: usize = 8;
+
+/// Returns a finding for each stale node. A node that a CDI specification with the hook added is
+/// left out: the hook replaces it.
+pub(super) fn findings(
+    spec: &ContainerSpec,
+    known: &[DeviceClass],
+    config: &Config,
+) -> Vec<Finding> {
+    let nodes = &spec.bundle.spec_devices.nodes;
+    if nodes.is_empty() || !spec.bundle.cdi.is_empty() {
+        return Vec::new();
+    }
+    let Ok(host) = planner::open_host(config) else {
+        return Vec::new();
+    };
+    let stale = nodes.iter().filter_map(|node| {
+        let text = describe(node, &host)?;
+        Some((node, text))
+    });
+    let findings = stale.take(SHOWN).map(|(node, (is_gone, text))| {
+        let finding = match is_gone {
+            true => Finding::fault(ExitCode::NoDevice, "config.json", text),
+            false => Finding::new(Verdict::Warning, "config.json", text),
+        };
+        finding.fix(advise(node, known, &host))
+    });
+    findings.collect()
+}
+
+/// Returns whether the host has no device with the node's number, and a text about it. Returns
+/// `None` if the node is as on the host.
+fn describe(node: &SpecNode, host: &RealHost) -> Option<(bool, String)> {
+    let (path, number) = (node.path.display(), node.number);
+    let there = match host.place(&node.path) {
+        Ok(Some(place)) => match place.entry {
+            Entry::Device(there) if there == number => return None,
+            Entry::Device(there) => Some(there),
+            _ => None,
+        },
+        Ok(None) => None,
+        Err(_) => return None,
+    };
+    match (has_number(number, host), there) {
+        (true, Some(there)) => {
+            let text = format!(
+                "{path} is {number} in config.json, and {there} on the host: the container may have \
+                 another device than you expect"
+            );
+            Some((false, text))
+        }
+        (false, there) => {
+            let there = there.map_or_else(
+                || format!("and it has no {path}"),
+                |there| format!("where {path} is {there} now"),
+            );
+            let text = format!(
+                "{path} is {number} in config.json, a device that the host has no more, {there}: no \
+                 program can open it"
+            );
+            Some((true, text))
+        }
+        // The path in the container may be another one (`--device A:B`).
+        (true, None) => None,
+    }
+}
+
+/// Whether the host has a device with this number (sysfs, Documentation/ABI/testing/sysfs-dev).
+fn has_number(number: DeviceNumber, host: &RealHost) -> bool {
+    let kind = match number.kind {
+        DeviceKind::Character => "char",
+        DeviceKind::Block => "block",
+    };
+    let path = format!("/sys/dev/{kind}/{}:{}", number.major, number.minor);
+    !matches!(host.entry(Path::new(&path)), Ok(None))
+}
+
+/// Returns what to write in place of the engine's option: a class with a device of the same sort.
+fn advise(node: &SpecNode, known: &[DeviceClass], host: &RealHost) -> String {
+    let stem = |path: &Path| {
+        let text = path.to_string_lossy().into_owned();
+        text.trim_end_matches(|c: char| c.is_ascii_digit())
+            .to_owned()
+    };
+    let wanted = stem(&node.path);
+    let has_such = |class: &&DeviceClass| {
+        let devices = discover::devices(class, host).devices;
+        let mut nodes = devices.iter().flat_map(|device| &device.nodes);
+        nodes.any(|node| stem(&node.host) == wanted)
+    };
+    match known.iter().find(has_such) {
+        Some(class) => format!(
+            "in place of `--device`, set {}=NAME? with a name that stays, such as its serial number \
+             (`boathook list {}`), and use the runtime boathook: the device is looked up when the \
+             container starts, and `boathook follow` gives it again when it comes back",
+            class.spec.request.env, class.name
+        ),
+        None => "create the container again, or request the device by a class (`boathook list \
+                 --all`, `boathook class new`): it is looked up when the container starts"
+            .to_owned(),
+    }
+}
