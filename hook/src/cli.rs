@@ -11,6 +11,8 @@ use clap::{Args, Parser, Subcommand};
 use device_class::config::LogLevel;
 use device_class::name::ClassName;
 
+use crate::command::ListTarget;
+
 use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
@@ -182,9 +184,9 @@ pub(crate) enum Command {
     },
     /// List the classes and their devices on this host
     List {
-        /// Only these classes
-        #[arg(value_name = "CLASS")]
-        classes: Vec<ClassName>,
+        /// Only these classes; or, by a path in /dev, which device it is, and how a container gets it
+        #[arg(value_name = "CLASS", value_parser = ListTarget::parse)]
+        classes: Vec<ListTarget>,
         /// Also classes that are not enabled
         #[arg(long)]
         all: bool,

@@ -17,7 +17,7 @@ pub(super) struct Listed {
     pub(super) id: String,
     /// The variable by which containers request it.
     pub(super) variable: String,
-    resource: String,
+    pub(super) resource: String,
     index: Option<String>,
     pub(super) healthy: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -13,6 +13,7 @@ mod finding;
 mod follow;
 mod holders;
 mod list;
+mod list_path;
 mod output;
 mod running_root;
 
@@ -31,6 +32,7 @@ use serde::Serialize;
 
 use class::TargetError;
 use holders::Holders;
+pub(crate) use list_path::ListTarget;
 
 use crate::cli::{Cli, Command};
 use crate::exit::ExitCode;
@@ -79,6 +81,8 @@ pub(crate) enum CommandError {
     Log(#[source] io::Error),
     #[error(transparent)]
     Cdi(#[from] cdi::CdiError),
+    #[error("a class and a path cannot be listed together: name one kind")]
+    ClassAndPath,
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
@@ -126,6 +130,7 @@ impl CommandError {
             CommandError::Container { error, .. } => error.exit_code(),
             CommandError::Planner(error) => error.exit_code(),
             CommandError::Target(_)
+            | CommandError::ClassAndPath
             | CommandError::UnknownClass { .. }
             | CommandError::NoContainer { .. }
             | CommandError::Recorded { .. } => ExitCode::Usage,
@@ -200,12 +205,25 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             root,
         } => {
             let config = config(cli)?;
+            let (mut names, mut paths) = (Vec::new(), Vec::new());
+            for target in classes {
+                match target {
+                    ListTarget::Class(class) => names.push(class.clone()),
+                    ListTarget::Path(path) => paths.push(path.clone()),
+                }
+            }
+            if !paths.is_empty() && !names.is_empty() {
+                return Err(CommandError::ClassAndPath);
+            }
+            if !paths.is_empty() {
+                return list_path::run(&paths, cli.json, &config);
+            }
             let holders = if *used {
                 Some(Holders::of_running(root.clone(), &config))
             } else {
                 Holders::read(&config)
             };
-            list::run(classes, *all, *used, cli.json, holders.as_ref(), &config)
+            list::run(&names, *all, *used, cli.json, holders.as_ref(), &config)
         }
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)

@@ -17,6 +17,7 @@ use crate::lab::{Lab, on_each_cgroup_version, requesting};
 on_each_cgroup_version!(
     a_link_and_a_path_stay_with_their_device,
     a_device_is_attached_at_a_path_and_detached,
+    a_path_is_listed_with_the_lines_to_paste,
 );
 
 /// Sticks of two serial numbers: the class finds them by udev's links, and the host's
@@ -129,6 +130,52 @@ fn a_link_and_a_path_stay_with_their_device(lab: &Lab) {
         drop(running);
         fs::remove_dir_all(host.root().join("run/boathook")).unwrap();
     }
+}
+
+fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
+    let host = with_sticks();
+    for (path, request) in [("/dev/zigbee", "/dev/zigbee?"), ("/dev/dummy-npu1", "x1?")] {
+        let text = done(lab, &host, &["list", path]);
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in [
+            format!("{path} is stick-x1 of class sticks"),
+            format!("its names in a request: x1, stick-x1, {path}"),
+            format!("docker run --runtime boathook -e STICKS='{request}'"),
+            format!("compose runtime: boathook, and in environment: STICKS: '{request}'"),
+            format!("podman run -e STICKS='{request}'"),
+            format!("quadlet Environment=\"STICKS={request}\""),
+            "pod resources: {limits: {example.com/stick: 1}}".to_owned(),
+        ] {
+            assert!(text.contains(&words), "no {words} in {text}");
+        }
+        // The line gives the device.
+        let bundle = requesting(&host, Rootfs::Busybox, "STICKS", request);
+        let bundle = bundle.build().unwrap();
+        let running = lab.start(&bundle);
+        assert_eq!(
+            running.look("/dev/dummy-npu1").unwrap().read,
+            Access::Granted
+        );
+    }
+    let json = done(lab, &host, &["list", "--json", "/dev/zigbee"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let stick = json
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["class"] == "sticks")
+        .unwrap();
+    assert_eq!(
+        (&stick["id"], &stick["names"][0]),
+        (&"stick-x1".into(), &"x1".into())
+    );
+    let none = boathook(lab, &host, &["list", "/dev/other"]);
+    assert_eq!(none.status.code(), Some(5), "{none:?}");
+    assert!(
+        none.stderr
+            .contains("`boathook class new /dev/other` writes a class file"),
+        "{none:?}"
+    );
 }
 
 fn a_device_is_attached_at_a_path_and_detached(lab: &Lab) {

@@ -1,0 +1,204 @@
+//! `boathook list PATH`: the device with a node or link of the host, its names, and the lines to
+//! paste for a container with it.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover::{self, Device, FoundClass};
+use device_class::host::RealHost;
+use device_class::load;
+use device_class::name::{ClassName, excerpt};
+use injection_plan::request::{Environment, Request, RequestNames, RequestSource, quote};
+use serde::Serialize;
+
+use super::devices::Listed;
+use super::output::Style;
+use super::{CommandError, print_json};
+use crate::exit::ExitCode;
+use crate::planner;
+
+/// What `boathook list` is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListTarget {
+    Class(ClassName),
+    Path(PathBuf),
+}
+
+impl ListTarget {
+    /// Reads a path, or the name of a class.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with('/') {
+            return Ok(ListTarget::Path(text.into()));
+        }
+        let class = ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())?;
+        Ok(ListTarget::Class(class))
+    }
+}
+
+/// A device that a path leads to.
+#[derive(Serialize)]
+struct NamedDevice {
+    path: PathBuf,
+    #[serde(flatten)]
+    listed: Listed,
+    enabled: bool,
+    follow: bool,
+    /// The names by which a request means this device alone, and that it keeps.
+    names: Vec<String>,
+    /// The name to use: the link that was given, or a name that the device keeps in any socket.
+    request: String,
+}
+
+/// Prints the devices of the paths. A path that is none of a class is an error.
+pub(super) fn run(
+    paths: &[PathBuf],
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let host = planner::open_host(config)?;
+    let (mut named, mut code) = (Vec::new(), ExitCode::Success);
+    for path in paths {
+        let before = named.len();
+        for source in load::each_source(&config.classes)?.into_iter().flatten() {
+            let Ok(class) = config.class(&source) else {
+                continue;
+            };
+            named.extend(find_device(path, &class, &host));
+        }
+        if named.len() == before {
+            let path = excerpt(&path.to_string_lossy());
+            crate::log::error(&format!(
+                "{path} is the node of no device of a class of this host: `boathook class new {path}` \
+                 writes a class file for it"
+            ));
+            code = ExitCode::Request;
+        }
+    }
+    if json {
+        print_json(&named)?;
+        return Ok(code);
+    }
+    let mut out = io::stdout().lock();
+    for (device, at) in named.iter().zip(0..) {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        print_device(device, &mut out)?;
+    }
+    Ok(code)
+}
+
+fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<NamedDevice> {
+    let text = path.to_str()?;
+    let source = RequestSource::Attach {
+        devices: quote(text),
+    };
+    let request = Request::parse(class, &Environment::default(), source).ok()??;
+    let FoundClass { inventory, .. } = discover::look_up(class, request.wanted(), host).ok()?;
+    let devices = request.selection.choose(class, &inventory).ok()?;
+    let [device] = devices.as_slice() else {
+        return None;
+    };
+    let names = RequestNames::new(class, &inventory);
+    let listed = Listed::new(class, device, &names);
+    let names = lasting_names(device, &listed);
+    let is_node = device.nodes.iter().any(|node| node.host == path);
+    let name = match is_node {
+        false => text.to_owned(),
+        true => names.first().unwrap_or(&listed.id).clone(),
+    };
+    let mark = if class.spec.follow { "?" } else { "" };
+    Some(NamedDevice {
+        path: path.to_owned(),
+        enabled: class.spec.enabled,
+        follow: class.spec.follow,
+        request: name + mark,
+        names,
+        listed,
+    })
+}
+
+/// Returns the device's names that are none of a node: the kernel gives those to the device that
+/// comes first.
+fn lasting_names(device: &Device, listed: &Listed) -> Vec<String> {
+    let is_of_node = |name: &str| {
+        let mut nodes = device.nodes.iter();
+        nodes.any(|node| node.host.file_name() == Some(name.as_ref()))
+    };
+    let names = listed.own_aliases.iter();
+    names.filter(|name| !is_of_node(name)).cloned().collect()
+}
+
+fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), CommandError> {
+    let NamedDevice {
+        path,
+        listed,
+        enabled,
+        follow,
+        names,
+        request,
+    } = device;
+    let style = Style::of_stdout();
+    let path = excerpt(&path.to_string_lossy());
+    let (id, class, variable) = (&listed.id, &listed.class, &listed.variable);
+    style.text(out, &format!("{path} is {id} of class {class}"))?;
+    let own = [id.clone(), path];
+    let others = listed.own_aliases.iter().chain(&own);
+    let all: Vec<&str> = others.map(String::as_str).collect();
+    style.text(out, &format!("its names in a request: {}", all.join(", ")))?;
+    if names.is_empty() {
+        let text = "none of them stays when it is plugged in elsewhere";
+        style.text(out, text)?;
+    }
+    let (shell, yaml) = (quote_for_shell(request), quote_for_yaml(request));
+    let value = request.replace('%', "%%");
+    for (program, line) in [
+        (
+            "docker run",
+            format!("--runtime boathook -e {variable}={shell}"),
+        ),
+        (
+            "compose",
+            format!("runtime: boathook, and in environment: {variable}: {yaml}"),
+        ),
+        ("podman run", format!("-e {variable}={shell}")),
+        (
+            "quadlet",
+            format!(
+                "Environment={}",
+                quote_for_systemd(&format!("{variable}={value}"))
+            ),
+        ),
+        (
+            "pod",
+            format!("resources: {{limits: {{{}: 1}}}}", listed.resource),
+        ),
+    ] {
+        style.text(out, &format!("  {program:<11} {line}"))?;
+    }
+    if !enabled {
+        let text = format!("pods get it with `enabled = true` in [class.{class}] of config.toml");
+        style.text(out, &text)?;
+    }
+    if *follow {
+        let text = "`?`: the container starts without it, too, and `boathook follow` gives it when it \
+                    comes";
+        style.text(out, text)?;
+    }
+    Ok(())
+}
+
+fn quote_for_shell(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+fn quote_for_yaml(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// systemd.syntax(7), "Quoting".
+fn quote_for_systemd(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
