@@ -10,6 +10,7 @@ use tokio::task::spawn_blocking;
 use crate::api_error;
 use crate::claim::{ClaimUid, Claims, Record, allocated_requests};
 use crate::claim_api::claims_with;
+use crate::claim_users::{ClaimUse, ClaimUsers};
 use crate::inventory::Inventory;
 
 /// The time between two searches, and between two restorations without a reason.
@@ -44,16 +45,27 @@ pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory
 }
 
 /// Searches in a loop for claims that nobody uses, and unprepares them.
-pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiver<Inventory>) {
+pub(crate) async fn run(
+    client: Client,
+    claims: Claims,
+    users: ClaimUsers,
+    inventory: watch::Receiver<Inventory>,
+) {
+    let mut reported = Vec::new();
     loop {
+        let mut problems = Vec::new();
         let own = claims.clone();
         if let Ok(Ok((records, _))) = spawn_blocking(move || own.prepared()).await {
             for record in records {
                 let known = inventory.borrow().clone();
-                if let Err(error) = unused(&client, &claims, &record, &known).await {
-                    tracing::warn!("claim {}: {error:#}", record.title());
+                if let Err(error) = unused(&client, &claims, &users, &record, &known).await {
+                    problems.push(format!("claim {}: {error:#}", record.title()));
                 }
             }
+        }
+        if problems != reported {
+            problems.iter().for_each(|line| tracing::warn!("{line}"));
+            reported = problems;
         }
         tokio::time::sleep(PERIOD).await;
     }
@@ -63,21 +75,24 @@ pub(crate) async fn run(client: Client, claims: Claims, inventory: watch::Receiv
 pub(crate) async fn these(
     client: &Client,
     claims: &Claims,
+    users: &ClaimUsers,
     uids: &[ClaimUid],
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
     let own = claims.clone();
     let (records, _) = spawn_blocking(move || own.prepared()).await??;
     for record in records.iter().filter(|record| uids.contains(&record.uid)) {
-        unused(client, claims, record, inventory).await?;
+        unused(client, claims, users, record, inventory).await?;
     }
     Ok(())
 }
 
-/// Unprepares a claim that the API server does not have, or that is reserved for no pod.
+/// Unprepares a claim that the API server does not have, or that is reserved for no pod, if no
+/// pod of this node uses it either.
 async fn unused(
     client: &Client,
     claims: &Claims,
+    users: &ClaimUsers,
     record: &Record,
     inventory: &Inventory,
 ) -> Result<(), anyhow::Error> {
@@ -96,6 +111,17 @@ async fn unused(
             _ => return Ok(()),
         },
     };
+    match users.find_use(record).await {
+        ClaimUse::Unused => {}
+        ClaimUse::InUse => anyhow::bail!(
+            "{why}, but a pod of this node still uses it, so its devices stay with that pod: end \
+             the pod"
+        ),
+        ClaimUse::Unknown(error) => anyhow::bail!(
+            "{why}, but whether a pod of this node still uses it cannot be found out, so its \
+             devices stay prepared: {error}"
+        ),
+    }
     let (claims, uid, inventory) = (claims.clone(), record.uid.clone(), inventory.clone());
     let unprepare = move || claims.unprepare_seen(&uid, &seen, &inventory);
     let title = record.title();

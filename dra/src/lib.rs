@@ -15,6 +15,7 @@
 mod api_error;
 pub mod claim;
 mod claim_api;
+mod claim_users;
 mod class_devices;
 pub mod cli;
 mod collect;

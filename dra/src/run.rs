@@ -19,6 +19,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use crate::claim::{Claims, PartMaker, Store};
+use crate::claim_users::ClaimUsers;
 use crate::cli::Run;
 use crate::inventory::Scanner;
 use crate::metrics::Metrics;
@@ -51,6 +52,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         .await
         .context("cannot configure the client of the API server")?;
     let (name, uid) = (options.pod_name, options.pod_uid);
+    let users = ClaimUsers::new(&on_node.kubelet_dir, name.clone());
     let pod = name.zip(uid).map(|(name, uid)| OwnPod { name, uid });
     let allocations = PluginAllocations::new(&on_node.kubelet_dir, &config.host_root, pod);
     let claims = Claims {
@@ -70,6 +72,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let service = Service {
         client: client.clone(),
         claims: claims.clone(),
+        users: users.clone(),
         node: options.node_name.clone(),
         inventory: inventory.clone(),
         metrics: metrics.clone(),
@@ -90,7 +93,7 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
         () = publisher.run(inventory.clone(), is_registered.clone()) => "the publisher",
         () = scanner.run(on_node.rescan, reloads) => "the scanner",
         () = collect::restore(claims.clone(), inventory.clone()) => "the specifications of claims",
-        () = collect::run(client, claims, inventory) => "the collection of claims",
+        () = collect::run(client, claims, users, inventory) => "the collection of claims",
         () = pages::serve(http, Some(registry), is_registered.clone()) => "the HTTP server",
         () = pages::serve(probes, None, is_registered) => "the server of probes",
         () = hang_ups(hang_up, reload) => "the SIGHUP handler",

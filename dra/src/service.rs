@@ -1,6 +1,6 @@
 //! Answers the kubelet's calls.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -30,8 +30,9 @@ use tokio_stream::wrappers::{IntervalStream, WatchStream};
 use tonic::{Request, Response, Status};
 
 use crate::api_error;
-use crate::claim::{ClaimUid, Claims, PrepareError};
+use crate::claim::{ClaimUid, Claims, PrepareError, Record};
 use crate::claim_api::claims_with;
+use crate::claim_users::ClaimUsers;
 use crate::collect;
 use crate::inventory::Inventory;
 use crate::metrics::Metrics;
@@ -49,6 +50,7 @@ const MAX_MESSAGE: usize = 1024;
 pub(crate) struct Service {
     pub(crate) client: Client,
     pub(crate) claims: Claims,
+    pub(crate) users: ClaimUsers,
     pub(crate) node: String,
     pub(crate) inventory: watch::Receiver<Inventory>,
     pub(crate) metrics: Metrics,
@@ -70,7 +72,8 @@ impl Service {
             // instance when its directory was removed.
             Err(PrepareError::Held { uids, .. } | PrepareError::TooFew { uids, .. }) => {
                 let inventory = self.inventory.borrow().clone();
-                collect::these(&self.client, &self.claims, &uids, &inventory).await?;
+                let (client, users) = (&self.client, &self.users);
+                collect::these(client, &self.claims, users, &uids, &inventory).await?;
                 Ok(prepare().await??)
             }
             prepared => Ok(prepared?),
@@ -174,40 +177,60 @@ impl DraResourceHealth for Service {
         let inventory = self.inventory.clone();
         let changes = WatchStream::from_changes(inventory.clone()).map(drop);
         let again = IntervalStream::new(tokio::time::interval(REPEAT)).map(drop);
-        let node = self.node.clone();
-        let all = move |()| Ok(health(&node, &inventory.borrow()));
+        let (node, claims) = (self.node.clone(), self.claims.clone());
+        let all = move |()| {
+            let (node, claims, known) = (node.clone(), claims.clone(), inventory.borrow().clone());
+            async move {
+                let records = spawn_blocking(move || claims.prepared()).await;
+                let records = records.ok().and_then(Result::ok).unwrap_or_default().0;
+                Ok(health(&node, &known, &records))
+            }
+        };
         Ok(Response::new(Box::pin(
-            futures::stream::select(changes, again).map(all),
+            futures::stream::select(changes, again).then(all),
         )))
     }
 }
 
 /// Returns the health of all devices, with the names of the devices, their shares and their
-/// parts.
-fn health(node: &str, inventory: &Inventory) -> NodeWatchResourcesResponse {
+/// parts. A prepared device that the host no longer has is unhealthy: the kubelet would show the
+/// last health that it knows for 30 seconds, and then none.
+fn health(node: &str, inventory: &Inventory, prepared: &[Record]) -> NodeWatchResourcesResponse {
     let now = now();
     let mut devices = Vec::new();
+    let mut names = BTreeSet::new();
+    let prepared = prepared.iter().flat_map(|record| &record.devices);
+    let mut add = |pool_name: &str, device_name: &str, health: &Health| {
+        if !names.insert((pool_name.to_owned(), device_name.to_owned())) {
+            return;
+        }
+        let (health, mut message) = match health {
+            Health::Healthy => (HealthStatus::Healthy, String::new()),
+            Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
+        };
+        let mut ends = (0..=MAX_MESSAGE.min(message.len())).rev();
+        let end = ends.find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or(0));
+        devices.push(DeviceHealth {
+            device: Some(DeviceIdentifier {
+                pool_name: pool_name.to_owned(),
+                device_name: device_name.to_owned(),
+            }),
+            health: health.into(),
+            last_updated_time: now,
+            health_check_timeout_seconds: 0,
+            message,
+        });
+    };
     for class in inventory.iter() {
         let pool_name = names::pool(node, &class.class.name);
         for (device_name, health) in class.healths() {
-            let (health, mut message) = match health {
-                Health::Healthy => (HealthStatus::Healthy, String::new()),
-                Health::Unhealthy { reason } => (HealthStatus::Unhealthy, reason.clone()),
-            };
-            let mut ends = (0..=MAX_MESSAGE.min(message.len())).rev();
-            let end = ends.find(|end| message.is_char_boundary(*end));
-            message.truncate(end.unwrap_or(0));
-            devices.push(DeviceHealth {
-                device: Some(DeviceIdentifier {
-                    pool_name: pool_name.clone(),
-                    device_name,
-                }),
-                health: health.into(),
-                last_updated_time: now,
-                health_check_timeout_seconds: 0,
-                message,
-            });
+            add(&pool_name, &device_name, health);
         }
+    }
+    for one in prepared {
+        let reason = format!("{} is no longer among the devices of the host", one.id);
+        add(&one.pool, &one.device, &Health::Unhealthy { reason });
     }
     NodeWatchResourcesResponse { devices }
 }

@@ -52,6 +52,11 @@ impl KubeletClaims {
         Ok(serde_json::from_str(&file.data)?)
     }
 
+    /// Returns whether a pod has the claim with this uid.
+    pub fn has_pods(&self, uid: &str) -> bool {
+        self.held_by(uid, |_| true).is_some()
+    }
+
     /// Returns the claim with this uid as `namespace/name`, if `is_pod` accepts the uid of
     /// a pod that has the claim.
     pub fn held_by(&self, uid: &str, is_pod: impl Fn(&str) -> bool) -> Option<String> {
@@ -86,6 +91,16 @@ mod tests {
                 assert_eq!(held(claim, pod).as_deref(), name);
             }
         }
+        let record = KubeletClaims::parse(
+            serde_json::json!({"Data": data, "Checksum": 1})
+                .to_string()
+                .as_bytes(),
+        );
+        let record = record.unwrap();
+        assert_eq!(
+            ["c-1", "c-2", "c-3"].map(|uid| record.has_pods(uid)),
+            [true, false, false]
+        );
         assert!(KubeletClaims::parse(b"{}").is_err());
     }
 }

@@ -5,7 +5,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::node::{NPUS, Node, allocation, claim_path, refused, result, wait, watched};
+use crate::node::{NPUS, Node, POD, allocation, claim_path, refused, result, wait, watched};
+
+use crate::pod_resources::{PodResources, pods, pods_with_claim};
 
 const A: [&str; 3] = ["n", "a", "u-1"];
 
@@ -269,6 +271,67 @@ async fn a_claim_that_is_prepared_anew_is_not_collected() {
     driver.prepare_one(b).await.unwrap();
     assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-2.json"]);
     assert_eq!(node.names(claims), ["u-2.json"]);
+}
+
+/// A claim is deleted by force while a pod with it runs. Its device stays with the pod until the
+/// kubelet has ended it, and also while the kubelet cannot be asked.
+#[tokio::test]
+async fn a_claim_that_a_running_pod_uses_keeps_its_device_without_the_api_server() {
+    let mut node = Node::new(NPUS, 1).await;
+    let kubelet = PodResources::start(&node.path("kubelet"));
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    driver.prepare_one(A).await.unwrap();
+    node.server.delete(&claim_path("a"));
+    node.allocate("b", "u-2", &[("r", "npu-0")]);
+    let b = ["n", "b", "u-2"];
+    let record = "kubelet/dra_manager_state";
+
+    node.write_kubelet_claims(&["u-1"]);
+    refused(driver.prepare_one(b), "a pod of this node still uses it").await;
+    node.write(record, "{");
+    refused(driver.prepare_one(b), "cannot be found out").await;
+    // In the driver's container, the kubelet's record is not mounted.
+    fs::remove_file(node.path(record)).unwrap();
+    refused(driver.prepare_one(b), "did not answer with all pods").await;
+    let own = pods(&[(POD, &[])]);
+    let user = pods_with_claim("a");
+    kubelet.lists([own.clone(), user].concat());
+    refused(driver.prepare_one(b), "a pod of this node still uses it").await;
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-1.json"]);
+
+    kubelet.lists(own);
+    driver.prepare_one(b).await.unwrap();
+    assert_eq!(node.names("cdi"), ["boathook.dev-claim-u-2.json"]);
+}
+
+/// A pod shows the health of its device also after the device was unplugged. The kubelet would show
+/// the last health that it knows for 30 seconds, and then none.
+#[tokio::test]
+async fn a_prepared_device_that_is_unplugged_is_unhealthy_at_once() {
+    let mut node = Node::new(NPUS, 2).await;
+    let driver = node.start().await;
+    node.allocate("a", "u-1", &[("r", "npu-0")]);
+    driver.prepare_one(A).await.unwrap();
+    for number in [0, 1] {
+        fs::remove_dir_all(node.path(&format!("host/sys/npu/npu{number}"))).unwrap();
+    }
+    let mut health = Vec::new();
+    for _ in 0..600 {
+        health = driver.health().await.unwrap();
+        if health.len() == 1 && health[0].health == 2 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    // Nobody has the other device, so nothing is said of it.
+    assert_eq!(health.len(), 1, "{health:?}");
+    assert_eq!(health[0].device.as_ref().unwrap().device_name, "npu-0");
+    assert!(
+        health[0]
+            .message
+            .contains("no longer among the devices of the host")
+    );
 }
 
 #[tokio::test]

@@ -70,6 +70,7 @@ impl Node {
             fs::create_dir_all(node.path(directory)).unwrap();
         }
         node.write("classes/npu.toml", class);
+        node.write_kubelet_claims(&[]);
         node.configure("[class.npu]\nserve = 'dra'\n");
         for number in 0..devices {
             node.device(number, "ok");
@@ -93,6 +94,15 @@ impl Node {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+
+    /// Writes the kubelet's record of claims, with one pod for each claim uid.
+    pub(crate) fn write_kubelet_claims(&self, uids: &[&str]) {
+        let claim = |uid: &&str| json!({"ClaimUID": uid, "PodUIDs": {"p-1": {}}});
+        let claims: Vec<Value> = uids.iter().map(claim).collect();
+        let data = json!({ "ClaimInfoStateList": claims }).to_string();
+        let text = json!({"Data": data, "Checksum": 0}).to_string();
+        self.write("kubelet/dra_manager_state", &text);
     }
 
     pub(crate) fn configure(&self, more: &str) {

@@ -9,7 +9,8 @@ use kubelet_api::podresources::pod_resources_lister_server::{
 };
 use kubelet_api::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
-    ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources as Pod,
+    ContainerResources, DynamicResource, ListPodResourcesRequest, ListPodResourcesResponse,
+    PodResources as Pod,
 };
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -30,9 +31,20 @@ pub(crate) fn pods(of: &[(&str, &[&str])]) -> Vec<Pod> {
                 resource_name: "dummy.com/npu".to_owned(),
                 device_ids: devices.iter().map(|id| (*id).to_owned()).collect(),
             }],
+            dynamic_resources: Vec::new(),
         }],
     };
     of.iter().map(pod).collect()
+}
+
+/// Returns a pod that has a claim of the namespace `n`.
+pub(crate) fn pods_with_claim(name: &str) -> Vec<Pod> {
+    let mut pods = pods(&[("user", &[])]);
+    pods[0].containers[0].dynamic_resources = vec![DynamicResource {
+        claim_name: name.to_owned(),
+        claim_namespace: "n".to_owned(),
+    }];
+    pods
 }
 
 impl PodResources {
