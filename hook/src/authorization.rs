@@ -66,7 +66,7 @@ pub(crate) struct ContainerFacts {
     /// Whether an annotation names CDI devices.
     pub(crate) names_cdi_devices: bool,
     /// Whether config.json lets a process of the container have CAP_SYS_ADMIN.
-    pub(crate) is_sys_admin: bool,
+    pub(crate) has_sys_admin: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,7 +136,7 @@ pub(crate) fn authorize(caller: &Caller, source: SourceKind, facts: &ContainerFa
         reason,
         // Outside pods, the variable of an image chooses a capability without anybody's
         // consent.
-        trusted_capabilities: facts.origin != NoPod || facts.is_sys_admin,
+        trusted_capabilities: facts.origin != NoPod || facts.has_sys_admin,
     };
     match (facts.origin, source) {
         (Uncertain, _) => Decision::Refused(Reason::Uncertain),
@@ -215,7 +215,7 @@ mod tests {
             allows_variables: true,
             is_trusted: false,
             names_cdi_devices: false,
-            is_sys_admin: false,
+            has_sys_admin: false,
         };
         let pod = ContainerFacts {
             origin: OriginKind::Pod,
@@ -274,10 +274,10 @@ mod tests {
         for ((caller, has_hook), counted) in callers().iter().zip(&of_callers) {
             for (container, decided) in containers().iter().zip(&of_containers) {
                 for (source, at) in SOURCES.into_iter().zip(1..) {
-                    for is_sys_admin in [false, true] {
+                    for has_sys_admin in [false, true] {
                         let facts = ContainerFacts {
                             has_hook: *has_hook,
-                            is_sys_admin,
+                            has_sys_admin,
                             ..*container
                         };
                         let decision = authorize(caller, source, &facts);
@@ -293,7 +293,7 @@ mod tests {
                         } = decision
                         {
                             let may = decided[6] == "request"
-                                || decided[6] == "CAP_SYS_ADMIN" && is_sys_admin;
+                                || decided[6] == "CAP_SYS_ADMIN" && has_sys_admin;
                             assert_eq!(trusted_capabilities, may, "{case}");
                         }
                         combinations += 1;

@@ -33,7 +33,7 @@ pub(super) fn find_newer_libraries(
     let mut found = Vec::new();
     for image in wanted {
         let directory = image.directory.display();
-        match names(root, &image.directory) {
+        match list_names(root, &image.directory) {
             Ok(names) => match major_version(&names, &image.library) {
                 Ok(Some(version)) if version > image.newer_than => {
                     notes.push(format!(
@@ -67,12 +67,12 @@ pub(super) fn find_newer_libraries(
 /// Returns the sorted file names of the libraries in a directory of the container. A symbolic
 /// link counts if it leads to a regular file inside the container. The result is empty if the
 /// container has no such directory.
-fn names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
+fn list_names(root: &ContainerRoot, path: &Path) -> container::Result<Vec<String>> {
     let Some(directory) = root.existing_directory(path)? else {
         return Ok(Vec::new());
     };
     let mut names = Vec::new();
-    for name in directory.names(MAX_ENTRIES)? {
+    for name in directory.list_names(MAX_ENTRIES)? {
         let Some(name) = name.into_string().ok() else {
             continue;
         };
@@ -148,7 +148,7 @@ mod tests {
         (find_newer_libraries(&root, &[wanted], &mut notes), notes)
     }
 
-    fn names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
+    fn list_names(found: &(Vec<NewerLibraries>, Vec<String>)) -> Vec<&str> {
         let libraries = found.0.iter().flat_map(|newer| &newer.libraries);
         libraries.map(|(name, _)| name.as_str()).collect()
     }
@@ -185,7 +185,7 @@ mod tests {
             (&format!("{real}/libdirectory.so.1"), "/opt"),
         ];
         let seen = found(&[&library, &format!("{real}/README")], &links);
-        assert_eq!(names(&seen), ["libchip.so.1", "libchip.so.560.1.2"]);
+        assert_eq!(list_names(&seen), ["libchip.so.1", "libchip.so.560.1.2"]);
         let lead = &seen.0[0].libraries[0].1;
         assert_eq!(lead, &Path::new(DIRECTORY).join("libchip.so.1"));
     }
@@ -214,7 +214,7 @@ mod tests {
             (found(&[], &loop_of_links), "symbolic links"),
             (found(&many, &[]), "more than 256 entries"),
         ] {
-            assert_eq!(names(&seen), [""; 0]);
+            assert_eq!(list_names(&seen), [""; 0]);
             assert!(
                 seen.1.len() == 1 && seen.1[0].contains(note),
                 "{:?}",

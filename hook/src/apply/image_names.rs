@@ -175,7 +175,7 @@ fn first_directory(
 /// directory.
 fn open_directory(root: &ContainerRoot, path: &Path) -> Result<Option<ImageDirectory>, ApplyError> {
     let parent = match root.existing_directory_as_parent(path) {
-        Err(error) if error.leads_nowhere() => None,
+        Err(error) if error.means_no_directory() => None,
         parent => parent?,
     };
     let Some(parent) = parent else {

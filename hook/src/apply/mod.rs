@@ -119,7 +119,10 @@ pub(crate) fn check_masks(
     bundle: &Bundle,
     config: &Config,
 ) -> Result<(), ApplyError> {
-    if bundle.is_sys_admin && namespace.has_own_users() && !config.trust.allow_removable_masks {
+    if bundle.has_sys_admin
+        && namespace.has_own_user_namespace()
+        && !config.trust.allow_removable_masks
+    {
         mask::refuse_masks(plan)?;
     }
     Ok(())

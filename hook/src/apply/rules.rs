@@ -19,12 +19,12 @@ pub(super) fn allow(
     if rules.is_empty() {
         return Ok(Vec::new());
     }
-    let Some(cgroup) = DeviceCgroup::of_member(&container.cgroups()?)? else {
+    let Some(cgroup) = DeviceCgroup::from_membership(&container.read_cgroups()?)? else {
         return Ok(vec![
             "this host has no device cgroup, so no device rule was set".into(),
         ]);
     };
-    let spec = SpecRules::of_container(&bundle.spec_devices.rules);
+    let spec = SpecRules::from_spec(&bundle.spec_devices.rules);
     let stale = StaleNode::find_all(plan, bundle);
     if stale.is_empty() {
         return Ok(cgroup.allow(&rules, &spec)?.warnings());
@@ -40,8 +40,8 @@ pub(super) fn allow(
         })
         .collect();
     let stale: Vec<DeviceRule> = stale.into_iter().flat_map(|stale| stale.rules).collect();
-    let spec = spec.and_deny(&stale);
-    warnings.extend(cgroup.exchange(&stale, &[], &rules, &spec)?);
+    let spec = spec.with_denied(&stale);
+    warnings.extend(cgroup.exchange_rules(&stale, &[], &rules, &spec)?);
     Ok(warnings)
 }
 

@@ -142,7 +142,7 @@ fn mount_at_name(
     mounter: &mut Mounter,
 ) -> Result<(), ApplyError> {
     let target = parent.mount_point(name, source.kind())?;
-    if !target.shows(source.identity()) {
+    if !target.is_file(source.identity()) {
         mounter.attach(source, &target)?;
     }
     Ok(())

@@ -39,42 +39,42 @@ impl DeviceCgroup {
         rules: &[DeviceRule],
         regenerate: &SpecRules,
     ) -> Result<AllowReport, CgroupError> {
-        self.allow_with(HostSystemd::default(), rules, regenerate)
+        self.allow_through_systemd(HostSystemd::default(), rules, regenerate)
     }
 
     /// Allows `rules` as [`Self::allow`] does, and revokes `stale` as [`Self::revoke`] does,
     /// except for devices in `keep`. Both happen in one step if the kernel supports that. The
     /// stale rules are revoked even if the new ones cannot be allowed. Returns warnings for
     /// the administrator.
-    pub(crate) fn exchange(
+    pub(crate) fn exchange_rules(
         &self,
         stale: &[DeviceRule],
         keep: &[DeviceRule],
         rules: &[DeviceRule],
         spec: &SpecRules,
     ) -> Result<Vec<String>, CgroupError> {
-        let gone = exclude_devices(stale, &[keep, rules].concat());
-        let at_once = matches!(self, Self::V2(_)) && !self.is_root();
-        if !at_once || gone.is_empty() || rules.is_empty() {
+        let revoked = exclude_devices(stale, &[keep, rules].concat());
+        let in_one_step = matches!(self, Self::V2(_)) && !self.is_root();
+        if !in_one_step || revoked.is_empty() || rules.is_empty() {
             let mut warnings = self.revoke(stale, keep, spec)?;
             warnings.extend(self.allow(rules, spec)?.warnings());
             return Ok(warnings);
         }
-        let mut warnings = self.revoke_in_units(&gone);
-        match self.change(HostSystemd::default(), &gone, rules, spec) {
+        let mut warnings = self.revoke_in_units(&revoked);
+        match self.change(HostSystemd::default(), &revoked, rules, spec) {
             Ok(report) => warnings.extend(report.warnings()),
             Err(error) => {
                 self.revoke(stale, keep, spec)?;
                 return Err(error);
             }
         }
-        warnings.extend(self.still_allowed(&gone)?);
+        warnings.extend(self.warn_of_remaining_access(&revoked)?);
         Ok(warnings)
     }
 
     /// Does the same as [`allow`](Self::allow), with other paths of systemd's sockets and of
     /// `/dev`.
-    pub(crate) fn allow_with(
+    pub(crate) fn allow_through_systemd(
         &self,
         systemd: HostSystemd,
         rules: &[DeviceRule],
@@ -99,12 +99,12 @@ impl DeviceCgroup {
         if report.rules.is_empty() {
             return Ok(report);
         }
-        let units = self.restricting_units()?;
+        let units = self.find_restricting_units()?;
         let mut systemd = Systemd::new(systemd);
         let mut allow_in_units = |rules: &[DeviceRule]| -> Vec<_> {
             let allow = |(unit, shared): &(Unit, bool)| UnitReport {
                 shared: *shared,
-                done: systemd.allow(unit, rules),
+                result: systemd.allow(unit, rules),
             };
             units.iter().map(allow).collect()
         };
@@ -115,7 +115,7 @@ impl DeviceCgroup {
                 // systemd clears a v1 list before it writes its own rules. Rules that only the
                 // runtime had set would be lost, so they are written again.
                 if !report.units.is_empty() {
-                    v1::restore(cgroup, &before)?;
+                    v1::restore_lines(cgroup, &before)?;
                 }
                 report.levels = v1::allow(cgroup, &report.rules)?;
             }
@@ -124,7 +124,7 @@ impl DeviceCgroup {
                     v2::check_enclosing(cgroup, &report.rules)?;
                 }
                 report.units = allow_in_units(&report.rules);
-                report.levels = v2::change(cgroup, withdrawn, &report.rules, regenerate)?;
+                report.levels = v2::change_programs(cgroup, withdrawn, &report.rules, regenerate)?;
             }
         }
         Ok(report)
@@ -132,7 +132,7 @@ impl DeviceCgroup {
 
     /// Returns the units of the cgroup and of its ancestors, as far as they deny anything. The
     /// flag says whether the unit has processes other than the container's.
-    fn restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
+    fn find_restricting_units(&self) -> Result<Vec<(Unit, bool)>, CgroupError> {
         let (cgroup, restricts): (&CgroupDir, fn(&Path) -> _) = match self {
             Self::V1(cgroup) => (cgroup, v1::restricts),
             Self::V2(cgroup) => (cgroup, v2::restricts),
@@ -186,7 +186,7 @@ mod tests {
             for (level, list) in cgroup.levels().zip(lists) {
                 std::fs::write(level.dir.join("devices.list"), list).unwrap();
             }
-            let units = DeviceCgroup::V1(cgroup).restricting_units().unwrap();
+            let units = DeviceCgroup::V1(cgroup).find_restricting_units().unwrap();
             let names: Vec<_> = units
                 .iter()
                 .map(|(unit, is_shared)| (unit.name(), *is_shared))

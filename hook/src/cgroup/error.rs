@@ -68,7 +68,7 @@ pub(crate) enum CgroupError {
          the devices; it may be another component's, and was left alone: let that component \
          admit the container's devices, or set net.core.bpf_jit_harden below 2"
     )]
-    Foreign {
+    ForeignProgram {
         cgroup: PathBuf,
         program: u32,
         name: String,
@@ -83,7 +83,7 @@ pub(crate) enum CgroupError {
         "device programs of cgroup {cgroup} cannot be replaced: \
          they keep changing, or another process holds them by a bpf link"
     )]
-    Unsettled { cgroup: PathBuf },
+    ConcurrentChanges { cgroup: PathBuf },
     /// cgroup v2: a program of a cgroup above the highest visible one denies a device.
     #[error(
         "device program {program}, attached above {mount}, denies {rule}: \

@@ -50,8 +50,8 @@ impl DeviceCgroup {
     }
 
     /// Finds the device cgroup of a process, given the content of its `/proc/PID/cgroup`.
-    pub(crate) fn of_member(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
-        Self::find_in(&KernelMounts::default(), membership)
+    pub(crate) fn from_membership(membership: &[u8]) -> Result<Option<Self>, CgroupError> {
+        Self::find_by_membership(&KernelMounts::default(), membership)
     }
 
     /// Returns the cgroup at `path` in the hierarchy that controls devices, even if it does
@@ -61,21 +61,24 @@ impl DeviceCgroup {
     ///
     /// The call fails for the same reasons as [`Self::from_pid`].
     pub(crate) fn from_path(path: &Path) -> Result<Option<Self>, CgroupError> {
-        Self::find_at(&KernelMounts::default(), |_| Some(path))
+        Self::find_by_path(&KernelMounts::default(), |_| Some(path))
     }
 
     /// Does the same as [`Self::from_pid`] on a host with other paths of `/proc` and
     /// `/sys/fs/cgroup`.
     pub(super) fn find(roots: &KernelMounts, pid: i32) -> Result<Option<Self>, CgroupError> {
         let path = roots.proc.join(pid.to_string()).join("cgroup");
-        Self::find_in(roots, &read(&path, MEMBERSHIP_LIMIT)?)
+        Self::find_by_membership(roots, &read(&path, MEMBERSHIP_LIMIT)?)
     }
 
-    fn find_in(roots: &KernelMounts, membership: &[u8]) -> Result<Option<Self>, CgroupError> {
-        Self::find_at(roots, |hierarchy| membership::path(membership, hierarchy))
+    fn find_by_membership(
+        roots: &KernelMounts,
+        membership: &[u8],
+    ) -> Result<Option<Self>, CgroupError> {
+        Self::find_by_path(roots, |hierarchy| membership::path(membership, hierarchy))
     }
 
-    fn find_at<'p>(
+    fn find_by_path<'p>(
         roots: &KernelMounts,
         path: impl FnOnce(Hierarchy) -> Option<&'p Path>,
     ) -> Result<Option<Self>, CgroupError> {
@@ -101,7 +104,7 @@ fn locate(path: &Path, mountinfo: &[u8], hierarchy: Hierarchy) -> Result<CgroupD
     let mounts = parse_mounts(mountinfo, hierarchy);
     let found = mounts.into_iter().find_map(|mount| {
         Some(CgroupDir {
-            dir: mount.dir_of(path)?,
+            dir: mount.directory_of(path)?,
             mount: mount.point,
             path: path.to_owned(),
         })
@@ -122,7 +125,7 @@ struct CgroupMount {
 impl CgroupMount {
     /// Returns the directory of a cgroup, or `None` if the cgroup is not below the root of the
     /// mount.
-    fn dir_of(&self, cgroup: &Path) -> Option<PathBuf> {
+    fn directory_of(&self, cgroup: &Path) -> Option<PathBuf> {
         let below = cgroup.strip_prefix(&self.root).ok()?;
         // The kernel shows a cgroup outside of this process's cgroup namespace as `/../x`.
         let visible = below
@@ -309,7 +312,7 @@ mod tests {
                 root: root.into(),
                 point: "/m".into(),
             };
-            let dir = mount.dir_of(Path::new(cgroup));
+            let dir = mount.directory_of(Path::new(cgroup));
             assert_eq!(
                 dir.as_deref(),
                 expected.map(Path::new),

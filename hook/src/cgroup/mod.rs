@@ -38,7 +38,7 @@ pub(crate) use error::CgroupError;
 #[cfg(test)]
 use locate::KernelMounts;
 pub(crate) use rule::DeviceRule;
-pub(crate) use rule_files::set_with_rules;
+pub(crate) use rule_files::list_files_set_with_rules;
 pub(crate) use spec_rules::SpecRules;
 #[cfg(feature = "fuzzing")]
 pub use v2::fuzzing::device_program;

@@ -13,9 +13,9 @@ pub(super) fn can_change_programs() -> bool {
 /// Returns whether this process has `capabilities` in the initial user namespace. If it has,
 /// EPERM has another cause than a rootless runtime, and must be reported as an error.
 pub(super) fn has_capabilities(capabilities: &[Capability]) -> bool {
-    let held = |capability: &Capability| {
+    let has_capability = |capability: &Capability| {
         caps::has_cap(None, CapSet::Effective, *capability).unwrap_or(false)
     };
-    capabilities.iter().all(held)
+    capabilities.iter().all(has_capability)
         && stat("/proc/self/ns/user").is_ok_and(|found| found.st_ino == INITIAL_USER_NAMESPACE)
 }

@@ -23,7 +23,7 @@ pub(crate) struct AllowReport {
 pub(crate) struct UnitReport {
     /// Whether processes other than the container's run in the unit.
     pub shared: bool,
-    pub done: Result<SystemdReport, SystemdError>,
+    pub result: Result<SystemdReport, SystemdError>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl AllowReport {
             let levels: Vec<_> = self.levels.iter().map(LevelReport::to_string).collect();
             warnings.push(levels.join("; "));
         }
-        warnings.extend(self.changed_shared_places().map(|place| {
+        warnings.extend(self.list_changed_shared_cgroups().map(|place| {
             let rules: Vec<_> = self.rules.iter().map(DeviceRule::to_string).collect();
             format!(
                 "{place} denied {}; allowed there now for every process in it that no other \
@@ -101,8 +101,8 @@ impl AllowReport {
     }
 
     /// Returns the changed units and cgroups that also have other processes.
-    fn changed_shared_places(&self) -> impl Iterator<Item = String> {
-        let units = self.units.iter().filter_map(|unit| match &unit.done {
+    fn list_changed_shared_cgroups(&self) -> impl Iterator<Item = String> {
+        let units = self.units.iter().filter_map(|unit| match &unit.result {
             Ok(report) if unit.shared && matches!(report.outcome, UnitOutcome::Added { .. }) => {
                 Some(format!("systemd unit {}", report.unit))
             }
@@ -121,7 +121,7 @@ impl AllowReport {
 
 impl UnitReport {
     fn warning(&self) -> Option<String> {
-        match &self.done {
+        match &self.result {
             Ok(report) => report.is_remarkable().then(|| report.to_string()),
             Err(error) => Some(crate::log::chain(error)),
         }
@@ -176,7 +176,7 @@ mod tests {
             ],
             units: vec![UnitReport {
                 shared: false,
-                done: Ok(SystemdReport {
+                result: Ok(SystemdReport {
                     unit: scope(),
                     outcome,
                     links,
@@ -238,7 +238,7 @@ mod tests {
         let reason = "no node c 10:183 rw under /dev".to_string();
         for (link, expected) in [
             (
-                LinkReport::Made(path.clone()),
+                LinkReport::Created(path.clone()),
                 "c.scope: 1 entry added to DeviceAllow; /dev/char/10:183 created for an old systemd",
             ),
             (
@@ -271,14 +271,14 @@ mod tests {
     fn a_failure_of_systemd_is_reported_with_its_cause() {
         let refused = std::io::Error::from_raw_os_error(libc::EACCES);
         for (source, cause) in [
-            (BusError::TooSlow, "systemd does not answer"),
+            (BusError::Timeout, "systemd does not answer"),
             (
                 BusError::Io(refused),
                 "cannot communicate with systemd: Permission denied (os error 13)",
             ),
         ] {
             let mut report = report(UnitOutcome::NoSystemd, vec![]);
-            report.units[0].done = Err(SystemdError {
+            report.units[0].result = Err(SystemdError {
                 unit: scope(),
                 source,
             });

@@ -36,16 +36,16 @@ impl DeviceCgroup {
             Self::V1(cgroup) => {
                 let before = v1::DeviceList::read(&cgroup.dir)?;
                 if revoke_in_unit(cgroup, &rules, &mut warnings) {
-                    v1::restore(cgroup, &before)?;
+                    v1::restore_lines(cgroup, &before)?;
                 }
                 v1::deny(cgroup, &rules)?;
             }
             Self::V2(cgroup) => {
                 revoke_in_unit(cgroup, &rules, &mut warnings);
-                v2::change(cgroup, &rules, &[], &spec.and_allow(keep))?;
+                v2::change_programs(cgroup, &rules, &[], &spec.with_allowed(keep))?;
             }
         }
-        warnings.extend(self.still_allowed(&rules)?);
+        warnings.extend(self.warn_of_remaining_access(&rules)?);
         Ok(warnings)
     }
 
@@ -65,11 +65,14 @@ impl DeviceCgroup {
     }
 
     /// Returns a warning for each of `rules` that is still allowed.
-    pub(super) fn still_allowed(&self, rules: &[DeviceRule]) -> Result<Vec<String>, CgroupError> {
-        let denied = self.denied(rules)?;
+    pub(super) fn warn_of_remaining_access(
+        &self,
+        rules: &[DeviceRule],
+    ) -> Result<Vec<String>, CgroupError> {
+        let denied = self.find_denied_rules(rules)?;
         // A hidden program cannot be evaluated, but it was generated again without these rules.
         // The kernel does not show the exceptions of a list, but it accepted one for each rule.
-        let is_known = denied.unreadable == 0 && !self.hides_exceptions()?;
+        let is_known = denied.unreadable == 0 && !self.has_hidden_exceptions()?;
         let allowed = rules
             .iter()
             .filter(|rule| is_known && !denied.rules.contains(rule));

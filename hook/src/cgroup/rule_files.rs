@@ -18,7 +18,7 @@ impl DeviceCgroup {
     /// Returns the cgroup at `path` if this one is below it. A process of the container may
     /// have moved into a cgroup below the container's, but the rules stay at the container's.
     #[must_use]
-    pub(crate) fn up_to(mut self, path: &Path) -> Self {
+    pub(crate) fn move_up_to(mut self, path: &Path) -> Self {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = &mut self;
         if !path.as_os_str().is_empty() && cgroup.path.starts_with(path) {
             while cgroup.path != path && cgroup.dir != cgroup.mount {
@@ -32,16 +32,16 @@ impl DeviceCgroup {
     /// Returns the deepest of the container's own cgroups that has a device program (cgroup
     /// v2). The process may be in a deeper cgroup now, which it can leave and remove.
     #[must_use]
-    pub(crate) fn of_runtime(mut self) -> Self {
+    pub(crate) fn move_to_runtime_cgroup(mut self) -> Self {
         if let Self::V2(cgroup) = &mut self {
-            let mut own = cgroup
+            let mut own_levels = cgroup
                 .levels()
                 .filter(|level| level.owner == CgroupOwner::Container);
-            let above = own
+            let depth = own_levels
                 .position(|level| v2::restricts(level.dir).unwrap_or_default())
                 .unwrap_or_default();
-            drop(own);
-            for _ in 0..above {
+            drop(own_levels);
+            for _ in 0..depth {
                 cgroup.path.pop();
                 cgroup.dir.pop();
             }
@@ -52,17 +52,17 @@ impl DeviceCgroup {
     /// Returns the directories of the container's own cgroups.
     pub(crate) fn own_directories(&self) -> Vec<PathBuf> {
         let (Self::V1(cgroup) | Self::V2(cgroup)) = self;
-        let own = cgroup
+        let own_levels = cgroup
             .levels()
             .filter(|level| level.owner == CgroupOwner::Container);
-        own.map(|level| level.dir.to_owned()).collect()
+        own_levels.map(|level| level.dir.to_owned()).collect()
     }
 }
 
 /// Returns the files in a cgroup's directory that may be written when the rules are set. Lists
 /// of processes are left out, because they are written whenever a process is started in the
 /// container.
-pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn list_files_set_with_rules(directory: &Path) -> Vec<PathBuf> {
     let list = directory.join("devices.deny");
     if list.exists() {
         return vec![list];
@@ -70,11 +70,11 @@ pub(crate) fn set_with_rules(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let limits = entries.filter(|entry| {
         let is_limit = |name: &str| !name.starts_with("cgroup.") && !name.ends_with(".pressure");
-        let can_be_written = |file: fs::Metadata| file.permissions().mode() & 0o200 != 0;
+        let is_writable = |file: fs::Metadata| file.permissions().mode() & 0o200 != 0;
         entry.file_name().to_str().is_some_and(is_limit)
             && entry
                 .metadata()
-                .is_ok_and(|entry| entry.is_file() && can_be_written(entry))
+                .is_ok_and(|entry| entry.is_file() && is_writable(entry))
     });
     limits.map(|entry| entry.path()).collect()
 }

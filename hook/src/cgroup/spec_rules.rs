@@ -46,18 +46,18 @@ const fn default_rule(
 
 impl SpecRules {
     /// Returns the rules of config.json, followed by those that the runtime adds.
-    pub(crate) fn of_container(spec: &[SpecRule]) -> Self {
+    pub(crate) fn from_spec(spec: &[SpecRule]) -> Self {
         Self([spec, RUNTIME_DEFAULTS].concat())
     }
 
     #[must_use]
-    pub(crate) fn and_allow(&self, rules: &[DeviceRule]) -> Self {
+    pub(crate) fn with_allowed(&self, rules: &[DeviceRule]) -> Self {
         let added = rules.iter().map(SpecRule::from);
         Self(self.0.iter().copied().chain(added).collect())
     }
 
     #[must_use]
-    pub(crate) fn and_deny(&self, rules: &[DeviceRule]) -> Self {
+    pub(crate) fn with_denied(&self, rules: &[DeviceRule]) -> Self {
         let added = rules.iter().map(|rule| SpecRule {
             allow: false,
             ..SpecRule::from(rule)
@@ -67,7 +67,7 @@ impl SpecRules {
 
     /// Returns those of `rules` whose devices the list allows by a rule for exactly that
     /// device number.
-    pub(super) fn rules_for_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
+    pub(super) fn find_rules_of_same_devices(&self, rules: &[DeviceRule]) -> Vec<DeviceRule> {
         let is_named = |rule: &&DeviceRule| {
             let wanted = SpecRule::from(*rule);
             let mut known = self.0.iter().filter(|known| known.allow);
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn added_rules_come_last() {
         let rule = DeviceRule::new(DeviceKind::Character, 10, 183, Access::READ);
-        let rules = SpecRules::of_container(&[]).and_allow(&[rule]);
+        let rules = SpecRules::from_spec(&[]).with_allowed(&[rule]);
         assert_eq!(rules.rules().last(), Some(&SpecRule::from(&rule)));
     }
 }

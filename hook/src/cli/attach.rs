@@ -21,7 +21,7 @@ pub(crate) struct AttachArguments {
     #[command(flatten)]
     pub(crate) container: RunningContainer,
     /// Devices by id, index or alias, such as dummy-npu=3
-    #[arg(required = true, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse_named)]
+    #[arg(required = true, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse_user_device)]
     pub(crate) devices: Vec<CdiGrant>,
     /// Only print what would be done
     #[arg(long)]
@@ -45,6 +45,6 @@ pub(crate) struct DetachArguments {
     #[command(flatten)]
     pub(crate) container: RunningContainer,
     /// The devices; without, all that were attached
-    #[arg(value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse_named)]
+    #[arg(value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse_user_device)]
     pub(crate) devices: Vec<CdiGrant>,
 }

@@ -21,7 +21,7 @@ use by_id::by_id_or_name;
 use processes::{Processes, is_of_container};
 
 use crate::cli::ContainerSelector;
-use crate::container::start_time_of;
+use crate::container::read_start_time;
 use crate::live;
 use crate::oci::Bundle;
 use crate::trust::Origin;
@@ -79,7 +79,7 @@ impl Container {
         self.pid.is_some_and(|pid| {
             let started = self.started;
             processes.cgroup(pid).is_some()
-                && started.is_none_or(|started| start_time_of(pid) == Some(started))
+                && started.is_none_or(|started| read_start_time(pid) == Some(started))
         })
     }
 
@@ -252,7 +252,7 @@ fn with_current_pid(container: Container, processes: &Processes) -> Container {
     // Another process may have the number of one that has ended.
     let is_its = |pid: i32| {
         let started = container.started;
-        started.is_none_or(|started| start_time_of(pid) == Some(started))
+        started.is_none_or(|started| read_start_time(pid) == Some(started))
     };
     let runs = |pid: &i32| processes.cgroup(*pid).is_some() && is_its(*pid);
     let pid = match container.pid {

@@ -167,7 +167,7 @@ impl Holders {
     }
 
     /// Inspects the running containers. A container that cannot be inspected is reported.
-    pub(super) fn of_running(root: Option<PathBuf>, config: &Config) -> Self {
+    pub(super) fn from_running(root: Option<PathBuf>, config: &Config) -> Self {
         if !geteuid().is_root() {
             log::warning("containers of other users are not looked at: run this as root");
         }
@@ -178,7 +178,7 @@ impl Holders {
             records.retain(|record| record.id != container.id);
             let id = container.id.clone();
             // The child returns a list rather than a struct, which keeps the program smaller.
-            let looked = running_root::in_child(|| {
+            let looked = running_root::run_in_child(|| {
                 let looked = InspectedContainer::inspect(&id, pid, &directory, config);
                 let devices = looked.devices.into_iter();
                 let devices = devices.map(|(key, since)| (key, since == Since::Attached));
@@ -310,7 +310,7 @@ impl InspectedContainer {
         if let Ok(Origin::Pod(pod)) = Origin::from_bundle(&bundle) {
             self.pod = Some(pod.names());
         }
-        if bundle.hooks.ours().next().is_none() {
+        if bundle.hooks.boathook_hooks().next().is_none() {
             return Ok(());
         }
         let plan = planner::plan_for(&bundle, &Caller::User, config)?;

@@ -219,7 +219,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
                 return list_path::run(&paths, cli.json, &config);
             }
             let holders = if *used {
-                Some(Holders::of_running(root.clone(), &config))
+                Some(Holders::from_running(root.clone(), &config))
             } else {
                 Holders::read(&config)
             };
@@ -283,7 +283,7 @@ fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, Comma
         write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }
     let is_attached = |grant: &Grant| grant.given_by.is_user();
-    let has_hook = bundle.hooks.ours().next().is_some();
+    let has_hook = bundle.hooks.boathook_hooks().next().is_some();
     if !has_hook && !plan.grants.iter().all(is_attached) {
         log::warning("config.json has no boathook hook; `boathook doctor` shows the fix");
     }

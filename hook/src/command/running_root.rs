@@ -13,8 +13,8 @@ use crate::sys::deadline::{self, Deadline};
 
 /// Runs `look` in a child process, and returns its result. Returns `None` if the child does
 /// not answer within the limit: a container can mount a file system that never answers.
-pub(super) fn in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Option<T> {
-    let answer = sys::process::in_child(deadline::LIMIT, || {
+pub(super) fn run_in_child<T: Serialize + DeserializeOwned>(look: impl FnOnce() -> T) -> Option<T> {
+    let answer = sys::process::run_in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
         serde_json::to_string(&look()).unwrap_or_default()
     });

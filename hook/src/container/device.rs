@@ -51,22 +51,22 @@ impl WritableDirectory {
             DeviceKind::Character => SFlag::S_IFCHR,
         };
         let number = makedev(device.major.into(), device.minor.into());
-        let made = match mknodat(self, name.as_os_str(), kind, access.mode, number) {
+        let is_new = match mknodat(self, name.as_os_str(), kind, access.mode, number) {
             Ok(()) => true,
             Err(Errno::EEXIST) => false,
             Err(errno) => {
                 let path = self.directory().path_of(name);
-                return Err(Error::creating("create device node", path, errno));
+                return Err(Error::from_creation("create device node", path, errno));
             }
         };
         // The name may have been replaced since. The file that it now leads to is opened and
         // checked, and changed only through that handle.
         let handle = self.directory().open_existing(name)?;
         if device_number(&handle) != Some(device) {
-            return Err(self.directory().occupied(name, handle.kind()));
+            return Err(self.directory().occupied_error(name, handle.kind()));
         }
         let owner = (handle.stat().st_uid, handle.stat().st_gid);
-        if made && owner != (access.uid.as_raw(), access.gid.as_raw()) {
+        if is_new && owner != (access.uid.as_raw(), access.gid.as_raw()) {
             let (uid, gid) = (Some(access.uid), Some(access.gid));
             fchownat(&handle, "", uid, gid, AtFlags::AT_EMPTY_PATH)
                 .map_err(|errno| self.directory().system("change the owner of", name, errno))?;

@@ -53,7 +53,7 @@ impl Directory {
 
     /// Returns the names of all entries in any order, without `.` and `..`. The call fails if
     /// there are more than `cap`.
-    pub fn names(&self, cap: usize) -> Result<Vec<OsString>> {
+    pub fn list_names(&self, cap: usize) -> Result<Vec<OsString>> {
         let failed = |errno| Error::system("list", &*self.path, errno);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let mut entries = Dir::openat(&self.fd, ".", flags, Mode::empty()).map_err(failed)?;
@@ -84,7 +84,7 @@ impl Directory {
         Error::system(action, self.path_of(name), errno)
     }
 
-    pub(super) fn occupied(&self, name: Name<'_>, found: FileKind) -> Error {
+    pub(super) fn occupied_error(&self, name: Name<'_>, found: FileKind) -> Error {
         Error::Occupied {
             path: self.path_of(name),
             found,

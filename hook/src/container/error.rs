@@ -96,7 +96,7 @@ impl Error {
 
     /// Returns whether the error means that the path does not end in a directory, because the
     /// container has another kind of file there.
-    pub(crate) fn leads_nowhere(&self) -> bool {
+    pub(crate) fn means_no_directory(&self) -> bool {
         match self {
             Self::File(error) => matches!(error.errno(), Errno::ELOOP | Errno::ENOTDIR),
             Self::Dangling { .. } | Self::WrongKind { .. } => true,
@@ -105,7 +105,7 @@ impl Error {
     }
 
     /// Returns the error of a failed system call that creates something.
-    pub(super) fn creating(action: &'static str, path: PathBuf, errno: Errno) -> Self {
+    pub(super) fn from_creation(action: &'static str, path: PathBuf, errno: Errno) -> Self {
         match errno {
             Errno::EROFS => Self::ReadOnly { path },
             errno => Self::system(action, path, errno),

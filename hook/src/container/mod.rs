@@ -41,7 +41,7 @@ pub use namespace::ContainerNamespace;
 pub(crate) use namespace::INITIAL_USER_NAMESPACE;
 pub(crate) use parent::Parent;
 pub(crate) use policy::{Refusal, WritableDirectory};
-pub(crate) use process::{ProcessState, is_init, process_state, start_time_of};
+pub(crate) use process::{ProcessState, is_init, process_state, read_start_time};
 pub(crate) use procfs::Procfs;
 pub use root::ContainerRoot;
 pub use rooted_path::{FileKind, Name, Resolver};

@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 use rooted_path::split_leaf;
 
-use super::process::{living_thread_of_ended_leader, parent, start_time};
+use super::process::{find_thread_of_ended_leader, parent, start_time};
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
@@ -39,11 +39,11 @@ pub struct ContainerNamespace {
     /// living thread has namespaces, a root and a working directory.
     thread: Option<OwnedFd>,
     mounts: OwnedFd,
-    place: RootLocation,
+    location: RootLocation,
     root: Handle,
     facts: RootFacts,
     /// Whether the container's user namespace is below that of the host.
-    has_own_users: bool,
+    has_own_user_namespace: bool,
     proc: Rc<Procfs>,
 }
 
@@ -87,7 +87,7 @@ impl ContainerNamespace {
     ///
     /// # Errors
     /// The errors of [`Self::from_pid`], [`Error::OtherProcess`] and [`Error::OtherRoot`].
-    pub fn of_running(
+    pub fn from_running(
         pid: i32,
         started: Option<u64>,
         rootfs: &Path,
@@ -98,15 +98,19 @@ impl ContainerNamespace {
         if started.is_some_and(|started| start_time(&process, pid).ok() != Some(started)) {
             return Err(Error::OtherProcess { pid });
         }
-        let thread = living_thread_of_ended_leader(&process, pid)?;
+        let thread = find_thread_of_ended_leader(&process, pid)?;
         Self::open(proc, process, thread, pid, rootfs, |proc, process, root| {
             let top = openat(process, "root", HANDLE, Mode::empty())
                 .map_err(|errno| system(format!("/proc/{pid}/root").into(), errno))?;
             let stat = fstat(&top).map_err(|errno| system(rootfs.to_owned(), errno))?;
-            let there = Identity::from_stat(&stat);
-            let seen = || root_seen_by_parent(proc, process, pid, rootfs, resolver);
-            if there == root || seen() == Some(there) {
-                Ok((RootLocation::Root(RootDir::new(top, resolver)), there))
+            let root_in_container = Identity::from_stat(&stat);
+            let identify_in_parent =
+                || identify_root_in_parent(proc, process, pid, rootfs, resolver);
+            if root_in_container == root || identify_in_parent() == Some(root_in_container) {
+                Ok((
+                    RootLocation::Root(RootDir::new(top, resolver)),
+                    root_in_container,
+                ))
             } else {
                 Err(Error::OtherRoot {
                     pid,
@@ -122,19 +126,20 @@ impl ContainerNamespace {
         thread: Option<OwnedFd>,
         pid: i32,
         rootfs: &Path,
-        place: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
+        location: impl FnOnce(&Procfs, &OwnedFd, Identity) -> Result<(RootLocation, Identity)>,
     ) -> Result<Self> {
         let living = thread.as_ref().unwrap_or(&process);
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let mounts = openat(living, "ns/mnt", flags, Mode::empty())
             .map_err(|errno| system(format!("/proc/{pid}/ns/mnt").into(), errno))?;
-        let own_mounts = namespace_identity(proc.this(), pid, "ns/mnt")?;
-        if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_mounts) {
+        let own_namespace = namespace_identity(proc.own_process(), pid, "ns/mnt")?;
+        if fstat(&mounts).is_ok_and(|stat| Identity::from_stat(&stat) == own_namespace) {
             return Err(Error::SameNamespace { pid });
         }
         let users = namespace_identity(living, pid, "ns/user")?;
-        let own_users = namespace_identity(proc.this(), pid, "ns/user")?;
-        let has_own_users = own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
+        let own_users = namespace_identity(proc.own_process(), pid, "ns/user")?;
+        let has_own_user_namespace =
+            own_users.is_inode(INITIAL_USER_NAMESPACE) && users != own_users;
         let reader = if users == own_users {
             MapReader::Inside
         } else {
@@ -145,7 +150,7 @@ impl ContainerNamespace {
         let owner = FileOwner::from_maps(&uids, &gids, reader)
             .map_err(|(file, reason)| Error::IdMap { pid, file, reason })?;
         let root = RootDir::open(rootfs, Resolver::Walk)?.into_handle(rootfs)?;
-        let (place, identity) = place(&proc, living, root.identity())?;
+        let (location, identity) = location(&proc, living, root.identity())?;
         let host_root = stat("/").map_err(|errno| system("/".into(), errno))?;
         let facts = RootFacts {
             owner,
@@ -158,10 +163,10 @@ impl ContainerNamespace {
             process,
             thread,
             mounts,
-            place,
+            location,
             root,
             facts,
-            has_own_users,
+            has_own_user_namespace,
             proc: Rc::new(proc),
         })
     }
@@ -174,14 +179,14 @@ impl ContainerNamespace {
     /// Returns whether the container is in a user namespace of its own while this process is
     /// in the host's. The engine then protects the host's users from it, which a rootless
     /// engine does not.
-    pub fn has_own_users(&self) -> bool {
-        self.has_own_users
+    pub fn has_own_user_namespace(&self) -> bool {
+        self.has_own_user_namespace
     }
 
     /// Returns the content of `/proc/PID/cgroup`: the cgroup of the process in each hierarchy.
     /// The file is read through the handle on the process, so it belongs to the process of
     /// this namespace.
-    pub fn cgroups(&self) -> Result<Vec<u8>> {
+    pub fn read_cgroups(&self) -> Result<Vec<u8>> {
         let path = || PathBuf::from(format!("/proc/{}/cgroup", self.pid));
         let living = self.thread.as_ref().unwrap_or(&self.process);
         let bytes = read_proc(living, "cgroup", MEMBERSHIP_CAP + 1, path)?;
@@ -193,7 +198,7 @@ impl ContainerNamespace {
         Ok(bytes)
     }
 
-    pub(crate) fn network(&self) -> Result<OwnedFd> {
+    pub(crate) fn open_network_namespace(&self) -> Result<OwnedFd> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let living = self.thread.as_ref().unwrap_or(&self.process);
         openat(living, "ns/net", flags, Mode::empty())
@@ -207,14 +212,14 @@ impl ContainerNamespace {
 
     /// Returns the time at which the process was started, in clock ticks since the boot (field
     /// 22 of `/proc/PID/stat`). Fails if the process has ended.
-    pub fn started(&self) -> Result<u64> {
+    pub fn read_start_time(&self) -> Result<u64> {
         start_time(&self.process, self.pid)
     }
 
     /// Opens a file of a container that runs, without entering its namespace. Returns `None`
     /// if the file does not exist, or if the container does not run yet.
     pub fn look(&self, path: &Path) -> Result<Option<Handle>> {
-        match &self.place {
+        match &self.location {
             RootLocation::Root(root) => Ok(root.lookup(path)?),
             RootLocation::Path(_) => Ok(None),
         }
@@ -249,7 +254,7 @@ impl ContainerNamespace {
     /// [`Error::RootChanged`] if the root was replaced, and [`Error::Enter`] if the kernel
     /// refuses, for example because the process has more than one thread.
     pub fn enter(&self, tmpfs: &[PathBuf], resolver: Resolver) -> Result<ContainerRoot> {
-        let proc = match self.place {
+        let proc = match self.location {
             RootLocation::Path(_) => Rc::clone(&self.proc),
             // This process may be a child of the process that opened the namespace. It needs
             // handles on its own files in `/proc`.
@@ -260,14 +265,15 @@ impl ContainerNamespace {
             errno,
         })?;
         umask(Mode::empty());
-        let root = match &self.place {
+        let root = match &self.location {
             // The root was checked when it was opened, and its handle cannot lead to another
             // directory.
             RootLocation::Root(root) => RootDir::new(root.handle()?.into_fd(), resolver),
             RootLocation::Path(path) => {
                 let root = RootDir::open(path, resolver)?;
-                let there = fstat(&root).map_err(|errno| system(path.clone(), errno))?;
-                if Identity::from_stat(&there) != self.root.identity() {
+                let root_in_container =
+                    fstat(&root).map_err(|errno| system(path.clone(), errno))?;
+                if Identity::from_stat(&root_in_container) != self.root.identity() {
                     return Err(Error::RootChanged { path: path.clone() });
                 }
                 root
@@ -291,9 +297,9 @@ fn check_root(
 ) -> Result<()> {
     let top = openat(process, "root", HANDLE, Mode::empty())
         .map_err(|errno| system(rootfs.to_owned(), errno))?;
-    let there = RootDir::new(top, resolver).lookup(rootfs)?;
-    match there {
-        Some(there) if there.identity() == expected => Ok(()),
+    let root_in_container = RootDir::new(top, resolver).lookup(rootfs)?;
+    match root_in_container {
+        Some(root_in_container) if root_in_container.identity() == expected => Ok(()),
         _ => Err(Error::RootChanged {
             path: rootfs.to_owned(),
         }),
@@ -304,7 +310,7 @@ fn check_root(
 /// mounts the root of a container with its own user namespace only in the namespace of conmon.
 /// The result counts only if the parent has the same user namespace and root directory as this
 /// process, because then only root can have mounted anything there.
-fn root_seen_by_parent(
+fn identify_root_in_parent(
     proc: &Procfs,
     process: &OwnedFd,
     pid: i32,
@@ -315,11 +321,13 @@ fn root_seen_by_parent(
     let parent = number()?;
     let directory = proc.process(parent).ok()?;
     let same = |file| {
-        let (there, here) = (
+        let (root_in_container, here) = (
             namespace_identity(&directory, parent, file),
-            namespace_identity(proc.this(), pid, file),
+            namespace_identity(proc.own_process(), pid, file),
         );
-        there.ok().is_some_and(|there| Some(there) == here.ok())
+        root_in_container
+            .ok()
+            .is_some_and(|root_in_container| Some(root_in_container) == here.ok())
     };
     // The parent may have ended, and another process may have got its number.
     if !same("ns/user") || !same("root") || number() != Some(parent) {

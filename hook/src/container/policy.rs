@@ -121,7 +121,7 @@ pub(super) struct WritePolicy {
     tmpfs: Vec<PathBuf>,
     /// The ids of those tmpfs mounts that were found. The handles keep the ids from being
     /// reused.
-    found: RefCell<Vec<(u64, Handle)>>,
+    found_tmpfs: RefCell<Vec<(u64, Handle)>>,
 }
 
 impl WritePolicy {
@@ -138,7 +138,7 @@ impl WritePolicy {
             root_mount: proc.mount_id(root)?,
             is_host_root,
             tmpfs,
-            found: RefCell::default(),
+            found_tmpfs: RefCell::default(),
         })
     }
 
@@ -166,12 +166,12 @@ impl WritePolicy {
     }
 
     fn is_own_tmpfs(&self, root: &RootDir, mount: u64) -> Result<bool> {
-        if self.found.borrow().iter().any(|(id, _)| *id == mount) {
+        if self.found_tmpfs.borrow().iter().any(|(id, _)| *id == mount) {
             return Ok(true);
         }
         for path in &self.tmpfs {
-            if let Some(top) = self.own_tmpfs(root, path, mount)? {
-                self.found.borrow_mut().push((mount, top));
+            if let Some(top) = self.open_own_tmpfs(root, path, mount)? {
+                self.found_tmpfs.borrow_mut().push((mount, top));
                 return Ok(true);
             }
         }
@@ -185,14 +185,14 @@ impl WritePolicy {
     /// mount to another path. The tree of mounts shows both: the tmpfs is found without
     /// following a link, and its parent mount is the root file system. Therefore no other
     /// mount is above it, and none covers it.
-    fn own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<Handle>> {
+    fn open_own_tmpfs(&self, root: &RootDir, path: &Path, mount: u64) -> Result<Option<Handle>> {
         let Some((parent, top)) = walk_without_links(root, path) else {
             return Ok(None);
         };
         let parent = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
         let is_own = self.proc.mount_id(&top)? == mount
             && self.proc.mount_id(parent)? == self.root_mount
-            && fstatfs(&top).is_ok_and(|found| found.filesystem_type() == TMPFS_MAGIC)
+            && fstatfs(&top).is_ok_and(|found_tmpfs| found_tmpfs.filesystem_type() == TMPFS_MAGIC)
             && self.proc.is_mounted_on(&top, root)?;
         Ok(is_own.then_some(top))
     }

@@ -46,7 +46,7 @@ pub(crate) fn process_state(pid: i32, started: u64) -> ProcessState {
 }
 
 /// Returns the start time of the process with this number, or `None` if no thread of it lives.
-pub(crate) fn start_time_of(pid: i32) -> Option<u64> {
+pub(crate) fn read_start_time(pid: i32) -> Option<u64> {
     find_start_time(pid).ok()
 }
 
@@ -87,7 +87,7 @@ pub(super) fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
 fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Result<T> {
     let stat = read_stat(process, pid)?;
     let mut fields = split_fields(&stat);
-    if fields.is_some_and(has_ended) && living_thread(process, pid)?.is_none() {
+    if fields.is_some_and(has_ended) && find_living_thread(process, pid)?.is_none() {
         fields = None;
     }
     let field = fields.and_then(|fields| fields.split(' ').nth(number - 3)?.parse().ok());
@@ -96,20 +96,17 @@ fn read_stat_field<T: FromStr>(process: &OwnedFd, pid: i32, number: usize) -> Re
 
 /// Returns the directory of a living thread if the first thread of the process has ended, and
 /// `None` if it lives.
-pub(super) fn living_thread_of_ended_leader(
-    process: &OwnedFd,
-    pid: i32,
-) -> Result<Option<OwnedFd>> {
+pub(super) fn find_thread_of_ended_leader(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let stat = read_stat(process, pid)?;
     if split_fields(&stat).is_none_or(has_ended) {
-        living_thread(process, pid)
+        find_living_thread(process, pid)
     } else {
         Ok(None)
     }
 }
 
 /// Returns the directory of the first living thread of a process, or `None` if all have ended.
-fn living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
+fn find_living_thread(process: &OwnedFd, pid: i32) -> Result<Option<OwnedFd>> {
     let failed = |errno| system(format!("/proc/{pid}/task").into(), errno);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let mut threads = Dir::openat(process, "task", flags, Mode::empty()).map_err(failed)?;
@@ -167,7 +164,7 @@ mod tests {
     #[test]
     fn only_a_process_with_the_same_start_time_runs() {
         let me = i32::try_from(std::process::id()).unwrap();
-        let started = start_time_of(me).unwrap();
+        let started = read_start_time(me).unwrap();
         assert_eq!(process_state(me, started), ProcessState::Running);
         assert_eq!(process_state(me, started + 1), ProcessState::Ended);
         assert_eq!(process_state(0x3fff_ffff, started), ProcessState::Ended);
@@ -185,7 +182,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(process_state(pid, 1), ProcessState::Ended);
-        assert_eq!(start_time_of(pid), None);
+        assert_eq!(read_start_time(pid), None);
         child.wait().unwrap();
     }
 }

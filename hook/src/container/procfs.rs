@@ -31,7 +31,7 @@ const SMALL_CAP: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Procfs {
     root: OwnedFd,
-    this: OwnedFd,
+    own_process: OwnedFd,
     descriptors: OwnedFd,
 }
 
@@ -45,13 +45,13 @@ impl Procfs {
         if file_system.filesystem_type() != PROC_SUPER_MAGIC {
             return Err(Error::NotProc);
         }
-        let this = openat(&root, "self", flags, Mode::empty())
+        let own_process = openat(&root, "self", flags, Mode::empty())
             .map_err(|errno| failed("/proc/self", errno))?;
-        let descriptors = openat(&this, "fd", flags, Mode::empty())
+        let descriptors = openat(&own_process, "fd", flags, Mode::empty())
             .map_err(|errno| failed("/proc/self/fd", errno))?;
         Ok(Self {
             root,
-            this,
+            own_process,
             descriptors,
         })
     }
@@ -95,7 +95,7 @@ impl Procfs {
         }
         let name = format!("fdinfo/{}", file.as_fd().as_raw_fd());
         let text = self.read(&name, SMALL_CAP)?;
-        mount_id_in(&text).ok_or_else(|| {
+        parse_mount_id(&text).ok_or_else(|| {
             Error::system(
                 "find the mount id in",
                 Path::new("/proc/self").join(name),
@@ -124,12 +124,14 @@ impl Procfs {
     }
 
     /// Returns a handle on the directory of the calling process.
-    pub(crate) fn this(&self) -> &OwnedFd {
-        &self.this
+    pub(crate) fn own_process(&self) -> &OwnedFd {
+        &self.own_process
     }
 
     fn read(&self, name: &str, cap: u64) -> Result<Vec<u8>> {
-        read_proc(&self.this, name, cap, || Path::new("/proc/self").join(name))
+        read_proc(&self.own_process, name, cap, || {
+            Path::new("/proc/self").join(name)
+        })
     }
 }
 
@@ -170,7 +172,7 @@ pub(super) fn read_proc(
 }
 
 /// Returns the value of `mnt_id:` in `/proc/PID/fdinfo/FD` (Linux 3.15, proc_pid_fdinfo(5)).
-fn mount_id_in(fdinfo: &[u8]) -> Option<u64> {
+fn parse_mount_id(fdinfo: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(fdinfo).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
     line.trim().parse().ok()
@@ -186,7 +188,7 @@ mod tests {
         let here = open("/proc/self", HANDLE, Mode::empty()).unwrap();
         let name = format!("fdinfo/{}", here.as_raw_fd());
         let text = proc.read(&name, SMALL_CAP).unwrap();
-        assert_eq!(mount_id_in(&text), Some(proc.mount_id(&here).unwrap()));
+        assert_eq!(parse_mount_id(&text), Some(proc.mount_id(&here).unwrap()));
     }
 
     #[test]
@@ -200,7 +202,7 @@ mod tests {
             ("mnt_id:\tx\n", None),
             ("", None),
         ] {
-            assert_eq!(mount_id_in(text.as_bytes()), id, "{text:?}");
+            assert_eq!(parse_mount_id(text.as_bytes()), id, "{text:?}");
         }
     }
 }

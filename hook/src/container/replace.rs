@@ -46,10 +46,10 @@ impl WritableDirectory {
         let (file, temporary) = self.create_temporary(name, |temporary| {
             openat(self, temporary, flags, Mode::S_IRUSR | Mode::S_IWUSR)
         })?;
-        match self.fill(name, file, old.map(Handle::stat), bytes, mode) {
+        match self.write_content(name, file, old.map(Handle::stat), bytes, mode) {
             Ok(()) => self.rename_over(&temporary, name),
             Err(error) => {
-                self.discard(&temporary);
+                self.remove_temporary(&temporary);
                 Err(error)
             }
         }
@@ -68,7 +68,11 @@ impl WritableDirectory {
                 Err(Errno::EEXIST) => {}
                 Err(errno) => {
                     let path = self.directory().path_of(name);
-                    return Err(Error::creating("create a file to replace", path, errno));
+                    return Err(Error::from_creation(
+                        "create a file to replace",
+                        path,
+                        errno,
+                    ));
                 }
             }
         }
@@ -79,18 +83,18 @@ impl WritableDirectory {
 
     pub(super) fn rename_over(&self, temporary: &str, name: Name<'_>) -> Result<()> {
         renameat(self, temporary, self, name.as_os_str()).map_err(|errno| {
-            self.discard(temporary);
+            self.remove_temporary(temporary);
             self.directory().system("replace", name, errno)
         })
     }
 
-    fn discard(&self, temporary: &str) {
+    fn remove_temporary(&self, temporary: &str) {
         // The caller reports the first error, so a failure to remove the temporary file is
         // ignored.
         let _ = unlinkat(self, temporary, UnlinkatFlags::NoRemoveDir);
     }
 
-    fn fill(
+    fn write_content(
         &self,
         name: Name<'_>,
         file: OwnedFd,

@@ -208,7 +208,7 @@ impl ContainerRoot {
             }
         };
         let parent = path.parent().unwrap_or(Path::new("/"));
-        let directory = Directory::new(self.last(trail)?.into_fd(), parent);
+        let directory = Directory::new(self.last_handle(trail)?.into_fd(), parent);
         match self.policy.admit(&self.root, directory)? {
             Ok(directory) => WritableFile::new(directory, missing, name, found),
             Err((_, refusal)) => Err(refusal.into_error(path)),
@@ -221,7 +221,7 @@ impl ContainerRoot {
             Some(handle) => (handle, Vec::new()),
             None => {
                 let Resolved { trail, missing, .. } = self.resolve_to_create(path)?;
-                (self.last(trail)?, missing)
+                (self.last_handle(trail)?, missing)
             }
         };
         if handle.kind() != FileKind::Directory {
@@ -232,8 +232,8 @@ impl ContainerRoot {
             });
         }
         // The last existing directory, for messages only.
-        let shown = path.ancestors().nth(missing.len()).unwrap_or(path);
-        let directory = Directory::new(handle.into_fd(), shown);
+        let existing_path = path.ancestors().nth(missing.len()).unwrap_or(path);
+        let directory = Directory::new(handle.into_fd(), existing_path);
         match self.policy.admit(&self.root, directory)? {
             Ok(directory) => Ok(Parent::Writable(directory.create_dirs(&missing, mode)?)),
             Err((_, refusal)) if !missing.is_empty() => Err(refusal.into_error(path)),
@@ -256,7 +256,7 @@ impl ContainerRoot {
     }
 
     /// Returns the last file of a trail, or the root if the trail is empty.
-    fn last(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
+    fn last_handle(&self, mut trail: Vec<Waypoint>) -> Result<Handle> {
         match trail.pop() {
             Some(last) => Ok(last.handle),
             None => Ok(self.root.handle()?),

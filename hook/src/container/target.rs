@@ -22,7 +22,7 @@ pub struct Target {
     directory: Directory,
     name: OsString,
     fd: OwnedFd,
-    before: TargetOrigin,
+    origin: TargetOrigin,
 }
 
 /// The file that was at the path of the mount point before.
@@ -43,7 +43,7 @@ impl Target {
     /// Returns the id of the mount that the target is on. Returns `None` if the target
     /// existed, because it may then be the root of a mount other than that of its directory.
     pub(crate) fn mount(&self) -> Option<u64> {
-        match self.before {
+        match self.origin {
             TargetOrigin::Nothing { mount } => Some(mount),
             TargetOrigin::Existing(_) => None,
         }
@@ -51,8 +51,8 @@ impl Target {
 
     /// Returns whether the target is already the file `identity`. Mounting the file would then
     /// change nothing, as when a hook runs twice.
-    pub fn shows(&self, identity: Identity) -> bool {
-        matches!(self.before, TargetOrigin::Existing(found) if found == identity)
+    pub fn is_file(&self, identity: Identity) -> bool {
+        matches!(self.origin, TargetOrigin::Existing(found) if found == identity)
     }
 
     pub fn is_tmpfs(&self) -> Result<bool> {
@@ -97,7 +97,7 @@ impl WritableDirectory {
         // The function first tries to create the file, which takes a single call if the file
         // does not exist. The kernel reports an existing name even where writing is not
         // permitted.
-        let before = TargetOrigin::Nothing {
+        let origin = TargetOrigin::Nothing {
             mount: self.mount(),
         };
         if source == FileKind::Directory {
@@ -105,14 +105,14 @@ impl WritableDirectory {
                 let made = self.directory().open_existing(name)?;
                 self.check_mount(&made, &self.directory().path_of(name))?;
                 let target = self.directory().target(name, made, source)?;
-                return Ok(Target { before, ..target });
+                return Ok(Target { origin, ..target });
             }
         } else if let Some(fd) = self.make_file(name, PLACEHOLDER)? {
             return Ok(Target {
                 directory: self.directory().clone(),
                 name: name.as_os_str().to_owned(),
                 fd,
-                before,
+                origin,
             });
         }
         let found = self.directory().open_existing(name)?;
@@ -136,7 +136,7 @@ impl Directory {
             kind if may_cover(source, kind) => Ok(Target {
                 directory: self.clone(),
                 name: name.as_os_str().to_owned(),
-                before: TargetOrigin::Existing(found.identity()),
+                origin: TargetOrigin::Existing(found.identity()),
                 fd: found.into_fd(),
             }),
             found => Err(Error::WrongKind {

@@ -27,14 +27,14 @@ impl WritableDirectory {
                 let path = self.directory().path_of(name);
                 self.make_writable(Directory::new(handle.into_fd(), &path))
             }
-            found => Err(self.directory().occupied(name, found)),
+            found => Err(self.directory().occupied_error(name, found)),
         }
     }
 
     /// Creates the file `name` with the content `bytes` and `mode`. The name must not exist.
     pub fn write_new(&self, name: Name<'_>, bytes: &[u8], mode: Mode) -> Result<()> {
         match self.directory().open(name)? {
-            Some(found) => Err(self.directory().occupied(name, found.kind())),
+            Some(found) => Err(self.directory().occupied_error(name, found.kind())),
             None => self.replace(name, None, bytes, mode),
         }
     }
@@ -50,14 +50,14 @@ impl WritableDirectory {
             Err(Errno::EEXIST) => {}
             Err(errno) => {
                 let path = self.directory().path_of(name);
-                return Err(Error::creating("create symbolic link", path, errno));
+                return Err(Error::from_creation("create symbolic link", path, errno));
             }
         }
         let found = self.directory().open_existing(name)?;
         if is_link_to(&found, target) {
             return Ok(());
         }
-        Err(self.directory().occupied(name, found.kind()))
+        Err(self.directory().occupied_error(name, found.kind()))
     }
 
     /// Removes the entry `name`, which is of this kind. A directory must be empty.
@@ -96,7 +96,7 @@ impl WritableDirectory {
             Err(Errno::EEXIST) => Ok(false),
             Err(errno) => {
                 let path = self.directory().path_of(name);
-                Err(Error::creating("create directory", path, errno))
+                Err(Error::from_creation("create directory", path, errno))
             }
         }
     }
@@ -112,7 +112,7 @@ impl WritableDirectory {
             Err(Errno::EEXIST) => Ok(None),
             Err(errno) => {
                 let path = self.directory().path_of(name);
-                Err(Error::creating("create file", path, errno))
+                Err(Error::from_creation("create file", path, errno))
             }
         }
     }

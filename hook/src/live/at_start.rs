@@ -91,11 +91,11 @@ pub(crate) fn write_at_start(
     }));
     let record_file = LockedRecord::open(root, &state.id, lock::COMMAND_LIMIT)?;
     // The hook is called twice if the container requests devices by CDI and by itself.
-    let is_called_twice = !bundle.cdi.is_empty() && bundle.hooks.read_requests(None);
+    let is_called_twice = !bundle.cdi.is_empty() && bundle.hooks.reads_requests(None);
     let mut new = AttachmentRecord {
         id: state.id.clone(),
         pid: state.pid,
-        start_time: container::start_time_of(state.pid).unwrap_or_default(),
+        start_time: container::read_start_time(state.pid).unwrap_or_default(),
         is_init: container::is_init(state.pid),
         bundle: bundle.directory.clone(),
         spec_rules: Some(spec_rules(bundle)),

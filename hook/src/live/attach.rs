@@ -15,7 +15,7 @@ use super::change::{ContainerChange, is_injected};
 use super::container::{ContainerLocation, LockedContainer};
 use super::follow::{self, DeviceChange};
 use crate::apply;
-use crate::oci::{Attached, CdiGrant};
+use crate::oci::{AttachRequest, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::Stage;
 
@@ -42,9 +42,9 @@ impl Attaching {
         let mut locked = LockedContainer::open(location, config)?;
         Stage::Planning.begin();
         let known = locked.record.attached_grants();
-        let requested: Vec<Attached> = requested
+        let requested: Vec<AttachRequest> = requested
             .iter()
-            .map(|grant| Attached {
+            .map(|grant| AttachRequest {
                 grant: grant.clone(),
                 forced,
             })

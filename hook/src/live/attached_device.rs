@@ -6,7 +6,7 @@ use injection_plan::plan::{GivenBy, device_key};
 use injection_plan::request::{RequestedPlace, quote};
 use serde::{Deserialize, Serialize};
 
-use crate::oci::{Attached, CdiGrant};
+use crate::oci::{AttachRequest, CdiGrant};
 
 /// A device that was attached, or that the hook gave the container and that is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,8 +120,8 @@ impl AttachedDevice {
     }
 
     /// Returns the device as a grant for a plan, requested by this text.
-    pub(super) fn to_grant(&self, request: String) -> Option<Attached> {
-        Some(Attached {
+    pub(super) fn to_grant(&self, request: String) -> Option<AttachRequest> {
+        Some(AttachRequest {
             grant: CdiGrant {
                 class: self.class.clone().try_into().ok()?,
                 device: request,

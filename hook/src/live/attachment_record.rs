@@ -15,7 +15,7 @@ use super::awaited_device::AwaitedDevice;
 use super::created_file::CreatedFile;
 use super::follow::Announcement;
 use super::recorded_rule::{RecordedRule, rules_of_steps};
-use crate::oci::Attached;
+use crate::oci::AttachRequest;
 
 /// The devices of one start of a container, and what was changed in the container for them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub(crate) struct AttachmentRecord {
 
 impl AttachmentRecord {
     /// Returns the devices that a user attached, as grants for a plan.
-    pub(crate) fn attached_grants(&self) -> Vec<Attached> {
+    pub(crate) fn attached_grants(&self) -> Vec<AttachRequest> {
         let attached = self.devices.iter().filter(|it| it.given_by.is_user());
         attached
             .filter_map(|device| device.to_grant(device.to_request()))

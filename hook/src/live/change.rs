@@ -98,7 +98,7 @@ impl LockedContainer {
         let spec = if is_hidden {
             left.all_rules(spec)
         } else {
-            SpecRules::of_container(spec)
+            SpecRules::from_spec(spec)
         };
         let cgroup = if has_rules {
             self.record.find_cgroup()?
@@ -111,7 +111,7 @@ impl LockedContainer {
             Stage::Rules.begin();
             if let Some(cgroup) = &cgroup {
                 let revoked = device_rules(&stale.rules);
-                warnings.extend(cgroup.exchange(&revoked, keep, all_rules, &spec)?);
+                warnings.extend(cgroup.exchange_rules(&revoked, keep, all_rules, &spec)?);
             }
             Stage::Container.begin();
             if stale.files.is_empty() && ready.is_empty() {
@@ -197,7 +197,7 @@ impl LockedContainer {
     ) -> Result<(), LiveError> {
         let rules = apply::rules_of(plan);
         let may_hide_rules =
-            !rules.is_empty() && (self.is_hidden(config)? || self.hides_exceptions()?);
+            !rules.is_empty() && (self.is_hidden(config)? || self.has_hidden_exceptions()?);
         let denied = self.find_denied(&rules)?;
         let look = |path: &Path| {
             let found = self.container.namespace.look(path);
@@ -263,7 +263,7 @@ impl LockedContainer {
         let Some(cgroup) = self.record.find_cgroup()? else {
             return Ok(Vec::new());
         };
-        match cgroup.denied(rules) {
+        match cgroup.find_denied_rules(rules) {
             Err(error) if error.lacks_privileges() => Ok(Vec::new()),
             denied => Ok(denied?.rules),
         }

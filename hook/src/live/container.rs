@@ -37,13 +37,13 @@ impl OpenContainer {
     pub(super) fn open(location: &ContainerLocation) -> Result<Self, LiveError> {
         let bundle = Bundle::read(&location.bundle)?;
         let calls = KernelCalls::probe();
-        let namespace = ContainerNamespace::of_running(
+        let namespace = ContainerNamespace::from_running(
             location.pid,
             location.start_time,
             &bundle.rootfs,
             calls.resolver(),
         )?;
-        if namespace.has_own_users() && !bundle.has_user_namespace {
+        if namespace.has_own_user_namespace() && !bundle.has_user_namespace {
             return Err(LiveError::OwnUsers);
         }
         Ok(OpenContainer {
@@ -98,7 +98,7 @@ impl LockedContainer {
                 _ => error,
             }
         })?;
-        let start_time = container.namespace.started()?;
+        let start_time = container.namespace.read_start_time()?;
         let record_file = LockedRecord::open(&config.host_root, &location.id, limit)?;
         let mut new = AttachmentRecord {
             id: location.id.clone(),
@@ -109,7 +109,7 @@ impl LockedContainer {
             spec_rules: Some(spec_rules(&container.bundle)),
             ..AttachmentRecord::default()
         };
-        let cgroup = DeviceCgroup::of_member(&container.namespace.cgroups()?)?;
+        let cgroup = DeviceCgroup::from_membership(&container.namespace.read_cgroups()?)?;
         new.set_cgroup(cgroup.as_ref());
         let as_read = record_file.read()?;
         let record = match as_read.clone() {
@@ -172,7 +172,7 @@ pub(super) fn spec_rules(bundle: &Bundle) -> Vec<LinuxDeviceCgroup> {
 pub(super) fn run_in_child(
     work: impl FnOnce(&mut Vec<String>) -> Result<(), LiveError>,
 ) -> Result<Vec<String>, LiveError> {
-    let answer = sys::process::in_child(deadline::LIMIT, || {
+    let answer = sys::process::run_in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
         let mut warnings = Vec::new();
         let done = work(&mut warnings).map_err(|error| crate::log::chain(&error));

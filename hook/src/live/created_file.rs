@@ -160,7 +160,7 @@ impl CreatedFile {
     pub(crate) fn remove(&self, root: &ContainerRoot) -> Result<(), LiveError> {
         let parent = match root.existing_parent(&self.path) {
             // A container that makes one path impossible does not keep its other files by that.
-            Err(error) if error.leads_nowhere() => None,
+            Err(error) if error.means_no_directory() => None,
             parent => parent?,
         };
         let Some((parent, name)) = parent else {

@@ -22,7 +22,7 @@ use super::record_files::{self, LockedRecord};
 use super::recorded_rule::{RecordedRule, device_rules};
 use super::{LiveError, lock};
 use crate::log;
-use crate::oci::{Attached, Bundle, CdiGrant};
+use crate::oci::{AttachRequest, Bundle, CdiGrant};
 use crate::planner::{self, Caller};
 use crate::sys::deadline::{self, Deadline, Stage};
 
@@ -246,7 +246,7 @@ fn find_ids(
         device: name,
         ..grant.clone()
     };
-    bundle.attached = vec![Attached {
+    bundle.attached = vec![AttachRequest {
         grant,
         forced: true,
     }];

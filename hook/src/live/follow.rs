@@ -204,7 +204,7 @@ impl<'c> Follower<'c> {
         if records == 0 && unreadable == self.state.unreadable && !knows_containers {
             return;
         }
-        if self.hanging_child.as_ref().is_some_and(Child::is_there) {
+        if self.hanging_child.as_ref().is_some_and(Child::exists) {
             self.revoke_stale_rules(records);
             self.next_look = Some(self.time_after_pause());
             return;
@@ -347,7 +347,8 @@ where
     T: Serialize + DeserializeOwned,
 {
     let work = || serde_json::to_string(&work()).unwrap_or_default();
-    let answer = sys::process::in_child(time_limit(containers), work).map_err(LiveError::Fork)?;
+    let answer =
+        sys::process::run_in_child(time_limit(containers), work).map_err(LiveError::Fork)?;
     let results = answer.and_then(|text| serde_json::from_str(&text).ok());
     results.ok_or(LiveError::TooSlow)
 }

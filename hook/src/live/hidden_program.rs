@@ -26,7 +26,7 @@ pub(super) fn is_hidden(
     bundle: &Bundle,
     config: &Config,
 ) -> Result<bool, LiveError> {
-    if !cgroup.hides()? {
+    if !cgroup.has_hidden_program()? {
         return Ok(false);
     }
     if record.has_all_rules || record.was_given_nothing || was_given_nothing(bundle, config) {
@@ -41,7 +41,7 @@ pub(super) fn is_hidden(
 pub(super) fn was_given_nothing(bundle: &Bundle, config: &Config) -> bool {
     // `bundle` may have grants for attached devices. The one from the file has none.
     let as_started = Bundle::read(&bundle.directory);
-    bundle.hooks.ours().next().is_none()
+    bundle.hooks.boathook_hooks().next().is_none()
         || as_started.is_ok_and(|it| planner::requests_nothing(&it, &Caller::User, config))
 }
 
@@ -49,9 +49,9 @@ impl AttachmentRecord {
     /// Returns the rules from which a hidden program is generated again: those of the
     /// specification, and the recorded ones.
     pub(super) fn all_rules(&self, spec: &[SpecRule]) -> SpecRules {
-        let spec = SpecRules::of_container(spec);
-        let spec = spec.and_deny(&device_rules(&self.revoked_spec_rules));
-        spec.and_allow(&device_rules(&self.rules))
+        let spec = SpecRules::from_spec(spec);
+        let spec = spec.with_denied(&device_rules(&self.revoked_spec_rules));
+        spec.with_allowed(&device_rules(&self.rules))
     }
 }
 
@@ -65,9 +65,9 @@ impl LockedContainer {
     }
 
     /// Whether the container's cgroup may deny devices that the kernel does not show.
-    pub(super) fn hides_exceptions(&self) -> Result<bool, LiveError> {
+    pub(super) fn has_hidden_exceptions(&self) -> Result<bool, LiveError> {
         match self.record.find_cgroup()? {
-            Some(cgroup) => Ok(cgroup.hides_exceptions()?),
+            Some(cgroup) => Ok(cgroup.has_hidden_exceptions()?),
             None => Ok(false),
         }
     }

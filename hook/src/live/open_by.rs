@@ -60,7 +60,7 @@ pub(super) fn find(container: &AttachmentRecord, rules: &[DeviceRule]) -> Vec<Op
     };
     let numbers: Vec<DeviceNumber> = rules.iter().map(|rule| rule.number).collect();
     // A process of the container may have so many descriptors that the search takes too long.
-    let found = sys::process::in_child(deadline::LIMIT, || {
+    let found = sys::process::run_in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
         let (processes, are_all) = cgroup.processes();
         if !are_all {

@@ -230,9 +230,11 @@ pub(crate) fn add_attached(bundle: &mut Bundle, directory: &Path, root: &Path) {
 /// Returns the directory of records. Makes it if it is missing.
 pub(super) fn make_directory(root: &Path) -> io::Result<PathBuf> {
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
-    for parent in log::directories(root) {
+    for parent in log::list_directories(root) {
         let directory = parent.join(DIRECTORY);
-        match log::own_directory(&parent).and_then(|()| log::own_directory(&directory)) {
+        match log::create_own_directory(&parent)
+            .and_then(|()| log::create_own_directory(&directory))
+        {
             Ok(()) => return Ok(directory),
             Err(error) => {
                 let path = directory.display();
@@ -244,7 +246,7 @@ pub(super) fn make_directory(root: &Path) -> io::Result<PathBuf> {
 }
 
 fn find_directories(root: &Path) -> Vec<PathBuf> {
-    let parents = log::directories(root).into_iter();
+    let parents = log::list_directories(root).into_iter();
     parents.map(|parent| parent.join(DIRECTORY)).collect()
 }
 
@@ -303,7 +305,7 @@ mod tests {
         AttachmentRecord {
             id: id.to_owned(),
             pid,
-            start_time: crate::container::start_time_of(pid).unwrap_or(1),
+            start_time: crate::container::read_start_time(pid).unwrap_or(1),
             has_all_rules: true,
             ..AttachmentRecord::default()
         }

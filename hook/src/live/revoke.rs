@@ -17,7 +17,7 @@ use crate::oci::Bundle;
 impl AttachmentRecord {
     /// Records the container's cgroup, which is the deepest one with a device program or a list.
     pub(super) fn set_cgroup(&mut self, cgroup: Option<&DeviceCgroup>) {
-        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::of_runtime) else {
+        let Some(cgroup) = cgroup.cloned().map(DeviceCgroup::move_to_runtime_cgroup) else {
             return;
         };
         self.cgroup = cgroup.path().to_owned();
@@ -104,7 +104,7 @@ impl AttachmentRecord {
                 cgroup: self.cgroup.clone(),
             });
         }
-        Ok(cgroup?.map(|cgroup| cgroup.up_to(&self.cgroup)))
+        Ok(cgroup?.map(|cgroup| cgroup.move_up_to(&self.cgroup)))
     }
 
     /// Revokes rules in the container's cgroup. `kept` is the record without the devices that
@@ -134,7 +134,7 @@ impl AttachmentRecord {
             .into_iter()
             .partition(loses_access);
         allow_again.extend(beside_spec.iter().flat_map(|rule| self.find_in_spec(rule)));
-        let mut warnings = cgroup.revoke(&rules, &keep, &spec.and_allow(&allow_again))?;
+        let mut warnings = cgroup.revoke(&rules, &keep, &spec.with_allowed(&allow_again))?;
         if !allow_again.is_empty() && !cgroup.is_root() {
             warnings.extend(cgroup.allow(&allow_again, &spec)?.warnings());
         }
@@ -163,7 +163,7 @@ impl AttachmentRecord {
         cgroup: &DeviceCgroup,
         revoked: &[DeviceRule],
     ) -> Result<SpecRules, LiveError> {
-        let is_hidden = cgroup.hides()?;
+        let is_hidden = cgroup.has_hidden_program()?;
         if is_hidden && !self.has_all_rules && !self.was_given_nothing {
             return Err(LiveError::Hidden);
         }
@@ -171,9 +171,9 @@ impl AttachmentRecord {
             || Bundle::read(&self.bundle).map(|bundle| bundle.spec_devices.rules);
         match self.parse_spec_rules().or_else(|| read_from_bundle().ok()) {
             Some(spec) if is_hidden => Ok(self.all_rules(&spec)),
-            Some(spec) => Ok(SpecRules::of_container(&spec)),
+            Some(spec) => Ok(SpecRules::from_spec(&spec)),
             None if is_hidden => Err(LiveError::Hidden),
-            None => Ok(SpecRules::of_container(&[]).and_allow(revoked)),
+            None => Ok(SpecRules::from_spec(&[]).with_allowed(revoked)),
         }
     }
 
@@ -188,11 +188,15 @@ impl AttachmentRecord {
             return rules.to_vec();
         };
         // The kernel does not show what is allowed: a rule that was revoked again is denied.
-        let is_shown = || Ok::<_, CgroupError>(!cgroup.hides()? && !cgroup.hides_exceptions()?);
+        let is_shown = || {
+            Ok::<_, CgroupError>(!cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?)
+        };
         if !is_shown().unwrap_or(false) && self.revoke(rules, kept).is_ok() {
             return Vec::new();
         }
-        let denied = cgroup.denied(&device_rules(rules)).unwrap_or_default();
+        let denied = cgroup
+            .find_denied_rules(&device_rules(rules))
+            .unwrap_or_default();
         let is_denied = |rule: &RecordedRule| {
             let mut denied = denied.rules.iter();
             denied.any(|denied| denied.number == rule.rule.number)

@@ -18,7 +18,7 @@ use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
 pub(crate) use node::lines as node_log;
-pub(crate) use node::{directories, own_directory};
+pub(crate) use node::{create_own_directory, list_directories};
 pub(crate) use time::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ const NAME: &str = "log";
 const PREVIOUS: &str = "log.1";
 /// The size limit of a log file in bytes. A larger file is renamed to [`PREVIOUS`], so that at
 /// most two files exist.
-const MAX: u64 = 256 * 1024;
+const MAX_FILE_SIZE: u64 = 256 * 1024;
 
 /// The socket of syslog or journald, below the root of the host.
 const SYSLOG: &str = "dev/log";
@@ -42,7 +42,7 @@ impl NodeLog {
     /// Opens the log file and the syslog socket, as far as they exist on the host whose root
     /// is `root`.
     pub(super) fn open(root: &Path) -> Self {
-        let file = directories(root)
+        let file = list_directories(root)
             .iter()
             .find_map(|directory| open(directory).ok());
         if let Some(file) = &file {
@@ -80,7 +80,7 @@ impl NodeLog {
 /// Returns the directories that can have a log: that of the node, and that of the user who
 /// runs a rootless engine. Root in a user namespace may not write to the directory of the
 /// node.
-pub(crate) fn directories(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn list_directories(root: &Path) -> Vec<PathBuf> {
     let mut directories = vec![root.join(DIRECTORY)];
     if let Some(uid) = process::host_user().filter(|uid| *uid != 0) {
         directories.push(root.join(format!("run/user/{uid}/boathook")));
@@ -92,14 +92,14 @@ pub(crate) fn directories(root: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// The call fails if the directory belongs to another user, or if other users may write to it.
-pub(crate) fn own_directory(directory: &Path) -> io::Result<()> {
+pub(crate) fn create_own_directory(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let metadata = fs::symlink_metadata(directory)?;
-    let ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
-    if ours && metadata.mode() & 0o022 == 0 {
+    let is_ours = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
+    if is_ours && metadata.mode() & 0o022 == 0 {
         Ok(())
     } else {
         Err(io::Error::other("not a directory of this user alone"))
@@ -108,11 +108,11 @@ pub(crate) fn own_directory(directory: &Path) -> io::Result<()> {
 
 /// Opens the log in `directory` for appending, and starts a new file if the old one is full.
 fn open(directory: &Path) -> io::Result<File> {
-    own_directory(directory)?;
+    create_own_directory(directory)?;
     let path = directory.join(NAME);
     let file = append_to(&path)?;
     let opened = file.metadata()?;
-    if opened.len() < MAX {
+    if opened.len() < MAX_FILE_SIZE {
         return Ok(file);
     }
     // The file is renamed only if the name still leads to it: a concurrent hook may have
@@ -148,11 +148,11 @@ fn append_to(path: &Path) -> io::Result<File> {
 /// not read the log of the node gets a warning, and the messages of the user's own rootless
 /// engine.
 pub(crate) fn lines(root: &Path) -> io::Result<Vec<String>> {
-    let directories = directories(root);
+    let directories = list_directories(root);
     let has_own = directories.len() > 1;
     let mut lines = Vec::new();
     for (index, directory) in directories.iter().enumerate() {
-        match lines_in(directory) {
+        match read_lines_in(directory) {
             Err(error)
                 if index == 0 && has_own && error.kind() == io::ErrorKind::PermissionDenied =>
             {
@@ -166,7 +166,7 @@ pub(crate) fn lines(root: &Path) -> io::Result<Vec<String>> {
     Ok(lines)
 }
 
-fn lines_in(directory: &Path) -> io::Result<Vec<String>> {
+fn read_lines_in(directory: &Path) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for path in [PREVIOUS, NAME].map(|name| directory.join(name)) {
         match open_regular(&path) {
@@ -174,7 +174,7 @@ fn lines_in(directory: &Path) -> io::Result<Vec<String>> {
             // read.
             Ok(file) => {
                 let mut bytes = Vec::new();
-                file.take(2 * MAX).read_to_end(&mut bytes)?;
+                file.take(2 * MAX_FILE_SIZE).read_to_end(&mut bytes)?;
                 let text = String::from_utf8_lossy(&bytes);
                 lines.extend(text.lines().map(printable::line));
             }
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn printed(directory: &Path) -> String {
-        let lines = lines_in(directory).unwrap();
+        let lines = read_lines_in(directory).unwrap();
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
@@ -217,7 +217,7 @@ mod tests {
         for entry in fs::read_dir(&directory).unwrap() {
             size += entry.unwrap().metadata().unwrap().len();
         }
-        assert!(size <= 2 * (MAX + 2048), "{size}");
+        assert!(size <= 2 * (MAX_FILE_SIZE + 2048), "{size}");
         let printed = printed(&directory);
         let numbers: Vec<&str> = printed.lines().map(|line| &line[..4]).collect();
         assert!(numbers.is_sorted() && numbers.last() == Some(&"0699"));

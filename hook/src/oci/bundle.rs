@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::hooks::{CdiGrant, Hooks};
-use super::{State, capped, devices, open_regular};
+use super::{State, devices, open_regular, read_capped};
 
 /// The parts of a container's config.json that a hook needs.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ pub struct Bundle {
     /// The container's cgroup, as the engine requested it.
     pub cgroups_path: Option<String>,
     /// Whether a process of the container may have CAP_SYS_ADMIN.
-    pub is_sys_admin: bool,
+    pub has_sys_admin: bool,
     pub mount_label: Option<String>,
     /// The devices that CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
@@ -39,12 +39,12 @@ pub struct Bundle {
     /// Whether the runtime creates a user namespace for the container, or makes it join one.
     pub has_user_namespace: bool,
     /// The devices that `boathook attach` grants in addition to config.json.
-    pub attached: Vec<Attached>,
+    pub attached: Vec<AttachRequest>,
 }
 
 /// A device that a user has attached to the container, or wants to attach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachRequest {
     pub grant: CdiGrant,
     /// Whether the user takes the decision that the kubelet would make otherwise (`--force`).
     pub forced: bool,
@@ -215,7 +215,7 @@ impl Bundle {
             return Err(BundleError::Everyones(directory.to_owned()));
         }
         let path = directory.join(NAME);
-        let file = open_regular(&path).and_then(|file| capped(file, Self::MAX));
+        let file = open_regular(&path).and_then(|file| read_capped(file, Self::MAX));
         match file {
             Ok(Some(bytes)) => Bundle::parse(directory, &path, &bytes),
             Ok(None) => Err(BundleError::TooLarge(path)),
@@ -255,7 +255,7 @@ impl Bundle {
                 .map(|mount| mount.destination)
                 .collect(),
             cgroups_path: linux.cgroups_path,
-            is_sys_admin: capabilities
+            has_sys_admin: capabilities
                 .bounding
                 .iter()
                 .any(|name| name == "CAP_SYS_ADMIN"),

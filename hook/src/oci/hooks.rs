@@ -48,7 +48,7 @@ impl CdiGrant {
     }
 
     /// Parses a device that a user names. It has no claim.
-    pub fn parse_named(text: &str) -> Result<Self, String> {
+    pub fn parse_user_device(text: &str) -> Result<Self, String> {
         let (class, device) = split_class(text)?;
         Self::new(class, device, None)
     }
@@ -103,14 +103,14 @@ impl Hook {
     /// Returns whether the hook is Boathook's, by its file name. A link with another name counts
     /// by its target: Docker calls the hook by the name of a vendor's hook if
     /// `boathook-init install --as` has made such a link.
-    fn is_ours(&self) -> bool {
+    fn is_boathook_hook(&self) -> bool {
         has_own_name(&self.path)
             || fs::read_link(&self.path).is_ok_and(|target| has_own_name(&target))
     }
 
     /// Returns the value of [`CDI_OPTION`], if a CDI specification added the hook. It is empty if
     /// the arguments end with the option.
-    fn cdi(&self) -> Option<&str> {
+    fn cdi_value(&self) -> Option<&str> {
         let mut arguments = self.args.iter();
         while let Some(argument) = arguments.next() {
             let Some(rest) = argument.strip_prefix(CDI_OPTION) else {
@@ -132,7 +132,7 @@ fn has_own_name(path: &Path) -> bool {
 }
 
 impl Hooks {
-    pub(crate) fn in_config(text: &str) -> Self {
+    pub(crate) fn from_config(text: &str) -> Self {
         #[derive(Deserialize)]
         struct Config {
             #[serde(default, deserialize_with = "super::bundle::deserialize_or_default")]
@@ -149,22 +149,25 @@ impl Hooks {
 
     /// Returns the Boathook hooks with their stages, in the order in which the runtime calls
     /// them.
-    pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
-        self.iter_hooks().filter(|(_, hook)| hook.is_ours())
+    pub(crate) fn boathook_hooks(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
+        self.iter_hooks()
+            .filter(|(_, hook)| hook.is_boathook_hook())
     }
 
     /// Returns whether a Boathook hook, or the hook at `path`, is called for the requests of
     /// the container itself. A hook of a CDI specification is not.
-    pub(crate) fn read_requests(&self, path: Option<&Path>) -> bool {
+    pub(crate) fn reads_requests(&self, path: Option<&Path>) -> bool {
         self.iter_hooks().any(|(_, hook)| {
-            let is_ours = Some(&*hook.path) == path || hook.is_ours();
-            is_ours && hook.cdi().is_none()
+            let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
+            is_boathook_hook && hook.cdi_value().is_none()
         })
     }
 
     /// Returns the grants of the Boathook hooks, in the order in which the runtime calls them.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
-        let grants = self.ours().filter_map(|(_, hook)| hook.cdi());
+        let grants = self
+            .boathook_hooks()
+            .filter_map(|(_, hook)| hook.cdi_value());
         grants
             .filter_map(|grant| CdiGrant::parse(grant).ok())
             .collect()
@@ -172,7 +175,7 @@ impl Hooks {
 }
 
 /// Returns the granted devices of each class, separated by commas.
-pub(crate) fn by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, String> {
+pub(crate) fn join_devices_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, String> {
     let mut devices: BTreeMap<ClassName, String> = BTreeMap::new();
     for grant in grants {
         let named = devices.entry(grant.class.clone()).or_default();
@@ -209,7 +212,7 @@ mod tests {
         let hooks: Hooks = serde_json::from_str(text).unwrap();
         let claims = hooks.grants().into_iter().filter_map(|grant| grant.claim);
         assert_eq!(claims.collect::<Vec<_>>(), ["u-1"]);
-        let grants = by_class(&hooks.grants());
+        let grants = join_devices_by_class(&hooks.grants());
         let grants: Vec<_> = grants
             .iter()
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
@@ -232,9 +235,9 @@ mod tests {
             std::os::unix::fs::symlink(target, &link).unwrap();
             let hook = serde_json::json!({"path": link, "args": [name, "prestart"]});
             let text = serde_json::json!({"hooks": {"prestart": [hook]}}).to_string();
-            let hooks = Hooks::in_config(&text);
-            assert_eq!(hooks.read_requests(None), is_ours, "{name}");
-            assert_eq!(hooks.ours().count(), usize::from(is_ours), "{name}");
+            let hooks = Hooks::from_config(&text);
+            assert_eq!(hooks.reads_requests(None), is_ours, "{name}");
+            assert_eq!(hooks.boathook_hooks().count(), usize::from(is_ours), "{name}");
         }
     }
 
@@ -266,7 +269,7 @@ mod tests {
         ] {
             let owned = |(device, claim): (&str, &str)| (device.to_owned(), claim.to_owned());
             assert_eq!(parts(CdiGrant::parse(text)), of_hook.map(owned), "{text}");
-            let named = parts(CdiGrant::parse_named(text));
+            let named = parts(CdiGrant::parse_user_device(text));
             assert_eq!(named, of_user.map(owned), "{text}");
         }
     }

@@ -12,7 +12,7 @@ pub(crate) mod devices;
 pub(crate) mod hooks;
 mod state;
 
-pub use bundle::{Attached, Bundle, BundleError};
+pub use bundle::{AttachRequest, Bundle, BundleError};
 pub(crate) use devices::rules as device_rules;
 pub use hooks::{CdiGrant, Hooks};
 pub use state::{State, StateError};
@@ -22,7 +22,7 @@ pub use state::{State, StateError};
 pub(crate) use rooted_path::open_regular_file as open_regular;
 
 /// Reads all of `from`. Returns `None` if it has more than `limit` bytes.
-pub(crate) fn capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read_capped(from: impl Read, limit: usize) -> io::Result<Option<Vec<u8>>> {
     // Most files fit into this buffer and need only one read.
     let mut bytes = Vec::with_capacity(limit.min(64 << 10));
     from.take(limit as u64 + 1).read_to_end(&mut bytes)?;

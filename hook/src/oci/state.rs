@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::name::excerpt;
 use serde::Deserialize;
 
-use super::capped;
+use super::read_capped;
 
 /// The members of a container's state that a hook needs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -52,7 +52,7 @@ impl State {
     pub const MAX: usize = 1 << 20;
 
     pub fn read(from: impl Read) -> Result<Self, StateError> {
-        let bytes = capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
+        let bytes = read_capped(from, Self::MAX)?.ok_or(StateError::TooLarge)?;
         if bytes.trim_ascii().is_empty() {
             return Err(StateError::Empty);
         }

@@ -14,8 +14,8 @@ use injection_plan::request::{
 };
 
 use crate::authorization::SourceKind;
-use crate::oci::hooks::by_class;
-use crate::oci::{Attached, Bundle};
+use crate::oci::hooks::join_devices_by_class;
+use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
 
 /// The places in which a container requests devices.
@@ -50,7 +50,7 @@ impl<'b> ContainerRequests<'b> {
         ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
-            granted: by_class(&bundle.cdi),
+            granted: join_devices_by_class(&bundle.cdi),
         }
     }
 
@@ -60,7 +60,7 @@ impl<'b> ContainerRequests<'b> {
 
     /// Returns whether the hook was called for the requests of the container itself.
     pub(super) fn has_request_hook(&self) -> bool {
-        self.bundle.hooks.read_requests(None)
+        self.bundle.hooks.reads_requests(None)
     }
 
     /// Returns whether there may be a request for the class of this file, so that the file
@@ -115,7 +115,7 @@ impl<'b> ContainerRequests<'b> {
         &self,
         class: &DeviceClass,
     ) -> Result<Vec<(Request, SourceKind)>, RefusedRequest> {
-        let of_class = |attached: &&Attached| attached.grant.class == class.name;
+        let of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
         let attached = self.bundle.attached.iter().filter(of_class);
         let requests = attached.map(|attached| {
             let devices = attached.grant.device.clone();

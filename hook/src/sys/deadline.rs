@@ -81,14 +81,14 @@ pub(crate) struct Deadline {
 }
 
 /// The time between SIGALRM and SIGKILL.
-const LAST: Duration = Duration::from_secs(1);
+const KILL_DELAY: Duration = Duration::from_secs(1);
 
 impl Deadline {
     /// Starts a deadline that ends the process after `seconds`.
     pub(crate) fn start(seconds: u32) -> Result<Self, Errno> {
-        let handler = SigHandler::Handler(expired);
+        let handler = SigHandler::Handler(report_and_exit);
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-        // SAFETY: `expired` calls only functions that are async-signal-safe
+        // SAFETY: `report_and_exit` calls only functions that are async-signal-safe
         // (signal-safety(7)), and changes no state.
         let action = unsafe { sigaction(Signal::SIGALRM, &action) }?;
         // The parent process may have blocked SIGALRM; a blocked signal is inherited.
@@ -105,13 +105,13 @@ impl Deadline {
             action,
             kill: Timer::new(ClockId::CLOCK_MONOTONIC, event)?,
         };
-        deadline.end_in(seconds)?;
+        deadline.expire_in(seconds)?;
         Ok(deadline)
     }
 
-    fn end_in(&mut self, seconds: u32) -> Result<(), Errno> {
+    fn expire_in(&mut self, seconds: u32) -> Result<(), Errno> {
         alarm::set(seconds);
-        let end = Duration::from_secs(seconds.into()) + LAST;
+        let end = Duration::from_secs(seconds.into()) + KILL_DELAY;
         self.kill
             .set(Expiration::OneShot(end.into()), TimerSetTimeFlags::empty())
     }
@@ -121,7 +121,7 @@ impl Deadline {
         let never = Expiration::OneShot(Duration::ZERO.into());
         self.kill.set(never, TimerSetTimeFlags::empty())?;
         let done = work();
-        left.map_or(Ok(()), |left| self.end_in(left))?;
+        left.map_or(Ok(()), |left| self.expire_in(left))?;
         Ok(done)
     }
 
@@ -137,7 +137,7 @@ impl Deadline {
 
 /// Writes the report and exits. A signal handler may call only async-signal-safe functions, so
 /// this uses write(2) and _exit(2) alone.
-extern "C" fn expired(_signal: libc::c_int) {
+extern "C" fn report_and_exit(_signal: libc::c_int) {
     let subject = SUBJECT.load(Ordering::Acquire);
     // SAFETY: the pointer is null, or points to a string that was leaked and is never changed.
     let subject = unsafe { subject.as_ref() }.map_or("", String::as_str);

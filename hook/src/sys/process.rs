@@ -66,10 +66,10 @@ const MAX_ANSWER: usize = 1 << 20;
 
 /// The time to wait for a child after SIGKILL. A child that sleeps where no signal reaches it,
 /// for example behind a file system that does not answer, is left behind then.
-const LAST: Duration = Duration::from_secs(1);
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time to wait for more of a child's answer in one poll, in milliseconds.
-const LOOK: u16 = 20;
+const POLL_MILLISECONDS: u16 = 20;
 
 /// A child process that does some work and returns its answer through a pipe.
 #[derive(Debug)]
@@ -79,13 +79,13 @@ pub(crate) struct Child {
     /// too, so the pipe may stay open after the end of the child.
     answer: File,
     text: Vec<u8>,
-    end: Instant,
+    deadline: Instant,
 }
 
 /// Runs `work` in a child process and returns its answer. The child may enter namespaces that
 /// this process must not enter. Returns `None` if the child was killed, for example after
 /// `limit`, or was left behind because SIGKILL did not end it.
-pub(crate) fn in_child(
+pub(crate) fn run_in_child(
     limit: Duration,
     work: impl FnOnce() -> String,
 ) -> Result<Option<String>, Errno> {
@@ -95,14 +95,14 @@ pub(crate) fn in_child(
 /// Starts a child process that runs `work`, and is killed after `limit`.
 pub(crate) fn start_child(limit: Duration, work: impl FnOnce() -> String) -> Result<Child, Errno> {
     let mut work = Some(work);
-    start(limit, &mut || {
+    start_boxed(limit, &mut || {
         work.take().map(|work| work()).unwrap_or_default()
     })
 }
 
 /// Does the work of [`start_child`] without a type parameter, so that the compiled function
 /// exists only once and the program is smaller.
-fn start(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
+fn start_boxed(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Errno> {
     let (answer, mut written) = {
         let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
         (File::from(read), File::from(write))
@@ -120,7 +120,7 @@ fn start(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Child, Err
             pid,
             answer,
             text: Vec::new(),
-            end: Instant::now() + limit,
+            deadline: Instant::now() + limit,
         }),
     }
 }
@@ -137,10 +137,10 @@ impl Child {
     /// Polls the child once. Returns `None` while the child runs. When the child has ended,
     /// the inner value is its answer, or `None` if there is none.
     pub(crate) fn look(&mut self) -> Result<Option<Option<String>>, Errno> {
-        let (has_more, length) = self.read(LOOK);
+        let (has_more, length) = self.read(POLL_MILLISECONDS);
         let has_too_much = self.text.len() > MAX_ANSWER;
         let now = Instant::now();
-        if now >= self.end || has_too_much {
+        if now >= self.deadline || has_too_much {
             kill(self.pid, Signal::SIGKILL)?;
         }
         // Everything that the child wrote is read before its exit status is examined.
@@ -148,7 +148,7 @@ impl Child {
             return Ok(None);
         }
         match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::StillAlive) if now >= self.end + LAST => Ok(Some(None)),
+            Ok(WaitStatus::StillAlive) if now >= self.deadline + KILL_PATIENCE => Ok(Some(None)),
             Ok(WaitStatus::StillAlive) | Err(Errno::EINTR) => {
                 // At the end of the pipe poll(2) returns at once, so a short sleep avoids a
                 // busy loop.
@@ -184,7 +184,7 @@ impl Child {
     }
 
     /// Returns whether a child that was left behind still exists.
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn exists(&self) -> bool {
         waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) == Ok(WaitStatus::StillAlive)
     }
 }

@@ -18,11 +18,11 @@ const UDEV: u32 = 2;
 
 /// The longest message in bytes: the kernel's `UEVENT_BUFFER_SIZE` is 2048, and udev adds a
 /// header.
-const LONGEST: usize = 8192;
+const MAX_MESSAGE: usize = 8192;
 
 /// Subsystems without device nodes whose messages arrive whenever any container starts. They
 /// are ignored.
-const NOISE: [&[u8]; 3] = [
+const IGNORED_SUBSYSTEMS: [&[u8]; 3] = [
     b"\0SUBSYSTEM=net\0",
     b"\0SUBSYSTEM=queues\0",
     b"\0SUBSYSTEM=bdi\0",
@@ -43,7 +43,7 @@ impl Uevents {
     /// Any process can send messages, so their content only triggers a new scan and is not
     /// trusted.
     pub(crate) fn take(&self) -> Result<bool> {
-        let mut buffer = [0; LONGEST];
+        let mut buffer = [0; MAX_MESSAGE];
         let mut relevant = false;
         loop {
             match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
@@ -77,7 +77,7 @@ const FLAGS: u16 = 0x1 | 0x4;
 
 /// The size in bytes of a netlink message header (netlink(7)). In an acknowledgement, the
 /// error number follows it.
-const HEADER: usize = 16;
+const HEADER_SIZE: usize = 16;
 
 impl UeventSender {
     pub(crate) fn open() -> Result<Self> {
@@ -95,8 +95,8 @@ impl UeventSender {
     ///
     /// # Errors
     /// ECONNREFUSED from an older kernel.
-    pub(crate) fn kernel(&self, message: &[u8]) -> Result<()> {
-        let length = u32::try_from(HEADER + message.len()).map_err(|_| Errno::EMSGSIZE)?;
+    pub(crate) fn send_as_kernel(&self, message: &[u8]) -> Result<()> {
+        let length = u32::try_from(HEADER_SIZE + message.len()).map_err(|_| Errno::EMSGSIZE)?;
         let mut bytes = length.to_ne_bytes().to_vec();
         bytes.extend(REQUEST.to_ne_bytes());
         bytes.extend(FLAGS.to_ne_bytes());
@@ -107,7 +107,7 @@ impl UeventSender {
         sendto(number, &bytes, &kernel, MsgFlags::empty())?;
         let mut answer = [0; 1024];
         let length = recv(number, &mut answer, MsgFlags::empty())?;
-        let error = answer[..length].get(HEADER..HEADER + 4);
+        let error = answer[..length].get(HEADER_SIZE..HEADER_SIZE + 4);
         match error
             .and_then(|error| error.try_into().ok())
             .map(i32::from_ne_bytes)
@@ -119,7 +119,7 @@ impl UeventSender {
     }
 
     /// Sends `message` as udev does. The call needs CAP_NET_ADMIN over the network namespace.
-    pub(crate) fn udev(&self, message: &[u8]) -> Result<()> {
+    pub(crate) fn send_as_udev(&self, message: &[u8]) -> Result<()> {
         let group = NetlinkAddr::new(0, UDEV);
         match sendto(self.0.as_raw_fd(), message, &group, MsgFlags::empty()) {
             // A kernel before Linux 4.18 returns ECONNREFUSED, although the members of the
@@ -132,7 +132,7 @@ impl UeventSender {
 
 fn is_relevant(message: &[u8]) -> bool {
     let has = |noise: &&[u8]| message.windows(noise.len()).any(|part| part == *noise);
-    !NOISE.iter().any(has)
+    !IGNORED_SUBSYSTEMS.iter().any(has)
 }
 
 #[cfg(test)]

@@ -61,11 +61,11 @@ pub(crate) fn facts(
             Some(Origin::Pod(_)) => OriginKind::Pod,
             None => OriginKind::Uncertain,
         },
-        has_hook: bundle.hooks.read_requests(None),
+        has_hook: bundle.hooks.reads_requests(None),
         allows_variables: trust.allow_env_outside_kubernetes,
         is_trusted: matches!(origin, Some(Origin::Pod(pod)) if is_trusted(pod)),
         names_cdi_devices: keys.any(|key| key.starts_with(cdi::ANNOTATION_PREFIX)),
-        is_sys_admin: bundle.is_sys_admin,
+        has_sys_admin: bundle.has_sys_admin,
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) enum Action {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Update {
     /// The number of arguments before the subcommand.
-    pub(super) globals: usize,
+    pub(super) global_arguments: usize,
     pub(super) id: OsString,
     /// The file with the resources; `-` is stdin.
     pub(super) resources: PathBuf,
@@ -111,9 +111,11 @@ impl CommandLine {
         }
         let at = arguments.len() - words.arguments.len();
         let action = match subcommand.and_then(OsStr::to_str) {
-            Some("create" | "run") => parse_container(words.with(&CONTAINER)).map(Action::Create),
+            Some("create" | "run") => {
+                parse_container(words.with_options(&CONTAINER)).map(Action::Create)
+            }
             Some("update") => {
-                parse_update(arguments, at - 1, words.with(&UPDATE)).map(Action::Update)
+                parse_update(arguments, at - 1, words.with_options(&UPDATE)).map(Action::Update)
             }
             _ => None,
         };
@@ -128,7 +130,11 @@ impl CommandLine {
 }
 
 /// Returns the requested update, or `None` if it has no file of resources.
-fn parse_update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Option<Update> {
+fn parse_update(
+    arguments: &[OsString],
+    global_arguments: usize,
+    words: Words<'_>,
+) -> Option<Update> {
     let mut id = None;
     let mut resources = None;
     for word in words {
@@ -146,7 +152,7 @@ fn parse_update(arguments: &[OsString], globals: usize, words: Words<'_>) -> Opt
         .iter()
         .position(|argument| argument.as_bytes().as_ptr_range().end == end)?;
     Some(Update {
-        globals,
+        global_arguments,
         id: id?.into(),
         resources: resources.into(),
         argument,
@@ -198,7 +204,7 @@ impl<'a> Words<'a> {
     }
 
     /// Returns the remaining arguments, to be parsed with other options.
-    fn with(self, options: &'static KnownOptions) -> Self {
+    fn with_options(self, options: &'static KnownOptions) -> Self {
         Words {
             options,
             ended: false,

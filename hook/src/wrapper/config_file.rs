@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{getegid, geteuid};
 use rooted_path::FileReplacement;
 
-use crate::oci::{Bundle, BundleError, capped, open_regular};
+use crate::oci::{Bundle, BundleError, open_regular, read_capped};
 
 pub(super) struct ConfigFile {
     path: PathBuf,
@@ -27,7 +27,7 @@ impl ConfigFile {
         let path = fs::canonicalize(path).map_err(unreadable)?;
         let file = open_regular(&path).map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
-        let bytes = capped(file, Bundle::MAX)
+        let bytes = read_capped(file, Bundle::MAX)
             .map_err(unreadable)?
             .ok_or_else(|| BundleError::TooLarge(path.clone()))?;
         let text = String::from_utf8(bytes)

@@ -33,15 +33,15 @@ impl HookEntry {
             Some(path) => path.to_owned(),
             None => installation::hook_beside_this_program(),
         };
-        let wrong = |problem| WrapperError::Hook {
+        let hook_error = |problem| WrapperError::Hook {
             path: path.clone(),
             problem,
         };
         if !path.is_absolute() {
-            return Err(wrong("is not an absolute path"));
+            return Err(hook_error("is not an absolute path"));
         }
         if !path.is_file() {
-            return Err(wrong("does not exist"));
+            return Err(hook_error("does not exist"));
         }
         let text = |path: &Path| path.to_str().map(str::to_owned);
         let config = match config.map(std::path::absolute) {
@@ -50,7 +50,7 @@ impl HookEntry {
             Some(Err(_)) => None,
         };
         Ok(HookEntry {
-            path: text(&path).ok_or_else(|| wrong("has a name that is not UTF-8"))?,
+            path: text(&path).ok_or_else(|| hook_error("has a name that is not UTF-8"))?,
             config,
         })
     }
@@ -68,7 +68,7 @@ impl HookEntry {
         groups: &BTreeSet<u32>,
     ) -> Result<String, EditError> {
         let mut text = text.to_owned();
-        if !hooks.read_requests(Some(Path::new(&self.path))) {
+        if !hooks.reads_requests(Some(Path::new(&self.path))) {
             text = json_text::append(&text, &["hooks", "prestart"], &self.json())?;
         }
         for (name, value) in &plan.env {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     fn added(text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
-        hook().add_to(text, &Hooks::in_config(text), plan, &BTreeSet::new())
+        hook().add_to(text, &Hooks::from_config(text), plan, &BTreeSet::new())
     }
 
     fn plan() -> InjectionPlan {
@@ -211,11 +211,11 @@ mod tests {
             ("{}".into(), false),
         ] {
             let path = hook().path;
-            let is_known = Hooks::in_config(&text).read_requests(Some(Path::new(&path)));
+            let is_known = Hooks::from_config(&text).reads_requests(Some(Path::new(&path)));
             assert_eq!(is_known, known, "{text}");
             let after = added(&text, &InjectionPlan::default()).unwrap();
             assert_eq!(after == text, known, "{text}");
-            assert!(Hooks::in_config(&after).read_requests(None), "{after}");
+            assert!(Hooks::from_config(&after).reads_requests(None), "{after}");
         }
     }
 }

@@ -37,7 +37,7 @@ use nix::unistd::getppid;
 
 use crate::installation;
 use crate::log::{self, LogReader};
-use crate::oci::{Bundle, capped};
+use crate::oci::{Bundle, read_capped};
 use crate::planner;
 use crate::sys;
 use crate::sys::deadline::{self, Deadline, Stage};
@@ -75,7 +75,7 @@ pub fn main() -> process::ExitCode {
 pub(crate) fn bundle_of_caller(id: &str) -> Option<PathBuf> {
     const MAX_LENGTH: usize = 2 << 20;
     let file = File::open(format!("/proc/{}/cmdline", getppid())).ok()?;
-    let bytes = capped(file, MAX_LENGTH).ok()??;
+    let bytes = read_capped(file, MAX_LENGTH).ok()??;
     let words: Vec<OsString> = bytes
         .split(|byte| *byte == 0)
         .skip(1)
@@ -122,12 +122,13 @@ fn become_runtime(
         }
     };
     if let Action::Update(action) = &line.action {
-        let with_devices = update::with_devices(action, arguments, &runtime);
-        update =
-            Some(with_devices.map_err(|error| error.with_container(&action.id.to_string_lossy()))?);
+        let edited_arguments = update::add_devices(action, arguments, &runtime);
+        update = Some(
+            edited_arguments.map_err(|error| error.with_container(&action.id.to_string_lossy()))?,
+        );
     }
     if asks_for_help_or_version(arguments) && io::stderr().is_terminal() {
-        introduce(&runtime);
+        print_introduction(&runtime);
     }
     let mut command = Command::new(&runtime);
     command.args(update.as_ref().map_or(arguments, |update| &update.words));
@@ -152,7 +153,7 @@ fn asks_for_help_or_version(arguments: &[OsString]) -> bool {
 
 /// Says whose program this is, for a person at a terminal: the text that follows is that of
 /// the real runtime. An engine has no terminal there, and gets the real runtime's text alone.
-fn introduce(runtime: &Path) {
+fn print_introduction(runtime: &Path) {
     let (version, runtime) = (env!("CARGO_PKG_VERSION"), runtime.display());
     let text = format!(
         "boathook-runtime {version} of Boathook calls {runtime}, whose answer follows; the manual \
@@ -176,8 +177,9 @@ fn runtime_config(path: Option<&Path>) -> RuntimeConfig {
 fn ignore_config_error(container: &NewContainer, error: FileError) -> Result<(), WrapperError> {
     let file = ConfigFile::read(&container.bundle.join(&container.config))?;
     let bundle = Bundle::parse(&container.bundle, file.path(), file.text().as_bytes())?;
-    let nothing = |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
-    if !installation::config_despite_error(&error).is_some_and(nothing) {
+    let requests_nothing =
+        |config| planner::requests_nothing(&bundle, &planner::Caller::Engine, &config);
+    if !installation::config_despite_error(&error).is_some_and(requests_nothing) {
         return Err(error.into());
     }
     log::warning(&format!(
@@ -197,14 +199,14 @@ const MAX_LEVELS: u32 = 8;
 
 /// Increments the count of nested wrappers.
 fn count_level(command: &mut Command, runtime: &Path) -> Result<(), WrapperError> {
-    let above: u32 = std::env::var(LEVEL_VARIABLE)
+    let nesting: u32 = std::env::var(LEVEL_VARIABLE)
         .ok()
         .and_then(|level| level.parse().ok())
         .unwrap_or(0);
-    if above >= MAX_LEVELS {
+    if nesting >= MAX_LEVELS {
         return Err(WrapperError::Recursion(runtime.into()));
     }
-    command.env(LEVEL_VARIABLE, (above + 1).to_string());
+    command.env(LEVEL_VARIABLE, (nesting + 1).to_string());
     Ok(())
 }
 

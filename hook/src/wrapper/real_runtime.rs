@@ -36,18 +36,18 @@ pub(crate) fn find(config: &RuntimeConfig) -> Result<PathBuf, WrapperError> {
 /// Returns the first runtime in the directories that is not this program, which may be
 /// installed under the name of a runtime.
 fn find_first(directories: &[PathBuf], own: Option<Identity>) -> Result<PathBuf, WrapperError> {
-    let mut itself = None;
+    let mut own_path = None;
     for name in RUNTIMES {
         for directory in directories {
             let path = directory.join(name);
             match program_identity(&path) {
-                Ok(id) if Some(id) == own => itself = Some(path),
+                Ok(id) if Some(id) == own => own_path = Some(path),
                 Ok(_) => return Ok(path),
                 Err(_) => {}
             }
         }
     }
-    Err(itself.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
+    Err(own_path.map_or(WrapperError::NoRuntime, WrapperError::Recursion))
 }
 
 /// Returns the identity of the file to which a path leads, if the file is a program.

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::WrapperError;
 use super::command_line::Update;
 use super::config_file::ConfigFile;
-use crate::oci::{Bundle, Hooks, capped};
+use crate::oci::{Bundle, Hooks, read_capped};
 
 /// Arguments for the runtime, and the file to which they refer.
 pub(super) struct Arguments {
@@ -45,7 +45,7 @@ struct State {
 }
 
 /// Returns the arguments with the container's device rules added to the resources.
-pub(super) fn with_devices(
+pub(super) fn add_devices(
     update: &Update,
     arguments: &[OsString],
     runtime: &Path,
@@ -57,7 +57,7 @@ pub(super) fn with_devices(
     let text = read(&update.resources).map_err(fail)?;
     let listed = json_text::items(&text, &["devices"]);
     let edited = match find_bundle(update, arguments, runtime, !listed.is_empty()) {
-        Some(bundle) => add_missing(&text, &listed, &bundle)?,
+        Some(bundle) => add_missing_rules(&text, &listed, &bundle)?,
         None => None,
     };
     let by_stdin = update.resources == Path::new("-");
@@ -85,9 +85,9 @@ pub(super) fn with_devices(
 )]
 fn read(path: &Path) -> io::Result<String> {
     let bytes = if path == Path::new("-") {
-        capped(io::stdin().lock(), Bundle::MAX)
+        read_capped(io::stdin().lock(), Bundle::MAX)
     } else {
-        File::open(path).and_then(|file| capped(file, Bundle::MAX))
+        File::open(path).and_then(|file| read_capped(file, Bundle::MAX))
     }?;
     let bytes = bytes.ok_or(io::ErrorKind::FileTooLarge)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -105,7 +105,7 @@ fn find_bundle(
         return None;
     }
     let state = Command::new(runtime)
-        .args(&arguments[..update.globals])
+        .args(&arguments[..update.global_arguments])
         .arg("state")
         .arg(&update.id)
         .stdin(Stdio::null())
@@ -119,9 +119,13 @@ fn find_bundle(
 /// Adds the rules of the bundle's config.json that are missing in `listed`, the list of device
 /// rules in `text`. Returns `None` if no rule is missing. A config.json without the hook has
 /// no rules of the wrapper.
-fn add_missing(text: &str, listed: &[&str], bundle: &Path) -> Result<Option<String>, WrapperError> {
+fn add_missing_rules(
+    text: &str,
+    listed: &[&str],
+    bundle: &Path,
+) -> Result<Option<String>, WrapperError> {
     let config = ConfigFile::read(&bundle.join("config.json"))?;
-    if !Hooks::in_config(config.text()).read_requests(None) {
+    if !Hooks::from_config(config.text()).reads_requests(None) {
         return Ok(None);
     }
     let mut edited = None;

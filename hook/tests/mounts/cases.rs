@@ -239,12 +239,12 @@ fn twice(scene: &Scene) -> Result<()> {
     let (root, mut mounter) = scene.enter(&container, &host)?;
     let path = Path::new("usr/lib/lib.so");
     let target = root.mount_point(path, first.kind())?;
-    ensure!(target.created() && !target.shows(first.identity()));
+    ensure!(target.created() && !target.is_file(first.identity()));
     mounter.attach(first, &target)?;
     // What is there can be recognised, and mounting it again does no harm.
     let target = root.mount_point(path, second.kind())?;
-    ensure!(!target.created() && target.shows(second.identity()));
-    ensure!(!target.shows(third.identity()));
+    ensure!(!target.created() && target.is_file(second.identity()));
+    ensure!(!target.is_file(third.identity()));
     mounter.attach(second, &target)?;
     ensure!(fs::read_to_string(scene.rootfs("usr/lib/lib.so"))? == "a library");
     scene.host_is_untouched()

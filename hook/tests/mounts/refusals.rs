@@ -140,9 +140,9 @@ fn a_process_that_has_ended_is_in_no_cgroup(scene: &Scene) -> Result<()> {
     let container = scene.container(Kind::Plain)?;
     scene.host()?;
     let namespace = scene.namespace(&container)?;
-    ensure!(!namespace.cgroups()?.is_empty());
+    ensure!(!namespace.read_cgroups()?.is_empty());
     drop(container);
-    match namespace.cgroups() {
+    match namespace.read_cgroups() {
         Err(RootError::File(error)) if error.errno() == Errno::ESRCH => Ok(()),
         other => bail!("{other:?}"),
     }

@@ -17,7 +17,7 @@ use super::reply::{self, Message, MessageContent};
 const PATIENCE: Duration = Duration::from_secs(2);
 const MAX_LINE: usize = 512;
 /// The maximum number of other messages that are skipped while waiting for a reply.
-const MAX_STRAYS: usize = 1000;
+const MAX_SKIPPED_MESSAGES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sockets {
@@ -68,7 +68,7 @@ impl Connection {
     fn connect(path: &Path, deadline: Instant) -> Result<Option<Self>, BusError> {
         let stream = match UnixStream::connect(path) {
             Ok(stream) => stream,
-            Err(error) if nobody_there(&error) => return Ok(None),
+            Err(error) if means_no_listener(&error) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
         let mut connection = Self {
@@ -86,7 +86,7 @@ impl Connection {
         let uid = nix::unistd::geteuid().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
         self.send(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes())?;
-        if !self.line()?.starts_with(b"OK ") {
+        if !self.read_line()?.starts_with(b"OK ") {
             return Err(BusError::Rejected);
         }
         Ok(())
@@ -106,9 +106,12 @@ impl Connection {
         self.send(&messages)?;
 
         let mut results = [const { None }; N];
-        for _ in 0..MAX_STRAYS {
-            let Message { reply_to, content } = self.receive()?;
-            let index = reply_to.checked_sub(first).map(|index| index as usize);
+        for _ in 0..MAX_SKIPPED_MESSAGES {
+            let Message {
+                reply_serial,
+                content,
+            } = self.receive()?;
+            let index = reply_serial.checked_sub(first).map(|index| index as usize);
             let Some(result) = index.and_then(|index| results.get_mut(index)) else {
                 continue;
             };
@@ -125,13 +128,13 @@ impl Connection {
                 return Ok(results.map(Option::unwrap_or_default));
             }
         }
-        Err(BusError::Garbage)
+        Err(BusError::InvalidMessage)
     }
 
     fn receive(&mut self) -> Result<Message, BusError> {
         let mut fixed = [0; reply::FIXED_LEN];
         self.read_exact(&mut fixed)?;
-        let mut message = vec![0; reply::length(&fixed)?];
+        let mut message = vec![0; reply::parse_length(&fixed)?];
         let (start, rest) = message.split_at_mut(fixed.len());
         start.copy_from_slice(&fixed);
         self.read_exact(rest)?;
@@ -140,12 +143,12 @@ impl Connection {
 
     /// Reads one line of the authentication, which ends with CR LF. The server sends nothing
     /// after the line before the next call.
-    fn line(&mut self) -> Result<Vec<u8>, BusError> {
+    fn read_line(&mut self) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         let mut buffer = [0; MAX_LINE];
         while !line.ends_with(b"\r\n") {
             if line.len() >= MAX_LINE {
-                return Err(BusError::Garbage);
+                return Err(BusError::InvalidMessage);
             }
             let count = self.read(&mut buffer)?;
             line.extend_from_slice(&buffer[..count]);
@@ -190,7 +193,7 @@ impl Connection {
 
     fn time_left(&self) -> Result<Duration, BusError> {
         match self.deadline.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(BusError::TooSlow),
+            Duration::ZERO => Err(BusError::Timeout),
             left => Ok(left),
         }
     }
@@ -202,7 +205,7 @@ pub(super) struct CallResults {
     pub(super) body: Vec<u8>,
 }
 
-fn nobody_there(error: &io::Error) -> bool {
+fn means_no_listener(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused | io::ErrorKind::NotADirectory

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::cgroup::rule::{DeviceKind, DeviceRule};
 
 /// The first version of systemd that needs no links.
-pub(super) const NOT_NEEDED_SINCE: u32 = 240;
+pub(super) const FIRST_VERSION_WITHOUT_LINKS: u32 = 240;
 
 /// The maximum depth below `/dev`, and the maximum number of entries, in which a node is
 /// searched.
@@ -21,7 +21,7 @@ const SEARCH_DEPTH: usize = 3;
 const SEARCH_LIMIT: usize = 20_000;
 
 /// Returns the path of the link, as it is passed to systemd.
-pub(super) fn path(rule: &DeviceRule) -> String {
+pub(super) fn link_path(rule: &DeviceRule) -> String {
     let kind = match rule.kind() {
         DeviceKind::Block => "block",
         DeviceKind::Character => "char",
@@ -30,14 +30,14 @@ pub(super) fn path(rule: &DeviceRule) -> String {
 }
 
 /// Returns whether the link exists. `dev` is the host's `/dev`.
-pub(super) fn exists(dev: &Path, rule: &DeviceRule) -> bool {
-    fs::metadata(link_in(dev, rule)).is_ok_and(|node| is_device(&node, rule))
+pub(super) fn link_exists(dev: &Path, rule: &DeviceRule) -> bool {
+    fs::metadata(link_below(dev, rule)).is_ok_and(|node| is_device(&node, rule))
 }
 
 /// Creates a link to a node in `dev` with the device number of the rule, and returns the path
 /// of the link.
-pub(super) fn make(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
-    let link = link_in(dev, rule);
+pub(super) fn create_link(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
+    let link = link_below(dev, rule);
     let node = find_node(dev, rule).ok_or_else(|| {
         let message = format!("no node {rule} under {}", dev.display());
         io::Error::new(io::ErrorKind::NotFound, message)
@@ -48,19 +48,21 @@ pub(super) fn make(dev: &Path, rule: &DeviceRule) -> io::Result<PathBuf> {
     // The link is relative, as udev creates it: it leads from `/dev/char` back to `/dev`.
     let target = Path::new("..").join(node.strip_prefix(dev).unwrap_or(&node));
     match symlink(target, &link) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && exists(dev, rule) => Ok(link),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && link_exists(dev, rule) => {
+            Ok(link)
+        }
         Err(error) => Err(error),
         Ok(()) => Ok(link),
     }
 }
 
-fn link_in(dev: &Path, rule: &DeviceRule) -> PathBuf {
-    let path = path(rule);
+fn link_below(dev: &Path, rule: &DeviceRule) -> PathBuf {
+    let path = link_path(rule);
     dev.join(path.trim_start_matches("/dev/"))
 }
 
 fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
-    let mut left = SEARCH_LIMIT;
+    let mut entries_left = SEARCH_LIMIT;
     let mut level = vec![dev.to_owned()];
     for _ in 0..SEARCH_DEPTH {
         let mut below = Vec::new();
@@ -69,7 +71,7 @@ fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
             .filter_map(|dir| fs::read_dir(dir).ok())
             .flatten()
         {
-            left = left.checked_sub(1)?;
+            entries_left = entries_left.checked_sub(1)?;
             let Ok(entry) = entry else { continue };
             match entry.metadata() {
                 Ok(found) if is_device(&found, rule) => return Some(entry.path()),
@@ -83,12 +85,12 @@ fn find_node(dev: &Path, rule: &DeviceRule) -> Option<PathBuf> {
 }
 
 fn is_device(node: &fs::Metadata, rule: &DeviceRule) -> bool {
-    let of_kind = match rule.kind() {
+    let has_kind = match rule.kind() {
         DeviceKind::Block => node.file_type().is_block_device(),
         DeviceKind::Character => node.file_type().is_char_device(),
     };
     let number = libc::makedev(rule.major(), rule.minor());
-    of_kind && node.rdev() == number
+    has_kind && node.rdev() == number
 }
 
 #[cfg(test)]
@@ -106,10 +108,10 @@ mod tests {
     #[test]
     fn names_links_as_udev_does() {
         assert_eq!(
-            path(&rule(DeviceKind::Character, 10, 183)),
+            link_path(&rule(DeviceKind::Character, 10, 183)),
             "/dev/char/10:183"
         );
-        assert_eq!(path(&rule(DeviceKind::Block, 8, 0)), "/dev/block/8:0");
+        assert_eq!(link_path(&rule(DeviceKind::Block, 8, 0)), "/dev/block/8:0");
     }
 
     /// The test uses nodes of the real `/dev`, because only root can create nodes.
@@ -132,12 +134,12 @@ mod tests {
         fs::create_dir(dev.path().join("char")).unwrap();
         let link = dev.path().join("char/1:3");
 
-        assert!(!exists(dev.path(), &null));
+        assert!(!link_exists(dev.path(), &null));
         symlink("/dev/zero", &link).unwrap();
-        assert!(!exists(dev.path(), &null));
+        assert!(!link_exists(dev.path(), &null));
         fs::remove_file(&link).unwrap();
         symlink("/dev/null", &link).unwrap();
-        assert!(exists(dev.path(), &null));
+        assert!(link_exists(dev.path(), &null));
     }
 
     #[test]
@@ -151,16 +153,16 @@ mod tests {
         }
         let null = rule(DeviceKind::Character, 1, 3);
 
-        let link = make(dev.path(), &null).unwrap();
+        let link = create_link(dev.path(), &null).unwrap();
         assert_eq!(link, dev.path().join("char/1:3"));
         assert_eq!(fs::read_link(link).unwrap(), Path::new("../accel/a0"));
-        assert!(exists(dev.path(), &null));
+        assert!(link_exists(dev.path(), &null));
     }
 
     #[test]
     fn says_which_node_is_missing() {
         let dev = tempfile::tempdir().unwrap();
-        let error = make(dev.path(), &rule(DeviceKind::Character, 1, 3)).unwrap_err();
+        let error = create_link(dev.path(), &rule(DeviceKind::Character, 1, 3)).unwrap_err();
         let expected = format!("no node c 1:3 r under {}", dev.path().display());
         assert_eq!(error.to_string(), expected);
     }

@@ -18,13 +18,13 @@ pub(crate) enum BusError {
     #[error("cannot communicate with systemd")]
     Io(#[source] io::Error),
     #[error("systemd does not answer")]
-    TooSlow,
+    Timeout,
     #[error("systemd closed the connection")]
     Closed,
     #[error("systemd rejected the authentication of this user")]
     Rejected,
     #[error("malformed reply from systemd")]
-    Garbage,
+    InvalidMessage,
     #[error("systemd refused: {message} ({name})")]
     Call { name: String, message: String },
 }
@@ -33,7 +33,7 @@ impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             // The kind of a socket timeout depends on the platform.
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::TooSlow,
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
             _ => Self::Io(error),
         }

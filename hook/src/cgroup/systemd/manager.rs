@@ -23,13 +23,13 @@ pub(super) struct DevicePolicy {
 impl DevicePolicy {
     /// Returns whether the unit restricts devices. With `auto`, everything is allowed as long
     /// as the list is empty, and the first entry forbids all other devices.
-    pub(super) fn restricts(&self) -> bool {
+    pub(super) fn restricts_devices(&self) -> bool {
         self.policy != "auto" || !self.allowed.is_empty()
     }
 }
 
 /// Reads the device rules of a unit, and the major version of systemd.
-pub(super) fn device_policy(
+pub(super) fn read_device_policy(
     bus: &mut Connection,
     unit: &Unit,
 ) -> Result<(DevicePolicy, Option<u32>), BusError> {
@@ -40,8 +40,8 @@ pub(super) fn device_policy(
         get_property(MANAGER_PATH, MANAGER, "Version"),
     ])?;
     let policy = read_variant(&policy, "s")?.string()?.to_owned();
-    let allowed = read_variant(&allowed, "a(ss)")?.pairs()?;
-    let version = version_number(read_variant(&version, "s")?.string()?);
+    let allowed = read_variant(&allowed, "a(ss)")?.read_pairs()?;
+    let version = parse_major_version(read_variant(&version, "s")?.string()?);
     Ok((DevicePolicy { policy, allowed }, version))
 }
 
@@ -130,14 +130,14 @@ fn set_unit_properties<'a>(unit: &Unit, lists: &[&[DeviceAllow]]) -> Call<'a> {
 fn read_variant<'a>(results: &'a CallResults, signature: &str) -> Result<Reader<'a>, BusError> {
     let mut reader = Reader::new(&results.body);
     if results.signature != "v" || reader.signature()? != signature {
-        return Err(BusError::Garbage);
+        return Err(BusError::InvalidMessage);
     }
     Ok(reader)
 }
 
 /// Returns the major version. systemd reports it in forms such as `252.38-1~deb12u1`, `v239`
 /// and `systemd 219`.
-fn version_number(text: &str) -> Option<u32> {
+fn parse_major_version(text: &str) -> Option<u32> {
     let text = text.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = text.find(|c: char| !c.is_ascii_digit());
     text[..end.unwrap_or(text.len())].parse().ok()

@@ -74,7 +74,7 @@ impl Systemd {
         let done = self.try_allow(unit, &rule::merge(rules), &mut report.links);
         report.outcome = match done {
             Ok(outcome) => outcome,
-            Err(error) => match refusal_outcome(&error) {
+            Err(error) => match find_refusal_outcome(&error) {
                 Some(outcome) => outcome,
                 None => {
                     self.bus = None;
@@ -99,7 +99,7 @@ impl Systemd {
         rules: &[DeviceRule],
     ) -> Result<bool, SystemdError> {
         match self.try_revoke(unit, rules) {
-            Err(error) if refusal_outcome(&error).is_none() => Err(SystemdError {
+            Err(error) if find_refusal_outcome(&error).is_none() => Err(SystemdError {
                 unit: unit.clone(),
                 source: error,
             }),
@@ -111,16 +111,16 @@ impl Systemd {
         let Some(bus) = self.connection()? else {
             return Ok(false);
         };
-        let (policy, _) = manager::device_policy(bus, unit)?;
-        let paths: Vec<String> = rules.iter().map(dev_links::path).collect();
-        let mut left = policy.allowed.clone();
-        left.retain(|(path, _)| !paths.contains(path));
+        let (policy, _) = manager::read_device_policy(bus, unit)?;
+        let paths: Vec<String> = rules.iter().map(dev_links::link_path).collect();
+        let mut remaining = policy.allowed.clone();
+        remaining.retain(|(path, _)| !paths.contains(path));
         // An empty list with the policy `auto` would allow every device.
-        let is_open = left.is_empty() && policy.policy == "auto";
-        if left.len() == policy.allowed.len() || is_open {
+        let is_open = remaining.is_empty() && policy.policy == "auto";
+        if remaining.len() == policy.allowed.len() || is_open {
             return Ok(false);
         }
-        manager::set_device_allow(bus, unit, &left)?;
+        manager::set_device_allow(bus, unit, &remaining)?;
         Ok(true)
     }
 
@@ -141,15 +141,15 @@ impl Systemd {
         let Some(bus) = self.connection()? else {
             return Ok(UnitOutcome::NoSystemd);
         };
-        let (policy, version) = manager::device_policy(bus, unit)?;
-        if !policy.restricts() {
+        let (policy, version) = manager::read_device_policy(bus, unit)?;
+        if !policy.restricts_devices() {
             return Ok(UnitOutcome::Unrestricted);
         }
-        let entries = missing_entries(&policy, rules);
+        let entries = compute_missing_entries(&policy, rules);
         if entries.is_empty() {
             return Ok(UnitOutcome::AlreadyAllowed);
         }
-        *links = provide_links(version, &dev, rules);
+        *links = create_missing_links(version, &dev, rules);
         manager::add_device_allow(bus, unit, &entries)?;
         Ok(UnitOutcome::Added {
             entries: entries.len(),
@@ -159,9 +159,9 @@ impl Systemd {
 
 /// Returns the entries that the unit lacks. An entry replaces an earlier one for the same
 /// path, so it includes the letters of the earlier one.
-fn missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
+fn compute_missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAllow> {
     let entry = |rule: &DeviceRule| {
-        let path = dev_links::path(rule);
+        let path = dev_links::link_path(rule);
         let old = policy
             .allowed
             .iter()
@@ -177,18 +177,20 @@ fn missing_entries(policy: &DevicePolicy, rules: &[DeviceRule]) -> Vec<DeviceAll
 }
 
 /// Creates the missing links if this version of systemd needs them.
-fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
+fn create_missing_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<LinkReport> {
     // An unknown version counts as new. Links do no harm, but files on the host are not
     // created without need.
-    if version.is_none_or(|version| version >= dev_links::NOT_NEEDED_SINCE) {
+    if version.is_none_or(|version| version >= dev_links::FIRST_VERSION_WITHOUT_LINKS) {
         return Vec::new();
     }
-    let missing = rules.iter().filter(|rule| !dev_links::exists(dev, rule));
+    let missing = rules
+        .iter()
+        .filter(|rule| !dev_links::link_exists(dev, rule));
     missing
-        .map(|rule| match dev_links::make(dev, rule) {
-            Ok(path) => LinkReport::Made(path),
+        .map(|rule| match dev_links::create_link(dev, rule) {
+            Ok(path) => LinkReport::Created(path),
             Err(error) => LinkReport::Missing {
-                path: dev_links::path(rule).into(),
+                path: dev_links::link_path(rule).into(),
                 reason: error.to_string(),
             },
         })
@@ -196,7 +198,7 @@ fn provide_links(version: Option<u32>, dev: &Path, rules: &[DeviceRule]) -> Vec<
 }
 
 /// Returns the outcome for an error that is not a failure, and `None` for other errors.
-fn refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
+fn find_refusal_outcome(error: &BusError) -> Option<UnitOutcome> {
     let BusError::Call { name, .. } = error else {
         return None;
     };

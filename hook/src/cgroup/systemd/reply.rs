@@ -1,9 +1,9 @@
 //! Reads D-Bus messages: the replies to calls.
 //!
 //! The input is not trusted. Every length is checked against the message, and an invalid
-//! message is [`BusError::Garbage`].
+//! message is [`BusError::InvalidMessage`].
 
-use super::error::BusError::{self, Garbage};
+use super::error::BusError::{self, InvalidMessage};
 use super::message::{BYTE_ORDER, VERSION, field};
 
 pub(super) const FIXED_LEN: usize = 16;
@@ -28,64 +28,64 @@ pub(super) enum MessageContent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     /// The serial of the call to which this message replies, or 0.
-    pub(super) reply_to: u32,
+    pub(super) reply_serial: u32,
     pub(super) content: MessageContent,
 }
 
 /// Returns the total length of the message that begins with these bytes.
-pub(super) fn length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
+pub(super) fn parse_length(fixed: &[u8; FIXED_LEN]) -> Result<usize, BusError> {
     let mut reader = Reader::new(fixed);
     if reader.byte()? != BYTE_ORDER {
-        return Err(Garbage);
+        return Err(InvalidMessage);
     }
-    reader.skip(2)?;
+    reader.take_bytes(2)?;
     if reader.byte()? != VERSION {
-        return Err(Garbage);
+        return Err(InvalidMessage);
     }
     let body = reader.u32()? as usize;
     reader.u32()?;
     let fields = reader.u32()? as usize;
     // The lengths are checked one by one, so that the sum cannot overflow.
     if body > MAX_LEN || fields > MAX_LEN {
-        return Err(Garbage);
+        return Err(InvalidMessage);
     }
     let length = (FIXED_LEN + fields).next_multiple_of(8) + body;
     if length > MAX_LEN {
-        return Err(Garbage);
+        return Err(InvalidMessage);
     }
     Ok(length)
 }
 
 impl Message {
-    /// Parses a whole message, whose length was returned by [`length`].
+    /// Parses a whole message, whose length was returned by [`parse_length`].
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, BusError> {
         let mut reader = Reader::new(bytes);
-        reader.skip(1)?;
+        reader.take_bytes(1)?;
         let kind = reader.byte()?;
-        reader.skip(10)?;
+        reader.take_bytes(10)?;
 
-        let mut reply_to = 0;
+        let mut reply_serial = 0;
         let mut error_name = None;
         let mut signature = String::new();
-        let end = reader.array_end(8)?;
+        let end = reader.read_array_end(8)?;
         while reader.offset < end {
             reader.align(8)?;
             let code = reader.byte()?;
             match (code, reader.signature()?) {
-                (field::REPLY_SERIAL, "u") => reply_to = reader.u32()?,
+                (field::REPLY_SERIAL, "u") => reply_serial = reader.u32()?,
                 (field::ERROR_NAME, "s") => error_name = Some(reader.string()?.to_owned()),
                 (field::SIGNATURE, "g") => signature = reader.signature()?.to_owned(),
                 (_, "s" | "o") => drop(reader.string()?),
                 (_, "g") => drop(reader.signature()?),
                 (_, "u") => drop(reader.u32()?),
-                _ => return Err(Garbage),
+                _ => return Err(InvalidMessage),
             }
         }
         if reader.offset != end {
-            return Err(Garbage);
+            return Err(InvalidMessage);
         }
         reader.align(8)?;
-        let body = reader.rest();
+        let body = reader.remaining_bytes();
 
         let content = match (kind, error_name) {
             (2, _) => MessageContent::Return {
@@ -100,10 +100,13 @@ impl Message {
                     String::new()
                 },
             },
-            (3, None) => return Err(Garbage),
+            (3, None) => return Err(InvalidMessage),
             _ => MessageContent::Other,
         };
-        Ok(Self { reply_to, content })
+        Ok(Self {
+            reply_serial,
+            content,
+        })
     }
 }
 
@@ -118,66 +121,66 @@ impl<'a> Reader<'a> {
         Self { bytes, offset: 0 }
     }
 
-    fn skip(&mut self, count: usize) -> Result<&'a [u8], BusError> {
-        let end = self.offset.checked_add(count).ok_or(Garbage)?;
-        let skipped = self.bytes.get(self.offset..end).ok_or(Garbage)?;
+    fn take_bytes(&mut self, count: usize) -> Result<&'a [u8], BusError> {
+        let end = self.offset.checked_add(count).ok_or(InvalidMessage)?;
+        let skipped = self.bytes.get(self.offset..end).ok_or(InvalidMessage)?;
         self.offset = end;
         Ok(skipped)
     }
 
-    fn rest(&self) -> &'a [u8] {
+    fn remaining_bytes(&self) -> &'a [u8] {
         self.bytes.get(self.offset..).unwrap_or_default()
     }
 
     fn align(&mut self, alignment: usize) -> Result<(), BusError> {
         let padding = self.offset.next_multiple_of(alignment) - self.offset;
-        self.skip(padding).map(drop)
+        self.take_bytes(padding).map(drop)
     }
 
     fn byte(&mut self) -> Result<u8, BusError> {
-        Ok(self.skip(1)?[0])
+        Ok(self.take_bytes(1)?[0])
     }
 
     fn u32(&mut self) -> Result<u32, BusError> {
         self.align(4)?;
-        let bytes = self.skip(4)?.try_into().map_err(|_| Garbage)?;
+        let bytes = self.take_bytes(4)?.try_into().map_err(|_| InvalidMessage)?;
         Ok(u32::from_ne_bytes(bytes))
     }
 
     pub(super) fn string(&mut self) -> Result<&'a str, BusError> {
         let length = self.u32()? as usize;
-        self.text(length)
+        self.read_text(length)
     }
 
     pub(super) fn signature(&mut self) -> Result<&'a str, BusError> {
         let length = self.byte()?.into();
-        self.text(length)
+        self.read_text(length)
     }
 
-    fn text(&mut self, length: usize) -> Result<&'a str, BusError> {
-        let text = str::from_utf8(self.skip(length)?).map_err(|_| Garbage)?;
+    fn read_text(&mut self, length: usize) -> Result<&'a str, BusError> {
+        let text = str::from_utf8(self.take_bytes(length)?).map_err(|_| InvalidMessage)?;
         match self.byte()? {
             0 => Ok(text),
-            _ => Err(Garbage),
+            _ => Err(InvalidMessage),
         }
     }
 
     /// Reads the length of an array, and returns the offset of its end. `alignment` is that of
     /// the elements.
-    fn array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
+    fn read_array_end(&mut self, alignment: usize) -> Result<usize, BusError> {
         let length = self.u32()? as usize;
         self.align(alignment)?;
-        let end = self.offset.checked_add(length).ok_or(Garbage)?;
+        let end = self.offset.checked_add(length).ok_or(InvalidMessage)?;
         if end <= self.bytes.len() {
             Ok(end)
         } else {
-            Err(Garbage)
+            Err(InvalidMessage)
         }
     }
 
     /// Reads an array of pairs of strings, `a(ss)`.
-    pub(super) fn pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
-        let end = self.array_end(8)?;
+    pub(super) fn read_pairs(&mut self) -> Result<Vec<(String, String)>, BusError> {
+        let end = self.read_array_end(8)?;
         let mut pairs = Vec::new();
         while self.offset < end {
             self.align(8)?;

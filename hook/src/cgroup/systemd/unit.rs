@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Component, Path};
 
 /// The types of units that have cgroups, with their D-Bus interfaces.
-const KINDS: &[(&str, &str)] = &[
+const UNIT_TYPES: &[(&str, &str)] = &[
     ("slice", "org.freedesktop.systemd1.Slice"),
     ("scope", "org.freedesktop.systemd1.Scope"),
     ("service", "org.freedesktop.systemd1.Service"),
@@ -34,10 +34,10 @@ impl Unit {
                 _ => return None,
             };
             // systemd puts `_` before names that could be control files of a cgroup.
-            let Some(unit) = Self::named(name.strip_prefix('_').unwrap_or(name)) else {
+            let Some(unit) = Self::parse_name(name.strip_prefix('_').unwrap_or(name)) else {
                 break;
             };
-            let is_slice = unit.interface == KINDS[0].1;
+            let is_slice = unit.interface == UNIT_TYPES[0].1;
             found = Some(unit);
             if !is_slice {
                 break;
@@ -56,11 +56,12 @@ impl Unit {
     }
 
     /// Checks the name of a unit according to systemd.unit(5).
-    fn named(name: &str) -> Option<Self> {
+    fn parse_name(name: &str) -> Option<Self> {
         let (stem, suffix) = name.rsplit_once('.')?;
-        let (_, interface) = KINDS.iter().find(|(kind, _)| *kind == suffix)?;
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
-        let valid = !stem.is_empty() && name.len() <= 255 && stem.bytes().all(fits);
+        let (_, interface) = UNIT_TYPES.iter().find(|(kind, _)| *kind == suffix)?;
+        let is_unit_character =
+            |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
+        let valid = !stem.is_empty() && name.len() <= 255 && stem.bytes().all(is_unit_character);
         valid.then(|| Self {
             name: name.to_owned(),
             interface,
@@ -159,7 +160,7 @@ mod tests {
             ("a_b@c.service", "a_5fb_40c_2eservice"),
             (r"x\x2d.mount", "x_5cx2d_2emount"),
         ] {
-            let unit = Unit::named(name).unwrap();
+            let unit = Unit::parse_name(name).unwrap();
             let expected = format!("/org/freedesktop/systemd1/unit/{path}");
             assert_eq!(unit.object_path(), expected);
         }

@@ -31,7 +31,7 @@ pub(crate) enum UnitOutcome {
 /// A link in `/dev/char` or `/dev/block` that was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LinkReport {
-    Made(PathBuf),
+    Created(PathBuf),
     /// The link could not be created, so that this version of systemd ignores the rule of the
     /// device.
     Missing {
@@ -78,7 +78,7 @@ impl fmt::Display for UnitOutcome {
 impl fmt::Display for LinkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Made(path) => write!(f, "{} created for an old systemd", path.display()),
+            Self::Created(path) => write!(f, "{} created for an old systemd", path.display()),
             Self::Missing { path, reason } => {
                 let path = path.display();
                 write!(

@@ -51,21 +51,21 @@ impl DeviceList {
     }
 
     /// Returns the lines of this list that the other list does not fully allow.
-    pub(super) fn lines_missing_in(&self, other: &Self) -> Vec<ListEntry> {
+    pub(super) fn find_lines_missing_in(&self, other: &Self) -> Vec<ListEntry> {
         let (Self::Allows(lines), Self::Allows(others)) = (self, other) else {
             return Vec::new();
         };
-        let mut lost = lines.clone();
-        lost.retain(|line| !others.iter().any(|other| other.includes(line)));
-        lost
+        let mut missing_lines = lines.clone();
+        missing_lines.retain(|line| !others.iter().any(|other| other.includes(line)));
+        missing_lines
     }
 
     /// Returns whether a single line allows all of the rule. The kernel does not combine
     /// lines.
-    pub(in crate::cgroup) fn covers(&self, rule: &DeviceRule) -> bool {
+    pub(in crate::cgroup) fn allows(&self, rule: &DeviceRule) -> bool {
         match self {
             Self::AllowsAll => true,
-            Self::Allows(entries) => entries.iter().any(|entry| entry.covers(rule)),
+            Self::Allows(entries) => entries.iter().any(|entry| entry.allows(rule)),
         }
     }
 }
@@ -106,7 +106,7 @@ impl ListEntry {
             && self.access.contains(line.access)
     }
 
-    fn covers(&self, rule: &DeviceRule) -> bool {
+    fn allows(&self, rule: &DeviceRule) -> bool {
         self.kind == rule.kind()
             && self.major.is_none_or(|major| major == rule.major())
             && self.minor.is_none_or(|minor| minor == rule.minor())
@@ -126,18 +126,18 @@ mod tests {
     use super::*;
 
     /// The list of a container that runc has started.
-    const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
+    const RUNC_LIST: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
     #[test]
     fn knows_what_a_list_covers() {
         for (list, minor, access, covered) in [
             ("a *:* rwm\n", 183, "rwm", true),
-            (USUAL, 183, "r", true),
-            (USUAL, 183, "rw", false),
-            (USUAL, 183, "m", true),
+            (RUNC_LIST, 183, "r", true),
+            (RUNC_LIST, 183, "rw", false),
+            (RUNC_LIST, 183, "m", true),
             // The kernel does not combine two lines.
-            (USUAL, 183, "rm", false),
-            (USUAL, 184, "r", false),
+            (RUNC_LIST, 183, "rm", false),
+            (RUNC_LIST, 184, "r", false),
             ("", 183, "r", false),
             ("c 10:* rw\n", 7, "rw", true),
             ("c *:183 rw\n", 183, "rw", true),
@@ -145,7 +145,7 @@ mod tests {
         ] {
             let parsed = DeviceList::parse(list).unwrap();
             assert_eq!(
-                parsed.covers(&crate::cgroup::rule::misc(minor, access)),
+                parsed.allows(&crate::cgroup::rule::misc(minor, access)),
                 covered,
                 "{list:?} {minor} {access}"
             );
@@ -169,17 +169,17 @@ mod tests {
 
     #[test]
     fn finds_lines_that_another_list_lacks() {
-        for (before, now, lost) in [
-            (USUAL, USUAL, vec![]),
-            (USUAL, "c *:* rwm\n", vec!["b *:* m"]),
+        for (before, now, missing_lines) in [
+            (RUNC_LIST, RUNC_LIST, vec![]),
+            (RUNC_LIST, "c *:* rwm\n", vec!["b *:* m"]),
             ("c 1:* r\nc 1:3 rw\n", "c 1:3 rwm\n", vec!["c 1:* r"]),
-            (USUAL, "a *:* rwm\n", vec![]),
+            (RUNC_LIST, "a *:* rwm\n", vec![]),
             ("a *:* rwm\n", "", vec![]),
         ] {
             let parse = |list| DeviceList::parse(list).unwrap();
-            let found = parse(before).lines_missing_in(&parse(now));
+            let found = parse(before).find_lines_missing_in(&parse(now));
             let found: Vec<_> = found.iter().map(ToString::to_string).collect();
-            assert_eq!(found, lost, "{before:?} and {now:?}");
+            assert_eq!(found, missing_lines, "{before:?} and {now:?}");
         }
     }
 }

@@ -26,16 +26,16 @@ pub(super) fn allow(
     let outcome = match DeviceList::read(&cgroup.dir)? {
         // A list that allows everything has exceptions, which the kernel does not show.
         // Writing a rule removes its exception, and has no effect if there is none.
-        DeviceList::AllowsAll => match write_all(cgroup, rules)? {
+        DeviceList::AllowsAll => match write_rules(cgroup, rules)? {
             Outcome::NoPermission { .. } | Outcome::Written { .. } => Outcome::AlreadyAllowed,
             outcome => outcome,
         },
         list => {
-            let missing: Vec<_> = rules.iter().filter(|rule| !list.covers(rule)).collect();
+            let missing: Vec<_> = rules.iter().filter(|rule| !list.allows(rule)).collect();
             if missing.is_empty() {
                 Outcome::AlreadyAllowed
             } else {
-                write_all(cgroup, missing)?
+                write_rules(cgroup, missing)?
             }
         }
     };
@@ -53,17 +53,17 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
 
 /// Writes the lines of `before` again that are no longer in the list, and returns their
 /// number.
-pub(super) fn restore(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
+pub(super) fn restore_lines(cgroup: &CgroupDir, before: &DeviceList) -> Result<usize, CgroupError> {
     let now = DeviceList::read(&cgroup.dir)?;
-    let lost = before.lines_missing_in(&now);
-    for line in &lost {
-        write(&cgroup.dir, line).map_err(|source| CgroupError::Write {
+    let lost_lines = before.find_lines_missing_in(&now);
+    for line in &lost_lines {
+        write_rule(&cgroup.dir, line).map_err(|source| CgroupError::Write {
             path: cgroup.dir.join("devices.allow"),
             rule: line.to_string(),
             source,
         })?;
     }
-    Ok(lost.len())
+    Ok(lost_lines.len())
 }
 
 /// Removes the rules from the list of the cgroup.
@@ -81,7 +81,7 @@ pub(super) fn deny(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Result<(), Cgrou
     Ok(())
 }
 
-fn write_all<'a>(
+fn write_rules<'a>(
     cgroup: &CgroupDir,
     rules: impl IntoIterator<Item = &'a DeviceRule>,
 ) -> Result<Outcome, CgroupError> {
@@ -90,9 +90,9 @@ fn write_all<'a>(
     };
     let mut written = 0;
     for rule in rules {
-        match write(&cgroup.dir, rule) {
+        match write_rule(&cgroup.dir, rule) {
             Ok(()) => written += 1,
-            Err(source) => match explain(cgroup, rule, source)? {
+            Err(source) => match explain_refusal(cgroup, rule, source)? {
                 WriteRefusal::Privilege => return Ok(NO_PERMISSION),
                 WriteRefusal::Error(error) => return Err(error),
             },
@@ -103,7 +103,7 @@ fn write_all<'a>(
 
 /// Writes one rule, because the kernel accepts one rule per write.
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-fn write(dir: &Path, rule: &impl ToString) -> io::Result<()> {
+fn write_rule(dir: &Path, rule: &impl ToString) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
         .open(dir.join("devices.allow"))?;
@@ -119,7 +119,7 @@ enum WriteRefusal {
 /// Finds the cause of EPERM or EACCES: an ancestor denies the device, or the process lacks
 /// privileges. If neither is the case, something else refuses the rule, such as a security
 /// module.
-fn explain(
+fn explain_refusal(
     cgroup: &CgroupDir,
     rule: &DeviceRule,
     source: io::Error,
@@ -130,7 +130,7 @@ fn explain(
     );
     if refused {
         for ancestor in cgroup.levels().skip(1) {
-            if !DeviceList::read(ancestor.dir)?.covers(rule) {
+            if !DeviceList::read(ancestor.dir)?.allows(rule) {
                 return Ok(WriteRefusal::Error(CgroupError::AncestorDenies {
                     cgroup: cgroup.dir.clone(),
                     ancestor: ancestor.dir.to_owned(),

@@ -21,7 +21,7 @@ const WANTED: Reg = Reg::R3;
 const MAJOR_NUMBER: Reg = Reg::R4;
 const MINOR_NUMBER: Reg = Reg::R5;
 
-pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
+pub(super) fn generate_program(rules: &SpecRules) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     // The last matching rule applies, so the rules are evaluated in reverse order.
     for rule in rules.rules().iter().rev() {
@@ -33,7 +33,7 @@ pub(super) fn enforce(rules: &SpecRules) -> Vec<Insn> {
 
 /// Generates the first part of a program. It admits the requests that `rules` allow. All other
 /// requests continue after its end, with the context in R1 as at the start.
-pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
+pub(super) fn generate_admission(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     for rule in rules {
         assembler.rule(&SpecRule::from(rule));
@@ -42,8 +42,8 @@ pub(super) fn admit(rules: &[DeviceRule]) -> Vec<Insn> {
 }
 
 /// Generates the first part of a program. It refuses requests for the devices of `rules`. All
-/// other requests continue after its end, as in [`admit`].
-pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
+/// other requests continue after its end, as in [`generate_admission`].
+pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
     let mut assembler = Assembler::start();
     for rule in rules {
         assembler.rule(&SpecRule {
@@ -54,7 +54,7 @@ pub(super) fn refuse(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that was decoded from a program, and that [`admit`] or [`refuse`] has put there.
+/// A rule that was decoded from a program, and that [`generate_admission`] or [`generate_refusal`] has put there.
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) allow: bool,
@@ -63,7 +63,7 @@ pub(super) struct DecodedRule {
 }
 
 /// Decodes the rule at the start of `code`. Returns `None` if the instructions are not those
-/// that [`admit`] or [`refuse`] generate.
+/// that [`generate_admission`] or [`generate_refusal`] generate.
 pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
     let constant = |index: usize| match Instruction::decode(*code.get(index)?)? {
         Instruction::Jump {

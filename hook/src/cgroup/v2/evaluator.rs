@@ -25,15 +25,15 @@ enum Value {
     Context,
 }
 
-pub(super) fn admits(
+pub(super) fn admits_request(
     program: &[Insn],
     request: &AccessRequest,
 ) -> Result<bool, UnsupportedInstruction> {
-    Ok(result(program, request)? == 1)
+    Ok(run_program(program, request)? == 1)
 }
 
 /// Runs `program` and returns the value of R0.
-pub(super) fn result(
+pub(super) fn run_program(
     program: &[Insn],
     request: &AccessRequest,
 ) -> Result<u64, UnsupportedInstruction> {

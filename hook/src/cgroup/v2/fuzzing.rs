@@ -26,7 +26,7 @@ pub fn device_program(bytes: &[u8]) {
         })
     };
     let admits = |program: &[Insn], request: &AccessRequest| {
-        let result = evaluator::result(program, request).ok();
+        let result = evaluator::run_program(program, request).ok();
         if let Some(result) = result {
             compare(program, request, result);
         }
@@ -37,7 +37,7 @@ pub fn device_program(bytes: &[u8]) {
         Admission::Admits => {
             let covered = rules
                 .iter()
-                .flat_map(|rule| AccessRequest::covered_by(*rule));
+                .flat_map(|rule| AccessRequest::list_allowed_by(*rule));
             for request in covered {
                 assert_eq!(admits(&program, &request), Some(true), "{request:?}");
             }

@@ -195,7 +195,7 @@ impl Instruction {
             },
             class @ (ALU | ALU64) => Self::Alu {
                 width: if class == ALU { Width::W32 } else { Width::W64 },
-                op: alu_op(code)?,
+                op: decode_alu_op(code)?,
                 dst,
                 operand: operand(code, src, constant),
             },
@@ -252,7 +252,7 @@ fn size(code: u8) -> Option<Size> {
         .find(|size| *size as u8 | MEM | LDX == code)
 }
 
-fn alu_op(code: u8) -> Option<AluOp> {
+fn decode_alu_op(code: u8) -> Option<AluOp> {
     use AluOp::*;
     [Add, Sub, Or, And, Lsh, Rsh, Xor, Mov, Arsh]
         .into_iter()

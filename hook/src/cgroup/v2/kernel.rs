@@ -27,7 +27,7 @@ pub(super) trait Kernel {
     type Cgroup;
     type Program;
 
-    fn cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;
+    fn open_cgroup(&self, dir: &Path) -> io::Result<Self::Cgroup>;
     fn query(&self, cgroup: &Self::Cgroup, scope: ProgramScope) -> Result<AttachedPrograms, Errno>;
     fn open(&self, id: u32) -> Result<Self::Program, Errno>;
     fn dump(&self, program: &Self::Program) -> Result<Vec<Insn>, Errno>;
@@ -57,7 +57,7 @@ impl Kernel for RunningKernel {
     type Cgroup = File;
     type Program = OwnedFd;
 
-    fn cgroup(&self, dir: &Path) -> io::Result<File> {
+    fn open_cgroup(&self, dir: &Path) -> io::Result<File> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(open(dir, flags, Mode::empty())?.into())
     }

@@ -24,14 +24,14 @@ pub(super) struct Level<'a, K: Kernel> {
 /// The reason for which an attempt ended early.
 enum AttemptError {
     /// A program was removed concurrently. The attempt can be repeated.
-    Raced,
+    ConcurrentChange,
     NoPermission(&'static str),
     Failed(CgroupError),
 }
 
 impl<K: Kernel> Level<'_, K> {
     /// Returns whether the kernel hides a program of this cgroup.
-    pub(super) fn hides(&self, kernel: &K) -> Result<bool, Errno> {
+    pub(super) fn has_hidden_program(&self, kernel: &K) -> Result<bool, Errno> {
         for id in kernel.query(&self.cgroup, ProgramScope::Attached)?.ids {
             if is_hidden(&kernel.dump(&kernel.open(id)?)?) {
                 return Ok(true);
@@ -48,7 +48,7 @@ impl<K: Kernel> Level<'_, K> {
     /// Changes the programs of this cgroup so that they admit the required devices. If the
     /// cgroup belongs to the container, its programs also stop admitting the withdrawn
     /// devices.
-    pub(super) fn change(
+    pub(super) fn change_programs(
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
@@ -56,9 +56,9 @@ impl<K: Kernel> Level<'_, K> {
     ) -> Result<Vec<Outcome>, CgroupError> {
         let mut outcomes = Vec::new();
         for _ in 0..ATTEMPTS {
-            match self.attempt(kernel, leaf, required, &mut outcomes) {
+            match self.try_change_programs(kernel, leaf, required, &mut outcomes) {
                 Ok(()) => return Ok(outcomes),
-                Err(AttemptError::Raced) => {}
+                Err(AttemptError::ConcurrentChange) => {}
                 Err(AttemptError::NoPermission(operation)) => {
                     outcomes.push(Outcome::NoPermission { operation });
                     return Ok(outcomes);
@@ -66,26 +66,28 @@ impl<K: Kernel> Level<'_, K> {
                 Err(AttemptError::Failed(error)) => return Err(error),
             }
         }
-        Err(CgroupError::Unsettled {
+        Err(CgroupError::ConcurrentChanges {
             cgroup: self.ancestor.dir.to_owned(),
         })
     }
 
-    fn attempt(
+    fn try_change_programs(
         &self,
         kernel: &K,
         leaf: &K::Cgroup,
         required: &RequiredChange<'_>,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), AttemptError> {
-        let list = |error| self.to_attempt_error(kernel, error, "list device programs");
-        let read = |error| self.to_attempt_error(kernel, error, "read device programs");
+        let to_list_error = |error| self.to_attempt_error(kernel, error, "list device programs");
+        let to_read_error = |error| self.to_attempt_error(kernel, error, "read device programs");
 
         let attached = kernel
             .query(&self.cgroup, ProgramScope::Attached)
-            .map_err(list)?;
+            .map_err(to_list_error)?;
         // A program that is overridden by one further down has no effect and is not changed.
-        let effective = kernel.query(leaf, ProgramScope::Effective).map_err(list)?;
+        let effective = kernel
+            .query(leaf, ProgramScope::Effective)
+            .map_err(to_list_error)?;
         let is_single = attached.ids.len() == 1;
         let mut ids = attached.ids;
         ids.retain(|id| effective.ids.contains(id));
@@ -94,20 +96,21 @@ impl<K: Kernel> Level<'_, K> {
         }
 
         for id in ids {
-            let old = kernel.open(id).map_err(read)?;
-            let code = kernel.dump(&old).map_err(read)?;
+            let old = kernel.open(id).map_err(to_read_error)?;
+            let code = kernel.dump(&old).map_err(to_read_error)?;
             let RequiredChange { withdrawn, .. } = *required;
-            let without = if self.is_own() {
-                rewrite::withdraw(
+            let withdrawn_code = if self.is_own() {
+                rewrite::withdraw_rules(
                     &code,
                     withdrawn,
-                    &required.spec.rules_for_same_devices(withdrawn),
+                    &required.spec.find_rules_of_same_devices(withdrawn),
                 )
             } else {
                 None
             };
-            let admission = evaluate_admission(without.as_ref().unwrap_or(&code), required.rules);
-            let admission = match (admission, without) {
+            let admission =
+                evaluate_admission(withdrawn_code.as_ref().unwrap_or(&code), required.rules);
+            let admission = match (admission, withdrawn_code) {
                 (Admission::Admits, Some(code)) => Admission::Replace(code),
                 (Admission::Admits, None)
                     if self.is_own() && !withdrawn.is_empty() && is_hidden(&code) =>
@@ -120,24 +123,25 @@ impl<K: Kernel> Level<'_, K> {
                 Admission::Admits => continue,
                 Admission::Replace(code) => match load(kernel, &code) {
                     Ok(new) => (new, Outcome::Rewritten { program: id }),
-                    Err(error) => return Err(self.not_loaded(kernel, &code, error)),
+                    Err(error) => return Err(self.to_load_error(kernel, &code, error)),
                 },
                 unknown if self.is_own() => {
-                    let about = kernel.describe_program(&old).map_err(read)?;
+                    let description = kernel.describe_program(&old).map_err(to_read_error)?;
                     // A hidden program can be generated again if it is the runtime's. The
                     // runtime's program is the only one of the cgroup, uses no map, and
                     // depends on config.json alone.
-                    let is_runtimes = unknown == Admission::Hidden && is_single && about.maps == 0;
+                    let is_of_runtime =
+                        unknown == Admission::Hidden && is_single && description.maps == 0;
                     // A program that is not the runtime's cannot admit a device that Boathook
                     // added, so nothing must be withdrawn from it.
-                    if !is_runtimes && required.rules.is_empty() {
+                    if !is_of_runtime && required.rules.is_empty() {
                         continue;
                     }
-                    if !is_runtimes {
-                        return Err(AttemptError::Failed(CgroupError::Foreign {
+                    if !is_of_runtime {
+                        return Err(AttemptError::Failed(CgroupError::ForeignProgram {
                             cgroup: self.ancestor.dir.to_owned(),
                             program: id,
-                            name: about.name,
+                            name: description.name,
                         }));
                     }
                     self.regenerate(kernel, id, required)?
@@ -152,7 +156,7 @@ impl<K: Kernel> Level<'_, K> {
             };
             match replace(kernel, &self.cgroup, attached.flags, &old, &new) {
                 Ok(()) => outcomes.push(outcome),
-                Err(Errno::ENOENT) => return Err(AttemptError::Raced),
+                Err(Errno::ENOENT) => return Err(AttemptError::ConcurrentChange),
                 Err(source) => {
                     return Err(AttemptError::Failed(CgroupError::Attach {
                         cgroup: self.ancestor.dir.to_owned(),
@@ -174,15 +178,15 @@ impl<K: Kernel> Level<'_, K> {
         old: u32,
         required: &RequiredChange<'_>,
     ) -> Result<(K::Program, Outcome), AttemptError> {
-        let spec = required.spec.and_deny(required.withdrawn);
-        let code = assembler::enforce(&spec.and_allow(required.rules));
+        let spec = required.spec.with_denied(required.withdrawn);
+        let code = assembler::generate_program(&spec.with_allowed(required.rules));
         match load(kernel, &code) {
             Ok(new) => Ok((new, Outcome::Regenerated { program: old })),
-            Err(error) => Err(self.not_loaded(kernel, &code, error)),
+            Err(error) => Err(self.to_load_error(kernel, &code, error)),
         }
     }
 
-    fn not_loaded(&self, kernel: &K, code: &[Insn], error: LoadError) -> AttemptError {
+    fn to_load_error(&self, kernel: &K, code: &[Insn], error: LoadError) -> AttemptError {
         let LoadError { errno, log } = error;
         match errno {
             errno if kernel.lacks_privileges(errno) => {
@@ -199,7 +203,7 @@ impl<K: Kernel> Level<'_, K> {
 
     fn to_attempt_error(&self, kernel: &K, errno: Errno, operation: &'static str) -> AttemptError {
         match errno {
-            Errno::ENOENT => AttemptError::Raced,
+            Errno::ENOENT => AttemptError::ConcurrentChange,
             errno if kernel.lacks_privileges(errno) => AttemptError::NoPermission(operation),
             source => AttemptError::Failed(CgroupError::ReadPrograms {
                 cgroup: self.ancestor.dir.to_owned(),

@@ -7,9 +7,9 @@ use super::kernel::Kernel;
 use crate::sys::bpf::Insn;
 
 /// The size of the buffer for the verifier's log in bytes.
-const LOG_ROOM: usize = 64 * 1024;
+const LOG_BUFFER_SIZE: usize = 64 * 1024;
 /// The number of bytes from the end of the log that a message includes.
-const LOG_KEPT: usize = 400;
+const LOG_EXCERPT_SIZE: usize = 400;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadError {
@@ -29,10 +29,10 @@ pub(super) fn load<K: Kernel>(kernel: &K, program: &[Insn]) -> Result<K::Program
     if errno == Errno::EPERM {
         raise_locked_memory();
     }
-    let mut log = vec![0; LOG_ROOM];
+    let mut log = vec![0; LOG_BUFFER_SIZE];
     kernel.load(program, &mut log).map_err(|errno| LoadError {
         errno,
-        log: last_words(&log),
+        log: end_of_log(&log),
     })
 }
 
@@ -48,9 +48,9 @@ fn raise_locked_memory() {
 }
 
 /// Returns the end of the log, which has the reason of the refusal.
-fn last_words(log: &[u8]) -> String {
+fn end_of_log(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-    let kept = &log[end.saturating_sub(LOG_KEPT)..end];
+    let kept = &log[end.saturating_sub(LOG_EXCERPT_SIZE)..end];
     String::from_utf8_lossy(kept)
         .lines()
         .filter(|line| !line.is_empty())
@@ -65,11 +65,11 @@ mod tests {
     #[test]
     fn keeps_the_end_of_the_log_on_one_line() {
         assert_eq!(
-            last_words(b"0: (95) exit\nR0 !read_ok\n\0\0"),
+            end_of_log(b"0: (95) exit\nR0 !read_ok\n\0\0"),
             "0: (95) exit; R0 !read_ok"
         );
-        assert_eq!(last_words(b"\0\0"), "");
-        assert_eq!(last_words(&[]), "");
-        assert_eq!(last_words(&[b'x'; LOG_ROOM]).len(), LOG_KEPT);
+        assert_eq!(end_of_log(b"\0\0"), "");
+        assert_eq!(end_of_log(&[]), "");
+        assert_eq!(end_of_log(&[b'x'; LOG_BUFFER_SIZE]).len(), LOG_EXCERPT_SIZE);
     }
 }

@@ -36,7 +36,7 @@ use evaluator::UnsupportedInstruction;
 pub(crate) use kernel::hides_new_programs;
 use kernel::{Kernel, RunningKernel};
 use level::Level;
-use rewrite::denied;
+use rewrite::find_denied;
 
 /// A change that the programs of a cgroup need.
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ struct RequiredChange<'a> {
 /// Changes the programs of the container's cgroup, and of systemd's slices and services above
 /// it, so that they admit the devices of `rules`. The programs of the container's own cgroups
 /// also stop admitting the devices of `withdrawn`. Each program is replaced only once.
-pub(super) fn change(
+pub(super) fn change_programs(
     cgroup: &CgroupDir,
     withdrawn: &[DeviceRule],
     rules: &[DeviceRule],
@@ -76,7 +76,7 @@ pub(super) fn check_enclosing(cgroup: &CgroupDir, rules: &[DeviceRule]) -> Resul
 /// result is false, because nothing can be changed then either.
 pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     let cgroup = RunningKernel
-        .cgroup(dir)
+        .open_cgroup(dir)
         .map_err(|source| CgroupError::Read {
             path: dir.to_owned(),
             source,
@@ -84,13 +84,13 @@ pub(super) fn restricts(dir: &Path) -> Result<bool, CgroupError> {
     let ids = RunningKernel
         .query(&cgroup, ProgramScope::Attached)
         .map(|attached| attached.ids)
-        .or_else(|errno| unless_unprivileged(&RunningKernel, dir, errno))?;
+        .or_else(|errno| ignore_missing_privileges(&RunningKernel, dir, errno))?;
     Ok(!ids.is_empty())
 }
 
 /// Returns an error, unless programs could not be read because privileges are missing. In that
 /// case nothing can be changed either, and the result is empty.
-fn unless_unprivileged<K: Kernel, T>(
+fn ignore_missing_privileges<K: Kernel, T>(
     kernel: &K,
     dir: &Path,
     errno: Errno,
@@ -106,18 +106,18 @@ fn unless_unprivileged<K: Kernel, T>(
 }
 
 /// Returns whether the kernel hides a program of the container's own cgroups.
-pub(super) fn hides(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
-    hides_on(&RunningKernel, cgroup)
+pub(super) fn has_hidden_program(cgroup: &CgroupDir) -> Result<bool, CgroupError> {
+    has_hidden_program_on(&RunningKernel, cgroup)
 }
 
-fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
+fn has_hidden_program_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupError> {
     let mut levels = open_levels(kernel, cgroup)?;
     levels.retain(Level::is_own);
     for level in levels {
-        match level.hides(kernel) {
+        match level.has_hidden_program(kernel) {
             Ok(false) => {}
             Ok(true) => return Ok(true),
-            Err(errno) => drop(unless_unprivileged::<K, u32>(
+            Err(errno) => drop(ignore_missing_privileges::<K, u32>(
                 kernel,
                 level.ancestor.dir,
                 errno,
@@ -129,36 +129,36 @@ fn hides_on<K: Kernel>(kernel: &K, cgroup: &CgroupDir) -> Result<bool, CgroupErr
 
 /// Returns the rules that the programs of a cgroup and its ancestors deny, and the number of
 /// programs that cannot be read.
-pub(super) fn denied_now(
+pub(super) fn find_denied_rules(
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
-    denied_on(&RunningKernel, cgroup, rules)
+    find_denied_rules_on(&RunningKernel, cgroup, rules)
 }
 
-fn denied_on<K: Kernel>(
+fn find_denied_rules_on<K: Kernel>(
     kernel: &K,
     cgroup: &CgroupDir,
     rules: &[DeviceRule],
 ) -> Result<(Vec<DeviceRule>, usize), CgroupError> {
     let opened = kernel
-        .cgroup(&cgroup.dir)
+        .open_cgroup(&cgroup.dir)
         .map_err(|source| CgroupError::Read {
             path: cgroup.dir.clone(),
             source,
         })?;
-    let unread = |source| CgroupError::ReadPrograms {
+    let check_privileges = |source| CgroupError::ReadPrograms {
         cgroup: cgroup.dir.clone(),
         source,
     };
     let effective = kernel
         .query(&opened, ProgramScope::Effective)
-        .map_err(unread)?;
+        .map_err(check_privileges)?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     for id in effective.ids {
-        let program = kernel.open(id).map_err(unread)?;
-        let code = kernel.dump(&program).map_err(unread)?;
-        match denied(&code, rules) {
+        let program = kernel.open(id).map_err(check_privileges)?;
+        let code = kernel.dump(&program).map_err(check_privileges)?;
+        match find_denied(&code, rules) {
             Ok(denied) => all.extend(denied),
             Err(UnsupportedInstruction) => unreadable += 1,
         }
@@ -183,15 +183,15 @@ fn change_on<K: Kernel>(
         rules => check_enclosing_programs(kernel, cgroup, &levels, rules)?,
     };
     for level in &levels {
-        let is_concerned = match level.ancestor.owner {
+        let is_changed = match level.ancestor.owner {
             CgroupOwner::Container => true,
             CgroupOwner::Unit => !required.rules.is_empty(),
             CgroupOwner::Enclosing => false,
         };
-        if !is_concerned {
+        if !is_changed {
             continue;
         }
-        for outcome in level.change(kernel, leaf, &required)? {
+        for outcome in level.change_programs(kernel, leaf, &required)? {
             let denied = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
                 cgroup: level.ancestor.dir.to_owned(),
@@ -212,7 +212,7 @@ fn open_levels<'a, K: Kernel>(
 ) -> Result<Vec<Level<'a, K>>, CgroupError> {
     let open = |ancestor: Ancestor<'a>| {
         let cgroup = kernel
-            .cgroup(ancestor.dir)
+            .open_cgroup(ancestor.dir)
             .map_err(|source| CgroupError::Read {
                 path: ancestor.dir.to_owned(),
                 source,
@@ -231,24 +231,24 @@ fn check_enclosing_programs<K: Kernel>(
     levels: &[Level<'_, K>],
     rules: &[DeviceRule],
 ) -> Result<Vec<LevelReport>, CgroupError> {
-    let unread = |errno| unless_unprivileged(kernel, &cgroup.dir, errno);
+    let check_privileges = |errno| ignore_missing_privileges(kernel, &cgroup.dir, errno);
     let mut reports = Vec::new();
-    for (program, place) in list_fixed_programs(kernel, levels).or_else(unread)? {
+    for (program, attached_to) in list_fixed_programs(kernel, levels).or_else(check_privileges)? {
         let code = match kernel.open(program).and_then(|it| kernel.dump(&it)) {
             Ok(code) => code,
             // The program was removed concurrently.
             Err(Errno::ENOENT) => continue,
             Err(errno) => {
-                unread(errno)?;
+                check_privileges(errno)?;
                 continue;
             }
         };
-        match (denied(&code, rules), place) {
-            (Ok(denied), place) => {
+        match (find_denied(&code, rules), attached_to) {
+            (Ok(denied), attached_to) => {
                 let Some(rule) = denied.first().copied() else {
                     continue;
                 };
-                return Err(match place {
+                return Err(match attached_to {
                     Some(ancestor) => CgroupError::AncestorDenies {
                         cgroup: cgroup.dir.clone(),
                         ancestor: ancestor.to_owned(),
@@ -261,8 +261,8 @@ fn check_enclosing_programs<K: Kernel>(
                     },
                 });
             }
-            (Err(UnsupportedInstruction), place) => reports.push(LevelReport {
-                cgroup: place.unwrap_or(&cgroup.mount).to_owned(),
+            (Err(UnsupportedInstruction), attached_to) => reports.push(LevelReport {
+                cgroup: attached_to.unwrap_or(&cgroup.mount).to_owned(),
                 shared: true,
                 outcome: Outcome::Unreadable { program },
             }),
@@ -288,8 +288,8 @@ fn list_fixed_programs<'a, K: Kernel>(
         }
         let attached = kernel.query(&level.cgroup, ProgramScope::Attached)?.ids;
         if level.ancestor.owner == CgroupOwner::Enclosing {
-            for (_, place) in found.iter_mut().filter(|(id, _)| attached.contains(id)) {
-                *place = Some(level.ancestor.dir);
+            for (_, attached_to) in found.iter_mut().filter(|(id, _)| attached.contains(id)) {
+                *attached_to = Some(level.ancestor.dir);
             }
         } else {
             found.retain(|(id, _)| !attached.contains(id));

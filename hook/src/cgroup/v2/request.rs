@@ -26,7 +26,7 @@ impl AccessRequest {
     /// Returns all requests that a rule allows, including one for no access. The kernel makes
     /// that request when a file is opened only to control its device (access mode 3 of
     /// open(2)).
-    pub(super) fn covered_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
+    pub(super) fn list_allowed_by(rule: DeviceRule) -> impl Iterator<Item = Self> {
         let some = rule.access().subsets().map(Access::bits);
         iter::once(0).chain(some).map(move |access| Self {
             kind: rule.kind(),

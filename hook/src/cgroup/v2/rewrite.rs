@@ -22,26 +22,26 @@ pub(super) enum Admission {
 
 /// Evaluates a program and determines the change that it needs.
 pub(super) fn evaluate_admission(program: &[Insn], rules: &[DeviceRule]) -> Admission {
-    match denied(program, rules) {
+    match find_denied(program, rules) {
         Err(UnsupportedInstruction) if is_hidden(program) => Admission::Hidden,
         Err(UnsupportedInstruction) => Admission::Unreadable,
         Ok(denied) if denied.is_empty() => Admission::Admits,
         // All instructions must be supported, even those that requests for these rules do not
         // reach. Otherwise the new program might not load, or might decide differently.
         Ok(_) if !is_readable(program) => Admission::Unreadable,
-        Ok(denied) => Admission::Replace(admit_first(&denied, program)),
+        Ok(denied) => Admission::Replace(prepend_admission(&denied, program)),
     }
 }
 
 /// Returns the rules that a program denies, wholly or in part.
-pub(super) fn denied(
+pub(super) fn find_denied(
     program: &[Insn],
     rules: &[DeviceRule],
 ) -> Result<Vec<DeviceRule>, UnsupportedInstruction> {
     let mut denied = Vec::new();
     for rule in rules {
-        for request in AccessRequest::covered_by(*rule) {
-            if !evaluator::admits(program, &request)? {
+        for request in AccessRequest::list_allowed_by(*rule) {
+            if !evaluator::admits_request(program, &request)? {
                 denied.push(*rule);
                 break;
             }
@@ -51,44 +51,44 @@ pub(super) fn denied(
 }
 
 /// Removes the blocks that were put before a program to admit the devices of these rules. The
-/// devices in `of_spec` are admitted by the runtime's own program, and a block that refuses
+/// devices in `spec_rules` are admitted by the runtime's own program, and a block that refuses
 /// them is added. Returns `None` if the program needs no change.
-pub(super) fn withdraw(
+pub(super) fn withdraw_rules(
     program: &[Insn],
     rules: &[DeviceRule],
-    of_spec: &[DeviceRule],
+    spec_rules: &[DeviceRule],
 ) -> Option<Vec<Insn>> {
-    let without = remove_blocks(program, rules);
-    let here = without.as_deref().unwrap_or(program);
-    let mut admitted = of_spec.to_vec();
-    admitted.retain(|rule| admits_any(here, *rule));
-    if admitted.is_empty() || !is_readable(here) {
-        return without;
+    let remaining_code = remove_admissions(program, rules);
+    let code = remaining_code.as_deref().unwrap_or(program);
+    let mut admitted = spec_rules.to_vec();
+    admitted.retain(|rule| admits_any(code, *rule));
+    if admitted.is_empty() || !is_readable(code) {
+        return remaining_code;
     }
-    let mut refusing = assembler::refuse(&admitted);
-    refusing.extend_from_slice(here);
-    Some(refusing)
+    let mut refusal = assembler::generate_refusal(&admitted);
+    refusal.extend_from_slice(code);
+    Some(refusal)
 }
 
 fn admits_any(program: &[Insn], rule: DeviceRule) -> bool {
     // A request for no access is ignored here.
-    AccessRequest::covered_by(rule)
+    AccessRequest::list_allowed_by(rule)
         .filter(|request| request.access != 0)
-        .any(|request| evaluator::admits(program, &request) == Ok(true))
+        .any(|request| evaluator::admits_request(program, &request) == Ok(true))
 }
 
-fn remove_blocks(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
-    let start = assembler::admit(&[]);
+fn remove_admissions(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
+    let prologue = assembler::generate_admission(&[]);
     let (mut kept, mut rest) = (Vec::new(), program);
-    let mut found = false;
-    while let Some(mut after) = rest.strip_prefix(&start[..]) {
-        let mut blocks = start.clone();
+    let mut has_removed = false;
+    while let Some(mut after) = rest.strip_prefix(&prologue[..]) {
+        let mut blocks = prologue.clone();
         let before = after.len();
         // Blocks that were added before a refusal come after it in the program.
         while let Some(next) = assembler::decode_rule(after) {
             let (block, more) = after.split_at(next.len);
             if next.allow && rules.iter().any(|rule| rule.number == next.number) {
-                found = true
+                has_removed = true
             } else {
                 blocks.extend_from_slice(block)
             }
@@ -99,16 +99,16 @@ fn remove_blocks(program: &[Insn], rules: &[DeviceRule]) -> Option<Vec<Insn>> {
         if after.len() == before {
             break;
         }
-        // A program that [`assembler::enforce`] generated needs the start too, because its
+        // A program that [`assembler::generate_program`] generated needs the start too, because its
         // rules use the registers that the start loads.
-        let is_start = after.starts_with(&start);
-        if blocks.len() > start.len() || !is_start {
+        let is_start = after.starts_with(&prologue);
+        if blocks.len() > prologue.len() || !is_start {
             kept.append(&mut blocks);
         }
         rest = after;
     }
     kept.extend_from_slice(rest);
-    found.then_some(kept)
+    has_removed.then_some(kept)
 }
 
 /// Returns whether the kernel hides a program. It then shows zeros, which are not a valid
@@ -125,8 +125,8 @@ fn is_readable(program: &[Insn]) -> bool {
 
 /// Returns a program that first admits the rules. The old program is appended unchanged,
 /// because its jumps are relative and R1 has the context at its start, as before.
-fn admit_first(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
-    let mut rewritten = assembler::admit(rules);
+fn prepend_admission(rules: &[DeviceRule], program: &[Insn]) -> Vec<Insn> {
+    let mut rewritten = assembler::generate_admission(rules);
     rewritten.extend_from_slice(program);
     rewritten
 }

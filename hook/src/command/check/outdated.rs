@@ -25,7 +25,7 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
     let running = containers::running(root, &config.host_root);
     let findings = running.filter_map(|(container, pid, directory)| {
         let looked = || old_files(pid, &directory, names, config);
-        let Some(old) = running_root::in_child(looked) else {
+        let Some(old) = running_root::run_in_child(looked) else {
             let text = format!(
                 "{}, pid {pid}, cannot be looked at: a file system in it does not answer",
                 excerpt(&container.id)

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::Container;
 use super::bundles::{find_matching, read_directory};
-use crate::oci::{capped, open_regular, read_json};
+use crate::oci::{open_regular, read_capped, read_json};
 
 /// The beginning of the directory name in which containerd keeps bundles. The bundle's path
 /// ends in `io.containerd.runtime.v2.task/NAMESPACE/ID`; the version in it can change.
@@ -136,7 +136,7 @@ fn names_in_nerdctl(
     let mut found = Vec::new();
     for store in stores {
         for path in read_directory(&store.join("names").join(namespace)) {
-            let file = open_regular(&path).and_then(|file| capped(file, MAX_ID));
+            let file = open_regular(&path).and_then(|file| read_capped(file, MAX_ID));
             let Ok(Some(id)) = file else { continue };
             if let Some(name) = path.file_name().and_then(|name| name.to_str())
                 && id.trim_ascii() == container.id.as_bytes()

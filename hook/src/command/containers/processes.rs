@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 
 use super::bundles::read_directory;
-use crate::container::start_time_of as start_time;
+use crate::container::read_start_time as start_time;
 use crate::sys::statmount::device_and_inode;
 
 /// The maximum number of bytes read from a file in /proc. The files read here are smaller.
@@ -150,7 +150,7 @@ fn option<'a>(line: &'a str, names: &[&str]) -> Option<&'a str> {
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
 fn read(pid: i32, file: &str) -> Option<String> {
     let file = fs::File::open(directory(pid).join(file)).ok()?;
-    let bytes = crate::oci::capped(file, MAX).ok()??;
+    let bytes = crate::oci::read_capped(file, MAX).ok()??;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -17,7 +17,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
         return Finding::new(Verdict::Warning, SUBJECT, text)
             .fix("name the container's bundle with --bundle DIR");
     }
-    let Some((stage, hook)) = spec.bundle.hooks.ours().next() else {
+    let Some((stage, hook)) = spec.bundle.hooks.boathook_hooks().next() else {
         let text = "config.json has no boathook hook: neither the runtime boathook, a hooks.d \
                     entry nor a CDI specification was used for this container";
         if all_there {

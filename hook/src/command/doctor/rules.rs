@@ -27,7 +27,7 @@ pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Fin
         }
         Err(error) => return warning(chain(&error)),
     };
-    Some(match cgroup.denied(&rules) {
+    Some(match cgroup.find_denied_rules(&rules) {
         Err(error) => return warning(chain(&error)),
         Ok(DeniedRules { rules, unreadable }) if !rules.is_empty() || unreadable > 0 => {
             let denied: Vec<String> = rules.iter().map(ToString::to_string).collect();

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::command::containers::Container;
 use crate::live;
-use crate::oci::{Bundle, BundleError, capped};
+use crate::oci::{Bundle, BundleError, read_capped};
 use crate::trust::{Origin, OriginError};
 
 /// The specification of a container.
@@ -41,7 +41,7 @@ impl ContainerSpec {
                 // The read is limited, because a process can make the kernel show any part of
                 // its memory as its environment (prctl(2), PR_SET_MM_ENV_START).
                 let file = File::open(process.join("environ"));
-                let text = file.and_then(|file| capped(file, Bundle::MAX));
+                let text = file.and_then(|file| read_capped(file, Bundle::MAX));
                 let text = text.ok().flatten().unwrap_or_default();
                 let entries = text.split(|byte| *byte == 0);
                 let entries = entries.map(|entry| String::from_utf8_lossy(entry).into_owned());

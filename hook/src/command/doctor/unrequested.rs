@@ -103,7 +103,7 @@ impl Unrequested {
         );
         findings.push(Finding::new(Verdict::Ok, "granted", text));
         findings.extend(self.findings);
-        if spec.bundle.hooks.ours().next().is_none() {
+        if spec.bundle.hooks.boathook_hooks().next().is_none() {
             let text = "config.json has no boathook hook: libraries and files of the class are in \
                         the container only if its image or the specification has them";
             findings.push(Finding::new(Verdict::Note, "hook", text));

@@ -334,7 +334,7 @@ fn a_target_reports_what_it_shows() {
         let there = root.resolve(Path::new("usr/file")).unwrap().unwrap();
         for (path, is_shown) in [("usr/file", true), ("usr/other", false)] {
             let target = root.mount_point(Path::new(path), FileKind::Regular);
-            let shows = target.unwrap().shows(there.identity());
+            let shows = target.unwrap().is_file(there.identity());
             assert_eq!(shows, is_shown, "{path}");
         }
     });

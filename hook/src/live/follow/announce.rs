@@ -93,7 +93,7 @@ pub(super) fn announce(changed: &[ChangedContainer<'_>], snapshot: &HostSnapshot
     }
     // All containers are locked at the same time. The order of ids prevents a deadlock.
     found.sort_by(|((one, _), _), ((other, _), _)| one.id.cmp(&other.id));
-    let answer = sys::process::in_child(deadline::LIMIT, || {
+    let answer = sys::process::run_in_child(deadline::LIMIT, || {
         let _deadline = Deadline::start(deadline::SECONDS);
         send_all(&found, config);
         String::new()
@@ -253,7 +253,7 @@ impl NetworkNamespace {
             };
             messages.extend(difference(&before, now));
         }
-        let file = locked.container.namespace.network()?;
+        let file = locked.container.namespace.open_network_namespace()?;
         let inode = fstat(&file).map_err(LiveError::Network)?.st_ino;
         let owner = locked.container.namespace.owner().uid();
         let namespace = NetworkNamespace {
@@ -273,12 +273,12 @@ impl NetworkNamespace {
         let root = Uid::from_raw(0);
         setresuid(Uid::from_raw(self.owner), root, root)?;
         for (action, announcement) in &self.messages {
-            sender.kernel(&announcement.kernel_message(*action))?;
+            sender.send_as_kernel(&announcement.kernel_message(*action))?;
             let sequence = read_regular_text(Path::new(SEQUENCE), 64).unwrap_or_default();
             let sequence = sequence.trim().parse().unwrap_or(1);
             let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
             let micros = now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000;
-            sender.udev(&announcement.udev_message(*action, sequence, micros))?;
+            sender.send_as_udev(&announcement.udev_message(*action, sequence, micros))?;
         }
         setresuid(root, root, root)
     }

@@ -82,7 +82,9 @@ impl CgroupWatch {
         id: &str,
         directories: &[PathBuf],
     ) -> std::result::Result<(), LiveError> {
-        let files = directories.iter().flat_map(|it| cgroup::set_with_rules(it));
+        let files = directories
+            .iter()
+            .flat_map(|it| cgroup::list_files_set_with_rules(it));
         for file in files {
             match self.inotify.add_watch(&file, AddWatchFlags::IN_MODIFY) {
                 Ok(watch) => drop(self.containers.insert(watch, id.to_owned())),
@@ -175,7 +177,7 @@ fn restore_rules_of(
     let Some(cgroup) = record.find_cgroup()? else {
         return Ok(());
     };
-    let is_shown = !cgroup.hides()? && !cgroup.hides_exceptions()?;
+    let is_shown = !cgroup.has_hidden_program()? && !cgroup.has_hidden_exceptions()?;
     let revoked = find_allowed_again(&record, &cgroup)?;
     if !revoked.is_empty() {
         for warning in record.revoke(&revoked, &record)? {
@@ -189,14 +191,14 @@ fn restore_rules_of(
         });
     }
     let recorded = device_rules(&record.rules);
-    if recorded.is_empty() || is_shown && cgroup.denied(&recorded)?.rules.is_empty() {
+    if recorded.is_empty() || is_shown && cgroup.find_denied_rules(&recorded)?.rules.is_empty() {
         return Ok(());
     }
     let mut bundle = Bundle::read(&record.bundle)?;
     hidden_program::is_hidden(&cgroup, &record, &bundle, config)?;
     let record = without_stale_rules(record, &mut bundle, config);
     let rules = device_rules(&record.rules);
-    if !is_shown || !cgroup.denied(&rules)?.rules.is_empty() {
+    if !is_shown || !cgroup.find_denied_rules(&rules)?.rules.is_empty() {
         if record_file.read()?.as_ref() != Some(&as_read) {
             return Err(LiveError::DetachedMeanwhile);
         }
@@ -219,10 +221,10 @@ fn find_allowed_again(
     let mut found = Vec::new();
     // A list of cgroup v1 that allows everything does not show what it denies. To write to it each
     // time would cause the next event.
-    if record.revoked_spec_rules.is_empty() || cgroup.hides_exceptions()? {
+    if record.revoked_spec_rules.is_empty() || cgroup.has_hidden_exceptions()? {
         return Ok(found);
     }
-    let is_hidden = cgroup.hides()?;
+    let is_hidden = cgroup.has_hidden_program()?;
     for revoked in &record.revoked_spec_rules {
         let number = revoked.rule.number;
         let is_needed = record.rules.iter().any(|it| it.rule.number == number);
@@ -235,7 +237,7 @@ fn find_allowed_again(
         for access in [Access::READ, Access::WRITE] {
             let rule = DeviceRule { number, access };
             let is_part = revoked.rule.access.contains(access);
-            is_allowed |= is_part && cgroup.denied(&[rule])?.rules.is_empty();
+            is_allowed |= is_part && cgroup.find_denied_rules(&[rule])?.rules.is_empty();
         }
         if is_allowed {
             found.push(revoked.clone());

@@ -109,7 +109,7 @@ fn everything_else_makes_no_container() {
 
 #[test]
 fn the_resources_of_an_update_are_found() {
-    for (line, globals, id, resources, argument) in [
+    for (line, global_arguments, id, resources, argument) in [
         ("update --resources - c1", 0, "c1", "-", 2),
         ("update --resources=/f c1", 0, "c1", "/f", 1),
         ("update -resources=/f c1", 0, "c1", "/f", 1),
@@ -132,7 +132,7 @@ fn the_resources_of_an_update_are_found() {
         ),
     ] {
         let wanted = Action::Update(Update {
-            globals,
+            global_arguments,
             id: id.into(),
             resources: resources.into(),
             argument,

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::fake_systemd::{Answer, GUID, done, list_property, reply, serve, text_property};
 use crate::cgroup::rule::DeviceKind;
 use crate::cgroup::systemd::message::{Call, Writer};
-use crate::cgroup::systemd::reply::{MAX_LEN, Message, length};
+use crate::cgroup::systemd::reply::{MAX_LEN, Message, parse_length};
 use crate::cgroup::systemd::*;
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
@@ -156,7 +156,7 @@ fn keeps_letters_that_a_unit_had() {
         policy: "strict".into(),
         allowed: vec![("/dev/char/1:3".into(), "rm".into())],
     };
-    let entries = missing_entries(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
+    let entries = compute_missing_entries(&policy, &[device(DeviceKind::Character, 1, 3, "rw")]);
     assert_eq!(entries, [("/dev/char/1:3".into(), "rwm".into())]);
 }
 
@@ -273,7 +273,7 @@ fn bad_answers_are_errors() {
 proptest::proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(proptest::num::u8::ANY, 16..200)) {
-        let _ = length(bytes[..16].try_into().unwrap());
+        let _ = parse_length(bytes[..16].try_into().unwrap());
         let _ = Message::parse(&bytes);
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use crate::cgroup::systemd::message::{BYTE_ORDER, Writer, field};
-use crate::cgroup::systemd::reply::{FIXED_LEN, length};
+use crate::cgroup::systemd::reply::{FIXED_LEN, parse_length};
 
 pub(super) const GUID: &[u8] = b"OK 0123456789abcdef0123456789abcdef\r\n";
 
@@ -43,7 +43,7 @@ pub(super) fn serve(
             if stream.read_exact(&mut call).is_err() {
                 break;
             }
-            call.resize(length(call[..].try_into().unwrap()).unwrap(), 0);
+            call.resize(parse_length(call[..].try_into().unwrap()).unwrap(), 0);
             stream.read_exact(&mut call[FIXED_LEN..]).unwrap();
             calls.push(call);
             // The write fails if the client has closed the connection already.

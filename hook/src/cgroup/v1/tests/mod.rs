@@ -6,7 +6,7 @@ use super::*;
 use crate::cgroup::rule::misc;
 
 /// The list of a container that runc has started.
-const USUAL: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
+const RUNC_LIST: &str = "b *:* m\nc *:* m\nc 1:3 rwm\nc 136:* rwm\nc 10:183 r\n";
 
 /// Creates a cgroup `mount/pod/container` of plain files.
 fn fake(lists: [&str; 3]) -> (tempfile::TempDir, CgroupDir) {
@@ -29,7 +29,7 @@ fn outcome(levels: Vec<LevelReport>) -> Outcome {
 
 #[test]
 fn writes_only_what_is_missing() {
-    let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
+    let (_temp, cgroup) = fake([RUNC_LIST, "a *:* rwm\n", "a *:* rwm\n"]);
     std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
 
     let report = allow(&cgroup, &[misc(183, "r"), misc(229, "rw")]).unwrap();
@@ -42,7 +42,7 @@ fn writes_only_what_is_missing() {
 #[test]
 fn writes_nothing_if_all_is_there() {
     // The directory has no `devices.allow`, so that a write would fail.
-    let (_temp, cgroup) = fake([USUAL, "a *:* rwm\n", "a *:* rwm\n"]);
+    let (_temp, cgroup) = fake([RUNC_LIST, "a *:* rwm\n", "a *:* rwm\n"]);
     let report = allow(&cgroup, &[misc(183, "r")]).unwrap();
     assert_eq!(outcome(report), Outcome::AlreadyAllowed);
 }
@@ -53,10 +53,10 @@ fn writes_back_what_was_lost() {
     std::fs::write(cgroup.dir.join("devices.allow"), "").unwrap();
 
     let before = DeviceList::parse("c 1:3 rw\nb 8:* r\n").unwrap();
-    assert_eq!(restore(&cgroup, &before).unwrap(), 1);
+    assert_eq!(restore_lines(&cgroup, &before).unwrap(), 1);
     let written = std::fs::read_to_string(cgroup.dir.join("devices.allow")).unwrap();
     assert_eq!(written, "b 8:* r");
-    assert_eq!(restore(&cgroup, &DeviceList::AllowsAll).unwrap(), 0);
+    assert_eq!(restore_lines(&cgroup, &DeviceList::AllowsAll).unwrap(), 0);
 }
 
 #[test]
@@ -65,7 +65,8 @@ fn names_the_ancestor_that_denies() {
     let pod = cgroup.dir.parent().unwrap().to_owned();
     let refused = io::Error::from_raw_os_error(libc::EPERM);
 
-    let WriteRefusal::Error(error) = explain(&cgroup, &misc(183, "rw"), refused).unwrap() else {
+    let WriteRefusal::Error(error) = explain_refusal(&cgroup, &misc(183, "rw"), refused).unwrap()
+    else {
         panic!("not an error");
     };
 
@@ -90,7 +91,7 @@ fn tells_missing_privileges_from_other_failures() {
         (libc::EINVAL, false),
     ] {
         let error = io::Error::from_raw_os_error(errno);
-        let refusal = explain(&cgroup, &misc(183, "r"), error).unwrap();
+        let refusal = explain_refusal(&cgroup, &misc(183, "r"), error).unwrap();
         assert_eq!(
             matches!(refusal, WriteRefusal::Privilege),
             privilege,

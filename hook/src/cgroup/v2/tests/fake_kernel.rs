@@ -88,16 +88,16 @@ impl FakeKernel {
     }
 
     /// Returns whether a process in `leaf` may make this request.
-    pub(super) fn admits(&self, leaf: &Path, request: &AccessRequest) -> bool {
+    pub(super) fn admits_request(&self, leaf: &Path, request: &AccessRequest) -> bool {
         let mut effective = self.effective(leaf).into_iter();
-        effective.all(|id| evaluator::admits(&self.code(id), request).unwrap())
+        effective.all(|id| evaluator::admits_request(&self.code(id), request).unwrap())
     }
 
     fn changed(&self, change: Change) {
         self.changes.borrow_mut().push(change);
         for (leaf, request) in self.always_denied.borrow().iter() {
             assert!(
-                !self.admits(leaf, request),
+                !self.admits_request(leaf, request),
                 "{request:?} admitted after {change:?}"
             );
         }
@@ -112,7 +112,7 @@ impl Kernel for FakeKernel {
     type Cgroup = PathBuf;
     type Program = u32;
 
-    fn cgroup(&self, dir: &Path) -> io::Result<PathBuf> {
+    fn open_cgroup(&self, dir: &Path) -> io::Result<PathBuf> {
         Ok(dir.to_owned())
     }
 

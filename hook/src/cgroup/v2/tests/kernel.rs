@@ -77,7 +77,7 @@ impl Drop for Cgroup2 {
 }
 
 fn attach(dir: &Path, code: &[Insn], flags: u32) {
-    let cgroup = RunningKernel.cgroup(dir).unwrap();
+    let cgroup = RunningKernel.open_cgroup(dir).unwrap();
     let program = RunningKernel.load(code, &mut []).unwrap();
     RunningKernel
         .attach(&cgroup, &program, flags, None)
@@ -88,7 +88,7 @@ fn attach(dir: &Path, code: &[Insn], flags: u32) {
 /// admits everything or nothing.
 fn usual(shape: &str) -> Vec<Insn> {
     match SHAPES.iter().find(|it| it.name == shape) {
-        Some(shape) => (shape.program)(SpecRules::of_container(&[]).rules()),
+        Some(shape) => (shape.program)(SpecRules::from_spec(&[]).rules()),
         None if shape == "anything" => allow_everything(),
         None => deny_everything(),
     }
@@ -125,7 +125,7 @@ fn check(of_slice: &[(&str, u32)], of_leaf: &[(&str, u32)], rewritten: [usize; 2
     }
     assert!(!prober.may_open("r", HWRNG), "admitted by the old programs");
     let cgroup = cgroup2.device_cgroup(&prober);
-    let spec = SpecRules::of_container(&[]);
+    let spec = SpecRules::from_spec(&[]);
 
     let report = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap();
 
@@ -190,7 +190,7 @@ fn an_enclosing_container_is_never_widened() {
     attach(&outer.dir, &usual("runc"), ALLOW_MULTI);
     attach(&inner.dir, &usual("runc"), ALLOW_MULTI);
     let cgroup = cgroup2.device_cgroup(&prober);
-    let spec = SpecRules::of_container(&[]);
+    let spec = SpecRules::from_spec(&[]);
 
     let error = cgroup.allow(&[rule(HWRNG, "r")], &spec).unwrap_err();
 
@@ -292,7 +292,7 @@ fn hidden_programs_are_regenerated() {
     // A process that may see kernel addresses would get blinded instructions instead of none.
     caps::drop(None, caps::CapSet::Effective, caps::Capability::CAP_SYSLOG).unwrap();
     let rules = [rule(FUSE, "r")];
-    let report = cgroup.allow(&rules, &SpecRules::of_container(&[])).unwrap();
+    let report = cgroup.allow(&rules, &SpecRules::from_spec(&[])).unwrap();
     let outcomes = outcomes_at(&leaf.dir, &report.levels);
     assert!(
         matches!(outcomes[..], [Outcome::Regenerated { .. }]),
@@ -304,9 +304,9 @@ fn hidden_programs_are_regenerated() {
     assert!(prober.may_open("rw", (1, 3)), "{report:?}");
 
     attach(&leaf.dir, &usual("systemd"), ALLOW_MULTI);
-    let error = cgroup.allow(&[rule(HWRNG, "r")], &SpecRules::of_container(&[]));
+    let error = cgroup.allow(&[rule(HWRNG, "r")], &SpecRules::from_spec(&[]));
     assert!(
-        matches!(error, Err(CgroupError::Foreign { .. })),
+        matches!(error, Err(CgroupError::ForeignProgram { .. })),
         "{error:?}"
     );
     drop(hardened);

@@ -36,7 +36,9 @@ fn cgroup(mount: &str, dir: &str) -> CgroupDir {
 }
 
 fn request(minor: u32) -> AccessRequest {
-    AccessRequest::covered_by(misc(minor, "r")).last().unwrap()
+    AccessRequest::list_allowed_by(misc(minor, "r"))
+        .last()
+        .unwrap()
 }
 
 /// Requests `c 10:183 rw` in a container at [`LEAF`].
@@ -61,7 +63,7 @@ fn change(
     let required = RequiredChange {
         rules,
         withdrawn,
-        spec: &SpecRules::of_container(&[(&misc(182, "rw")).into()]),
+        spec: &SpecRules::from_spec(&[(&misc(182, "rw")).into()]),
     };
     let levels = change_on(kernel, cgroup, required)?;
     Ok(levels
@@ -75,8 +77,8 @@ fn change(
 fn a_device_takes_the_place_of_another_in_one_replacement() {
     for hides in [false, true] {
         let kernel = FakeKernel { hides, ..kernel() };
-        let spec = SpecRules::of_container(&[(&misc(182, "rw")).into()]);
-        kernel.with(LEAF, ALLOW_MULTI, &[assembler::enforce(&spec)]);
+        let spec = SpecRules::from_spec(&[(&misc(182, "rw")).into()]);
+        kernel.with(LEAF, ALLOW_MULTI, &[assembler::generate_program(&spec)]);
         kernel.with(POD, ALLOW_MULTI, &[allow_everything()]);
         let mut lengths = Vec::new();
         for (gone, here) in [(182, 183), (183, 182), (182, 183), (183, 182), (182, 183)] {
@@ -84,12 +86,15 @@ fn a_device_takes_the_place_of_another_in_one_replacement() {
             let rules = [gone, here].map(|minor| [misc(minor, "rw")]);
             change(&kernel, &cgroup(ROOT, LEAF), &rules[0], &rules[1]).unwrap();
             assert_eq!(kernel.changes.borrow().len(), before + 1);
-            assert!(!admits(&kernel, gone) && admits(&kernel, here), "{hides}");
+            assert!(
+                !admits_request(&kernel, gone) && admits_request(&kernel, here),
+                "{hides}"
+            );
             lengths.push(kernel.code(kernel.attached(LEAF)[0]).len());
         }
         assert_eq!(lengths[2], lengths[4]);
         change(&kernel, &cgroup(ROOT, LEAF), &[misc(183, "rw")], &[]).unwrap();
-        assert!(!admits(&kernel, 183));
+        assert!(!admits_request(&kernel, 183));
     }
 }
 
@@ -106,8 +111,8 @@ fn kernel() -> FakeKernel {
     kernel
 }
 
-fn admits(kernel: &FakeKernel, minor: u32) -> bool {
-    kernel.admits(Path::new(LEAF), &request(minor))
+fn admits_request(kernel: &FakeKernel, minor: u32) -> bool {
+    kernel.admits_request(Path::new(LEAF), &request(minor))
 }
 
 #[test]
@@ -139,7 +144,7 @@ fn replaces_what_denies_and_nothing_else() {
         *kernel.changes.borrow(),
         [Change::Replace { old: leaf[0], new }]
     );
-    assert!(admits(&kernel, 183));
+    assert!(admits_request(&kernel, 183));
 }
 
 #[test]
@@ -168,7 +173,7 @@ fn every_program_of_the_container_and_its_slice_that_denies_is_replaced() {
             (POD, Rewritten { program: pod[0] }),
         ])
     );
-    assert!(admits(&kernel, 183));
+    assert!(admits_request(&kernel, 183));
     assert_eq!(kernel.attached(LEAF)[1], leaf[1]);
 }
 
@@ -207,7 +212,7 @@ fn without_detach_nothing_is_wider_and_the_error_explains_it() {
         error,
         format!("cannot replace device program {old} of cgroup {LEAF}")
     );
-    assert!(!admits(&kernel, 183));
+    assert!(!admits_request(&kernel, 183));
 }
 
 #[test]
@@ -222,7 +227,7 @@ fn single_programs_keep_their_flags() {
             *kernel.changes.borrow(),
             [Change::Attach { program, flags }]
         );
-        assert!(admits(&kernel, 183));
+        assert!(admits_request(&kernel, 183));
     }
 }
 
@@ -236,7 +241,7 @@ fn overridden_programs_have_no_say() {
         allow(&kernel).unwrap(),
         levels([(LEAF, Rewritten { program: leaf }), (POD, NoProgram),])
     );
-    assert!(admits(&kernel, 183));
+    assert!(admits_request(&kernel, 183));
 }
 
 #[test]
@@ -249,7 +254,7 @@ fn looks_again_when_a_program_is_swapped_meanwhile() {
 
     let outcome = allow(&kernel).unwrap().remove(0).1;
     assert!(matches!(outcome, Rewritten { .. }), "{outcome:?}");
-    assert!(admits(&kernel, 183));
+    assert!(admits_request(&kernel, 183));
 }
 
 #[test]
@@ -261,7 +266,10 @@ fn gives_up_on_programs_that_never_settle() {
     kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
 
     let error = allow(&kernel).unwrap_err();
-    assert!(matches!(error, CgroupError::Unsettled { .. }), "{error}");
+    assert!(
+        matches!(error, CgroupError::ConcurrentChanges { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -280,7 +288,7 @@ fn the_hidden_program_of_the_container_is_regenerated() {
             (POD, Unreadable { program: pod[0] }),
         ])
     );
-    assert!(admits(&kernel, 183));
+    assert!(admits_request(&kernel, 183));
     assert_eq!(kernel.attached(POD), pod);
 }
 

@@ -5,7 +5,7 @@ use super::rbpf_oracle::{model, run};
 use super::runtime_programs::{SHAPES, allow_everything, covers, deny_everything};
 use crate::cgroup::rule::{Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
-use crate::cgroup::v2::assembler::enforce;
+use crate::cgroup::v2::assembler::generate_program;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::Instruction;
 use crate::cgroup::v2::request::AccessRequest;
@@ -35,7 +35,7 @@ fn requests() -> Vec<AccessRequest> {
 
 fn spec(json: &str) -> SpecRules {
     let rules: Vec<oci_spec::runtime::LinuxDeviceCgroup> = serde_json::from_str(json).unwrap();
-    SpecRules::of_container(&crate::oci::devices::rules(&rules))
+    SpecRules::from_spec(&crate::oci::devices::rules(&rules))
 }
 
 fn device(kind: DeviceKind, major: u32, minor: u32, access: &str) -> DeviceRule {
@@ -46,7 +46,7 @@ fn check_answers(what: &str, program: &[Insn], expected: impl Fn(&AccessRequest)
     for request in requests() {
         let expected = expected(&request);
         assert_eq!(run(program, &request), expected, "{what}: {request:?}");
-        let evaluated = evaluator::admits(program, &request);
+        let evaluated = evaluator::admits_request(program, &request);
         assert_eq!(evaluated, Ok(expected), "{what}, evaluated: {request:?}");
     }
 }
@@ -149,10 +149,14 @@ fn regenerated_programs_enforce_the_spec() {
             {"allow":false,"access":"rwm"}]"#,
     ] {
         let rules = spec(json);
-        check_answers(json, &enforce(&rules), |request| model(&rules, request));
+        check_answers(json, &generate_program(&rules), |request| {
+            model(&rules, request)
+        });
 
-        let added = rules.and_allow(&[device(DeviceKind::Character, 10, 184, "rw")]);
-        check_answers(json, &enforce(&added), |request| model(&added, request));
+        let added = rules.with_allowed(&[device(DeviceKind::Character, 10, 184, "rw")]);
+        check_answers(json, &generate_program(&added), |request| {
+            model(&added, request)
+        });
     }
 }
 
@@ -197,7 +201,7 @@ fn recorded(bytes: &[u8]) -> Vec<Insn> {
 #[cfg(target_endian = "little")]
 fn real_programs_are_understood() {
     let granted =
-        |rules: &[DeviceRule]| permissions(&SpecRules::of_container(&[]).and_allow(rules));
+        |rules: &[DeviceRule]| permissions(&SpecRules::from_spec(&[]).with_allowed(rules));
     let tun = device(DeviceKind::Character, 10, 200, "rwm");
     let hwrng = device(DeviceKind::Character, 10, 183, "rw");
     // The program of a container without a request. runc allows tun, on which Boathook does

@@ -2,15 +2,15 @@
 
 use proptest::prelude::*;
 
-use super::rbpf_oracle::{model, result, run};
+use super::rbpf_oracle::{model, run, run_program};
 use super::runtime_programs::{SHAPES, covers};
 use crate::cgroup::rule::{self, Access, DeviceKind, DeviceRule};
 use crate::cgroup::spec_rules::{SpecRule, SpecRules};
-use crate::cgroup::v2::assembler::enforce;
+use crate::cgroup::v2::assembler::generate_program;
 use crate::cgroup::v2::evaluator;
 use crate::cgroup::v2::insn::{AluOp, Condition, Instruction, Operand, Reg, Size, Width};
 use crate::cgroup::v2::request::AccessRequest;
-use crate::cgroup::v2::rewrite::{Admission, denied, evaluate_admission, withdraw};
+use crate::cgroup::v2::rewrite::{Admission, evaluate_admission, find_denied, withdraw_rules};
 use crate::sys::bpf::Insn;
 
 fn any_kind() -> impl Strategy<Value = DeviceKind> {
@@ -57,11 +57,11 @@ proptest! {
         requests in prop::collection::vec(any_request(), 32),
     ) {
         let rules = SpecRules::from_rules(list);
-        let program = enforce(&rules);
+        let program = generate_program(&rules);
         for request in requests {
             let expected = model(&rules, &request);
             prop_assert_eq!(run(&program, &request), expected, "{:?}", request);
-            prop_assert_eq!(evaluator::admits(&program, &request), Ok(expected));
+            prop_assert_eq!(evaluator::admits_request(&program, &request), Ok(expected));
         }
     }
 
@@ -83,7 +83,7 @@ proptest! {
         for request in requests {
             let expected = covers(&old, &request) || covers(&granted, &request);
             prop_assert_eq!(run(&new, &request), expected, "{:?}", request);
-            prop_assert_eq!(evaluator::admits(&new, &request), Ok(expected));
+            prop_assert_eq!(evaluator::admits_request(&new, &request), Ok(expected));
         }
     }
 
@@ -110,7 +110,7 @@ proptest! {
             added.iter().zip(taken).partition(|(_, taken)| *taken);
         let taken: Vec<_> = taken.into_iter().map(|(rule, _)| *rule).collect();
         let left: Vec<_> = left.into_iter().map(|(rule, _)| SpecRule::from(rule)).collect();
-        let without = withdraw(&new, &taken, &[]).unwrap_or_else(|| new.clone());
+        let without = withdraw_rules(&new, &taken, &[]).unwrap_or_else(|| new.clone());
         for request in requests {
             let expected = covers(&old, &request) || covers(&left, &request);
             prop_assert_eq!(run(&without, &request), expected, "{:?}", request);
@@ -120,9 +120,9 @@ proptest! {
         let most = program.len() + 6;
         for _ in 0..3 {
             let Admission::Replace(with) = evaluate_admission(&program, &added) else { break };
-            program = withdraw(&with, &added, &[]).unwrap();
+            program = withdraw_rules(&with, &added, &[]).unwrap();
             prop_assert!(program.len() <= most);
-            prop_assert_eq!(withdraw(&program, &added, &[]), None);
+            prop_assert_eq!(withdraw_rules(&program, &added, &[]), None);
         }
     }
 
@@ -137,8 +137,8 @@ proptest! {
     ) {
         let program = (SHAPES[shape].program)(&old);
         let taken = rule::merge(&taken);
-        let without = withdraw(&program, &taken, &taken).unwrap_or_else(|| program.clone());
-        prop_assert_eq!(withdraw(&without, &taken, &taken), None);
+        let without = withdraw_rules(&program, &taken, &taken).unwrap_or_else(|| program.clone());
+        prop_assert_eq!(withdraw_rules(&without, &taken, &taken), None);
         let with = match evaluate_admission(&without, &taken) {
             Admission::Replace(with) => with,
             _ => without.clone(),
@@ -171,11 +171,11 @@ proptest! {
         let Admission::Replace(with) = evaluate_admission(&program, &[added]) else {
             return Err(TestCaseError::reject("nothing was added"));
         };
-        let refusing = withdraw(&with, &[of_spec], &[of_spec]).unwrap();
-        prop_assert_eq!(denied(&refusing, &[of_spec, added]), Ok(vec![of_spec]));
-        let without = withdraw(&refusing, &[added], &[]);
+        let refusing = withdraw_rules(&with, &[of_spec], &[of_spec]).unwrap();
+        prop_assert_eq!(find_denied(&refusing, &[of_spec, added]), Ok(vec![of_spec]));
+        let without = withdraw_rules(&refusing, &[added], &[]);
         let without = without.unwrap_or(refusing);
-        prop_assert_eq!(denied(&without, &[added]), Ok(vec![added]));
+        prop_assert_eq!(find_denied(&without, &[added]), Ok(vec![added]));
     }
 
     #[test]
@@ -207,8 +207,8 @@ proptest! {
             .map(Instruction::encode)
             .collect();
 
-        let expected = result(&program, &request);
-        prop_assert_eq!(evaluator::result(&program, &request), Ok(expected));
+        let expected = run_program(&program, &request);
+        prop_assert_eq!(evaluator::run_program(&program, &request), Ok(expected));
     }
 }
 

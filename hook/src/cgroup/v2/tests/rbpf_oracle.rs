@@ -5,7 +5,7 @@ use crate::cgroup::v2::request::AccessRequest;
 use crate::sys::bpf::Insn;
 
 /// Returns the value of R0 after the program has run.
-pub(super) fn result(program: &[Insn], request: &AccessRequest) -> u64 {
+pub(super) fn run_program(program: &[Insn], request: &AccessRequest) -> u64 {
     let bytes = program.concat();
     let mut context = request.context();
     let machine = rbpf::EbpfVmRaw::new(Some(&bytes)).unwrap();
@@ -14,7 +14,7 @@ pub(super) fn result(program: &[Insn], request: &AccessRequest) -> u64 {
 
 /// Returns whether a program admits a request.
 pub(super) fn run(program: &[Insn], request: &AccessRequest) -> bool {
-    match result(program, request) {
+    match run_program(program, request) {
         0 => false,
         1 => true,
         result => panic!("result {result} for {request:?}"),

@@ -1,7 +1,7 @@
 //! Tests with a kernel that hides programs (`net.core.bpf_jit_harden=2`).
 
 use super::*;
-use crate::cgroup::v2::hides_on;
+use crate::cgroup::v2::has_hidden_program_on;
 
 #[test]
 fn only_the_containers_own_programs_are_made_again() {
@@ -16,7 +16,7 @@ fn only_the_containers_own_programs_are_made_again() {
             ..FakeKernel::default()
         };
         kernel.with(dir, ALLOW_MULTI, &[deny_everything()]);
-        let found = hides_on(&kernel, &cgroup(ROOT, LEAF)).unwrap();
+        let found = has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).unwrap();
         assert_eq!(found, expected, "{hides} {dir}");
     }
 }
@@ -31,12 +31,12 @@ fn without_privileges_nothing_counts_as_hidden() {
         ..FakeKernel::default()
     };
     kernel.with(LEAF, ALLOW_MULTI, &[deny_everything()]);
-    assert!(!hides_on(&kernel, &cgroup(ROOT, LEAF)).unwrap());
+    assert!(!has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).unwrap());
     let kernel = FakeKernel {
         is_privileged: true,
         ..kernel
     };
-    assert!(hides_on(&kernel, &cgroup(ROOT, LEAF)).is_err());
+    assert!(has_hidden_program_on(&kernel, &cgroup(ROOT, LEAF)).is_err());
 }
 
 /// Attaches a device next to 184, which the hook gave, and 182 of the specification. Then
@@ -47,9 +47,9 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
         hides: true,
         ..FakeKernel::default()
     };
-    let spec = SpecRules::of_container(&[(&misc(182, "rw")).into()]);
-    let known = spec.and_allow(&[misc(184, "rw")]);
-    kernel.with(LEAF, ALLOW_MULTI, &[assembler::enforce(&known)]);
+    let spec = SpecRules::from_spec(&[(&misc(182, "rw")).into()]);
+    let known = spec.with_allowed(&[misc(184, "rw")]);
+    kernel.with(LEAF, ALLOW_MULTI, &[assembler::generate_program(&known)]);
     let cgroup = cgroup(ROOT, LEAF);
     for (withdrawn, rules, allowed) in [
         (&[][..], &[misc(183, "rw")][..], Some(183)),
@@ -64,7 +64,11 @@ fn what_is_known_stays_however_often_a_program_is_made_again() {
         change_on(&kernel, &cgroup, required).unwrap();
         for minor in 182..=185 {
             let expected = minor == 182 || minor == 184 || allowed == Some(minor);
-            assert_eq!(admits(&kernel, minor), expected, "{minor} {rules:?}");
+            assert_eq!(
+                admits_request(&kernel, minor),
+                expected,
+                "{minor} {rules:?}"
+            );
         }
     }
 }
