@@ -17,7 +17,7 @@ use crate::lab::{Lab, with_lab};
 /// For a container that requests nothing, with 300 variables, on a host with all classes, each
 /// of which is opened, examined, read and closed. Without optimisation it takes 551.
 const NOTHING_ASKED: u64 = 560;
-/// For 5 device nodes, and 40 libraries with a link each and the loader's cache, with a link for each in the
+/// For 5 device nodes, the loader's cache, and 40 libraries with a link each beside them and in the
 /// image's library directory: 1193.
 const REFERENCE_WORK: u64 = 1230;
 /// For one of two GPUs with the recorded driver's files, for the capabilities that CUDA images

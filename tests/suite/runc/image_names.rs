@@ -226,6 +226,9 @@ fn a_start_that_cannot_write_goes_on(lab: &Lab) {
     let of = || container(&host, Rootfs::Glibc, "npu-3").args(command.clone());
     let read_only = of().readonly().build().unwrap();
     assert_eq!(answer(&lab.run(&read_only)), HOSTS);
+    let with_users = of().user_namespace().build().unwrap();
+    assert_eq!(answer(&lab.run(&with_users)), HOSTS);
+    assert!(with_users.in_rootfs(&place).is_symlink());
 
     let bundle = of().build().unwrap();
     fs::create_dir_all(bundle.in_rootfs(&place)).unwrap();
