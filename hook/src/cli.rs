@@ -3,6 +3,7 @@
 mod attach;
 mod class;
 mod container_selector;
+mod list_target;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,8 +11,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use device_class::config::LogLevel;
 use device_class::name::ClassName;
-
-use crate::command::ListTarget;
 
 use crate::exit::ExitCode;
 use crate::oci::CdiGrant;
@@ -21,6 +20,7 @@ use crate::start::{StartOptions, parse_level};
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
 pub(crate) use class::ClassCommand;
 pub(crate) use container_selector::ContainerSelector;
+pub(crate) use list_target::ListTarget;
 
 /// Make devices available in containers: the commands for administrators.
 ///

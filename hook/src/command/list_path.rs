@@ -9,7 +9,7 @@ use device_class::config::Config;
 use device_class::discover::{self, Device, FoundClass};
 use device_class::host::RealHost;
 use device_class::load;
-use device_class::name::{ClassName, excerpt};
+use device_class::name::excerpt;
 use injection_plan::request::{Environment, Request, RequestNames, RequestSource, quote};
 use serde::Serialize;
 
@@ -18,24 +18,6 @@ use super::output::Style;
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
-
-/// What `boathook list` is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ListTarget {
-    Class(ClassName),
-    Path(PathBuf),
-}
-
-impl ListTarget {
-    /// Reads a path, or the name of a class.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        if text.starts_with('/') {
-            return Ok(ListTarget::Path(text.into()));
-        }
-        let class = ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())?;
-        Ok(ListTarget::Class(class))
-    }
-}
 
 /// A device that a path leads to.
 #[derive(Serialize)]

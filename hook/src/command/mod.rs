@@ -32,9 +32,8 @@ use serde::Serialize;
 
 use class::TargetError;
 use holders::Holders;
-pub(crate) use list_path::ListTarget;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, ListTarget};
 use crate::exit::ExitCode;
 use crate::installation;
 use crate::live::{self, LiveError};

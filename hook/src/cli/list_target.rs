@@ -1,0 +1,23 @@
+//! The argument of `boathook list`.
+
+use std::path::PathBuf;
+
+use device_class::name::ClassName;
+
+/// What `boathook list` lists: the devices of a class, or the device that a path leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListTarget {
+    Class(ClassName),
+    Path(PathBuf),
+}
+
+impl ListTarget {
+    /// Reads a path, or the name of a class.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.starts_with('/') {
+            return Ok(ListTarget::Path(text.into()));
+        }
+        let class = ClassName::try_from(text.to_owned()).map_err(|error| error.to_string())?;
+        Ok(ListTarget::Class(class))
+    }
+}
