@@ -17,4 +17,5 @@ mod node_paths;
 mod planning;
 mod vendors_behaviour;
 mod vendors_cases;
+mod video_nodes;
 mod waiting;
