@@ -25,6 +25,7 @@ on_each_cgroup_version!(
     programs_are_told_what_is_attached_and_detached,
     who_is_not_to_be_told_is_not,
     a_device_in_another_socket_is_announced_once,
+    a_device_that_comes_later_is_announced,
 );
 
 const OTHER: usize = DemoHost::UNLIKE;
@@ -269,6 +270,29 @@ fn a_device_in_another_socket_is_announced_once(lab: &Lab) {
         );
         assert_eq!(read_messages(&bundle, "/kernel").len(), seen);
     }
+}
+
+/// The first time, and in another socket after that.
+fn a_device_that_comes_later_is_announced(lab: &Lab) {
+    let host = ports(true);
+    let class = STICKS.replace("follow = true", "follow = true\nannounce = true");
+    host.add_class("stick", &class).unwrap();
+    let Some(bundle) = listening_with(&host, "STICKS", "AAAA?") else {
+        return;
+    };
+    let bundle = bundle.build().unwrap();
+    let _running = start(lab, &bundle);
+    let _follower = Follower::start(lab, &host);
+    plug_stick(&host, 3, "AAAA");
+    tell();
+    let came = wait_for_lines(&bundle, "/udev", 1);
+    assert!(came.starts_with("add /devices/boathook/port3 "), "{came}");
+    unplug_stick(&host, 3, "AAAA");
+    plug_stick(&host, OTHER, "AAAA");
+    tell();
+    let moved = wait_for_lines(&bundle, "/udev", 3);
+    let expected = format!("add /devices/boathook/port{OTHER} ");
+    assert!(moved.starts_with(&expected), "{moved}");
 }
 
 /// The host's programs have the messages of the kernel and of udev.
