@@ -16,7 +16,7 @@ use super::{OURS, commands, mentioned, pages};
 const SERVING: [&str; 2] = ["boathook-plugin run", "boathook follow"];
 
 /// A placeholder in the documentation for a name of the reader's host.
-const PLACEHOLDERS: [(&str, &str, &str); 6] = [
+const PLACEHOLDERS: [(&str, &str, &str); 7] = [
     (
         "boathook",
         "/etc/boathook/classes.d/acme.toml",
@@ -27,6 +27,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 6] = [
     ("boathook", "DIR", "/run/bundle"),
     ("boathook", "DIRECTORY", "/tmp/another"),
     ("boathook-init", "DIR", "/etc/boathook/classes.d"),
+    ("boathook-init", "NAME", "nvidia"),
 ];
 
 /// The process of docs/troubleshooting.md.

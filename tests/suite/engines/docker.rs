@@ -76,9 +76,11 @@ pub(super) fn by_cdi(generation: Generation) -> Result<DockerLike> {
 pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
     let machine = unconfigured(generation, UserNamespaces::None, &json!({}))?;
     machine.install_as(runtime_config::Engine::Docker, None, &["nvidia"])?;
+    // In a directory of dockerd's PATH that is not the test machine's.
+    let links = machine.path("links");
+    fs::create_dir(&links)?;
     for name in ["nvidia-container-runtime-hook", "nvidia-cdi-hook"] {
-        let link = machine.private.file(&format!("/usr/local/bin/{name}"));
-        symlink(binaries::program("boathook-hook")?, link)?;
+        symlink(binaries::program("boathook-hook")?, links.join(name))?;
     }
     machine.devices.add_class(
         "gpu",
@@ -88,7 +90,10 @@ pub(super) fn with_gpus(generation: Generation) -> Result<DockerLike> {
          [device]\nid = \"gpu-{index}\"\nindex = \"{index}\"\n\
          nodes = [\"/dev/dummy-npu{index}\"]\n",
     )?;
-    start_daemon(&machine)?;
+    let mut daemon = machine.private.command("dockerd");
+    let path = std::env::var("PATH").unwrap_or_default();
+    daemon.env("PATH", format!("{}:{path}", links.display()));
+    start_with(&machine, &mut daemon)?;
     let (variable, no_namespaces) = (Requests::Variable, UserNamespaces::None);
     DockerLike::new(machine, client, variable, &[], no_namespaces)
 }
@@ -179,9 +184,12 @@ pub(super) fn unconfigured(
 
 /// Starts dockerd, which is not running.
 pub(super) fn start_daemon(machine: &Machine) -> Result<Child> {
-    let mut daemon = machine.private.command("dockerd");
+    start_with(machine, &mut machine.private.command("dockerd"))
+}
+
+fn start_with(machine: &Machine, daemon: &mut Command) -> Result<Child> {
     let ready = || printed(client(machine).arg("version")).is_ok();
-    machine.start("dockerd", &mut daemon, ready)
+    machine.start("dockerd", daemon, ready)
 }
 
 /// Gives a running dockerd the pid file and the socket that it has unless it is configured
