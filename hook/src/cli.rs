@@ -245,9 +245,13 @@ pub(crate) enum CdiCommand {
         /// Only these classes
         #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
-        /// The directory of the specifications
+        /// The directory of the specifications, or - to print them, one document for each kind
         #[arg(long, value_name = "DIR", default_value = "/var/run/cdi")]
         output: PathBuf,
+        /// Only this device, by a name that the specifications have: NAME or KIND=NAME (may be
+        /// repeated)
+        #[arg(long = "device", value_name = "NAME")]
+        devices: Vec<String>,
         /// Also classes that are not enabled
         #[arg(long)]
         all: bool,

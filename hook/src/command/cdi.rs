@@ -27,7 +27,16 @@ pub(crate) enum CdiError {
     Directory(#[from] DirectoryError),
     #[error("{} does not exist, which the specifications name as the hook", .0.display())]
     NoHook(PathBuf),
+    #[error(
+        "no device of the specifications is named `{0}`; `boathook list` shows ids and indices"
+    )]
+    NoDevice(String),
+    #[error("cannot print a specification")]
+    Print(#[from] serde_json::Error),
 }
+
+/// The value of `--output` with which the specifications are printed.
+const STANDARD_OUTPUT: &str = "-";
 
 struct Problem {
     text: String,
@@ -56,24 +65,30 @@ pub(super) fn run(
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (classes, output, all, form) = match command {
+    let (classes, output, devices, all, form) = match command {
         CdiCommand::Generate {
             classes,
             output,
+            devices,
             all,
             form,
-        } => (classes, output, *all, *form),
+        } => (classes, output, devices, *all, *form),
         CdiCommand::List { directory } => {
             return cdi_names::list(directory.as_deref(), json, config);
         }
     };
     let mut generated = generated(classes, all, form, config)?;
+    keep_devices(&mut generated, devices)?;
+    if output.as_os_str() == STANDARD_OUTPUT {
+        return print(&generated, json);
+    }
     warn_of_disabled(classes, config)?;
-    if classes.is_empty() && !all {
+    let is_whole = classes.is_empty() && devices.is_empty();
+    if is_whole && !all {
         let before = named_before(output, &generated, form, config)?;
         generated.specifications.extend(before);
     }
-    let is_old = |_: &str| classes.is_empty();
+    let is_old = |_: &str| is_whole;
     let unusable = generated.find_unusable_classes();
     let user = KindUser::People;
     let update = directory::update(output, &generated, user, &unusable, is_old, |text| {
@@ -112,6 +127,70 @@ pub(super) fn run(
     Ok(match problems.iter().any(|problem| problem.is_error) {
         true => ExitCode::Config,
         false => ExitCode::Success,
+    })
+}
+
+/// Removes every device from the specifications that is not among `names`. Without names, all
+/// devices stay.
+fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) -> Result<(), CdiError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let is_named = |kind: &str, device: &str, name: &str| {
+        name == device || name.split_once('=') == Some((kind, device))
+    };
+    for name in names {
+        let mut specifications = generated.specifications.iter();
+        let is_known = specifications.any(|one| {
+            let mut devices = one.devices.iter();
+            devices.any(|device| is_named(&one.kind, &device.name, name))
+        });
+        if !is_known {
+            return Err(CdiError::NoDevice(name.clone()));
+        }
+    }
+    let whole = std::mem::take(&mut generated.specifications);
+    for Specification {
+        kind, mut devices, ..
+    } in whole
+    {
+        devices.retain(|device| {
+            let mut names = names.iter();
+            names.any(|name| is_named(&kind, &device.name, name))
+        });
+        // CDI does not allow a specification without devices.
+        if !devices.is_empty() {
+            generated
+                .specifications
+                .push(Specification::new(kind, devices));
+        }
+    }
+    Ok(())
+}
+
+/// Prints the specifications in place of writing files. Nothing on the host is changed.
+fn print(generated: &GeneratedSpecifications, json: bool) -> Result<ExitCode, CommandError> {
+    let problems: Vec<_> = generated
+        .omissions
+        .iter()
+        .map(Problem::from_omission)
+        .collect();
+    problems.iter().for_each(Problem::report);
+    if json {
+        let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
+        let specifications = &generated.specifications;
+        super::print_json(&json!({ "specifications": specifications, "problems": texts }))?;
+    } else {
+        for specification in &generated.specifications {
+            let text = serde_json::to_string_pretty(specification).map_err(CdiError::from)?;
+            report(&text);
+        }
+    }
+    let has_error = problems.iter().any(|problem| problem.is_error);
+    Ok(if has_error {
+        ExitCode::Config
+    } else {
+        ExitCode::Success
     })
 }
 

@@ -3,8 +3,9 @@
 use std::fs;
 
 use harness::demo_host::HostDirectory;
+use serde_json::Value;
 
-use super::succeeds;
+use super::{boathook, succeeds};
 
 /// A class that is not enabled is written if it is named, and updated from then on.
 #[test]
@@ -39,4 +40,54 @@ fn what_was_named_once_stays_until_it_is_disabled() {
     let removed = generate(&[]).stdout;
     assert!(removed.contains("removed"), "{removed}");
     assert!(!file.exists());
+}
+
+/// For scripts that put the specifications elsewhere, or want a part of them.
+#[test]
+fn specifications_are_printed_and_have_the_devices_that_are_named() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nresource = 'example.com/card'\n\
+        request = { env = 'CARD' }\ndiscover = [{ path = '/etc/card{index:number}' }]\n\
+        [device]\nid = 'card-{index}'\nindex = '{index}'\nfiles = ['/etc/card{index}']\n";
+    host.add_class("card", class).unwrap();
+    for number in 0..3 {
+        host.add_file(&format!("/etc/card{number}"), "").unwrap();
+    }
+    let print = |names: &[&str]| {
+        let arguments = ["cdi", "generate", "card", "--form=plain", "--output=-"];
+        let text = succeeds(&host, &[&arguments, names].concat()).stdout;
+        let specification: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(specification["kind"], "example.com/card");
+        let devices = specification["devices"].as_array().unwrap().iter();
+        let names = devices.map(|device| device["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(print(&[]), "card-0 0 card-1 1 card-2 2 all");
+    let two = ["--device=card-1", "--device=example.com/card=0"];
+    assert_eq!(print(&two), "0 card-1");
+    let arguments = [
+        "--json",
+        "cdi",
+        "generate",
+        "card",
+        "--form=plain",
+        "--output=-",
+    ];
+    let json: Value = serde_json::from_str(&succeeds(&host, &arguments).stdout).unwrap();
+    assert_eq!(json["specifications"][0]["kind"], "example.com/card");
+
+    let directory = host.path().join("cdi");
+    let output = format!("--output={}", directory.display());
+    let other = directory.join("boathook-example.com-other.json");
+    fs::create_dir(&directory).unwrap();
+    fs::write(&other, "{\"kind\": \"example.com/other\"}").unwrap();
+    let arguments = ["cdi", "generate", "card", &output, "--form=plain"];
+    succeeds(&host, &[&arguments[..], &["--device=2"]].concat());
+    let text = fs::read_to_string(directory.join("boathook-example.com-card.json")).unwrap();
+    assert!(!text.contains("card-0"), "{text}");
+    assert!(other.exists(), "a part of the devices removes no file");
+    let unknown = [&arguments[..], &["--device=card-7"]].concat();
+    let refused = boathook(&host, &unknown, b"");
+    assert!(!refused.status.success());
+    assert!(refused.stderr.contains("is named `card-7`"), "{refused:?}");
 }
