@@ -119,7 +119,7 @@ impl ClassSource {
     }
 
     /// Whether the file is empty. An empty file disables the class of its name.
-    fn only_masks(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.fault.is_none() && self.text.trim().is_empty()
     }
 
@@ -206,7 +206,7 @@ pub fn each_source(
     let mut all = Vec::with_capacity(files.len());
     for (name, (directory, masks)) in &files {
         let source = ClassSource::read_in(directory, name);
-        if source.as_ref().is_ok_and(ClassSource::only_masks) {
+        if source.as_ref().is_ok_and(ClassSource::is_empty) {
             continue;
         }
         let is_usable = source.as_ref().is_ok_and(|source| source.fault.is_none());

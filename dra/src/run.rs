@@ -40,7 +40,15 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let hang_up = install(SignalKind::hangup())?;
     let on_node = options.on_node;
     let paths = Paths::new(&on_node.kubelet_dir, options.pod_uid.as_deref())?;
-    let mut config = Config::load(on_node.config.as_deref()).context("configuration")?;
+    let root = on_node.host_root.as_deref();
+    let loaded = Config::load_or_installed(on_node.config.as_deref(), root);
+    let (mut config, mistake) = loaded.context("configuration")?;
+    if let Some(mistake) = mistake {
+        tracing::error!(
+            "the configuration has a mistake, so the one that is installed on the host is used, \
+             as by the hook: {mistake}"
+        );
+    }
     let host_root = config.host_root.clone();
     if let Some(root) = &on_node.host_root {
         config = config.mounted_at(root);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
 use initcontainer::compatibility::{OfferedNames, find_offers};
-use initcontainer::layout::{COMMANDS, HOOK, LINKS, ROOT, RUNTIME, record_path};
+use initcontainer::layout::{COMMANDS, CONFIG, HOOK, LINKS, ROOT, RUNTIME, record_path};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, Payload};
 use initcontainer::status::Status;
@@ -68,7 +68,8 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         payload = payload.with_own_classes(&source, dir)?;
     }
     if let Some(file) = &args.config {
-        payload = payload.with_config(file)?;
+        let installed = host.read(Path::new(CONFIG))?;
+        payload = payload.with_config(file, installed.is_some())?;
     }
     let read = |path: &PathBuf| {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))

@@ -79,8 +79,10 @@ impl Configuration {
         // with the configuration in use.
         let given = Path::new(GIVEN_CONFIG);
         let before = host.read(given)?;
-        let change = Change::rewrite(given, before.as_deref(), wanted, MODE);
-        plan.steps.extend(change.map(Step::Change));
+        if !payload.keeps_config {
+            let change = Change::rewrite(given, before.as_deref(), wanted, MODE);
+            plan.steps.extend(change.map(Step::Change));
+        }
         Ok(plan)
     }
 

@@ -56,7 +56,7 @@ pub fn plan(
     for path in [STATE, OWN_CLASSES] {
         host.check_private(Path::new(path))?;
     }
-    let mut notes = Vec::new();
+    let mut notes = payload.notes.clone();
     notes.extend(removed_classes(host, payload, fewer_classes)?);
     names.refuse_foreign_programs(host)?;
     let mut plans = Vec::new();

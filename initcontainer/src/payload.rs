@@ -10,11 +10,12 @@ use anyhow::{Context, Result, anyhow, ensure};
 use device_class::class::DeviceClass;
 use device_class::config::Config;
 use device_class::load::ClassSource;
+use device_class::strict_toml::FileError;
 use rooted_path::open_regular_file;
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, describe_refusal};
-use crate::layout::LOCAL;
+use crate::layout::{CONFIG, LOCAL};
 
 pub const PROGRAMS: [&str; 4] = [
     "boathook",
@@ -55,6 +56,11 @@ pub struct Payload {
     /// The text of the configuration, if one was given.
     pub config: Option<String>,
     files: Vec<PayloadFile>,
+    /// The mistakes that do not stop an installation, one line each.
+    pub(crate) notes: Vec<String>,
+    /// Whether a configuration was given that has a mistake, so that the host keeps the one that
+    /// is installed.
+    pub(crate) keeps_config: bool,
 }
 
 /// A file to copy.
@@ -107,16 +113,24 @@ impl Payload {
             version: version.to_owned(),
             config: None,
             files,
+            notes: Vec::new(),
+            keeps_config: false,
         })
     }
 
     /// Adds the administrator's class files in `dir`, which may extend class files of the release
-    /// in `source`. A file with the name of one of the release replaces that one.
+    /// in `source`. A file with the name of one of the release replaces that one. A class file
+    /// with a mistake is installed as well, with a note: the hook and the plugin leave out this
+    /// class alone, and say so. Without the file they would use the release's in its place.
     ///
     /// # Errors
-    /// Fails if the directory cannot be read, or if a class file has a mistake.
+    /// Fails if the directory cannot be read, or has something that is not a file.
     pub fn with_own_classes(mut self, source: &Path, dir: &Path) -> Result<Self> {
-        let own = class_files(dir, &[source.join(CLASSES)])?;
+        let own = class_files(dir, &[source.join(CLASSES)], |error| {
+            let note = format!("class left out: {error}");
+            self.notes.push(note);
+            Ok(())
+        })?;
         let is_replaced =
             |file: &PayloadFile| file.dir == CLASSES && own.iter().any(|own| own.name == file.name);
         self.files.retain(|file| !is_replaced(file));
@@ -124,17 +138,26 @@ impl Payload {
         Ok(self)
     }
 
-    /// Adds the configuration in `file`.
+    /// Adds the configuration in `file`. If the hook could not read it, and the host has a
+    /// configuration already (`is_installed`), that one stays, with a note: in a rollout, the
+    /// node keeps its devices.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, or if the hook could not read it as its configuration.
+    /// Fails if the file cannot be read, or if it has a mistake and the host has no other.
     #[expect(
         clippy::disallowed_methods,
         reason = "the user names the file, and waits"
     )]
-    pub fn with_config(mut self, file: &Path) -> Result<Self> {
+    pub fn with_config(mut self, file: &Path, is_installed: bool) -> Result<Self> {
         let text = fs::read_to_string(file).map_err(HostError::io("read", file))?;
-        Config::parse(file, &text)?;
+        if let Err(error) = Config::parse(file, &text) {
+            ensure!(is_installed, error);
+            self.keeps_config = true;
+            self.notes.push(format!(
+                "{CONFIG} stays as it is, since the given configuration has a mistake: {error}"
+            ));
+            return Ok(self);
+        }
         self.config = Some(text);
         Ok(self)
     }
@@ -219,7 +242,7 @@ fn shared_files(source: &Path) -> Result<Vec<PayloadFile>> {
 
 /// Returns the class files in a directory, and fails if there are none.
 fn required_class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
-    let files = class_files(dir, bases)?;
+    let files = class_files(dir, bases, |error| Err(error.into()))?;
     ensure!(
         !files.is_empty(),
         no_classes(dir, "no file in it ends in .toml")
@@ -236,8 +259,13 @@ fn no_classes(dir: &Path, problem: impl Display) -> String {
 }
 
 /// Returns the class files in a directory, sorted by name. They may extend class files in the
-/// directories `bases`.
-fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
+/// directories `bases`. `report` decides what to do about a file with a mistake. An empty file,
+/// which disables the class of its name, has none.
+fn class_files(
+    dir: &Path,
+    bases: &[PathBuf],
+    mut report: impl FnMut(FileError) -> Result<()>,
+) -> Result<Vec<PayloadFile>> {
     let entries = fs::read_dir(dir).map_err(|error| anyhow!(no_classes(dir, error)))?;
     let mut files = Vec::new();
     for entry in entries {
@@ -246,17 +274,31 @@ fn class_files(dir: &Path, bases: &[PathBuf]) -> Result<Vec<PayloadFile>> {
         if from.extension().is_none_or(|e| e != "toml") {
             continue;
         }
-        let class = ClassSource::read(&from, bases)?.parse()?;
+        let file = check_regular_file(from.clone())?;
+        let parsed = ClassSource::read(&from, bases).and_then(|source| {
+            if source.is_empty() {
+                Ok(None)
+            } else {
+                source.parse().map(Some)
+            }
+        });
+        let class = match parsed {
+            Ok(class) => class.map(Arc::new),
+            Err(error) => {
+                report(error)?;
+                None
+            }
+        };
         files.push(PayloadFile {
             name: from
                 .file_name()
                 .unwrap_or_default()
                 .to_string_lossy()
                 .into_owned(),
-            source: check_regular_file(from)?,
+            source: file,
             dir: CLASSES,
             mode: 0o644,
-            class: Some(Arc::new(class)),
+            class,
         });
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));

@@ -25,7 +25,15 @@ use crate::supervisor::Supervisor;
 pub async fn run(options: Run) -> anyhow::Result<()> {
     let node = options.node;
     let kubelet = KubeletDir::new(node.kubelet_dir)?;
-    let mut config = Config::load(node.config.as_deref()).context("configuration")?;
+    let root = node.host_root.as_deref();
+    let loaded = Config::load_or_installed(node.config.as_deref(), root);
+    let (mut config, mistake) = loaded.context("configuration")?;
+    if let Some(mistake) = mistake {
+        tracing::error!(
+            "the configuration has a mistake, so the one that is installed on the host is used, \
+             as by the hook: {mistake}"
+        );
+    }
     let host_root = config.host_root.clone();
     if let Some(root) = &node.host_root {
         config = config.mounted_at(root);

@@ -61,8 +61,17 @@ rke2:
 {{- range $class, $count := .Values.replicas }}
 {{- $_ := set $tables $class (append (get $tables $class | default list) (printf "replicas = %d" (int $count))) }}
 {{- end }}
+{{- range .Values.classes.disabled }}
+{{- if has . $.Values.classes.enabled }}
+{{- fail (printf "class %s is in classes.enabled and in classes.disabled: leave it in one of them" .) }}
+{{- end }}
+{{- end }}
+{{- if and $tables (regexMatch "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\]" .Values.config) }}
+{{- fail "config has the table [class] beside classes, replicas or dra.classes, which write tables of it: write [class.NAME] for each class" }}
+{{- end }}
 {{- range $class, $lines := $tables }}
-{{- if contains (printf "[class.%s]" $class) $.Values.config }}
+{{- /* TOML allows spaces and quotes in the header of a table. */}}
+{{- if regexMatch (printf "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?%s[\"']?[ \\t]*\\]" $class) $.Values.config }}
 {{- fail (printf "config has the table [class.%s], which classes, replicas or dra.classes write: set all of this class in config" $class) }}
 {{- end }}
 

@@ -166,6 +166,31 @@ impl Config {
             None => Ok(Self::default()),
         }
     }
+
+    /// Reads the configuration that a container was given, as [`Config::load`] does. If it has a
+    /// mistake, reads the one that is installed on the host, whose root directory is mounted at
+    /// `host_root`: the hook uses that one, and the node keeps its devices while an administrator
+    /// corrects the other. Then also returns the mistake.
+    ///
+    /// # Errors
+    /// The given configuration has a mistake, and the host has no usable one.
+    pub fn load_or_installed(
+        path: Option<&Path>,
+        host_root: Option<&Path>,
+    ) -> Result<(Self, Option<FileError>), FileError> {
+        let error = match Self::load(path) {
+            Ok(config) => return Ok((config, None)),
+            Err(error) => error,
+        };
+        let below = Path::new(DEFAULT_PATH).strip_prefix("/");
+        let installed = host_root
+            .zip(below.ok())
+            .map(|(root, path)| root.join(path));
+        match installed.map(|path| Self::load(Some(&path))) {
+            Some(Ok(config)) => Ok((config, Some(error))),
+            _ => Err(error),
+        }
+    }
 }
 
 impl RuntimeConfig {

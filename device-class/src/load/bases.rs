@@ -20,7 +20,7 @@ pub(super) fn find(directories: &[PathBuf], name: &ClassName) -> Lookup {
     let directory = directories.find(|path| path.join(&file).symlink_metadata().is_ok())?;
     let directory = Directory::open(directory)?;
     let found = ClassSource::read_in(&directory, file.as_os_str());
-    Some(found).filter(|found| !found.as_ref().is_ok_and(ClassSource::only_masks))
+    Some(found).filter(|found| !found.as_ref().is_ok_and(ClassSource::is_empty))
 }
 
 pub(super) fn add(sources: &mut [Result<ClassSource, FileError>]) {

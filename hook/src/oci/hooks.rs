@@ -237,7 +237,11 @@ mod tests {
             let text = serde_json::json!({"hooks": {"prestart": [hook]}}).to_string();
             let hooks = Hooks::from_config(&text);
             assert_eq!(hooks.reads_requests(None), is_ours, "{name}");
-            assert_eq!(hooks.boathook_hooks().count(), usize::from(is_ours), "{name}");
+            assert_eq!(
+                hooks.boathook_hooks().count(),
+                usize::from(is_ours),
+                "{name}"
+            );
         }
     }
 

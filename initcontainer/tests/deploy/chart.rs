@@ -257,8 +257,34 @@ fn wrong_values_are_refused() {
         json!({"replicas": {"nvidia-gpu": 4}, "config": "[class.nvidia-gpu]\nexcept = []"}),
         json!({"kubeletDir": "/k", "config": "[trust]\ntrusted_pods = []"}),
         json!({"engine": "cdi", "restartEngine": true}),
+        json!({"classes": {"enabled": ["a"], "disabled": ["a"]}}),
+        json!({"replicas": {"a": 2}, "config": "[class.\"a\"]\nexcept = []"}),
+        json!({"replicas": {"a": 2}, "config": "[ class . 'a' ]\nexcept = []"}),
+        json!({"replicas": {"a": 2}, "config": "[class]\nb = { except = [] }"}),
+        json!({"nodeSelector": {"pool": 1}}),
+        json!({"nodeSelector": {"gpu": true}}),
+        json!({"podAnnotations": {"a": 1}}),
+        json!({"monitoring": {"enabled": true, "port": 9910}}),
+        json!({"podLabels": {"app.kubernetes.io/name": "mine"}}),
+        json!({"podLabels": {"app.kubernetes.io/instance": "mine"}}),
+        json!({"classes": {"own": {"large": "#".repeat(1_000_001)}}}),
     ];
     assert_eq!(accepted(&wrong).unwrap(), None);
+}
+
+/// A comment with the header of a table is no table.
+#[test]
+fn values_that_look_like_wrong_ones_are_accepted() {
+    for values in [
+        json!({"replicas": {"a": 2}, "config": "# [class.a] is written by replicas\nlog_level = \"info\""}),
+        json!({"replicas": {"a": 2}, "config": "[class.a-b]\nexcept = []"}),
+        json!({"config": "[class]\na = { except = [] }"}),
+        json!({"podLabels": {"team": "a"}, "monitoring": {"enabled": true, "port": 9912}}),
+    ] {
+        if render(&values).is_none() {
+            return;
+        }
+    }
 }
 
 #[test]

@@ -75,9 +75,74 @@ fn own_class_files_are_added_and_replace_those_of_the_release() {
     let installed = site.path("opt/boathook/current/classes.d/dummy-npu.toml");
     assert_eq!(fs::read_to_string(installed).unwrap(), changed);
 
-    fs::write(own.join("mychip.toml"), "version = ").unwrap();
+    // An empty file disables the class of its name.
+    fs::write(own.join("dummy-npu.toml"), "").unwrap();
+    let text = said(&site.run(&install));
+    assert!(!text.contains("left out"), "{text}");
+    let installed = site.path("opt/boathook/current/classes.d/dummy-npu.toml");
+    assert_eq!(fs::read_to_string(installed).unwrap(), "");
+}
+
+/// A node keeps the devices of all other classes. The broken file is installed, so that the hook
+/// and the plugin name it and do not use the class of the release in its place.
+#[test]
+fn an_own_class_file_with_a_mistake_is_left_out_alone() {
+    let site = Site::with_containerd();
+    let own = site.release().join("own");
+    fs::create_dir(&own).unwrap();
+    let install = ["install", "--own-classes", own.to_str().unwrap()];
+    let shipped = fs::read_to_string(site.release().join("classes.d/dummy-npu.toml")).unwrap();
+    for (broken, reason) in [
+        ("version = ", "mychip.toml:1: "),
+        (
+            &*shipped.replace("resource =", "resorce ="),
+            "unknown key `resorce`",
+        ),
+    ] {
+        fs::write(own.join("mychip.toml"), broken).unwrap();
+        let output = site.run(&install);
+        let text = said(&output) + &String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("class left out: "), "{text}");
+        assert!(text.contains(reason), "{text}");
+        assert_eq!(classes(&site), ["dummy-npu.toml", "mychip.toml"]);
+    }
+    fs::remove_file(own.join("mychip.toml")).unwrap();
+    fs::create_dir(own.join("mychip.toml")).unwrap();
     let message = complaint(&site.run(&install));
-    assert!(message.contains("mychip.toml"), "{message}");
+    assert!(message.contains("not a regular file"), "{message}");
+}
+
+/// In a rollout of a configuration with a mistake, a node keeps the one that it has. A node
+/// without any is not installed.
+#[test]
+fn a_given_configuration_with_a_mistake_does_not_replace_the_installed_one() {
+    let site = Site::with_containerd();
+    let file = site.release().join("config.toml");
+    let install = ["install", "--config", file.to_str().unwrap()];
+    fs::write(&file, "[class.dummy-npu]\nenabeld = true\n").unwrap();
+    let message = complaint(&site.run(&install));
+    assert!(message.contains("unknown key `enabeld`"), "{message}");
+
+    let right = "[class.dummy-npu]\nenabled = true\n";
+    fs::write(&file, right).unwrap();
+    said(&site.run(&install));
+    let before = tree::snapshot(site.root());
+    fs::write(&file, "[class.dummy-npu]\nenabeld = true\n").unwrap();
+    let output = site.run(&install);
+    let text = said(&output) + &String::from_utf8_lossy(&output.stderr);
+    for part in [
+        "/etc/boathook/config.toml stays as it is",
+        "unknown key `enabeld`",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(tree::snapshot(site.root()), before);
+
+    // The next configuration without a mistake is used.
+    let other = "[class.dummy-npu]\nenabled = false\n";
+    fs::write(&file, other).unwrap();
+    said(&site.run(&install));
+    assert_eq!(site.read("etc/boathook/config.toml"), other);
 }
 
 #[test]

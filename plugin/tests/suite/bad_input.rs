@@ -116,6 +116,24 @@ fn a_class_file_that_can_not_be_used_is_named_once_and_stops_no_other() {
     }
 }
 
+/// The hook on the host goes on with the installed configuration, and so does the plugin, whose
+/// node keeps its devices while an administrator corrects the ConfigMap.
+#[test]
+fn a_given_configuration_with_a_mistake_is_replaced_by_that_of_the_host() {
+    let mut node = Node::new(&[]);
+    let root = node.path("host").display().to_string();
+    node = node.with_arguments(&["--host-root", &root]);
+    let right = "classes = [\"/classes\"]\n[class.dummy-npu]\nenabled = true\n";
+    node.write("host/etc/boathook/config.toml", right);
+    node.write("host/classes/dummy-npu.toml", NPUS);
+    node.write("config.toml", "[class.dummy-npu]\nenabeld = true\n");
+    let kubelet = node.kubelet();
+    node.start_plugin();
+    assert_eq!(kubelet.wait_devices(PATIENCE, NPU).unwrap().len(), 64);
+    node.wait_log("the configuration has a mistake, so the one that is installed on the host");
+    node.wait_log("unknown key `enabeld`");
+}
+
 #[test]
 fn without_any_class_the_plugin_keeps_running_and_reports_it() {
     let mut node = Node::new(&[]);
