@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use injection_plan::cdi::directory::is_removed_mount;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -20,7 +21,8 @@ const PERIOD: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Keeps the CDI specifications of prepared claims in place. After a restart of the node there
-/// are none, because their directory is a tmpfs.
+/// are none, because their directory is a tmpfs. Returns if the directory was removed while it is
+/// mounted in this container.
 pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory>) {
     let mut reported = Vec::new();
     loop {
@@ -34,11 +36,22 @@ pub(crate) async fn restore(claims: Claims, inventory: watch::Receiver<Inventory
             problems.iter().for_each(|line| tracing::warn!("{line}"));
             reported = problems;
         }
+        if is_removed_mount(&claims.cdi) {
+            tracing::error!(
+                "{} was removed on the host, and is still mounted here: ending, so that this \
+                 container is started again with the directory that is there then",
+                claims.cdi.display()
+            );
+            return;
+        }
         // The specifications are also written when none is missing, because one may have been
         // changed.
         let until = Instant::now() + PERIOD;
         tokio::time::sleep(LOOK).await;
-        while Instant::now() < until && claims.have_specifications() {
+        while Instant::now() < until
+            && claims.have_specifications()
+            && !is_removed_mount(&claims.cdi)
+        {
             tokio::time::sleep(LOOK).await;
         }
     }

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rooted_path::{read_own_text, read_regular_text, replace_file};
@@ -218,6 +218,13 @@ pub fn write_if_changed(
 /// one that this module gives to the kind in its text.
 pub fn is_generated(name: &str, text: &str) -> bool {
     json_kind(text).is_some_and(|kind| super::file_name(&kind) == name)
+}
+
+/// Returns whether the directory was removed while it is mounted here, as in a container whose
+/// host has lost it. Nothing can be created in it, and a directory that is created anew on the host
+/// is another one: only a new mount, in a container that is started again, leads there.
+pub fn is_removed_mount(directory: &Path) -> bool {
+    fs::metadata(directory).is_ok_and(|metadata| metadata.is_dir() && metadata.nlink() == 0)
 }
 
 fn name_of(path: &Path) -> Cow<'_, str> {

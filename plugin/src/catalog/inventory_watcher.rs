@@ -1,13 +1,13 @@
 //! Scans the host for devices repeatedly, and publishes the inventory.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use device_class::class::Server;
 use device_class::config::Config;
 use host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
-use injection_plan::cdi::directory::UnusableClasses;
+use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
 use tokio::sync::watch;
 
 use super::{CdiFiles, Claimed, GracePeriod, Resources, changes, scan};
@@ -58,11 +58,16 @@ impl InventoryWatcher {
     }
 
     /// Scans the host now, every `period`, and whenever an event may concern a
-    /// device; reads the class files again when one changes, or on `reload`.
+    /// device; reads the class files again when one changes, or on `reload`. Returns if the
+    /// directory of CDI specifications was removed while it is mounted in this container.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
         let mut changed = true;
         loop {
             self.scan(changed).await;
+            let directory = self.cdi.as_ref().map(CdiFiles::directory);
+            if directory.is_some_and(|directory| has_lost_mount(&directory)) {
+                return;
+            }
             let period = self.until_next_scan(period);
             // The directory of CDI specifications is watched as well, so that a file that is
             // removed is written again.
@@ -140,4 +145,17 @@ impl InventoryWatcher {
             true
         });
     }
+}
+
+/// Returns whether the directory of CDI specifications was removed on the host, and logs it.
+fn has_lost_mount(directory: &Path) -> bool {
+    let is_lost = is_removed_mount(directory);
+    if is_lost {
+        tracing::error!(
+            "{} was removed on the host, and is still mounted here: ending, so that this container \
+             is started again with the directory that is there then",
+            directory.display()
+        );
+    }
+    is_lost
 }

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use harness::manifests::{documents, repository};
 use harness::privilege::missing_for_engines;
+use nix::sys::signal::Signal;
 
-use crate::node::{Node, wait_until};
+use crate::node::{NPU, NPUS, Node, PATIENCE, wait_until};
 use crate::pages::{SERVE, address, metric, wait_for_scan};
 
 /// Returns the paths of the host that the shipped DaemonSet mounts in the plugin's container,
@@ -93,4 +94,36 @@ fn an_unmounted_path_is_an_error_where_the_hardware_is() {
     wait_until("one error", || {
         metric(&address, "boathook_class_errors") == 1
     });
+}
+
+/// The directory of CDI specifications is removed on the host. In the plugin's container the mount
+/// still has the removed directory, so the plugin ends, and the kubelet starts its container again.
+#[test]
+fn a_removed_directory_of_specifications_is_mounted_again() {
+    if let Some(reason) = missing_for_engines() {
+        skip::report("a removed directory of specifications", &reason);
+        return;
+    }
+    let node = Node::new(&[("dummy-npu", NPUS)]);
+    let (on_host, mounted) = (node.path("host-cdi"), node.path("cdi"));
+    let script = format!(
+        "set -e; mkdir -p {} {}; mount --bind {0} {1}; exec \"$@\"",
+        on_host.display(),
+        mounted.display()
+    );
+    let mut node = node.within(&["unshare", "--mount", "sh", "-c", &script, "sh"]);
+    let file = on_host.join("boathook-dummy.com-npu.json");
+    let kubelet = node.serve(NPU);
+    assert!(file.exists());
+    // The plugin writes a file again that is removed before the directory.
+    wait_until("the end of the directory", || {
+        fs::remove_dir_all(&on_host).is_ok() || !on_host.exists()
+    });
+    node.wait_log("cdi was removed on the host, and is still mounted here: ending");
+    let (status, _) = node.end_plugin(Signal::SIGTERM);
+    assert_eq!(status.code(), Some(1), "{status}");
+    // The engine creates the missing directory for the container that the kubelet starts.
+    node.start_plugin();
+    wait_until("the file again", || file.exists());
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
 }
