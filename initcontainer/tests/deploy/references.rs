@@ -83,6 +83,8 @@ pub(crate) fn check_probes(objects: &Objects) {
         let get = &plugin[probe]["httpGet"];
         assert_eq!((&get["port"], &get["path"]), (&port["name"], &json!(path)));
     }
+    // A rollout waits for this probe on each node.
+    assert_eq!(plugin["readinessProbe"]["periodSeconds"], 5);
 }
 
 /// Checks that Prometheus finds the plugin's metrics.
