@@ -36,6 +36,8 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         .bind(&host.libraries(), "/usr/lib/boathook/lib");
     let not_there = "not in the container: /dev/dummy-npu3";
     let may_not = "uid 1000 may not open /dev/dummy-npu4";
+    // With CDI the engine makes the node, which the plan then does not have.
+    let by_engine = with_node_of_engine(busybox("npu-4"), &host, 4).user(1000, 1000);
     for (case, bundle, code, word) in [
         (
             "all is well",
@@ -47,6 +49,7 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         ("an idle hook", with_idle_hook(), 17, not_there),
         ("no device rule", without_rule, 18, "denied: c "),
         ("no right", busybox("npu-4").user(1000, 1000), 19, may_not),
+        ("no right to a node of the engine", by_engine, 19, may_not),
     ] {
         let bundle = bundle.build().unwrap();
         let running = lab.start(&bundle);

@@ -184,7 +184,8 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
              or classes that came later are not added",
         ));
         findings.extend(rules::finding(container, &plan));
-        findings.extend(user::finding(root, &plan));
+        let nodes = &spec.bundle.spec_devices.nodes;
+        findings.extend(user::finding(root, &plan, nodes));
     }
     findings
 }
@@ -204,7 +205,7 @@ fn examine_unrequested(
         let rules = rules::finding(container, &unrequested.plan);
         rules
             .into_iter()
-            .chain(user::finding(root, &unrequested.plan))
+            .chain(user::finding(root, &unrequested.plan, &[]))
     });
     let now: Vec<Finding> = now.into_iter().flatten().collect();
     let mut findings = unrequested.findings(spec, root);

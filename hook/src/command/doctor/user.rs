@@ -1,11 +1,12 @@
 //! Checks that the container's user may open the device nodes. A node in a container has the
 //! mode and the group of the host's node, and most drivers give access to root only.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use device_class::device::Access;
-use injection_plan::plan::{Action, InjectionPlan};
+use device_class::device::{Access, DeviceNumber};
+use injection_plan::plan::{Action, InjectionPlan, SpecNode};
 
 use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
@@ -62,7 +63,11 @@ impl Credentials {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the kernel")]
-pub(super) fn finding(root: &RunningRoot, plan: &InjectionPlan) -> Option<Finding> {
+pub(super) fn finding(
+    root: &RunningRoot,
+    plan: &InjectionPlan,
+    spec: &[SpecNode],
+) -> Option<Finding> {
     const SUBJECT: &str = "user";
     let process = Path::new("/proc").join(root.pid.to_string());
     let namespace = |process: &Path| fs::read_link(process.join("ns/user")).ok();
@@ -70,19 +75,14 @@ pub(super) fn finding(root: &RunningRoot, plan: &InjectionPlan) -> Option<Findin
     let status = fs::read_to_string(process.join("status")).ok()?;
     let user = Credentials::parse(&status, apart)?;
     let mut nodes = 0;
-    for step in &plan.steps {
-        let (path, number) = match &step.action {
-            Action::Node { mount, number, .. } => (&mount.path, number),
-            Action::MakeNode { path, number, .. } => (path, number),
-            _ => continue,
-        };
+    for (path, number) in find_nodes(plan, spec) {
         let Ok(Some(handle)) = root.look(path) else {
             continue;
         };
         nodes += 1;
         let stat = handle.stat();
         let access = plan.steps.iter().find_map(|step| match &step.action {
-            Action::Allow { rule, .. } if rule.number == *number => Some(rule.access),
+            Action::Allow { rule, .. } if rule.number == number => Some(rule.access),
             _ => None,
         });
         let mode = stat.st_mode & 0o777;
@@ -94,17 +94,50 @@ pub(super) fn finding(root: &RunningRoot, plan: &InjectionPlan) -> Option<Findin
                 stat.st_uid,
                 stat.st_gid
             );
-            return Some(Finding::fault(ExitCode::UserDenied, SUBJECT, text).fix(format!(
-                "run the container as a user with the group (--group-add {}, supplementalGroups), \
-                 change the host's udev rule, or set `mode` or `gid` of the node in the class",
-                stat.st_gid
-            )));
+            let fix = describe_fix(apart, stat.st_gid);
+            return Some(Finding::fault(ExitCode::UserDenied, SUBJECT, text).fix(fix));
         }
     }
     (nodes > 0).then(|| {
         let text = format!("uid {} may open every node", user.uid);
         Finding::new(Verdict::Ok, SUBJECT, text)
     })
+}
+
+/// Returns what to do about a node that may not be opened. `apart` means that the container has
+/// its own user namespace.
+fn describe_fix(apart: bool, group: u32) -> String {
+    if apart {
+        return "the container has a user namespace (`hostUsers: false`), in which root and groups \
+                are not the host's: give the host's node the mode 0666 by a udev rule, or use the \
+                host's user namespace; `mode`, `gid` and `node_mode` have no effect there"
+            .to_owned();
+    }
+    format!(
+        "run the container as a user with the group (--group-add {group}, supplementalGroups), \
+         change the host's udev rule, or set `mode` or `gid` of the node in the class"
+    )
+}
+
+/// Returns the nodes of the plan, and those that the engine makes: by a CDI specification, they
+/// are in config.json and not in the plan, which has their device rules.
+fn find_nodes<'a>(
+    plan: &'a InjectionPlan,
+    spec: &'a [SpecNode],
+) -> BTreeMap<&'a Path, DeviceNumber> {
+    let actions = plan.steps.iter().map(|step| &step.action);
+    let is_allowed = |number: DeviceNumber| {
+        let mut actions = actions.clone();
+        actions.any(|action| matches!(action, Action::Allow { rule, .. } if rule.number == number))
+    };
+    let of_engine = spec.iter().filter(|node| is_allowed(node.number));
+    let of_engine = of_engine.map(|node| (node.path.as_path(), node.number));
+    let planned = actions.clone().filter_map(|action| match action {
+        Action::Node { mount, number, .. } => Some((mount.path.as_path(), *number)),
+        Action::MakeNode { path, number, .. } => Some((path.as_path(), *number)),
+        _ => None,
+    });
+    of_engine.chain(planned).collect()
 }
 
 #[cfg(test)]
@@ -139,5 +172,13 @@ mod tests {
         }
         let user = credentials(1000, NONE, false);
         assert!(user.may_open(0, 0, 0o604, Access::READ));
+    }
+
+    /// A group of the container is another one on the host, and the runtime mounts the host's node.
+    #[test]
+    fn in_a_user_namespace_only_the_mode_of_the_hosts_node_helps() {
+        let apart = describe_fix(true, 44);
+        assert!(apart.contains("the mode 0666 by a udev rule") && !apart.contains("--group-add"));
+        assert!(describe_fix(false, 44).contains("--group-add 44"));
     }
 }
