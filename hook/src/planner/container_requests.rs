@@ -37,8 +37,9 @@ pub enum UnknownClass {
     )]
     Annotation(String),
     #[error(
-        "a CDI specification grants devices of class {0}, which this host does not have; run \
-         `boathook cdi generate`"
+        "a CDI specification grants devices of class {0}, which this host does not have any more; \
+         in Kubernetes bring the class back (ConfigMap boathook-classes), or delete the pod, so \
+         that it is scheduled again; elsewhere run `boathook cdi generate`"
     )]
     Cdi(ClassName),
 }

@@ -43,7 +43,10 @@ fn a_specification_of_a_device_or_class_that_is_gone_stops_the_container() {
     let gone = "0000000000000000000000000000000000000000";
     for (grant, reason) in [
         (grant(gone), gone),
-        ("gpu=0".to_owned(), "run `boathook cdi generate`"),
+        (
+            "gpu=0".to_owned(),
+            "in Kubernetes bring the class back (ConfigMap boathook-classes), or delete the pod",
+        ),
     ] {
         let error = host.start_with_cdi(&[&grant], &config).unwrap_err();
         assert!(error.contains(reason), "{error}");
