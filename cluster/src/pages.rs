@@ -11,15 +11,15 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime;
 
-/// Serves the pages of a process until it ends. `waits_for` returns why the process is not
-/// ready, or `None` if it is ready.
+/// Serves the pages of a process until it ends. `not_ready_reason` returns the reason why the
+/// process is not ready, or `None` if it is ready.
 ///
 /// The pages have a thread of their own, so that they do not wait for the handshakes and
 /// requests of the other port.
 pub fn start(
     address: SocketAddr,
     registry: Registry,
-    waits_for: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
+    not_ready_reason: impl Fn() -> Option<&'static str> + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
     let metrics = move || {
         let mut page = String::new();
@@ -27,7 +27,8 @@ pub fn start(
         let _ = encode(&mut page, &registry);
         page
     };
-    let ready = move || waits_for().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
+    let ready =
+        move || not_ready_reason().map_or(Ok("ok".to_owned()), |reason| Err(reason.to_owned()));
     let pages = move |method: &Method, path: &str, _: &[u8]| probe(method, path, &metrics, &ready);
     let listener = listen(address)?.into_std()?;
     let serve = move || {

@@ -22,7 +22,7 @@ pub fn main<C: Parser>(name: &str, run: impl FnOnce(C) -> anyhow::Result<()>) ->
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(serve: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    raise_limit_of_files();
+    raise_open_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -31,7 +31,7 @@ pub(crate) fn run(serve: impl Future<Output = anyhow::Result<()>>) -> anyhow::Re
     runtime.block_on(async {
         tokio::select! {
             ended = serve => ended,
-            requested = end_is_requested() => requested,
+            requested = wait_for_end_signal() => requested,
         }
     })
 }
@@ -45,7 +45,7 @@ pub(crate) async fn client() -> anyhow::Result<Client> {
 /// Raises the limit of open files to the maximum for an unprivileged process. Each connection
 /// is a file, and engines start containers with a limit of 1,024, for programs that use
 /// select(2).
-fn raise_limit_of_files() {
+fn raise_open_file_limit() {
     let files = Resource::RLIMIT_NOFILE;
     let raised = getrlimit(files).and_then(|(_, most)| setrlimit(files, most, most));
     if let Err(error) = raised {
@@ -53,7 +53,7 @@ fn raise_limit_of_files() {
     }
 }
 
-async fn end_is_requested() -> anyhow::Result<()> {
+async fn wait_for_end_signal() -> anyhow::Result<()> {
     let install = |kind| signal(kind).context("cannot install a signal handler");
     let mut terminate = install(SignalKind::terminate())?;
     let mut interrupt = install(SignalKind::interrupt())?;

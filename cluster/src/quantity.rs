@@ -34,9 +34,10 @@ pub fn units(text: &str) -> Option<u64> {
     let tens = tens + zeros - i32::try_from(fraction.len()).ok()?;
     let number = kept.parse::<u128>().ok()?.checked_mul(1 << twos)?;
     let power = 10_u128.checked_pow(tens.unsigned_abs())?;
-    let value = match tens < 0 {
-        true => number.is_multiple_of(power).then(|| number / power)?,
-        false => number.checked_mul(power)?,
+    let value = if tens < 0 {
+        number.is_multiple_of(power).then(|| number / power)?
+    } else {
+        number.checked_mul(power)?
     };
     u64::try_from(value)
         .ok()

@@ -3,7 +3,7 @@
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
-use crate::open::Lease;
+use crate::connections::Lease;
 
 pub type Answer = Response<Vec<u8>>;
 
@@ -25,13 +25,13 @@ pub(crate) fn build_answer(status: StatusCode, kind: &'static str, bytes: Vec<u8
 }
 
 /// The bytes of an answer, with the lease of the memory that they take.
-pub(crate) struct Leased {
+pub(crate) struct LeasedBytes {
     pub(crate) bytes: Vec<u8>,
     #[expect(dead_code, reason = "is given back when the answer has been written")]
     pub(crate) lease: Lease,
 }
 
-impl AsRef<[u8]> for Leased {
+impl AsRef<[u8]> for LeasedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

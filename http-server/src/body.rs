@@ -6,7 +6,7 @@ use http_body_util::BodyExt;
 use hyper::StatusCode;
 use hyper::body::{Body, Incoming};
 
-use crate::open::Lease;
+use crate::connections::Lease;
 
 /// How long a client may take to send a body.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,10 +20,10 @@ pub(crate) enum BodyError {
     Busy,
     /// The client did not send all of it in time.
     #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
-    Slow,
+    TimedOut,
     /// The client closed the connection.
     #[error("the body is not complete")]
-    Broken,
+    Disconnected,
 }
 
 impl BodyError {
@@ -31,8 +31,8 @@ impl BodyError {
         match self {
             BodyError::TooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             BodyError::Busy => StatusCode::SERVICE_UNAVAILABLE,
-            BodyError::Slow => StatusCode::REQUEST_TIMEOUT,
-            BodyError::Broken => StatusCode::BAD_REQUEST,
+            BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
+            BodyError::Disconnected => StatusCode::BAD_REQUEST,
         }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) async fn read(
     let announced = usize::try_from(body.size_hint().lower());
     if announced.is_ok_and(|announced| announced <= limit) {
         let read = tokio::time::timeout(TIMEOUT, receive(body, limit, lease));
-        return read.await.unwrap_or(Err(BodyError::Slow));
+        return read.await.unwrap_or(Err(BodyError::TimedOut));
     }
     Err(BodyError::TooLong(limit))
 }
@@ -59,7 +59,7 @@ async fn receive(
 ) -> Result<Vec<u8>, BodyError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| BodyError::Broken)?;
+        let frame = frame.map_err(|_| BodyError::Disconnected)?;
         // Trailers are ignored.
         let Ok(new) = frame.into_data() else { continue };
         let length = bytes.len() + new.len();

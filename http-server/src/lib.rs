@@ -5,7 +5,7 @@
 
 mod answer;
 mod body;
-mod open;
+mod connections;
 mod probes;
 #[cfg(feature = "tls")]
 pub mod tls;
@@ -32,9 +32,9 @@ pub use answer::{Answer, json, text};
 pub use hyper::{Method, StatusCode};
 pub use probes::probe;
 
-use answer::Leased;
+use answer::LeasedBytes;
 use body::BodyError;
-use open::{NoMemory, Open, OpenConnection};
+use connections::{Connections, NoMemory, OpenConnection};
 
 /// The maximum length in bytes of a request's head.
 const MAX_HEAD: usize = 16 << 10;
@@ -150,7 +150,7 @@ where
     F: Future<Output = Option<C>> + Send + 'static,
     C: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let open = Arc::new(Open::new(limits));
+    let open = Arc::new(Connections::new(limits));
     let site = Arc::new(site);
     // The connections end with this task.
     let mut connections = JoinSet::new();
@@ -175,11 +175,11 @@ where
                 let entry = &entry;
                 let served = async {
                     if let Some(client) = handshake.await {
-                        converse(client, entry, limits, &*site).await;
+                        serve_requests(client, entry, limits, &*site).await;
                     }
                 };
                 tokio::select! {
-                    () = entry.closed() => {}
+                    () = entry.wait_for_close() => {}
                     () = served => {}
                 }
             });
@@ -189,18 +189,18 @@ where
 
 /// Answers the requests of one connection. A client that breaks off, or sends no HTTP,
 /// does not affect others.
-async fn converse(
+async fn serve_requests(
     client: impl AsyncRead + AsyncWrite + Unpin,
     entry: &OpenConnection,
     limits: Limits,
     site: &impl Site,
 ) {
-    let asked = Notify::new();
+    let requested = Notify::new();
     let service = service_fn(|request: Request<Incoming>| {
-        asked.notify_one();
+        requested.notify_one();
         async {
             let answer = respond(request, entry, limits, site).await;
-            entry.has_answered();
+            entry.note_answer();
             Ok::<Response<Full<Bytes>>, Infallible>(answer)
         }
     });
@@ -214,7 +214,7 @@ async fn converse(
         .keep_alive(limits.keep_alive);
     let connection = server.serve_connection(TokioIo::new(client), service);
     let mut connection = std::pin::pin!(connection);
-    let first = tokio::time::timeout(HEAD_TIMEOUT, asked.notified());
+    let first = tokio::time::timeout(HEAD_TIMEOUT, requested.notified());
     tokio::select! {
         _ = connection.as_mut() => return,
         first = first => if first.is_err() { return },
@@ -251,5 +251,5 @@ async fn respond(
             text(error.status(), format!("{error}\n"))
         }
     };
-    answer.map(|bytes| Full::new(Bytes::from_owner(Leased { bytes, lease })))
+    answer.map(|bytes| Full::new(Bytes::from_owner(LeasedBytes { bytes, lease })))
 }

@@ -25,18 +25,20 @@ const MAX_FILE: u64 = 1 << 20;
 #[derive(Debug)]
 pub struct Identity {
     acceptor_config: Arc<ServerConfig>,
-    current: Arc<Current>,
+    current: Arc<CurrentCertificate>,
 }
 
 #[derive(Debug)]
-struct Current(RwLock<Arc<CertifiedKey>>);
+struct CurrentCertificate(RwLock<Arc<CertifiedKey>>);
 
 impl Identity {
     /// Reads the certificate in the files tls.crt and tls.key of a directory.
     pub fn from_dir(dir: &Path) -> Result<Arc<Self>> {
         let (chain, key) = read(dir)?;
-        let current = Arc::new(Current(RwLock::new(certified(&chain, &key)?)));
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Current>::clone(&current);
+        let current = Arc::new(CurrentCertificate(RwLock::new(parse_certified_key(
+            &chain, &key,
+        )?)));
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<CurrentCertificate>::clone(&current);
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
@@ -52,7 +54,7 @@ impl Identity {
     /// # Errors
     /// The certificate cannot be used; the previous one stays in use.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<()> {
-        let new = certified(chain, key)?;
+        let new = parse_certified_key(chain, key)?;
         *self
             .current
             .0
@@ -69,14 +71,14 @@ impl Identity {
 /// Uses tls.crt and tls.key of a directory, and never returns. A certificate that
 /// cannot be used is logged once, and the previous certificate stays in use.
 pub async fn reload(identity: Arc<Identity>, dir: PathBuf) {
-    let mut shown = read(&dir).ok();
+    let mut loaded = read(&dir).ok();
     loop {
         tokio::time::sleep(RELOAD_INTERVAL).await;
         let files = read(&dir);
-        if files.as_ref().ok() == shown.as_ref() {
+        if files.as_ref().ok() == loaded.as_ref() {
             continue;
         }
-        shown = files.as_ref().ok().cloned();
+        loaded = files.as_ref().ok().cloned();
         match files.and_then(|(chain, key)| identity.replace(&chain, &key)) {
             Ok(()) => tracing::info!("the certificate in {} is in use", dir.display()),
             Err(error) => tracing::error!("the previous certificate stays in use: {error:#}"),
@@ -93,19 +95,19 @@ fn read(dir: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     Ok((file("tls.crt")?, file("tls.key")?))
 }
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let current = self.0.read().unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(&current))
     }
 }
 
-fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>> {
+fn parse_certified_key(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
         .context("certificate: not PEM")?;
     let key = PrivateKeyDer::from_pem_slice(key).context("key: not PEM")?;
-    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())
+    let parse_certified_key = CertifiedKey::from_der(chain, key, &ring::default_provider())
         .context("certificate and key cannot be used")?;
-    Ok(Arc::new(certified))
+    Ok(Arc::new(parse_certified_key))
 }

@@ -68,7 +68,7 @@ fn two_jobs_of_which_one_requests_a_missing_function(lab: &Lab) {
 /// A webhook with these names of functions, in mode region.
 fn webhook(names: &[(&str, &str)]) -> Reviewer {
     let reviewer = Reviewer::default();
-    reviewer.change(|mappings| {
+    reviewer.change_mappings(|mappings| {
         let mut listed = std::collections::BTreeSet::new();
         for (name, function) in names {
             let spec = AcceleratorFunctionSpec {

@@ -58,11 +58,11 @@ fn default_weight() -> u32 {
 
 impl Config {
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let shown = path.display();
-        let text =
-            read_regular_text(path, MAX_FILE).with_context(|| format!("{shown}: cannot read"))?;
+        let path_text = path.display();
+        let text = read_regular_text(path, MAX_FILE)
+            .with_context(|| format!("{path_text}: cannot read"))?;
         let config: Self = strict_toml::parse(path, &text)?;
-        config.check().with_context(|| shown.to_string())?;
+        config.check().with_context(|| path_text.to_string())?;
         Ok(config)
     }
 
@@ -72,7 +72,7 @@ impl Config {
             (1..=MAX_RESOURCES).contains(&resources.len()),
             "the number of [[resource]] tables must be 1 to {MAX_RESOURCES}"
         );
-        for (at, resource) in resources.iter().enumerate() {
+        for (index, resource) in resources.iter().enumerate() {
             let name = &resource.name;
             // kube-scheduler accepts no other names for an extender's managed resources.
             let (domain, _) = name.as_str().split_once('/').unwrap_or_default();
@@ -80,7 +80,7 @@ impl Config {
                 domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"),
                 "name `{name}`: not an extended resource such as vendor.com/gpu"
             );
-            let mut before = resources[..at].iter();
+            let mut before = resources[..index].iter();
             ensure!(
                 !before.any(|other| other.name == *name),
                 "name `{name}`: in two [[resource]] tables"

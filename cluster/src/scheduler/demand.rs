@@ -11,39 +11,39 @@ pub struct Demand {
     /// The units that the scheduler subtracts from those of the node.
     pub units: u64,
     /// The units that the kubelet allocates at once, one number for each container.
-    pub claims: Vec<u64>,
+    pub portions: Vec<u64>,
 }
 
 /// Returns the demand of a pod. Init containers run one after the other before the other
 /// containers start, and the kubelet allocates their devices again to later containers. A
 /// sidecar keeps its devices. Returns `None` if a quantity is not valid for devices.
 pub fn demand(pod: &Pod, resource: &str) -> Option<Demand> {
-    let mut lasting = Vec::new();
-    // The units that are held at the same time before the containers start, at the moment when
-    // they are most.
+    let mut persistent = Vec::new();
+    // The units of the moment, before the containers start, at which the pod has the most units.
     let mut peak: Vec<u64> = Vec::new();
     for container in &pod.spec.init_containers {
-        let units = asked(container, resource)?;
-        let now: Vec<u64> = lasting.iter().copied().chain([units]).collect();
-        if sum(&now) > sum(&peak) {
-            peak = now;
+        let units = requested_units(container, resource)?;
+        let concurrent: Vec<u64> = persistent.iter().copied().chain([units]).collect();
+        if sum(&concurrent) > sum(&peak) {
+            peak = concurrent;
         }
         if container.restart_policy.as_deref() == Some("Always") {
-            lasting.push(units);
+            persistent.push(units);
         }
     }
     for container in &pod.spec.containers {
-        lasting.push(asked(container, resource)?);
+        persistent.push(requested_units(container, resource)?);
     }
     let overhead = units(pod.spec.overhead.get(resource))?;
-    let mut claims = match sum(&peak) > sum(&lasting) {
-        false => lasting,
-        true => peak,
+    let mut portions = if sum(&peak) > sum(&persistent) {
+        peak
+    } else {
+        persistent
     };
-    claims.retain(|units| *units > 0);
+    portions.retain(|units| *units > 0);
     Some(Demand {
-        units: sum(&claims).saturating_add(overhead),
-        claims,
+        units: sum(&portions).saturating_add(overhead),
+        portions,
     })
 }
 
@@ -54,7 +54,7 @@ fn sum(units: &[u64]) -> u64 {
 
 /// Returns the requested quantity. The API server copies limits of extended resources to
 /// requests.
-fn asked(container: &Container, resource: &str) -> Option<u64> {
+fn requested_units(container: &Container, resource: &str) -> Option<u64> {
     let resources = &container.resources;
     let text = resources.requests.get(resource);
     units(text.or_else(|| resources.limits.get(resource)))
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn pods_are_counted_as_the_scheduler_counts_them() {
-        for (init, containers, units, claims) in [
+        for (init, containers, units, portions) in [
             (&[][..], &["1", "2"][..], 3, &[1, 2][..]),
             (&[("2", false)], &["1"], 2, &[2]),
             (&[("2", false), ("3", false)], &["1"], 3, &[3]),
@@ -103,8 +103,8 @@ mod tests {
             (&[], &[], 0, &[]),
         ] {
             let demand = count_demand(init, containers).unwrap();
-            let found = (demand.units, &demand.claims[..]);
-            assert_eq!(found, (units, claims), "{init:?} {containers:?}");
+            let found = (demand.units, &demand.portions[..]);
+            assert_eq!(found, (units, portions), "{init:?} {containers:?}");
         }
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn overhead_counts_but_is_not_allocated_and_limits_stand_in_for_requests() {
         let two = [container("2", false)];
         let limited = json!([{"resources": {"limits": {"v.com/gpu": "2"}}}]);
-        for (spec, units, claims) in [
+        for (spec, units, portions) in [
             (
                 json!({"containers": two, "overhead": {"v.com/gpu": "1"}}),
                 3,
@@ -127,7 +127,7 @@ mod tests {
             ),
         ] {
             let demand = of_spec(spec.clone()).unwrap();
-            assert_eq!((demand.units, demand.claims), (units, claims), "{spec}");
+            assert_eq!((demand.units, demand.portions), (units, portions), "{spec}");
         }
     }
 

@@ -8,8 +8,8 @@ use http_server::{Answer, Limits, Method, Site, StatusCode, json, text};
 
 use super::config::Config;
 use super::metrics::Metrics;
-use super::view::{Asks, View};
-use super::wire::{Arguments, HostPriority, Refused, filter_answer};
+use super::view::{PodRequest, View};
+use super::wire::{Arguments, HostPriority, RefusedNodes, filter_answer};
 
 /// The maximum length in bytes of a request's body, which is enough for 5,000 nodes as whole
 /// objects.
@@ -53,7 +53,7 @@ impl Extender {
         self.view.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut View)) {
+    pub fn change_view(&self, change: impl FnOnce(&mut View)) {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         change(&mut view);
         let (nodes, pods) = view.size();
@@ -94,15 +94,17 @@ impl Extender {
         answer
     }
 
-    /// Answers `filter`: which nodes have room for a pod.
+    /// Answers `filter` with the nodes that may have room for a pod.
     pub fn filter(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, mut nodes } = Arguments::read(body)?;
-        let mut refused = Refused::new();
+        let mut refused = RefusedNodes::new();
         let view = self.view();
         // A pod whose quantities cannot be read is refused by the kubelet.
-        if let (Some(asks), true) = (Asks::from_pod(&pod, &self.config), view.is_complete()) {
+        if let (Some(request), true) =
+            (PodRequest::from_pod(&pod, &self.config), view.is_complete())
+        {
             for name in nodes.names() {
-                if let Some(reason) = view.refusal(&asks, name) {
+                if let Some(reason) = view.refusal(&request, name) {
                     refused.insert(name.to_owned(), reason);
                 }
             }
@@ -113,15 +115,15 @@ impl Extender {
         filter_answer(&nodes, &refused)
     }
 
-    /// Answers `prioritize`: the score of each node for a pod.
+    /// Answers `prioritize` with the score of each node for a pod.
     pub fn prioritize(&self, body: &[u8]) -> serde_json::Result<Vec<u8>> {
         let Arguments { pod, nodes } = Arguments::read(body)?;
-        let asks = Asks::from_pod(&pod, &self.config).unwrap_or_default();
+        let request = PodRequest::from_pod(&pod, &self.config).unwrap_or_default();
         let view = self.view();
-        let known = view.is_complete() && !asks.is_empty();
+        let known = view.is_complete() && !request.is_empty();
         let priority = |host| HostPriority {
             host,
-            score: if known { view.score(&asks, host) } else { 0 },
+            score: if known { view.score(&request, host) } else { 0 },
         };
         let priorities: Vec<_> = nodes.names().into_iter().map(priority).collect();
         drop(view);

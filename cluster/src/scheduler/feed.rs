@@ -25,13 +25,13 @@ pub async fn nodes(client: Client, extender: Arc<Extender>, delays: ExponentialB
             Event::Init => listed.clear(),
             Event::InitApply(node) => listed.push(node),
             Event::InitDone => {
-                extender.change(|view| view.replace_nodes(&listed));
+                extender.change_view(|view| view.replace_nodes(&listed));
                 listed = Vec::new();
             }
-            Event::Apply(node) => extender.change(|view| view.apply_node(&node)),
+            Event::Apply(node) => extender.change_view(|view| view.apply_node(&node)),
             Event::Delete(node) => {
                 let name = node.metadata.name.unwrap_or_default();
-                extender.change(|view| view.remove_node(&name));
+                extender.change_view(|view| view.remove_node(&name));
             }
         },
     )
@@ -55,12 +55,12 @@ pub async fn pods(client: Client, extender: Arc<Extender>, delays: ExponentialBu
             Event::InitApply(pod) => listed.extend(PlacedPod::from_pod(&pod, extender.config())),
             Event::InitDone => {
                 let listed = std::mem::take(&mut listed);
-                extender.change(|view| view.replace_pods(listed));
+                extender.change_view(|view| view.replace_pods(listed));
             }
-            Event::Apply(pod) => extender.change(|view| view.apply_pod(&pod)),
+            Event::Apply(pod) => extender.change_view(|view| view.apply_pod(&pod)),
             Event::Delete(pod) => {
                 let uid = pod.metadata.uid.unwrap_or_default();
-                extender.change(|view| view.remove_pod(&uid));
+                extender.change_view(|view| view.remove_pod(&uid));
             }
         },
     )

@@ -84,7 +84,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let client = process::client().await?;
     let extender = Extender::new(config);
     let watched = Arc::clone(&extender);
-    let waits_for = move || {
+    let not_ready_reason = move || {
         let complete = watched.view().is_complete();
         (!complete).then_some("nodes and pods have not been listed yet")
     };
@@ -101,7 +101,7 @@ async fn serve(run: Run) -> anyhow::Result<()> {
             _ => http_server::serve(requests, LIMITS, extender.site()).await,
         }
     };
-    pages::start(run.http, registry, waits_for)?;
+    pages::start(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = feed::nodes(client.clone(), Arc::clone(&extender), DELAYS) => {}

@@ -25,9 +25,10 @@ pub fn score(loads: impl IntoIterator<Item = Load>) -> u8 {
         weights += u64::from(load.weight);
         idle &= load.in_use == 0;
     }
-    let mean = match idle {
-        true => sum.checked_div(weights).unwrap_or(0),
-        false => sum.div_ceil(weights.max(1)),
+    let mean = if idle {
+        sum.checked_div(weights).unwrap_or(0)
+    } else {
+        sum.div_ceil(weights.max(1))
     };
     u8::try_from(mean).map_or(MAX_SCORE, |mean| mean.min(MAX_SCORE))
 }

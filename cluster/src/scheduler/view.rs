@@ -3,23 +3,23 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::bin_packing::min_devices;
 use super::config::Config;
 use super::demand::demand;
 use super::objects;
-use super::room::least_devices;
 use super::score::{Load, score};
 use crate::quantity;
 
 /// A pod's requests for the configured resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Asks(Box<[Ask]>);
+pub struct PodRequest(Box<[ResourceRequest]>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Ask {
+struct ResourceRequest {
     /// The resource's index in the configuration.
     resource: usize,
     units: u64,
-    claims: Box<[u64]>,
+    portions: Box<[u64]>,
 }
 
 /// The parts of a pod on a node that are stored.
@@ -27,7 +27,7 @@ struct Ask {
 pub struct PlacedPod {
     uid: Arc<str>,
     node: Arc<str>,
-    asks: Asks,
+    request: PodRequest,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ struct NodeResource {
     in_use: u64,
     devices: Option<Devices>,
     /// The units that the kubelet allocated at once, one number for each container.
-    claims: Vec<u64>,
+    portions: Vec<u64>,
 }
 
 /// The devices of a node, if they are configured and agree with the capacity.
@@ -67,21 +67,21 @@ pub struct View {
     pods_listed: bool,
 }
 
-impl Asks {
+impl PodRequest {
     /// Reads a pod's requests. Returns `None` if a quantity is not valid for devices.
     pub fn from_pod(pod: &objects::Pod, config: &Config) -> Option<Self> {
-        let mut asks = Vec::new();
+        let mut request = Vec::new();
         for (resource, configured) in config.resources.iter().enumerate() {
             let demand = demand(pod, configured.name.as_str())?;
             if demand.units > 0 {
-                asks.push(Ask {
+                request.push(ResourceRequest {
                     resource,
                     units: demand.units,
-                    claims: demand.claims.into(),
+                    portions: demand.portions.into(),
                 });
             }
         }
-        Some(Self(asks.into()))
+        Some(Self(request.into()))
     }
 
     /// Returns whether the pod requests none of the configured resources.
@@ -97,13 +97,13 @@ impl PlacedPod {
         let node = pod.spec.node_name.as_deref();
         let node = node.filter(|name| !name.is_empty())?;
         // No kubelet admits a pod with an invalid quantity, so that such a pod holds nothing.
-        let asks = Asks::from_pod(pod, config).unwrap_or_default();
-        let counts = !pod.is_terminal() && !asks.is_empty();
+        let request = PodRequest::from_pod(pod, config).unwrap_or_default();
+        let counts = !pod.is_terminal() && !request.is_empty();
         let uid = pod.metadata.uid.as_deref().filter(|_| counts)?;
         Some(Self {
             uid: uid.into(),
             node: node.into(),
-            asks,
+            request,
         })
     }
 }
@@ -130,39 +130,47 @@ impl View {
         (nodes.count(), self.pods.len())
     }
 
-    /// Returns why no device of a node can have room for a pod with this request, or `None` if
-    /// a device may have room.
-    pub fn refusal(&self, asks: &Asks, name: &str) -> Option<String> {
+    /// Returns the reason why no device of a node can have room for a pod with this request, or
+    /// `None` if a device may have room.
+    pub fn refusal(&self, request: &PodRequest, name: &str) -> Option<String> {
         let node = self.nodes.get(name).filter(|node| node.listed)?;
-        asks.0.iter().find_map(|ask| {
-            let resource = &node.resources[ask.resource];
+        request.0.iter().find_map(|resource_request| {
+            let resource = &node.resources[resource_request.resource];
             let Devices { count, units } = resource.devices?;
-            let name = &self.config.resources[ask.resource].name;
-            if let Some(claim) = ask.claims.iter().find(|claim| **claim > units) {
+            let name = &self.config.resources[resource_request.resource].name;
+            if let Some(portion) = resource_request
+                .portions
+                .iter()
+                .find(|portion| **portion > units)
+            {
                 return Some(format!(
-                    "no device has {claim} units of {name}, each has {units}"
+                    "no device has {portion} units of {name}, each has {units}"
                 ));
             }
-            let claims = [&resource.claims, &*ask.claims].concat();
-            (least_devices(&claims, units) > count).then(|| {
-                let wanted: Vec<String> = ask.claims.iter().map(u64::to_string).collect();
+            let portions = [&resource.portions, &*resource_request.portions].concat();
+            (min_devices(&portions, units) > count).then(|| {
+                let wanted: Vec<String> = resource_request
+                    .portions
+                    .iter()
+                    .map(u64::to_string)
+                    .collect();
                 format!("no device has {} free units of {name}", wanted.join(" + "))
             })
         })
     }
 
     /// Returns the score of a node for a pod with this request.
-    pub fn score(&self, asks: &Asks, name: &str) -> u8 {
+    pub fn score(&self, request: &PodRequest, name: &str) -> u8 {
         let Some(node) = self.nodes.get(name).filter(|node| node.listed) else {
             return 0;
         };
-        score(asks.0.iter().map(|ask| {
-            let resource = &node.resources[ask.resource];
+        score(request.0.iter().map(|resource_request| {
+            let resource = &node.resources[resource_request.resource];
             Load {
-                requested: ask.units,
+                requested: resource_request.units,
                 in_use: resource.in_use,
                 total: resource.allocatable,
-                weight: self.config.resources[ask.resource].weight,
+                weight: self.config.resources[resource_request.resource].weight,
             }
         }))
     }
@@ -172,7 +180,7 @@ impl View {
             return;
         };
         let config = Arc::clone(&self.config);
-        let node = self.node(name);
+        let node = self.get_or_add_node(name);
         node.listed = true;
         for (resource, known) in config.resources.iter().zip(&mut node.resources) {
             // An invalid quantity counts as 0.
@@ -196,7 +204,7 @@ impl View {
     pub fn remove_node(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name) {
             node.listed = false;
-            self.drop_if_empty(name);
+            self.remove_unused_node(name);
         }
     }
 
@@ -230,26 +238,29 @@ impl View {
         let Some(pod) = self.pods.remove(uid) else {
             return;
         };
-        let node = self.node(&pod.node);
+        let node = self.get_or_add_node(&pod.node);
         node.pods -= 1;
-        for ask in &pod.asks.0 {
-            let resource = &mut node.resources[ask.resource];
-            resource.in_use = resource.in_use.saturating_sub(ask.units);
-            for claim in &ask.claims {
-                let at = resource.claims.iter().position(|held| held == claim);
-                if let Some(at) = at {
-                    resource.claims.swap_remove(at);
+        for resource_request in &pod.request.0 {
+            let resource = &mut node.resources[resource_request.resource];
+            resource.in_use = resource.in_use.saturating_sub(resource_request.units);
+            for portion in &resource_request.portions {
+                let index = resource.portions.iter().position(|known| known == portion);
+                if let Some(index) = index {
+                    resource.portions.swap_remove(index);
                 }
             }
         }
-        self.drop_if_empty(&pod.node);
+        self.remove_unused_node(&pod.node);
     }
 
     pub fn replace_pods(&mut self, listed: Vec<PlacedPod>) {
-        let kept: HashSet<&str> = listed.iter().map(|pod| &*pod.uid).collect();
-        let gone = self.pods.keys().filter(|uid| !kept.contains(&***uid));
-        let gone: Vec<Arc<str>> = gone.cloned().collect();
-        gone.iter().for_each(|uid| self.remove_pod(uid));
+        let listed_uids: HashSet<&str> = listed.iter().map(|pod| &*pod.uid).collect();
+        let removed = self
+            .pods
+            .keys()
+            .filter(|uid| !listed_uids.contains(&***uid));
+        let removed: Vec<Arc<str>> = removed.cloned().collect();
+        removed.iter().for_each(|uid| self.remove_pod(uid));
         listed.into_iter().for_each(|pod| self.add_pod(pod));
         self.pods_listed = true;
     }
@@ -260,12 +271,12 @@ impl View {
         if self.pods.contains_key(&pod.uid) {
             return;
         }
-        let node = self.node(&pod.node);
+        let node = self.get_or_add_node(&pod.node);
         node.pods += 1;
-        for ask in &pod.asks.0 {
-            let resource = &mut node.resources[ask.resource];
-            resource.in_use = resource.in_use.saturating_add(ask.units);
-            resource.claims.extend(&ask.claims);
+        for resource_request in &pod.request.0 {
+            let resource = &mut node.resources[resource_request.resource];
+            resource.in_use = resource.in_use.saturating_add(resource_request.units);
+            resource.portions.extend(&resource_request.portions);
         }
         // All pods of a node share one text with its name.
         if let Some((name, _)) = self.nodes.get_key_value(&pod.node) {
@@ -275,7 +286,7 @@ impl View {
     }
 
     /// Returns the node with this name, and creates it if it has not been listed yet.
-    fn node(&mut self, name: &str) -> &mut Node {
+    fn get_or_add_node(&mut self, name: &str) -> &mut Node {
         let known = self.nodes.get_key_value(name);
         let key = known.map_or_else(|| name.into(), |(name, _)| Arc::clone(name));
         self.nodes.entry(key).or_insert_with(|| Node {
@@ -286,7 +297,7 @@ impl View {
     }
 
     /// Removes a node that is not listed and has no pods.
-    fn drop_if_empty(&mut self, name: &str) {
+    fn remove_unused_node(&mut self, name: &str) {
         let node = self.nodes.get(name);
         if node.is_some_and(|node| !node.listed && node.pods == 0) {
             self.nodes.remove(name);

@@ -51,7 +51,7 @@ struct NodeList<'a> {
 
 /// The part of a node that identifies it.
 #[derive(Deserialize)]
-struct Named {
+struct NodeIdentity {
     #[serde(default, deserialize_with = "or_default")]
     metadata: Metadata,
 }
@@ -69,11 +69,11 @@ impl<'a> Arguments<'a> {
             (Some(names), _) => Candidates::Names(names.0),
             (None, Some(list)) => {
                 let items = list.items.unwrap_or_default().0.into_iter();
-                let named = items.map(|item| {
-                    let named: Named = serde_json::from_str(item.get())?;
-                    Ok((named.metadata.name, item))
+                let identified = items.map(|item| {
+                    let identified: NodeIdentity = serde_json::from_str(item.get())?;
+                    Ok((identified.metadata.name, item))
                 });
-                Candidates::Objects(named.collect::<serde_json::Result<_>>()?)
+                Candidates::Objects(identified.collect::<serde_json::Result<_>>()?)
             }
             (None, None) => Candidates::None,
         };
@@ -110,13 +110,16 @@ impl Candidates<'_> {
 }
 
 /// The nodes that were refused, with the reasons.
-pub type Refused = BTreeMap<String, String>;
+pub type RefusedNodes = BTreeMap<String, String>;
 
 /// The answer to filter. kube-scheduler sends only nodes that passed its own filters,
 /// and does not call again when it searches for pods to preempt: preempting a pod would
 /// not help, which the second map reports. It takes precedence; old versions know only the
 /// first.
-pub fn filter_answer(passed: &Candidates<'_>, refused: &Refused) -> serde_json::Result<Vec<u8>> {
+pub fn filter_answer(
+    passed: &Candidates<'_>,
+    refused: &RefusedNodes,
+) -> serde_json::Result<Vec<u8>> {
     let (names, objects) = match passed {
         Candidates::Names(names) => (Some(&names[..]), None),
         Candidates::Objects(objects) => (None, Some(objects)),
@@ -143,8 +146,8 @@ struct Items<'a> {
 struct FilterResult<'a> {
     nodes: Option<Items<'a>>,
     node_names: Option<&'a [Text<'a>]>,
-    failed_nodes: &'a Refused,
-    failed_and_unresolvable_nodes: &'a Refused,
+    failed_nodes: &'a RefusedNodes,
+    failed_and_unresolvable_nodes: &'a RefusedNodes,
     error: &'a str,
 }
 

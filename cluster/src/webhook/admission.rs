@@ -49,7 +49,7 @@ pub fn admit(uid: &str, patch: &Patch, warnings: Vec<String>) -> Value {
         response["patch"] = STANDARD.encode(patch.to_string()).into();
     }
     if !warnings.is_empty() {
-        response["warnings"] = warnings.into_iter().map(cut).collect();
+        response["warnings"] = warnings.into_iter().map(truncate_warning).collect();
     }
     answer(response)
 }
@@ -63,7 +63,7 @@ fn answer(response: Value) -> Value {
     json!({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 }
 
-fn cut(mut warning: String) -> String {
+fn truncate_warning(mut warning: String) -> String {
     let mut end = warning.len().min(MAX_WARNING);
     while !warning.is_char_boundary(end) {
         end -= 1;

@@ -17,39 +17,43 @@ use super::pod::{Amounts, Container};
 use crate::json::Text;
 use crate::quantity;
 
-/// The maximum number of units of mapped resources of a container: each may need two
-/// variables.
+/// The maximum number of units of mapped resources that a container may request. The limit
+/// bounds the number of variables, of which each unit may need two.
 const MAX_UNITS: u64 = 64;
 
-/// A container of a pod, and the path to it.
-pub(super) struct Mutated<'a> {
+/// A container of a pod, and the JSON path to it in the pod.
+pub(super) struct PodContainer<'a> {
     pub(super) container: &'a Container<'a>,
     pub(super) path: PointerBuf,
 }
 
-struct Asked {
-    /// By friendly name: the mapping of the name, and the requested number of units.
-    friendly: BTreeMap<String, (Mapping, u64)>,
+struct FpgaRequest {
+    /// The mapping and the requested number of units of each friendly name.
+    mapped: BTreeMap<String, (Mapping, u64)>,
     modes: BTreeSet<Mode>,
 }
 
-impl Mutated<'_> {
-    /// Returns the operations that map the container's names. There may be none.
+impl PodContainer<'_> {
+    /// Returns the operations that replace the container's names by resources. The list is empty
+    /// if the container uses no name.
     ///
     /// # Errors
     /// The container is refused. Some messages are those of the vendor's webhook.
-    pub(super) fn operations(&self, namespace: &Namespace) -> anyhow::Result<Vec<PatchOperation>> {
-        let asked = self.asked(namespace)?;
-        if asked.friendly.is_empty() {
+    pub(super) fn plan_operations(
+        &self,
+        namespace: &Namespace,
+    ) -> anyhow::Result<Vec<PatchOperation>> {
+        let fpga_request = self.parse_request(namespace)?;
+        if fpga_request.mapped.is_empty() {
             // At a second review of the same pod the friendly names are replaced already, and
             // the webhook has set the variables.
             return Ok(Vec::new());
         }
         ensure!(
-            asked.modes.len() == 1,
+            fpga_request.modes.len() == 1,
             "container cannot be scheduled as it requires resources operated in different modes"
         );
-        let units = asked.friendly.values().map(|(_, units)| *units);
+        let units = fpga_request.mapped.values().map(|(_, units)| *units);
         let units = units.fold(0_u64, u64::saturating_add);
         ensure!(
             units <= MAX_UNITS,
@@ -57,25 +61,25 @@ impl Mutated<'_> {
         );
         let mut operations = Vec::new();
         for section in ["limits", "requests"] {
-            operations.extend(self.resources(section, &asked)?);
+            operations.extend(self.replace_resources(section, &fpga_request)?);
         }
-        operations.extend(self.variables(&asked)?);
+        operations.extend(self.add_variables(&fpga_request)?);
         Ok(operations)
     }
 
-    fn asked(&self, namespace: &Namespace) -> anyhow::Result<Asked> {
+    fn parse_request(&self, namespace: &Namespace) -> anyhow::Result<FpgaRequest> {
         let sections = ["limits", "requests"].map(|one| self.container.amounts(one));
         let [limits, requests] = sections;
         let keys = sections.into_iter().flatten();
         let keys: BTreeSet<_> = keys.flat_map(|amounts| amounts.0.keys()).collect();
-        let mut asked = Asked {
-            friendly: BTreeMap::new(),
+        let mut fpga_request = FpgaRequest {
+            mapped: BTreeMap::new(),
             modes: BTreeSet::new(),
         };
         for key in keys {
             let name = &key.0[PREFIX.len()..];
-            if let Some(mode) = names::mode_of(name) {
-                asked.modes.insert(mode);
+            if let Some(mode) = names::parse_mode(name) {
+                fpga_request.modes.insert(mode);
                 continue;
             }
             let mapping = namespace.look_up(name)?;
@@ -84,7 +88,7 @@ impl Mutated<'_> {
                 value.map(|value| units(name, value)).transpose()
             };
             let (limit, request) = (amount(limits)?, amount(requests)?);
-            // Requests that are missing get the values of the limits.
+            // The API server sets a missing request to the limit, so a missing request is valid.
             let Some(units) = limit.filter(|limit| request.is_none_or(|other| other == *limit))
             else {
                 bail!(
@@ -93,14 +97,20 @@ impl Mutated<'_> {
                     excerpt(name)
                 );
             };
-            asked.modes.insert(mapping.mode);
-            asked.friendly.insert(key.0.to_string(), (mapping, units));
+            fpga_request.modes.insert(mapping.mode);
+            fpga_request
+                .mapped
+                .insert(key.0.to_string(), (mapping, units));
         }
-        Ok(asked)
+        Ok(fpga_request)
     }
 
     /// Replaces the names in limits or requests.
-    fn resources(&self, section: &str, asked: &Asked) -> anyhow::Result<Vec<PatchOperation>> {
+    fn replace_resources(
+        &self,
+        section: &str,
+        fpga_request: &FpgaRequest,
+    ) -> anyhow::Result<Vec<PatchOperation>> {
         let Some(amounts) = self.container.amounts(section) else {
             return Ok(Vec::new());
         };
@@ -113,7 +123,7 @@ impl Mutated<'_> {
         };
         let mut operations = Vec::new();
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for (key, (mapping, units)) in &asked.friendly {
+        for (key, (mapping, units)) in &fpga_request.mapped {
             if amounts.0.contains_key(&text(key)) {
                 operations.push(PatchOperation::Remove(RemoveOperation { path: path(key) }));
                 let sum = sums.entry(&mapping.resource).or_default();
@@ -121,21 +131,21 @@ impl Mutated<'_> {
             }
         }
         for (resource, sum) in sums {
-            let present = amounts.0.get(&text(resource));
+            let existing = amounts.0.get(&text(resource));
             let name = resource.trim_start_matches(PREFIX);
-            let present = present.map_or(Ok(0), |value| units(name, value))?;
+            let existing = existing.map_or(Ok(0), |value| units(name, value))?;
             operations.push(PatchOperation::Add(AddOperation {
                 path: path(resource),
-                value: present.saturating_add(sum).to_string().into(),
+                value: existing.saturating_add(sum).to_string().into(),
             }));
         }
         Ok(operations)
     }
 
-    /// Adds the variables that name regions and functions, one pair for each unit. They
-    /// come after the container's own, whose order is kept.
-    fn variables(&self, asked: &Asked) -> anyhow::Result<Vec<PatchOperation>> {
-        let programs = asked.friendly.values().filter_map(|(mapping, units)| {
+    /// Adds the variables that name regions and functions, one pair for each unit. The new
+    /// variables come after those of the container, whose order is kept.
+    fn add_variables(&self, fpga_request: &FpgaRequest) -> anyhow::Result<Vec<PatchOperation>> {
+        let programs = fpga_request.mapped.values().filter_map(|(mapping, units)| {
             let program = mapping.program.as_ref()?;
             Some((0..*units).map(move |_| program))
         });
@@ -143,8 +153,8 @@ impl Mutated<'_> {
         if programs.is_empty() {
             return Ok(Vec::new());
         }
-        let present = self.container.env.as_ref();
-        if let Some(name) = present.and_then(|present| present.reserved.as_ref()) {
+        let existing = self.container.env.as_ref();
+        if let Some(name) = existing.and_then(|existing| existing.reserved.as_ref()) {
             bail!(
                 "variable {} is set, but {REGION_VARIABLE}* and {FUNCTION_VARIABLE}* are set by the \
                  webhook for the requested resources: remove it",
@@ -159,15 +169,15 @@ impl Mutated<'_> {
             PatchOperation::Add(AddOperation { path, value })
         };
         let mut operations = Vec::new();
-        if present.is_none() {
+        if existing.is_none() {
             operations.push(add(&["env"], json!([])));
         }
-        for (at, program) in programs.into_iter().enumerate() {
+        for (index, program) in programs.into_iter().enumerate() {
             for (start, id) in [
                 (REGION_VARIABLE, &program.interface),
                 (FUNCTION_VARIABLE, &program.function),
             ] {
-                let variable = json!({"name": format!("{start}{}", at + 1), "value": id});
+                let variable = json!({"name": format!("{start}{}", index + 1), "value": id});
                 operations.push(add(&["env", "-"], variable));
             }
         }

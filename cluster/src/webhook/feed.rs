@@ -15,7 +15,7 @@ use super::mappings::{Kind, Object};
 use super::review::Reviewer;
 use crate::watch;
 
-pub trait Mapped:
+pub trait MappedObject:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
     const KIND: Kind;
@@ -23,7 +23,7 @@ pub trait Mapped:
     fn object(&self) -> Object;
 }
 
-impl Mapped for AcceleratorFunction {
+impl MappedObject for AcceleratorFunction {
     const KIND: Kind = Kind::Function;
     const PLURAL: &'static str = "acceleratorfunctions";
 
@@ -32,7 +32,7 @@ impl Mapped for AcceleratorFunction {
     }
 }
 
-impl Mapped for FpgaRegion {
+impl MappedObject for FpgaRegion {
     const KIND: Kind = Kind::Region;
     const PLURAL: &'static str = "fpgaregions";
 
@@ -42,7 +42,7 @@ impl Mapped for FpgaRegion {
 }
 
 /// Watches one kind, and never returns.
-pub async fn follow<K: Mapped>(
+pub async fn follow<K: MappedObject>(
     client: Client,
     reviewer: Arc<Reviewer>,
     delays: ExponentialBuilder,
@@ -55,26 +55,27 @@ pub async fn follow<K: Mapped>(
             let keys: BTreeSet<_> = listed.iter().map(key).collect();
             // All objects are stored before the kind counts as listed.
             listed.iter().for_each(|object| set(&reviewer, object));
-            reviewer.change(|mappings| mappings.keep_only(K::KIND, &keys));
+            reviewer.change_mappings(|mappings| mappings.keep_only(K::KIND, &keys));
             listed = Vec::new();
         }
         Event::Apply(object) => set(&reviewer, &object),
         Event::Delete(object) => {
             let (namespace, name) = key(&object);
-            reviewer.change(|mappings| mappings.remove(&namespace, &name, K::KIND));
+            reviewer.change_mappings(|mappings| mappings.remove(&namespace, &name, K::KIND));
         }
     };
     let errors = &reviewer.metrics().watch_errors;
     watch::follow(K::PLURAL, client, Config::default(), errors, delays, apply).await;
 }
 
-fn key<K: Mapped>(object: &K) -> (String, String) {
+fn key<K: MappedObject>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-fn set<K: Mapped>(reviewer: &Reviewer, object: &K) {
+fn set<K: MappedObject>(reviewer: &Reviewer, object: &K) {
     let (namespace, name) = key(object);
-    let problem = reviewer.change(|mappings| mappings.set(&namespace, &name, object.object()));
+    let problem =
+        reviewer.change_mappings(|mappings| mappings.set(&namespace, &name, object.object()));
     if let Some(problem) = problem {
         tracing::warn!("{} {namespace}/{name}: {problem}", K::PLURAL);
     }

@@ -57,11 +57,11 @@ impl Namespace {
     pub fn look_up(&self, name: &str) -> anyhow::Result<Mapping> {
         match self.0.get(name).map_or(&[][..], Vec::as_slice) {
             [] => bail!("no such resource: \"{}\"", excerpt(name)),
-            [Object::Function(spec)] => of_function(name, spec),
+            [Object::Function(spec)] => from_function(name, spec),
             [Object::Region(FpgaRegionSpec { interface_id })] => {
-                ensure!(is_id(interface_id, 32), bad_id(name));
+                ensure!(is_id(interface_id, 32), describe_bad_id(name));
                 Ok(Mapping {
-                    resource: names::region_development(interface_id),
+                    resource: names::name_development_resource(interface_id),
                     mode: Mode::RegionDevelopment,
                     program: None,
                 })
@@ -74,17 +74,21 @@ impl Namespace {
     }
 }
 
-fn of_function(name: &str, spec: &AcceleratorFunctionSpec) -> anyhow::Result<Mapping> {
+fn from_function(name: &str, spec: &AcceleratorFunctionSpec) -> anyhow::Result<Mapping> {
     let (interface, function) = (&spec.interface_id, &spec.afu_id);
-    ensure!(is_id(interface, 32) && is_id(function, 40), bad_id(name));
+    ensure!(
+        is_id(interface, 32) && is_id(function, 40),
+        describe_bad_id(name)
+    );
     match spec.mode.as_str() {
         "af" => Ok(Mapping {
-            resource: names::function(interface, function).with_context(|| bad_id(name))?,
+            resource: names::name_function_resource(interface, function)
+                .with_context(|| describe_bad_id(name))?,
             mode: Mode::Function,
             program: None,
         }),
         "region" => Ok(Mapping {
-            resource: names::region(interface),
+            resource: names::name_region_resource(interface),
             mode: Mode::Region,
             program: Some(Program {
                 interface: interface.clone(),
@@ -98,7 +102,7 @@ fn of_function(name: &str, spec: &AcceleratorFunctionSpec) -> anyhow::Result<Map
     }
 }
 
-fn bad_id(name: &str) -> String {
+fn describe_bad_id(name: &str) -> String {
     format!("\"{name}\" has an id that is not hexadecimal, or has a wrong length")
 }
 
@@ -111,7 +115,7 @@ pub struct Mappings {
 
 impl Mappings {
     /// Returns whether both kinds have been listed once.
-    pub fn are_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.listed.len() == 2
     }
 
@@ -123,13 +127,14 @@ impl Mappings {
         self.namespaces.values().map(|names| names.0.len()).sum()
     }
 
-    /// Adds or updates an object. Returns why its name cannot be used.
+    /// Adds or updates an object. Returns the reason why the name of the object cannot be used, or
+    /// `None` if it can.
     pub fn set(&mut self, namespace: &str, name: &str, object: Object) -> Option<String> {
         let names = self.namespaces.entry(namespace.to_owned()).or_default();
         let objects = names.0.entry(name.to_owned()).or_default();
         objects.retain(|known| known.kind() != object.kind());
         objects.push(object);
-        if names::mode_of(name).is_some() {
+        if names::parse_mode(name).is_some() {
             return Some(format!(
                 "\"{name}\" has the form of a device plugin's resource, which pods get as it is: \
                  the object is ignored"

@@ -7,11 +7,11 @@ use json_patch::jsonptr::PointerBuf;
 use device_class::name::excerpt;
 
 use super::api::FUNCTION_VARIABLE;
-use super::container::Mutated;
+use super::container::PodContainer;
 use super::mappings::Namespace;
 use super::pod::Pod;
 
-/// The maximum number of changes of a pod: more than any pod needs that a node can run.
+/// The maximum number of changes of a pod. A pod that a node can run needs fewer.
 const MAX_OPERATIONS: usize = 4096;
 
 /// The changes of a pod that is admitted.
@@ -31,7 +31,7 @@ pub fn mutate(pod: &Pod<'_>, namespace: &Namespace) -> anyhow::Result<Mutation> 
         path.push_back(at);
         let name = container.name.as_ref();
         let name = name.map_or("?".to_owned(), |name| excerpt(&name.0));
-        let operations = Mutated { container, path }.operations(namespace);
+        let operations = PodContainer { container, path }.plan_operations(namespace);
         let operations = operations.map_err(|reason| anyhow!("container {name}: {reason}"))?;
         let sets_variables = operations
             .iter()

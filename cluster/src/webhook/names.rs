@@ -19,7 +19,7 @@ pub enum Mode {
 
 /// Returns the mode of a resource that a device plugin advertises, by its name without the
 /// prefix. Returns `None` for any other name.
-pub fn mode_of(name: &str) -> Option<Mode> {
+pub fn parse_mode(name: &str) -> Option<Mode> {
     let id = |text: &str, digits: std::ops::RangeInclusive<usize>| {
         digits.contains(&text.len()) && is_hex(text)
     };
@@ -44,7 +44,7 @@ pub fn mode_of(name: &str) -> Option<Mode> {
 
 /// Returns the resource of ports that are programmed with a function. Returns `None` if the
 /// ids are not hexadecimal, or together have an odd number of digits.
-pub fn function(interface: &str, function: &str) -> Option<String> {
+pub fn name_function_resource(interface: &str, function: &str) -> Option<String> {
     let digits = format!("{interface}{function}");
     let long_enough = interface.len() >= 3 && function.len() >= 3 && digits.len() % 2 == 0;
     if !long_enough || !is_hex(&digits) {
@@ -63,12 +63,12 @@ pub fn function(interface: &str, function: &str) -> Option<String> {
 }
 
 /// Returns the resource of a region's ports that are programmed when a container starts.
-pub fn region(interface: &str) -> String {
+pub fn name_region_resource(interface: &str) -> String {
     format!("{PREFIX}region-{interface}")
 }
 
 /// Returns the resource of a region's ports that the container programs.
-pub fn region_development(interface: &str) -> String {
+pub fn name_development_resource(interface: &str) -> String {
     format!("{PREFIX}regiondevel-{interface}")
 }
 
@@ -95,14 +95,14 @@ mod tests {
         let first = "af-695.d84.aVKNtusxV3qMNmj5-qCB9thCTcSko8QT-J5DNoP5BAs";
         let second = "af-ce4.d84.zkiWk5jwXzOUbVYHCL4QithCTcSko8QT-J5DNoP5BAs";
         for (interface, name) in [(INTERFACE, first), (other, second)] {
-            let made = function(interface, NLB0).unwrap();
+            let made = name_function_resource(interface, NLB0).unwrap();
             assert_eq!(made, format!("fpga.intel.com/{name}"));
-            assert_eq!(mode_of(name), Some(Mode::Function));
+            assert_eq!(parse_mode(name), Some(Mode::Function));
         }
-        assert_eq!(function(INTERFACE, "abcdefab1"), None);
-        assert_eq!(function(INTERFACE, "xyzxyzxyzx"), None);
-        assert_eq!(function("ä", NLB0), None);
-        assert_eq!(function("", ""), None);
+        assert_eq!(name_function_resource(INTERFACE, "abcdefab1"), None);
+        assert_eq!(name_function_resource(INTERFACE, "xyzxyzxyzx"), None);
+        assert_eq!(name_function_resource("ä", NLB0), None);
+        assert_eq!(name_function_resource("", ""), None);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
             ("af-", None),
             ("arria10.dcp1.2-nlb0-orchestrated", None),
         ] {
-            assert_eq!(mode_of(name), mode, "{name}");
+            assert_eq!(parse_mode(name), mode, "{name}");
         }
     }
 }

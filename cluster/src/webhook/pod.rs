@@ -81,7 +81,7 @@ impl<'a> Pod<'a> {
     }
 
     /// Returns whether the pod requests a resource with the prefix.
-    pub fn asks(&self) -> bool {
+    pub fn requests_mapped_resources(&self) -> bool {
         self.containers().any(|(_, _, container)| {
             let sections = ["limits", "requests"].map(|one| container.amounts(one));
             let mut sections = sections.into_iter().flatten();
@@ -212,7 +212,7 @@ mod tests {
             "{\"spec\":{\"containers\":[{\"resources\":{\"limits\":null,\"requests\":{}},\"env\":[{}]}]}}",
         ] {
             let pod: Pod<'_> = serde_json::from_str(text).unwrap();
-            assert!(!pod.asks(), "{text}");
+            assert!(!pod.requests_mapped_resources(), "{text}");
         }
         assert!(problem("{\"spec\":{\"containers\":3}}").is_some());
     }

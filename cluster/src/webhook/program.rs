@@ -77,12 +77,12 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     let client = process::client().await?;
     let reviewer = Arc::new(Reviewer::default());
     let watched = Arc::clone(&reviewer);
-    let waits_for = move || watched.waits_for();
+    let not_ready_reason = move || watched.not_ready_reason();
     let registry = reviewer.metrics().registry();
     let functions = follow::<AcceleratorFunction>(client.clone(), Arc::clone(&reviewer), DELAYS);
     let regions = follow::<FpgaRegion>(client, Arc::clone(&reviewer), DELAYS);
     let serving = Arc::clone(&identity);
-    pages::start(run.http, registry, waits_for)?;
+    pages::start(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
         () = functions => {}

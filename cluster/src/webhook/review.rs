@@ -35,9 +35,9 @@ impl Reviewer {
         &self.metrics
     }
 
-    /// Returns why the webhook cannot answer reviews, or `None` if it can.
-    pub fn waits_for(&self) -> Option<&'static str> {
-        let complete = self.mappings().are_complete();
+    /// Returns the reason why the webhook cannot answer reviews yet, or `None` if it can.
+    pub fn not_ready_reason(&self) -> Option<&'static str> {
+        let complete = self.mappings().is_complete();
         (!complete).then_some("the mappings have not been listed yet")
     }
 
@@ -45,7 +45,7 @@ impl Reviewer {
         self.mappings.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn change<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
+    pub fn change_mappings<T>(&self, change: impl FnOnce(&mut Mappings) -> T) -> T {
         let mut mappings = self
             .mappings
             .write()
@@ -77,26 +77,26 @@ impl Reviewer {
     }
 
     pub fn review(&self, body: &[u8]) -> Result<Value, String> {
-        let asked: AdmissionReview<'_> = serde_json::from_slice(body)
+        let review: AdmissionReview<'_> = serde_json::from_slice(body)
             .map_err(|error| format!("not an admission review: {error}"))?;
-        if asked.api_version != API_VERSION {
+        if review.api_version != API_VERSION {
             return Err(format!(
                 "{}: not {API_VERSION}",
-                excerpt(&asked.api_version)
+                excerpt(&review.api_version)
             ));
         }
-        let request = asked.request;
+        let request = review.request;
         let pod: Option<Pod<'_>> = match request.object.filter(|_| is_new_pod(&request)) {
             Some(object) => serde_json::from_str(object.get())
                 .map_err(|error| format!("the pod cannot be reviewed: {error}"))?,
             None => None,
         };
-        let Some(pod) = pod.filter(Pod::asks) else {
+        let Some(pod) = pod.filter(Pod::requests_mapped_resources) else {
             self.count("unchanged");
             return Ok(admit(&request.uid, &Patch::default(), Vec::new()));
         };
         let mappings = self.mappings();
-        if !mappings.are_complete() {
+        if !mappings.is_complete() {
             self.count("denied");
             let message = "the webhook has not listed AcceleratorFunctions and FpgaRegions yet: \
                            it cannot reach the API server, or has no right to list them";

@@ -44,7 +44,7 @@ pub(crate) fn pod(uid: &str, node: Option<&str>, resource: &str, units: &str) ->
 fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
     let extender = Extender::new(config(CONFIG));
     let nodes: Vec<Node> = nodes.iter().cloned().map(typed).collect();
-    extender.change(|view| {
+    extender.change_view(|view| {
         view.replace_nodes(&nodes);
         view.replace_pods(Vec::new());
     });
@@ -54,7 +54,7 @@ fn extender(nodes: &[Value], pods: &[Value]) -> Arc<Extender> {
 
 /// Updates the view with a pod that was created or changed.
 fn apply(extender: &Extender, pod: &Value) {
-    extender.change(|view| view.apply_pod(&typed::<Pod>(pod.clone())));
+    extender.change_view(|view| view.apply_pod(&typed::<Pod>(pod.clone())));
 }
 
 fn typed<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -185,7 +185,7 @@ fn what_depends_on_the_arrangement_keeps_no_pod_off_a_node() {
     apply(&extender, &pod("e", Some("n"), MEMORY, "4"));
     // A pod of 4 units fits on the third device only.
     assert!(!passes("5") && passes("4"));
-    extender.change(|view| view.remove_pod("a"));
+    extender.change_view(|view| view.remove_pod("a"));
     assert!(passes("8"));
 }
 
@@ -210,12 +210,12 @@ fn before_the_first_list_filter_passes_and_prioritize_gives_zeros() {
     };
     for step in 0..3 {
         assert_eq!(asked(), (json!(["n"]), vec![0]), "{step}");
-        extender.change(|view| match step {
+        extender.change_view(|view| match step {
             0 => view.apply_node(&node),
             _ => view.replace_nodes(std::slice::from_ref(&node)),
         });
     }
-    extender.change(|view| view.replace_pods(Vec::new()));
+    extender.change_view(|view| view.replace_pods(Vec::new()));
     assert_eq!(asked(), (json!([]), vec![5]));
 }
 
@@ -253,11 +253,11 @@ fn pods_count_from_their_binding_to_their_end() {
     apply(&extender, &pod("early", Some("late"), GPU, "1"));
     let late: Node = typed(node("late", GPU, "2"));
     let score = |uid: &str| prioritize(&extender, &pod(uid, None, GPU, "1"), &["late"]);
-    extender.change(|view| view.apply_node(&late));
+    extender.change_view(|view| view.apply_node(&late));
     assert_eq!(score("q"), [10]);
-    extender.change(|view| view.remove_node("late"));
+    extender.change_view(|view| view.remove_node("late"));
     assert_eq!(score("r"), [0]);
-    extender.change(|view| view.remove_pod("early"));
-    extender.change(|view| view.apply_node(&late));
+    extender.change_view(|view| view.remove_pod("early"));
+    extender.change_view(|view| view.apply_node(&late));
     assert_eq!(score("s"), [5]);
 }

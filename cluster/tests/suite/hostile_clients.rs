@@ -15,7 +15,7 @@ use crate::extender::{CONFIG, config, node, pod};
 async fn server() -> SocketAddr {
     let extender = Extender::new(config(CONFIG));
     let node = serde_json::from_value(node("n", "vendor.com/gpu", "2")).unwrap();
-    extender.change(|view| {
+    extender.change_view(|view| {
         view.replace_nodes(&[node]);
         view.replace_pods(Vec::new());
     });

@@ -18,7 +18,7 @@ const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";
 pub(crate) fn review(bytes: &[u8]) {
     static REVIEWER: LazyLock<Reviewer> = LazyLock::new(|| {
         let reviewer = Reviewer::default();
-        reviewer.change(|known| {
+        reviewer.change_mappings(|known| {
             for (name, mode) in [("nlb0", "region"), ("nlb0-pre", "af")] {
                 let function = AcceleratorFunctionSpec {
                     afu_id: FUNCTION.to_owned(),

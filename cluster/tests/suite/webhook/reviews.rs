@@ -14,7 +14,7 @@ use crate::client::{exchange, parts, post, serve};
 async fn server(listed: bool) -> SocketAddr {
     let reviewer = Arc::new(Reviewer::default());
     if listed {
-        reviewer.change(|known| *known = mappings());
+        reviewer.change_mappings(|known| *known = mappings());
     }
     serve(LIMITS, reviewer.site()).await
 }

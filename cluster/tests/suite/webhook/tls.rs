@@ -30,7 +30,7 @@ async fn the_api_server_gets_an_answer_under_the_services_name() {
     let client = client(&bundle);
 
     let reviewer = Arc::new(Reviewer::default());
-    reviewer.change(|known| *known = mappings());
+    reviewer.change_mappings(|known| *known = mappings());
     let identity = Identity::from_dir(dir.path()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -21,7 +21,7 @@ const OWN_GRACE: Duration = Duration::from_millis(1);
 
 /// The open connections of a server.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct Connections {
     limits: Limits,
     state: Mutex<State>,
 }
@@ -47,7 +47,7 @@ struct Connection {
 /// A place among the open connections, which is free again when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
-    open: Arc<Open>,
+    connections: Arc<Connections>,
     id: u64,
     close: Arc<Notify>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct OpenConnection {
 /// Memory of a connection, which is free again when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    open: Arc<Open>,
+    connections: Arc<Connections>,
     id: u64,
     bytes: usize,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) struct NoMemory;
 
-impl Open {
+impl Connections {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -84,32 +84,47 @@ impl Open {
         waiting: &mut VecDeque<(IpAddr, T)>,
     ) -> Option<(OpenConnection, T)> {
         let mut state = self.state();
-        let at = if self.limits.connections - state.connections.len() >= waiting.len() {
+        let index = if self.limits.connections - state.connections.len() >= waiting.len() {
             0
         } else {
-            let sums = state.sums(|_| 1);
-            let has = |(_, (from, _)): &(usize, &(IpAddr, T))| sums.get(from).copied().unwrap_or(0);
-            let (at, _) = waiting.iter().enumerate().min_by_key(has)?;
-            at
+            let connection_counts = state.sum_by_address(|_| 1);
+            let has = |(_, (from, _)): &(usize, &(IpAddr, T))| {
+                connection_counts.get(from).copied().unwrap_or(0)
+            };
+            let (index, _) = waiting.iter().enumerate().min_by_key(has)?;
+            index
         };
-        let (from, _) = waiting.get(at)?;
+        let (from, _) = waiting.get(index)?;
         let (id, close) = state.enter(*from, self.limits.connections)?;
-        let (_, client) = waiting.remove(at)?;
+        let (_, client) = waiting.remove(index)?;
         let open = Arc::clone(self);
-        Some((OpenConnection { open, id, close }, client))
+        Some((
+            OpenConnection {
+                connections: open,
+                id,
+                close,
+            },
+            client,
+        ))
     }
 }
 
 impl State {
     fn enter(&mut self, from: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= limit {
-            let id = self.victim(Some(from), |_| 1, |one| (one.was_answered, one.since))?;
+            let id = self.choose_connection_to_close(
+                Some(from),
+                |_| 1,
+                |one| (one.was_answered, one.since),
+            )?;
             let own = u32::try_from(limit).map_or(Duration::MAX, |limit| limit * OWN_GRACE);
-            let is_old = |victim: &Connection| {
-                let grace = if victim.from == from { own } else { GRACE };
-                victim.since.elapsed() >= grace.max(GRACE)
+            let is_old = |connection: &Connection| {
+                let grace = if connection.from == from { own } else { GRACE };
+                connection.since.elapsed() >= grace.max(GRACE)
             };
-            self.connections.get(&id).filter(|victim| is_old(victim))?;
+            self.connections
+                .get(&id)
+                .filter(|connection| is_old(connection))?;
             self.remove(id);
         }
         self.last += 1;
@@ -126,27 +141,27 @@ impl State {
     }
 
     /// Returns the sum of the weights of each address's connections.
-    fn sums(&self, weight: impl Fn(&Connection) -> usize) -> BTreeMap<IpAddr, usize> {
-        let mut sums = BTreeMap::new();
+    fn sum_by_address(&self, weight: impl Fn(&Connection) -> usize) -> BTreeMap<IpAddr, usize> {
+        let mut connection_counts = BTreeMap::new();
         for connection in self.connections.values() {
-            *sums.entry(connection.from).or_default() += weight(connection);
+            *connection_counts.entry(connection.from).or_default() += weight(connection);
         }
-        sums
+        connection_counts
     }
 
     /// Returns the connection to close: the first one by `order` of the address that has the
     /// most by `weight`. The address of a newcomer counts one more.
-    fn victim<O: Ord>(
+    fn choose_connection_to_close<O: Ord>(
         &self,
         newcomer: Option<IpAddr>,
         weight: impl Fn(&Connection) -> usize,
         order: impl Fn(&Connection) -> O,
     ) -> Option<u64> {
-        let mut sums = self.sums(weight);
+        let mut connection_counts = self.sum_by_address(weight);
         if let Some(from) = newcomer {
-            *sums.entry(from).or_default() += 1;
+            *connection_counts.entry(from).or_default() += 1;
         }
-        let (most, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
+        let (most, _) = connection_counts.into_iter().max_by_key(|(_, sum)| *sum)?;
         let connections = self.connections.iter();
         let candidates = connections.filter(|(_, connection)| connection.from == most);
         let first = candidates.min_by_key(|(_, connection)| order(connection));
@@ -171,13 +186,13 @@ impl State {
 
 impl OpenConnection {
     /// Waits until the connection must end to make room for another one.
-    pub(crate) async fn closed(&self) {
+    pub(crate) async fn wait_for_close(&self) {
         self.close.notified().await;
     }
 
     /// Notes that one of the connection's requests was answered.
-    pub(crate) fn has_answered(&self) {
-        if let Some(connection) = self.open.state().connections.get_mut(&self.id) {
+    pub(crate) fn note_answer(&self) {
+        if let Some(connection) = self.connections.state().connections.get_mut(&self.id) {
             connection.was_answered = true;
             connection.since = Instant::now();
         }
@@ -186,7 +201,7 @@ impl OpenConnection {
     /// Returns a lease of memory for the connection, which is empty at first.
     pub(crate) fn lease(&self) -> Lease {
         Lease {
-            open: Arc::clone(&self.open),
+            connections: Arc::clone(&self.connections),
             id: self.id,
             bytes: 0,
         }
@@ -195,7 +210,7 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.open.state().remove(self.id);
+        self.connections.state().remove(self.id);
     }
 }
 
@@ -205,14 +220,14 @@ impl Lease {
     /// the lease stays as it is and the call fails, so that a large request does not displace
     /// small ones.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), NoMemory> {
-        let mut state = self.open.state();
+        let mut state = self.connections.state();
         if !state.connections.contains_key(&self.id) {
             return Err(NoMemory);
         }
         state.change_memory(self.id, self.bytes, bytes);
-        while state.memory > self.open.limits.memory {
+        while state.memory > self.connections.limits.memory {
             let memory = |one: &Connection| one.memory;
-            match state.victim(None, memory, |one| Reverse(one.memory)) {
+            match state.choose_connection_to_close(None, memory, |one| Reverse(one.memory)) {
                 Some(id) if id != self.id => state.remove(id),
                 _ => {
                     state.change_memory(self.id, bytes, self.bytes);
@@ -238,7 +253,7 @@ mod tests {
 
     #[test]
     fn who_has_fewest_connections_goes_first() {
-        let open = Arc::new(Open::new(Limits {
+        let open = Arc::new(Connections::new(Limits {
             connections: 4,
             ..Limits::PAGES
         }));
