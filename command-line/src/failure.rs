@@ -16,7 +16,7 @@ pub fn parse<C: Parser>() -> C {
     C::try_parse().unwrap_or_else(|error| {
         // clap does not return the options that it parsed before the error.
         if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-            print_failure(&message_of(&error), "usage", error.exit_code());
+            print_failure(&format_clap_error(&error), "usage", error.exit_code());
         }
         error.exit()
     })
@@ -36,7 +36,7 @@ pub fn warn(program: &str, message: &str) {
 }
 
 /// Returns the message of a clap error in one line, without the hints that follow it.
-fn message_of(error: &clap::Error) -> String {
+fn format_clap_error(error: &clap::Error) -> String {
     let text = error.to_string();
     let message = text.split("\n\n").next().unwrap_or_default();
     let words = message.trim_start_matches("error: ").split_whitespace();

@@ -66,9 +66,10 @@ pub struct ProgramInRoot {
 /// Parses an absolute path for clap.
 pub fn absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    match path.is_absolute() {
-        true => Ok(path),
-        false => Err("give an absolute path".to_owned()),
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err("give an absolute path".to_owned())
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn write(command: &Command, share: &Path) -> Result<()> {
 
 fn script(shell: Shell, command: &Command) -> Result<String> {
     let name = command.get_name();
-    let mut command = offered(command)?;
+    let mut command = add_completed_values(command)?;
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, name, &mut script);
     let mut script = String::from_utf8(script)?;
@@ -47,14 +47,14 @@ fn script(shell: Shell, command: &Command) -> Result<String> {
         script += &classes_in_fish(name, &command, &[]);
     }
     if name == "boathook" {
-        script = with_devices(shell, &script)?;
+        script = add_device_completion(shell, &script)?;
     }
     Ok(script)
 }
 
 /// Changes a completion script so that the arguments of `attach` and `detach` are completed
 /// with the names of devices.
-fn with_devices(shell: Shell, script: &str) -> Result<String> {
+fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
     let (found, changed) = match shell {
         Shell::Bash => {
             let (own, complete) = (
@@ -120,25 +120,26 @@ fn classes_in_fish(program: &str, command: &Command, path: &[&str]) -> String {
 
 /// Returns the command for completions: without hidden commands and options, and with the names
 /// of engines and shipped classes as possible values.
-fn offered(command: &Command) -> Result<Command> {
-    let mut offered = Command::new(lasting(command.get_name()))
+fn add_completed_values(command: &Command) -> Result<Command> {
+    let mut completed = Command::new(leak_name(command.get_name()))
         .about(command.get_about().cloned().unwrap_or_default())
-        .version(command.get_version().map_or("", lasting));
+        .version(command.get_version().map_or("", leak_name));
     for argument in command.get_arguments().filter(|one| !one.is_hide_set()) {
         let names = match argument.get_value_names() {
             Some([name]) if name == "CLASS" => class_names()?,
             Some([name]) if name == "NAME[,NAME]" => engine_names(),
             _ => Vec::new(),
         };
-        offered = offered.arg(match names.is_empty() {
-            true => argument.clone(),
-            false => argument.clone().value_parser(names),
+        completed = completed.arg(if names.is_empty() {
+            argument.clone()
+        } else {
+            argument.clone().value_parser(names)
         });
     }
     for subcommand in command.get_subcommands().filter(|one| !one.is_hide_set()) {
-        offered = offered.subcommand(self::offered(subcommand)?);
+        completed = completed.subcommand(self::add_completed_values(subcommand)?);
     }
-    Ok(offered)
+    Ok(completed)
 }
 
 fn class_names() -> Result<Vec<&'static str>> {
@@ -148,7 +149,7 @@ fn class_names() -> Result<Vec<&'static str>> {
     for entry in entries {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
-        names.extend(name.strip_suffix(".toml").map(lasting));
+        names.extend(name.strip_suffix(".toml").map(leak_name));
     }
     names.sort_unstable();
     Ok(names)
@@ -160,7 +161,7 @@ fn engine_names() -> Vec<&'static str> {
 }
 
 /// Leaks a name, because clap needs names with the lifetime `'static`.
-fn lasting(name: &str) -> &'static str {
+fn leak_name(name: &str) -> &'static str {
     name.to_owned().leak()
 }
 

@@ -36,7 +36,9 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
             copies.push((tree.join(file), DIRECTORY));
         }
         for (copy, to_documents) in copies {
-            let text = with_links(&text, |link| released(source, from, link, to_documents));
+            let text = replace_links(&text, |link| {
+                find_released_target(source, from, link, to_documents)
+            });
             fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
         }
     }
@@ -45,7 +47,7 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
 
 /// Returns a Markdown text with changed links. `replace` returns the new target of a link, or
 /// `None` if the link stays as it is.
-fn with_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
+fn replace_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
     let mut parts = text.split("](");
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -65,16 +67,21 @@ fn with_links(text: &str, replace: impl Fn(&str) -> Option<String>) -> String {
 /// Returns the target that a link in a file of the directory `from` has in a release. The target
 /// is a document of the release, or a file of the source repository on the network. `None`
 /// means that the link needs no change.
-fn released(source: &Path, from: &Path, link: &str, to_documents: &str) -> Option<String> {
+fn find_released_target(
+    source: &Path,
+    from: &Path,
+    link: &str,
+    to_documents: &str,
+) -> Option<String> {
     let (path, fragment) = match link.find('#') {
         Some(at) => link.split_at(at),
         None => (link, ""),
     };
-    let path = normal(&from.join(path));
+    let path = normalize_path(&from.join(path));
     if path == from || !source.join(&path).exists() {
         return None;
     }
-    Some(match document(&path) {
+    Some(match find_document(&path) {
         Some(document) => {
             let document = Path::new(to_documents).join(document);
             format!("{}{fragment}", document.display())
@@ -90,19 +97,19 @@ fn released(source: &Path, from: &Path, link: &str, to_documents: &str) -> Optio
 
 /// Returns the name that a file of the source tree has among the documents of a release, or
 /// `None` if it is not one of them.
-fn document(path: &Path) -> Option<&Path> {
+fn find_document(path: &Path) -> Option<&Path> {
     let is_top = TOP.iter().any(|top| path == Path::new(top));
-    match path.starts_with("deploy/examples") {
-        true => path.strip_prefix("deploy").ok(),
-        false => path
-            .strip_prefix("docs")
+    if path.starts_with("deploy/examples") {
+        path.strip_prefix("deploy").ok()
+    } else {
+        path.strip_prefix("docs")
             .ok()
-            .or_else(|| is_top.then_some(path)),
+            .or_else(|| is_top.then_some(path))
     }
 }
 
 /// Resolves `..` in a path without access to the file system.
-fn normal(path: &Path) -> PathBuf {
+fn normalize_path(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

@@ -137,9 +137,13 @@ pub fn remove(text: &str, object: Range<usize>, key: &str) -> String {
 /// Returns an error if the text is not JSON, if a value on the way has another type, or if
 /// an object on the way has a key of `keys` twice.
 pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError> {
-    let (value, missing) = descend(text, keys)?;
+    let (value, missing) = find_innermost(text, keys)?;
     if value == "null" {
-        return Ok(splice(text, range(text, value), &nested(missing, item)));
+        return Ok(splice(
+            text,
+            find_range(text, value),
+            &build_nested(missing, item),
+        ));
     }
     let (last, added) = match missing {
         [] => {
@@ -149,18 +153,18 @@ pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError
         [key, rest @ ..] => {
             let place = &keys[..keys.len() - missing.len()];
             let Members(members) = part(value, place, "an object")?;
-            let added = format!("{}:{}", quote(key), nested(rest, item));
+            let added = format!("{}:{}", quote(key), build_nested(rest, item));
             (members.last().map(|(_, value)| *value), added)
         }
     };
     Ok(match last {
         Some(last) => {
-            let end = range(text, last.get()).end;
+            let end = find_range(text, last.get()).end;
             splice(text, end..end, &format!(",{added}"))
         }
         None => {
             // The list or object is empty, so the item goes right after the bracket.
-            let bracket = range(text, value.trim_start()).start + 1;
+            let bracket = find_range(text, value.trim_start()).start + 1;
             splice(text, bracket..bracket, &added)
         }
     })
@@ -169,7 +173,7 @@ pub fn append(text: &str, keys: &[&str], item: &str) -> Result<String, EditError
 /// Returns the JSON text of each item of the list that `keys` lead to. The result is empty
 /// if there is no such list.
 pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
-    let list = match descend(text, keys) {
+    let list = match find_innermost(text, keys) {
         Ok((value, [])) => serde_json::from_str(value),
         _ => return Vec::new(),
     };
@@ -179,7 +183,7 @@ pub fn items<'t>(text: &'t str, keys: &[&str]) -> Vec<&'t str> {
 
 /// Follows `keys` from the whole text, and returns the innermost value that exists and the
 /// keys that are missing in it.
-fn descend<'t, 'k>(
+fn find_innermost<'t, 'k>(
     text: &'t str,
     keys: &'k [&'k str],
 ) -> Result<(&'t str, &'k [&'k str]), EditError> {
@@ -193,7 +197,7 @@ fn descend<'t, 'k>(
         value = match (named.next(), named.next()) {
             (None, _) => return Ok((value, &keys[depth..])),
             (Some((_, value)), None) => value.get(),
-            (Some(_), Some(_)) => return Err(EditError::Duplicate(place(&keys[..=depth]))),
+            (Some(_), Some(_)) => return Err(EditError::Duplicate(join_keys(&keys[..=depth]))),
         };
     }
     Ok((value, &[]))
@@ -205,7 +209,7 @@ fn part<'t, T: Deserialize<'t>>(
     expected: &'static str,
 ) -> Result<T, EditError> {
     serde_json::from_str(value).map_err(|source| EditError::Kind {
-        place: place(keys),
+        place: join_keys(keys),
         expected,
         source,
     })
@@ -218,12 +222,12 @@ pub fn members(text: &str, object: Range<usize>) -> Vec<(String, Range<usize>)> 
     let Some(Ok(Members(members))) = found else {
         return Vec::new();
     };
-    let member = |(key, value): (_, &RawValue)| (key, range(text, value.get()));
+    let member = |(key, value): (_, &RawValue)| (key, find_range(text, value.get()));
     members.into_iter().map(member).collect()
 }
 
 /// Returns the byte range of `part` in `text`. `part` must be a slice of `text`.
-fn range(text: &str, part: &str) -> Range<usize> {
+fn find_range(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr().addr() - text.as_ptr().addr();
     start..start + part.len()
 }
@@ -239,13 +243,13 @@ fn indent_of(text: &str, offset: usize) -> &str {
     &rest[..rest.len() - rest.trim_start_matches([' ', '\t']).len()]
 }
 
-fn nested(keys: &[&str], item: &str) -> String {
+fn build_nested(keys: &[&str], item: &str) -> String {
     let list = format!("[{item}]");
     keys.iter()
         .rfold(list, |value, key| format!("{{{}:{value}}}", quote(key)))
 }
 
-fn place(keys: &[&str]) -> String {
+fn join_keys(keys: &[&str]) -> String {
     if keys.is_empty() {
         "the whole text".into()
     } else {

@@ -55,7 +55,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatcherStream<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.requests.ready.is_empty() {
+        while self.requests.readable.is_empty() {
             let mut bytes = [0; 4096];
             let mut read = ReadBuf::new(&mut bytes);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
@@ -64,10 +64,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatcherStream<S> {
             }
             self.requests.add(read.filled())?;
         }
-        let ready = &mut self.requests.ready;
-        let length = ready.len().min(buf.remaining());
-        buf.put_slice(&ready[..length]);
-        ready.drain(..length);
+        let readable = &mut self.requests.readable;
+        let length = readable.len().min(buf.remaining());
+        buf.put_slice(&readable[..length]);
+        readable.drain(..length);
         Poll::Ready(Ok(()))
     }
 }
@@ -101,9 +101,9 @@ impl<S> Connected for WatcherStream<S> {
 struct Requests {
     has_begun: bool,
     /// The bytes of a frame that is not complete yet.
-    rest: Vec<u8>,
+    incomplete: Vec<u8>,
     /// The bytes that can be read.
-    ready: Vec<u8>,
+    readable: Vec<u8>,
     headers: Headers,
 }
 
@@ -115,15 +115,15 @@ impl std::fmt::Debug for Requests {
 
 impl Requests {
     fn add(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.rest.extend(bytes);
+        self.incomplete.extend(bytes);
         if !self.has_begun {
-            if self.rest.len() < PREFACE {
+            if self.incomplete.len() < PREFACE {
                 return Ok(());
             }
             self.has_begun = true;
-            self.ready.extend(self.rest.drain(..PREFACE));
+            self.readable.extend(self.incomplete.drain(..PREFACE));
         }
-        while let [high, middle, low, kind, flags, stream @ ..] = self.rest.as_slice()
+        while let [high, middle, low, kind, flags, stream @ ..] = self.incomplete.as_slice()
             && let Some(stream) = stream.first_chunk::<4>()
         {
             let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
@@ -132,7 +132,7 @@ impl Requests {
             }
             let (kind, flags, stream) = (*kind, *flags, *stream);
             let end = FRAME_HEADER + length;
-            let Some(payload) = self.rest.get(FRAME_HEADER..end) else {
+            let Some(payload) = self.incomplete.get(FRAME_HEADER..end) else {
                 return Ok(());
             };
             match kind {
@@ -141,16 +141,16 @@ impl Requests {
                 }
                 CONTINUATION => return Err(invalid("headers in several frames")),
                 HEADERS => {
-                    let block = self.headers.replaced(payload)?;
+                    let block = self.headers.replace_authority(payload)?;
                     let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
-                    self.ready.extend(&length.to_be_bytes()[1..]);
-                    self.ready.extend([kind, flags]);
-                    self.ready.extend(stream);
-                    self.ready.extend(block);
+                    self.readable.extend(&length.to_be_bytes()[1..]);
+                    self.readable.extend([kind, flags]);
+                    self.readable.extend(stream);
+                    self.readable.extend(block);
                 }
-                _ => self.ready.extend(&self.rest[..end]),
+                _ => self.readable.extend(&self.incomplete[..end]),
             }
-            self.rest.drain(..end);
+            self.incomplete.drain(..end);
         }
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Default for Headers {
 impl Headers {
     /// Returns a block of headers with the authority replaced. All headers are written as
     /// literals (section 6.2.2), so that the block does not depend on earlier ones.
-    fn replaced(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
+    fn replace_authority(&mut self, block: &[u8]) -> io::Result<Vec<u8>> {
         let mut replaced = Vec::new();
         let decoded = self.0.decode_with_cb(block, |name, value| {
             let value = match &*name {
@@ -184,9 +184,10 @@ impl Headers {
             }
         });
         decoded.map_err(|error| io::Error::new(ErrorKind::InvalidData, format!("{error:?}")))?;
-        match replaced.len() > MAX_FRAME {
-            true => Err(invalid("too many headers")),
-            false => Ok(replaced),
+        if replaced.len() > MAX_FRAME {
+            Err(invalid("too many headers"))
+        } else {
+            Ok(replaced)
         }
     }
 }

@@ -31,7 +31,7 @@ pub enum Form {
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut characters = text.chars();
-    let mut printed = escaped(characters.by_ref().take(MAX), Form::Line);
+    let mut printed = escape(characters.by_ref().take(MAX), Form::Line);
     if characters.next().is_some() {
         printed.push('…');
     }
@@ -41,10 +41,10 @@ pub fn line(text: &str) -> String {
 /// Returns a JSON document with the same meaning, in which unsafe characters are escaped.
 #[must_use]
 pub fn json(document: &str) -> String {
-    escaped(document.chars(), Form::Json)
+    escape(document.chars(), Form::Json)
 }
 
-fn escaped(characters: impl Iterator<Item = char>, form: Form) -> String {
+fn escape(characters: impl Iterator<Item = char>, form: Form) -> String {
     let mut printed = String::new();
     for character in characters {
         match form {
@@ -94,7 +94,7 @@ impl<W: Write> Write for Printable<W> {
             Some(line) => (line, "\n"),
             None => (&*text, ""),
         };
-        let printed = escaped(line.chars(), self.form) + end;
+        let printed = escape(line.chars(), self.form) + end;
         self.to.write_all(printed.as_bytes())?;
         Ok(bytes.len())
     }

@@ -15,8 +15,10 @@ pub fn is_root_or_this_user(uid: u32) -> bool {
 }
 
 fn is_in_user_namespace() -> bool {
-    let whole = ["0", "0", "4294967295"];
-    !read("/proc/self/uid_map").split_whitespace().eq(whole)
+    let identity_mapping = ["0", "0", "4294967295"];
+    !read("/proc/self/uid_map")
+        .split_whitespace()
+        .eq(identity_mapping)
 }
 
 fn overflow_uid() -> u32 {

@@ -22,9 +22,9 @@ impl<'a> Name<'a> {
     pub fn new<S: AsRef<OsStr> + ?Sized>(name: &'a S) -> Result<Self> {
         let name = name.as_ref();
         match name.as_bytes() {
-            b"" | b"." | b".." => Err(refused(name, "it names no file in a directory")),
-            bytes if bytes.contains(&b'/') => Err(refused(name, "a name has no slash")),
-            bytes if bytes.contains(&0) => Err(refused(name, "it holds a NUL byte")),
+            b"" | b"." | b".." => Err(path_error(name, "it names no file in a directory")),
+            bytes if bytes.contains(&b'/') => Err(path_error(name, "a name has no slash")),
+            bytes if bytes.contains(&0) => Err(path_error(name, "it holds a NUL byte")),
             _ => Ok(Self(name)),
         }
     }
@@ -48,16 +48,16 @@ pub(crate) enum Component<'a> {
 pub(crate) fn check(path: &Path) -> Result<()> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.is_empty() {
-        return Err(refused(path.as_os_str(), "it is empty"));
+        return Err(path_error(path.as_os_str(), "it is empty"));
     }
     if bytes.len() > MAX_LENGTH {
-        return Err(refused(path.as_os_str(), "it is longer than 4095 bytes"));
+        return Err(path_error(path.as_os_str(), "it is longer than 4095 bytes"));
     }
     if bytes.contains(&0) {
-        return Err(refused(path.as_os_str(), "it holds a NUL byte"));
+        return Err(path_error(path.as_os_str(), "it holds a NUL byte"));
     }
     if components(path.as_os_str()).nth(MAX_DEPTH).is_some() {
-        return Err(refused(path.as_os_str(), "it is deeper than 256 names"));
+        return Err(path_error(path.as_os_str(), "it is deeper than 256 names"));
     }
     Ok(())
 }
@@ -93,16 +93,16 @@ pub fn split_leaf(path: &Path) -> Result<(&Path, Name<'_>)> {
         None => (&b"/"[..], bytes),
     };
     let leaf = Name::new(OsStr::from_bytes(leaf))
-        .map_err(|_| refused(path.as_os_str(), "it does not end in a name"))?;
+        .map_err(|_| path_error(path.as_os_str(), "it does not end in a name"))?;
     Ok((Path::new(OsStr::from_bytes(parent)), leaf))
 }
 
-fn refused(path: &OsStr, reason: &'static str) -> Error {
+fn path_error(path: &OsStr, reason: &'static str) -> Error {
     // The message quotes at most 256 bytes, because the path may be too long for it.
-    let shown = path.as_bytes();
-    let shown = &shown[..shown.len().min(256)];
+    let excerpt = path.as_bytes();
+    let excerpt = &excerpt[..excerpt.len().min(256)];
     Error::Path {
-        path: OsStr::from_bytes(shown).into(),
+        path: OsStr::from_bytes(excerpt).into(),
         reason,
     }
 }

@@ -64,9 +64,9 @@ impl RootDir {
     /// does not exist.
     pub fn lookup(&self, path: &Path) -> Result<Option<Handle>> {
         check(path)?;
-        match self.ask_kernel(path, HANDLE, ResolveFlag::empty()) {
+        match self.resolve_with_openat2(path, HANDLE, ResolveFlag::empty()) {
             Some(Ok(fd)) => Handle::new(fd, path).map(Some),
-            Some(Err(errno)) => refused(path, errno),
+            Some(Err(errno)) => absent_or_error(path, errno),
             None => self.walk(path, LastLink::Follow),
         }
     }
@@ -78,10 +78,10 @@ impl RootDir {
     /// Returns [`Error::Link`] if a component of the path is a symbolic link.
     pub fn lookup_plain(&self, path: &Path) -> Result<Option<Handle>> {
         check(path)?;
-        match self.ask_kernel(path, HANDLE, ResolveFlag::RESOLVE_NO_SYMLINKS) {
+        match self.resolve_with_openat2(path, HANDLE, ResolveFlag::RESOLVE_NO_SYMLINKS) {
             Some(Ok(fd)) => return Handle::new(fd, path).map(Some),
             Some(Err(Errno::ELOOP)) => return Err(Error::Link { path: path.into() }),
-            Some(Err(errno)) => return refused(path, errno),
+            Some(Err(errno)) => return absent_or_error(path, errno),
             None => {}
         }
         let mut walk = Walk::new(self.fd.as_fd(), path, LastLink::Follow)?;
@@ -90,7 +90,7 @@ impl RootDir {
                 return Err(Error::Link { path: path.into() });
             }
         }
-        self.end(walk)
+        self.finish_walk(walk)
     }
 
     /// Opens the file at `path` with these flags, and follows symbolic links inside the root.
@@ -98,9 +98,9 @@ impl RootDir {
     pub fn open_file(&self, path: &Path, flags: OFlag) -> Result<Option<OwnedFd>> {
         check(path)?;
         let flags = flags | OFlag::O_CLOEXEC;
-        match self.ask_kernel(path, flags, ResolveFlag::empty()) {
+        match self.resolve_with_openat2(path, flags, ResolveFlag::empty()) {
             Some(Ok(fd)) => return Ok(Some(fd)),
-            Some(Err(errno)) => return refused(path, errno),
+            Some(Err(errno)) => return absent_or_error(path, errno),
             None => {}
         }
         let last = if flags.contains(OFlag::O_NOFOLLOW) {
@@ -114,18 +114,18 @@ impl RootDir {
 
     /// Resolves `path` with `openat2`. Returns `None` if the call is not available or kept
     /// failing because of renames; the caller has to use the walk.
-    fn ask_kernel(
+    fn resolve_with_openat2(
         &self,
         path: &Path,
         flags: OFlag,
-        further: ResolveFlag,
+        extra: ResolveFlag,
     ) -> Option<nix::Result<OwnedFd>> {
         if self.resolver == Resolver::Walk {
             return None;
         }
         let how = OpenHow::new()
             .flags(flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | further);
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS | extra);
         for _ in 0..ATTEMPTS {
             match openat2(&self.fd, path, how) {
                 Err(Errno::EAGAIN) => {}
@@ -138,10 +138,10 @@ impl RootDir {
     }
 
     fn walk(&self, path: &Path, last: LastLink) -> Result<Option<Handle>> {
-        self.end(Walk::new(self.fd.as_fd(), path, last)?)
+        self.finish_walk(Walk::new(self.fd.as_fd(), path, last)?)
     }
 
-    fn end(&self, walk: Walk<'_>) -> Result<Option<Handle>> {
+    fn finish_walk(&self, walk: Walk<'_>) -> Result<Option<Handle>> {
         let mut end = walk.finish()?;
         match end.trail.pop() {
             _ if !end.missing.is_empty() => Ok(None),
@@ -151,7 +151,7 @@ impl RootDir {
     }
 }
 
-fn refused<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
+fn absent_or_error<T>(path: &Path, errno: Errno) -> Result<Option<T>> {
     match errno {
         Errno::ENOENT => Ok(None),
         Errno::ELOOP => Err(Error::links(path)),

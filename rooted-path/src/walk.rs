@@ -130,7 +130,7 @@ impl<'a> Walk<'a> {
     /// does not exist, or if the path ends in a link that is not followed.
     pub fn step(&mut self) -> Result<Option<Step<'_>>> {
         if let Some(found) = self.found.take() {
-            self.take(found)?;
+            self.enter(found)?;
         }
         let Some((name, from_link)) = self.next_name()? else {
             return Ok(None);
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Enters the directory `found`, or continues at its target if it is a link.
-    fn take(&mut self, found: Waypoint) -> Result<()> {
+    fn enter(&mut self, found: Waypoint) -> Result<()> {
         let handle = &found.handle;
         if handle.kind() != FileKind::Symlink {
             if self.trail.len() == MAX_DEPTH {

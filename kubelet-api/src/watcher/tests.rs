@@ -64,7 +64,7 @@ fn the_authority_is_replaced_however_the_bytes_come() {
             requests.add(bytes).unwrap();
         }
         let wanted = READ.map(|(name, value)| (name.to_vec(), value.to_vec()));
-        assert_eq!(read(&requests.ready), [wanted.clone(), wanted], "{size}");
+        assert_eq!(read(&requests.readable), [wanted.clone(), wanted], "{size}");
     }
 }
 
@@ -74,7 +74,7 @@ fn long_values_keep_their_length() {
         let value = vec![b'v'; length];
         let mut headers = Headers::default();
         let block = Encoder::new().encode([(b"name".as_slice(), value.as_slice())]);
-        let replaced = headers.replaced(&block).unwrap();
+        let replaced = headers.replace_authority(&block).unwrap();
         let fields = Decoder::new().decode(&replaced).unwrap();
         assert_eq!(fields, [(b"name".to_vec(), value)]);
     }
