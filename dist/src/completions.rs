@@ -137,7 +137,7 @@ fn add_completed_values(command: &Command) -> Result<Command> {
         });
     }
     for subcommand in command.get_subcommands().filter(|one| !one.is_hide_set()) {
-        completed = completed.subcommand(self::add_completed_values(subcommand)?);
+        completed = completed.subcommand(add_completed_values(subcommand)?);
     }
     Ok(completed)
 }
