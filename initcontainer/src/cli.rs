@@ -82,7 +82,7 @@ pub struct Install {
     pub set_default: bool,
     /// Also offer it under the names of these vendors' toolkits, so that `docker run --gpus`,
     /// `--runtime NAME` and `runtimeClassName: NAME` reach it; the names are those of
-    /// [compatibility] in the class files, and refused while the toolkit itself is there
+    /// the table `compatibility` in the class files, and refused while the toolkit itself is there
     #[arg(long = "as", value_name = "NAME[,NAME]", value_delimiter = ',')]
     pub toolkits: Vec<String>,
     /// containerd: call the hook from this OCI spec (see "ctr oci spec")

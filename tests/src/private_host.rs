@@ -9,9 +9,9 @@ use anyhow::{Context, Result};
 use crate::binaries;
 use crate::engine_root::Generation;
 
-/// Namespaces of mounts, processes and networks in which /etc, /opt, /run, /tmp,
-/// /var/lib and /dev/shm, or all files, are private. Everything in them ends when this is dropped, and
-/// when the test does.
+/// Namespaces of mounts, processes and networks in which /etc, /opt, /run, /tmp, /usr/local/bin,
+/// /var/lib and /dev/shm, or all files, are private. Everything in them ends when this is dropped,
+/// and when the test ends.
 #[derive(Debug)]
 pub struct PrivateHost {
     keeper: Child,

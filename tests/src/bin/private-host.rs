@@ -1,7 +1,7 @@
 //! `private-host [ROOT [DIRECTORY...]]`: namespaces of mounts, processes and networks of their own,
 //! for an engine to run in as if it had the machine to itself.
 //!
-//! Files written to /etc, /opt, /run, /tmp, /var/lib and /dev/shm there are removed
+//! Files written to /etc, /opt, /run, /tmp, /usr/local/bin, /var/lib and /dev/shm there are removed
 //! afterwards. With ROOT, a directory with another root file system, that is the root
 //! there, and all that is written to it is removed; /var/tmp, cargo's output directory and
 //! each DIRECTORY are the machine's. Prints the process id to enter by (nsenter(1)), and stays until its
@@ -73,11 +73,12 @@ fn first(layout: &[String]) -> Result<()> {
             fresh("tmpfs", "/run", Some("mode=755"))?;
             // dockerd has a containerd that does not answer write its stacks there.
             cover("/tmp", &own_directories()?)?;
-            // containerd creates /opt/containerd, podman /var/lib/containers/cache,
-            // wherever their data are configured to be.
+            // containerd creates /opt/containerd, podman /var/lib/containers/cache, wherever their
+            // data are configured to be. boathook-init makes links in /usr/local/bin.
             for (directory, written) in [
                 ("/etc", "/run/etc"),
                 ("/opt", "/run/opt"),
+                ("/usr/local/bin", "/run/usr-local-bin"),
                 ("/var/lib", "/run/var-lib"),
             ] {
                 layered(directory, written, directory)?;
