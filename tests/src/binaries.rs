@@ -43,9 +43,10 @@ pub fn program(name: &str) -> Result<PathBuf> {
     }
     let path = directory.join(name);
     if !path.is_file() {
-        let build = match RELEASED.contains(&name) {
-            true => "make programs` (`make bench` for the bench)",
-            false => "cargo build --package boathook-tests --bins`",
+        let build = if RELEASED.contains(&name) {
+            "make programs` (`make bench` for the bench)"
+        } else {
+            "cargo build --package boathook-tests --bins`"
         };
         bail!(
             "no program {}: build it first with `{build}",

@@ -1,4 +1,4 @@
-//! A finished command with all that it wrote.
+//! A finished command with its output.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Longer than any command takes that works, the slowest of `make` included.
+/// A time limit that no working command exceeds, not even the slowest command of `make`.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// What a command left when it ended.
+/// The result of a finished command.
 #[derive(Debug)]
 pub struct Captured {
     pub status: ExitStatus,
@@ -30,7 +30,8 @@ impl Captured {
         Self::run_within(LIMIT, command)
     }
 
-    /// The same, killed after `limit`: a command that waits for a daemon, which may hang.
+    /// Runs `command` like [`Self::run`], and kills it after `limit`. This is for a command that
+    /// waits for a daemon, which may hang.
     pub fn run_within(limit: Duration, command: &mut Command) -> Result<Self> {
         Self::run_with(limit, command, Stdio::null())
     }
@@ -97,7 +98,8 @@ impl Captured {
     }
 }
 
-/// How the process ended; `None` if it had to be killed, because it did not within `limit`.
+/// Waits for the process and returns its status. Returns `None` if the process was killed because
+/// it did not end within `limit`.
 fn wait_within(limit: Duration, mut child: Child) -> Result<Option<ExitStatus>> {
     let pid = Pid::from_raw(child.id().cast_signed());
     let (ended, watched) = channel::<()>();

@@ -21,7 +21,8 @@ pub enum CgroupView {
 impl CgroupView {
     pub const ALL: [Self; 2] = [Self::V1, Self::V2];
 
-    /// Why commands cannot have this view on this machine, if they cannot.
+    /// Returns the reason why commands cannot have this view on this machine, or `None` if they
+    /// can.
     pub fn missing(self) -> Option<String> {
         match (self, machine_shows()) {
             (Self::V1, Ok(Self::V2)) => {

@@ -12,7 +12,7 @@ use crate::{binaries, fingerprint};
 /// The compiler for musl (Debian's package musl-tools).
 pub const MUSL_COMPILER: &str = "/usr/bin/musl-gcc";
 
-/// Which C library a program is made for.
+/// The C library with which a program is linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Libc {
     /// The host's glibc.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 /// Debian's package strace.
 const STRACE: &str = "/usr/bin/strace";
 
-/// Why nothing can be counted here, if so.
+/// Returns the reason why system calls cannot be counted here, or `None` if they can.
 pub fn missing() -> Option<String> {
     (!Path::new(STRACE).is_file()).then(|| format!("needs {STRACE}"))
 }

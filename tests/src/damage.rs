@@ -1,5 +1,5 @@
-//! What else may be where a program expects a file of its own: nothing of it may be waited for,
-//! followed or taken for the file.
+//! Wrong files in the place of a file of a program. The program must not wait for them, follow them
+//! or use them.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use nix::sys::stat::Mode;
 use nix::unistd::{geteuid, mkfifo};
 
-/// No program may take longer beside any damage, on a busy machine.
+/// The time limit of a program that finds a damaged file, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// What the target of a link has, and keeps.
+/// The content of a link's target, which must stay.
 const VICTIM: &str = "the victim's own text";
 
 /// A user who is not root.
@@ -38,7 +38,7 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Those that a test can make: only root can give a file away.
+    /// Returns the kinds that a test can create. Only root can change the owner of a file.
     pub fn kinds() -> Vec<Self> {
         let mut kinds = vec![
             Damage::Pipe,
@@ -84,7 +84,8 @@ impl Damage {
         }
     }
 
-    /// Whether the target of the link that is, or was, at `path` is as it was.
+    /// Returns whether the target of the link at `path` is unchanged. The link may have been
+    /// replaced.
     pub fn spares_victim(self, path: &Path) -> bool {
         match self {
             Damage::Link => fs::read_to_string(victim(path)).is_ok_and(|text| text == VICTIM),

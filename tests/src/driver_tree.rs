@@ -29,8 +29,8 @@ pub struct DriverTree {
 }
 
 impl DriverTree {
-    /// Why none can be made on this machine, if so. A mirror that cannot be reached
-    /// is an error of [`DriverTree::directory`].
+    /// Returns the reason why no tree can be made on this machine, or `None` if it can. A mirror
+    /// that cannot be reached is an error of [`DriverTree::directory`].
     pub fn missing() -> Option<String> {
         mirror::missing()
     }

@@ -1,5 +1,5 @@
-//! Where an engine's programs come from: this machine, or a root file system with
-//! a later generation of engines.
+//! The programs of an engine: those of this machine, or of a root file system with a later
+//! generation of engines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,16 +28,16 @@ const OF_DEBIAN: &str = "containerd,docker.io,docker-cli,docker-compose,podman,p
 /// Those of Ubuntu that Debian does not have.
 const OF_UBUNTU: &str = "containerd,docker.io,runc,iptables";
 
-/// What a node of Kubernetes takes beside Kubernetes, and a control plane.
+/// The packages that a node of Kubernetes and a control plane need in addition to Kubernetes.
 const OF_A_NODE: &str = "containerd,runc,conmon,skopeo,containernetworking-plugins,etcd-server,\
                          iproute2,iptables,openssl";
 
-/// Where packages have programs.
+/// The directories in which packages have programs.
 const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
 impl Generation {
-    /// Why there are no engines of this generation, if there are none. A root file
-    /// system is made to find out.
+    /// Returns the reason why there are no engines of this generation, or `None` if there are. A
+    /// root file system is made to find out.
     pub fn missing(self) -> Option<String> {
         match self {
             Self::OfThisMachine => None,
@@ -61,7 +61,7 @@ impl Generation {
         }
     }
 
-    /// Where one of its programs is.
+    /// Returns the path of one of its programs.
     pub fn program(self, name: &str) -> Option<PathBuf> {
         let root = match self {
             Self::OfThisMachine => PathBuf::from("/"),

@@ -1,4 +1,4 @@
-//! How the harness's own programs end.
+//! The end of the harness's own programs.
 
 use std::process::ExitCode;
 

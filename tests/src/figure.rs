@@ -1,4 +1,4 @@
-//! What the benches measure, and the goals of it.
+//! The figures that the benches measure, and their goals.
 
 use std::process::Command;
 use std::time::Instant;
@@ -12,7 +12,7 @@ pub struct Figure {
     name: String,
     value: f64,
     unit: &'static str,
-    /// It should be no more than this.
+    /// The highest value that meets the goal.
     goal: Option<f64>,
 }
 
@@ -32,7 +32,7 @@ impl Figure {
         Self::new(name, value, "ms", goal)
     }
 
-    /// Whether the goal is met. What is not a number meets none.
+    /// Returns whether the goal is met. A value that is not a number meets no goal.
     fn is_met(&self) -> bool {
         self.goal.is_none_or(|most| self.value <= most)
     }
@@ -60,13 +60,13 @@ pub fn table(figures: &[Figure]) -> String {
     format!("{lines}{} of {all} goals met", all - missed)
 }
 
-/// The figures that miss their goals.
+/// Returns the names of the figures that miss their goals.
 pub fn missed(figures: &[Figure]) -> Vec<&str> {
     let missed = figures.iter().filter(|figure| !figure.is_met());
     missed.map(|figure| figure.name.as_str()).collect()
 }
 
-/// How long a command takes, which must succeed, in milliseconds.
+/// Runs a command, which must succeed, and returns its time in milliseconds.
 pub fn time(command: &mut Command) -> Result<f64> {
     let start = Instant::now();
     let status = command
@@ -79,8 +79,8 @@ pub fn time(command: &mut Command) -> Result<f64> {
     Ok(time)
 }
 
-/// The median of what one takes longer than the other in the same turn: a machine that is
-/// busier in some turns than in others is so for both.
+/// Returns the median of the differences between two times of the same round. A machine that is
+/// busier in some rounds delays both.
 pub fn median_added(times: &[f64], base: &[f64]) -> f64 {
     median(
         times

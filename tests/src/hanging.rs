@@ -1,5 +1,5 @@
-//! A file system that never answers, like a driver that hangs: who looks up a name in it
-//! sleeps in the kernel until he is killed, or it is taken away.
+//! A file system that never answers, like a driver that hangs. A process that looks up a name in it
+//! sleeps in the kernel until the process is killed or the file system is unmounted.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,16 +10,16 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// The mount, until it is dropped.
+/// The mounted file system, which is unmounted when the value is dropped.
 #[derive(Debug)]
 pub struct Hanging {
     at: PathBuf,
-    /// Its FUSE server's end, from which nobody reads but the reader.
+    /// The server's end of the FUSE connection. Only the reader reads from it.
     server: File,
     reader: Option<JoinHandle<()>>,
 }
 
-/// Why there can be none; `None` if there can.
+/// Returns the reason why such a file system cannot be mounted here, or `None` if it can.
 pub fn missing() -> Option<String> {
     let server = File::options().read(true).write(true).open("/dev/fuse");
     let problem = server
@@ -46,8 +46,8 @@ impl Hanging {
         })
     }
 
-    /// The same with a server that takes all that it is asked, and says nothing of names: who
-    /// looks one up cannot be killed.
+    /// Mounts a file system whose server accepts all requests and does not answer lookups. A
+    /// process that looks up a name cannot be killed.
     pub fn taking(directory: &Path) -> Result<Self> {
         let mut hanging = Self::over(directory)?;
         let server = hanging.server.try_clone()?;
@@ -93,7 +93,7 @@ fn take(mut server: File) {
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        // All who wait get an error, also where the file system is mounted elsewhere.
+        // All waiting processes get an error, even if the file system is mounted elsewhere too.
         let _ = umount2(&self.at, MntFlags::MNT_DETACH | MntFlags::MNT_FORCE);
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

@@ -1,4 +1,4 @@
-//! What a container left on the machine.
+//! Finds everything that a container left on the machine.
 
 use std::fs;
 use std::path::Path;

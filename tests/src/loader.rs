@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// Where the program is in the container.
+/// The path of the program in the container.
 pub const PATH: &str = "/bin/dlopen-probe";
 
 /// A library to load and a function in it to call.
@@ -18,7 +18,7 @@ pub struct LibraryCall {
     pub function: String,
 }
 
-/// What came of loading one library.
+/// The result of loading one library.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Loaded {

@@ -1,4 +1,4 @@
-//! Where packages come from, and root file systems made of them.
+//! Repositories of packages, and root file systems that are made from them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +30,7 @@ const DEBOOTSTRAP: &str = "/usr/sbin/debootstrap";
 /// One repository a line: release, component, address.
 const FORMAT: &str = "$(RELEASE) $(COMPONENT) $(REPO_URI)";
 
-/// Why root file systems cannot be made here, if they cannot.
+/// Returns the reason why root file systems cannot be made here, or `None` if they can.
 pub(crate) fn missing() -> Option<String> {
     [(DEBOOTSTRAP, "debootstrap"), ("/usr/bin/apt-get", "apt")]
         .into_iter()

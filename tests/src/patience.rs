@@ -1,12 +1,12 @@
-//! How long tests wait for what others do.
+//! The time that tests wait for other processes.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes that works, on a machine that is busy with other tests.
+/// A time limit that nothing exceeds that works, even on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until something holds; `false` if it does not within [`PATIENCE`].
+/// Waits until a condition holds. Returns false if it does not hold within [`PATIENCE`].
 pub fn wait_until(mut holds: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + PATIENCE;
     while !holds() {

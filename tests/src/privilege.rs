@@ -15,8 +15,8 @@ const SYS_ADMIN: u32 = 21;
 /// `CAP_MKNOD` (linux/capability.h): device nodes.
 const MKNOD: u32 = 27;
 
-/// Why real containers cannot be run here with this view of cgroups, if they
-/// cannot.
+/// Returns the reason why real containers cannot be run here with this view of cgroups, or `None`
+/// if they can.
 pub fn missing_for_runc(view: CgroupView) -> Option<String> {
     missing_for_root()
         .or_else(|| {
@@ -28,12 +28,12 @@ pub fn missing_for_runc(view: CgroupView) -> Option<String> {
         .or_else(|| view.missing())
 }
 
-/// Why an engine cannot be run here, if it cannot.
+/// Returns the reason why an engine cannot be run here, or `None` if it can.
 pub fn missing_for_engines() -> Option<String> {
     missing_for_root().or_else(missing_for_busybox)
 }
 
-/// Why programs for musl cannot be made here, if they cannot.
+/// Returns the reason why programs for musl cannot be built here, or `None` if they can.
 pub fn missing_for_musl() -> Option<String> {
     missing_file(Path::new(compile::MUSL_COMPILER), "musl-tools")
 }
@@ -48,7 +48,8 @@ fn missing_for_busybox() -> Option<String> {
     })
 }
 
-/// Why mounts, namespaces and device nodes cannot be made here, if they cannot.
+/// Returns the reason why mounts, namespaces and device nodes cannot be created here, or `None` if
+/// they can.
 pub fn missing_for_root() -> Option<String> {
     if !geteuid().is_root() {
         return Some("needs root".to_string());

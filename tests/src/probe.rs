@@ -10,7 +10,7 @@ pub use answer::answer;
 pub use questions::{NewNode, Questions};
 pub use report::{Access, Kind, NodeAttempt, PathReport, Report};
 
-/// Where the probe is in every root file system of [`crate::rootfs`].
+/// The path of the probe in every root file system of [`crate::rootfs`].
 pub const PATH: &str = "/bin/probe";
 
 /// The probe's argument that makes it sleep until it is killed: something for a

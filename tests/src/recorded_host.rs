@@ -231,7 +231,7 @@ impl Entry {
         Ok(mknod(path, kind, Mode::S_IRWXU, number)?)
     }
 
-    /// Whether it lists the loader's cache.
+    /// Returns whether the entry is in the loader's cache.
     fn is_cached(&self) -> bool {
         matches!(self.kind.as_str(), "lib" | "lib32")
     }

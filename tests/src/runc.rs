@@ -102,11 +102,12 @@ impl Runc {
     /// Under load a killed process takes longer to end than runc waits before it
     /// leaves the cgroup behind: such a cgroup is removed here.
     pub fn delete(&self, id: &str) {
-        let deleted = match self.knows(id) {
-            true => self.command("delete").and_then(|mut command| {
+        let deleted = if self.knows(id) {
+            self.command("delete").and_then(|mut command| {
                 Captured::run(command.args(["--force", id])).and_then(Captured::success)
-            }),
-            false => return cgroup_parent::remove_named(id),
+            })
+        } else {
+            return cgroup_parent::remove_named(id);
         };
         cgroup_parent::remove_named(id);
         if let (Err(error), true) = (deleted, self.knows(id)) {

@@ -1,4 +1,4 @@
-//! What programs have in common that run a command in other surroundings.
+//! Functions for programs that run a command in other namespaces.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -33,9 +33,9 @@ use crate::patience::PATIENCE;
 use crate::runc::Runc;
 use crate::{binaries, cgroup_parent, privilege, scratch};
 
-/// Where the programs are in the host.
+/// The directory with the programs in the host.
 const PROGRAMS: &str = "/opt";
-/// Where those of [`binaries::RELEASED`] are.
+/// The directory with the programs of [`binaries::RELEASED`].
 const RELEASED: &str = "/srv";
 
 /// A booted host. Stopped and removed when dropped.
@@ -47,7 +47,8 @@ pub struct SystemdHost {
 }
 
 impl SystemdHost {
-    /// Why there can be none with this view of cgroups, if there cannot.
+    /// Returns the reason why a host with this view of cgroups cannot be booted, or `None` if it
+    /// can.
     pub fn missing(distribution: Distribution, view: CgroupView) -> Option<String> {
         privilege::missing_for_runc(view).or_else(|| distribution.missing())
     }

@@ -36,20 +36,21 @@ use crate::{mirror, privilege, scratch};
 
 const MACHINE: &str = "-accel tcg,thread=multi -smp 2 -m 2048 -nodefaults -no-user-config \
                        -display none -serial file:{dir}/console";
-/// How a command gets into it, and QEMU is told of changes.
+/// The devices by which commands reach the machine, and QEMU gets commands.
 const AGENT: &str = "-device virtio-serial -chardev socket,id=agent,path={dir}/agent,server=on,wait=off \
                      -device virtserialport,chardev=agent,name=org.qemu.guest_agent.0 \
                      -qmp unix:{dir}/monitor,server=on,wait=off";
 const COMMAND_LINE: &str = "loglevel=4 panic=1";
-/// How long it may take to boot, on a busy machine.
+/// The time limit for booting, on a busy machine.
 const BOOT: Duration = Duration::from_secs(600);
-/// How long a command may take, on a busy machine.
+/// The time limit for a command, on a busy machine.
 const COMMAND: Duration = Duration::from_secs(600);
 /// That of a login shell, and where Boathook's programs are.
 const PATH: &str =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/root/boathook/bin";
 
-/// Why there can be none of this architecture here, if there cannot.
+/// Returns the reason why a machine of this architecture cannot be booted here, or `None` if it
+/// can.
 pub fn missing(architecture: Architecture) -> Option<String> {
     let depmod = Path::new("/sbin/depmod");
     privilege::missing_for_engines()
@@ -211,7 +212,7 @@ fn drive(file: &Path, written: &str) -> String {
     format!("if=virtio,format=raw,cache=unsafe,{written},file={file}")
 }
 
-/// What was printed on the console of the machine whose files are here.
+/// Reads the console output of the machine whose files are in this directory.
 fn console(directory: &Path) -> String {
     let text = fs::read(directory.join("console")).unwrap_or_default();
     String::from_utf8_lossy(&text).replace('\r', "")
@@ -230,7 +231,7 @@ impl Drop for Vm {
     }
 }
 
-/// What the guest agent says of a process that has ended.
+/// Returns the result of a process that has ended, from the answer of the guest agent.
 fn captured(lines: &str, ended: &Value) -> Result<Captured> {
     let text = |key: &str| -> Result<String> {
         let bytes = BASE64_STANDARD.decode(ended[key].as_str().unwrap_or_default())?;

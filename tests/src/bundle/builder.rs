@@ -14,8 +14,7 @@ use crate::driver_tree::add_links;
 use crate::rootfs::Rootfs;
 use crate::scratch;
 
-/// What a bundle shall be. Runs the probe as root with default settings unless
-/// configured otherwise.
+/// The content of a bundle. By default the container runs the probe as root.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BundleBuilder {

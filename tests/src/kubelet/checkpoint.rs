@@ -19,7 +19,7 @@ pub(super) const FILE: &str = "kubelet_internal_checkpoint";
 /// The NUMA node of a device without one.
 pub(super) const NO_NUMA: i64 = -1;
 
-/// What is recorded.
+/// The content of the checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Record {
@@ -29,7 +29,7 @@ pub(super) struct Record {
     pub(super) registered_devices: BTreeMap<String, Vec<String>>,
 }
 
-/// What one container has of one resource.
+/// The devices that one container has of one resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct Entry {

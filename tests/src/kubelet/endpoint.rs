@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint as Address};
 
 use super::event::DeviceReport;
 
-/// How long the kubelet dials a plugin.
+/// The time limit for dialing a plugin.
 const DIAL: Duration = Duration::from_secs(10);
 
 /// The time between two tries to dial.
@@ -27,7 +27,7 @@ pub(super) struct Endpoint {
     pub(super) options: DevicePluginOptions,
     /// Its devices in its last list; all unhealthy after its stream broke.
     pub(super) devices: Vec<DeviceReport>,
-    /// Which of the resource's registrations it is.
+    /// The number of the registration of this resource.
     pub(super) generation: u64,
 }
 

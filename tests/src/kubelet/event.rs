@@ -30,7 +30,7 @@ pub enum Event {
     },
     /// A plugin's stream ended: its devices count as unhealthy.
     StreamBroken { resource: String },
-    /// What was requested failed.
+    /// A request failed.
     Error { message: String },
 }
 

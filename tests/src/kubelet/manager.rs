@@ -17,7 +17,7 @@ use super::container;
 use super::endpoint::{self, Endpoint};
 use super::event::{DeviceReport, Event, EventLog};
 
-/// What a container is to be given.
+/// The request for devices of a container.
 #[derive(Debug, Clone)]
 pub struct Allocation {
     pub resource: String,
@@ -54,7 +54,7 @@ impl Allocation {
     }
 }
 
-/// What a container was given.
+/// The devices that a container got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated {
     pub ids: Vec<String>,
@@ -198,12 +198,11 @@ impl Manager {
         let resource = &allocation.resource;
         let known = self.state().endpoints.get(resource).cloned();
         let mut endpoint = known.ok_or_else(|| format!("{resource} is not registered"))?;
-        let ids = match allocation.ids.is_empty() && allocation.count > 0 {
-            true => {
-                self.choose(&mut endpoint, resource, allocation.count)
-                    .await?
-            }
-            false => allocation.ids.clone(),
+        let ids = if allocation.ids.is_empty() && allocation.count > 0 {
+            self.choose(&mut endpoint, resource, allocation.count)
+                .await?
+        } else {
+            allocation.ids.clone()
         };
         let container = ContainerAllocateRequest {
             devices_ids: ids.clone(),

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
 
-/// What can be wrong with Register.
+/// The faults of Register.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RegisterFault {
     #[default]

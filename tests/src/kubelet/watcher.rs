@@ -60,9 +60,10 @@ async fn register(path: &Path, manager: &Arc<Manager>) -> Result<(), String> {
         "" => path.to_owned(),
         endpoint => PathBuf::from(endpoint),
     };
-    let connected = match supported {
-        true => manager.connect(&info.name, &socket).await,
-        false => Err(format!("{info:?} is not supported")),
+    let connected = if supported {
+        manager.connect(&info.name, &socket).await
+    } else {
+        Err(format!("{info:?} is not supported"))
     };
     let error = connected.clone().err().unwrap_or_default();
     let status = RegistrationStatus {

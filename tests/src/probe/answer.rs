@@ -1,4 +1,4 @@
-//! How the probe finds its answers.
+//! Finds the answers of the probe.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// What to read and to try. Identity, environment and mounts are always
+/// The paths to examine and the nodes to create. Identity, environment and mounts are always
 /// reported.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]

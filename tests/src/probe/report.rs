@@ -1,4 +1,4 @@
-//! What the probe answers.
+//! The answers of the probe.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,8 +23,7 @@ pub struct Report {
     pub new_nodes: BTreeMap<PathBuf, NodeAttempt>,
 }
 
-/// What is at a path. Symbolic links are followed for everything but
-/// `link_target`.
+/// The file at a path. Symbolic links are followed for all fields except `link_target`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct PathReport {
     pub kind: Kind,
@@ -47,7 +46,7 @@ pub struct PathReport {
     pub text: Option<String>,
 }
 
-/// What a device that the probe tried to make came to.
+/// The result of an attempt to create a device node.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct NodeAttempt {
     /// Whether it could be made.
@@ -70,7 +69,7 @@ pub enum Kind {
     Other,
 }
 
-/// Whether something was allowed.
+/// The result of an attempt to open or create a file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub enum Access {
     /// It was.

@@ -11,8 +11,8 @@ use crate::binaries;
 use crate::bundle::config::capabilities;
 use crate::cgroup_view::CgroupView;
 
-/// What systemd and the runtimes in it need. Not CAP_SYS_RESOURCE, which a
-/// machine that is itself a container often lacks.
+/// The capabilities that systemd and the runtimes need. CAP_SYS_RESOURCE is left out, because a
+/// machine that is itself a container often lacks it.
 const CAPABILITIES: &str = "AUDIT_WRITE BPF CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID \
     IPC_LOCK KILL MKNOD NET_ADMIN NET_BIND_SERVICE NET_RAW PERFMON SETFCAP SETGID SETPCAP SETUID \
     SYS_ADMIN SYS_BOOT SYS_CHROOT SYS_NICE SYS_PTRACE SYSLOG";

@@ -11,7 +11,7 @@ use super::config::CONFIGURED;
 use crate::mirror::{self, Mirror};
 use crate::rootfs::cached;
 
-/// What a host runs.
+/// The distribution that a host runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
     /// This machine's release of Debian, with runc, crun and containerd.
@@ -22,8 +22,8 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Why it cannot be had on this machine, if it cannot. An old one is fetched
-    /// to find out.
+    /// Returns the reason why this machine cannot have the distribution, or `None` if it can. An
+    /// old distribution is fetched to find out.
     pub(super) fn missing(self) -> Option<String> {
         match self {
             Self::OfThisMachine => mirror::missing(),
@@ -70,7 +70,7 @@ impl Distribution {
         Ok(())
     }
 
-    /// What is in it beside the minimal system.
+    /// Returns the packages that are installed in addition to the minimal system.
     fn packages(self) -> &'static str {
         match self {
             Self::OfThisMachine => "systemd,systemd-sysv,dbus,runc,crun,containerd",

@@ -31,7 +31,7 @@ impl fmt::Display for Program {
 /// The slice of [`Driver::SystemdInClosedSlice`].
 pub(super) const CLOSED_SLICE: &str = "closed.slice";
 
-/// Who makes a container's cgroup.
+/// The component that creates a container's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driver {
     /// The runtime itself, without systemd.

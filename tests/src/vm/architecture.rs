@@ -1,4 +1,4 @@
-//! Which processor a machine has.
+//! The processor of a machine.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ impl Architecture {
         }
     }
 
-    /// Why QEMU cannot emulate it here, if it cannot.
+    /// Returns the reason why QEMU cannot emulate the architecture here, or `None` if it can.
     pub(super) fn missing(self) -> Option<String> {
         let package = match self {
             Self::Amd64 => "qemu-system-x86",

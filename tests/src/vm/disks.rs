@@ -84,7 +84,7 @@ pub(super) fn image(files: &Path, file: &Path, size: &str) -> Result<()> {
     Captured::run(&mut command)?.success().map(drop)
 }
 
-/// What an installer would ask.
+/// Sets the values that an installer would ask for.
 fn configure(root: &Path) -> Result<()> {
     fs::write(root.join("etc/hosts"), "127.0.0.1 localhost\n")?;
     fs::write(root.join("etc/hostname"), "vm\n")?;

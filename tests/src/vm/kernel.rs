@@ -51,7 +51,8 @@ impl Kernel {
         self.architecture
     }
 
-    /// Why it cannot be booted here, if it cannot. It is fetched to find out.
+    /// Returns the reason why the kernel cannot be booted here, or `None` if it can. The kernel is
+    /// fetched to find out.
     pub fn missing(&self) -> Option<String> {
         super::missing(self.architecture).or_else(|| {
             let failed = self.files().err();

@@ -1,4 +1,4 @@
-//! What a test brings into the machine: the release, and programs.
+//! The files that a test brings into the machine: the release, and programs.
 
 use std::fs;
 use std::path::PathBuf;

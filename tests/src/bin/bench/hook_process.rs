@@ -1,6 +1,6 @@
-//! What the hook takes as a process by itself, for a container that requests
-//! nothing: all classes are there, and as many variables as in a namespace with
-//! many services. Containers take turns that are longer than what is measured.
+//! Measures the time of the hook as a process of its own, for a container that requests nothing.
+//! All classes are installed, and the container has as many variables as in a namespace with many
+//! services. The time of a whole container varies by more than the measured time.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
     ])
 }
 
-/// What each hook takes longer than a program of musl that does nothing.
+/// Returns how much longer each hook takes than a program for musl that does nothing.
 pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]> {
     let files = NothingAsked::new()?;
     let [this, other] = hooks
@@ -49,7 +49,7 @@ pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]>
     Ok([this, other].map(|times| median_added(&times, &empty)))
 }
 
-/// How long each command takes, in milliseconds.
+/// Returns the times of each command in milliseconds.
 fn in_turn(
     files: &NothingAsked,
     mut commands: [Command; 3],

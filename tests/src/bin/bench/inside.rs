@@ -25,7 +25,7 @@ const FEWER: usize = 4;
 const MORE: (usize, usize) = (16, FACTOR * ReferenceWork::LIBRARIES);
 const FACTOR: usize = 5;
 
-/// What the reference work takes inside, and how much longer more work takes.
+/// Measures the time of the reference work in the hook, and how much longer more work takes.
 ///
 /// The containers' root file systems are in /var/tmp, and once more on a new ext4 and on a
 /// tmpfs: what a new file costs on ext4 depends on what was deleted there in the minutes
@@ -74,7 +74,7 @@ pub(crate) fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> R
     ])
 }
 
-/// What becomes of a bundle after its container.
+/// The treatment of a bundle after its container.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bundles {
     Deleted,

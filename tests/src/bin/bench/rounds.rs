@@ -14,7 +14,7 @@ use crate::workload::Workload;
 /// Rounds before those that count: they fill the caches.
 pub(crate) const WARM_UP: usize = 3;
 
-/// How long each kind took in each round, in milliseconds.
+/// The time of each kind in each round, in milliseconds.
 pub(crate) struct Times([Vec<f64>; Kind::ALL.len()]);
 
 impl Times {
@@ -54,7 +54,7 @@ pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Resul
     Ok(Times(times))
 }
 
-/// How long `runc create` takes, in milliseconds.
+/// Returns the time of `runc create` in milliseconds.
 pub(crate) fn create(runc: &Runc, bundle: &Bundle) -> Result<f64> {
     let mut command = runc.command("create")?;
     command
