@@ -1,4 +1,4 @@
-//! The common parts of both programs: their start, signals and limits.
+//! Starts the programs, handles their signals and raises their limits.
 
 use std::process::ExitCode;
 

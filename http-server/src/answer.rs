@@ -1,4 +1,4 @@
-//! Answers to requests, with the memory that each takes until the client has read it.
+//! Answers to requests. Each answer holds a lease of its memory until the client has read it.
 
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};

@@ -8,17 +8,17 @@ use hyper::body::{Body, Incoming};
 
 use crate::connections::Lease;
 
-/// How long a client may take to send a body.
+/// The time within which a client must send a body.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
     #[error("the body is longer than {0} bytes")]
     TooLong(usize),
-    /// Other requests have taken all memory.
+    /// The bodies and answers of other requests take all memory.
     #[error("too many requests at once")]
     Busy,
-    /// The client did not send all of it in time.
+    /// The client did not send the whole body in time.
     #[error("the body did not arrive within {} s", TIMEOUT.as_secs())]
     TimedOut,
     /// The client closed the connection.

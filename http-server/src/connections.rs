@@ -60,7 +60,7 @@ pub(crate) struct Lease {
     bytes: usize,
 }
 
-/// There is no memory left, except that of connections which have less than this one.
+/// No memory is left, and no other connection has more memory than this one.
 #[derive(Debug)]
 pub(crate) struct NoMemory;
 
@@ -242,7 +242,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // To take less memory never fails.
+        // A lease of less memory never fails.
         let _ = self.resize(0);
     }
 }

@@ -39,18 +39,17 @@ use connections::{Connections, NoMemory, OpenConnection};
 /// The maximum length in bytes of a request's head.
 const MAX_HEAD: usize = 16 << 10;
 
-/// How long a client may take for a TLS handshake, and after that for the head of its
-/// first request.
+/// The time limit for a TLS handshake, and after it for the head of the first request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may be idle. Clients written in Go close an idle connection after 90
-/// seconds. A server that closes it earlier may do so while a request is on its way.
+/// The time for which a connection may be idle. Clients written in Go close an idle connection
+/// after 90 seconds. A server that closes it earlier may do so while a request is on its way.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a connection may last. It ends after the request in progress.
+/// The maximum duration of a connection. It ends after the request in progress.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long the last request of a connection may take. Without keep-alive this is its only
+/// The time limit for the last request of a connection. Without keep-alive this is its only
 /// request.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -11,7 +11,7 @@ pub use watcher::WatcherStream;
 
 #[allow(unreachable_pub, unused_qualifications, clippy::all)]
 mod generated {
-    /// The container runtime interface, version v1: what the kubelet calls of an engine.
+    /// The container runtime interface, version v1, by which the kubelet calls an engine.
     pub mod cri {
         tonic::include_proto!("runtime.v1");
     }
@@ -43,7 +43,8 @@ mod generated {
         tonic::include_proto!("pluginregistration");
     }
 
-    /// The pod resources API, version v1: what the kubelet can allocate, and what pods have.
+    /// The pod resources API, version v1, which lists the devices that the kubelet can allocate,
+    /// and the devices of pods.
     pub mod podresources {
         tonic::include_proto!("v1");
     }

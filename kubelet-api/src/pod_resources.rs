@@ -8,7 +8,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::podresources::pod_resources_lister_client::PodResourcesListerClient;
 
-/// How long the kubelet may take to answer.
+/// The time limit for an answer of the kubelet.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The maximum size in bytes of an answer, which lists all devices of the node or of all pods.

@@ -1,8 +1,8 @@
 //! Reads the connections of the kubelet's plugin watcher.
 //!
-//! Its client (grpc-go, dialed with a path: pkg/kubelet/pluginmanager/operationexecutor) sends
-//! the socket's path as `:authority`, with `%2F` for `/`. h2 refuses such a request, since a
-//! host has no percent sign there. So the value is replaced before h2 reads it.
+//! Its client (grpc-go, dialed with a path: pkg/kubelet/pluginmanager/operationexecutor) sends the
+//! socket's path as `:authority`, with `%2F` for `/`. h2 refuses such a request, since a host has
+//! no percent sign there. Therefore the value is replaced before h2 reads it.
 
 use std::io::{self, ErrorKind};
 use std::pin::Pin;

@@ -27,7 +27,7 @@ use crate::{Error, FileKind, Handle, Result};
 /// limit (path_resolution(7)).
 pub const MAX_LINKS: usize = 40;
 
-/// How a symbolic link at the end of a path is treated.
+/// The treatment of a symbolic link at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLink {
     Follow,

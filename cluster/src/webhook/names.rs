@@ -5,8 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::api::PREFIX;
 
-/// How ports are advertised. A node advertises a port in one mode, and a container gets
-/// ports in one mode.
+/// The mode in which ports are advertised. A node advertises each port in one mode, and all ports
+/// of a container have the same mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// The port is programmed with a function beforehand.
