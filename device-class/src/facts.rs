@@ -1,7 +1,7 @@
-//! The file with the facts of a class, which the plugin or `boathook facts` writes from
-//! what the driver's programs print, and which discovery reads.
+//! The file with the driver facts of a class. The plugin or `boathook facts` writes it from the
+//! output of the driver's programs, and discovery reads it.
 //!
-//! Its lines are a key, a tab and a value. It is in a directory below /run, which is empty
+//! Each line is a key, a tab and a value. The file is in a directory below /run, which is empty
 //! after a boot.
 
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ const MAX_FILE: usize = 1 << 20;
 /// The longest key and the longest value, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// The age at which facts are not used any more, in seconds. They are renewed every few
-/// minutes; whoever renews them may be absent for a while.
+/// The age at which facts are not used any more, in seconds. Facts are renewed every few minutes,
+/// but the program that renews them may be absent for a while.
 const MAX_AGE: u64 = 24 * 60 * 60;
 
-/// The keys that every file has: when it was written, in seconds since the boot, by which
-/// version of Boathook, and of the output of which programs. These tell their own version
-/// by a fact with the key `version`.
+/// The keys that every file has: the time of writing in seconds since the boot, the version of
+/// Boathook, and the programs whose output was read. A program reports its own version by a fact
+/// with the key `version`.
 const UPTIME: &str = "boathook uptime";
 const VERSION: &str = "boathook version";
 const PROGRAM: &str = "boathook program";
@@ -90,8 +90,9 @@ impl Facts {
         }
     }
 
-    /// A note if the host could have facts of a class, and nobody has asked its programs.
-    pub fn absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
+    /// Returns a note if the host could have facts of a class, but the programs of the class were
+    /// not run.
+    pub fn describe_absence(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
         let is_there = |path: &Path| matches!(host.entry(path), Ok(Some(_)));
         let mut programs = class.spec.facts.iter();
         let program = programs.find_map(|program| Some(program.program.first()?.to_string()))?;
@@ -106,8 +107,8 @@ impl Facts {
         })
     }
 
-    /// The facts of a class that the host has now. Those that are too old, or that others
-    /// than root can change, are not used; a warning says so.
+    /// Reads the facts of a class. Facts that are too old, or that others than root can change, are
+    /// not used, and a warning reports that.
     pub(crate) fn read(
         class: &DeviceClass,
         host: &dyn HostView,
@@ -142,7 +143,7 @@ impl Facts {
         }
     }
 
-    /// The seconds since they were written, in this boot.
+    /// Returns the seconds since the facts were written in this boot.
     fn age(&self, host: &dyn HostView) -> Option<u64> {
         host.uptime()?
             .checked_sub(self.first(UPTIME)?.parse().ok()?)
@@ -165,7 +166,7 @@ impl Facts {
         self.0.is_empty()
     }
 
-    /// The text of the file: written now, of what these programs printed.
+    /// Returns the text of a file with these facts, which were read from these programs now.
     pub fn text(&self, host: &dyn HostView, programs: &[String]) -> String {
         let mut text = String::new();
         let programs = programs.iter().map(|program| (PROGRAM, program.as_str()));

@@ -24,8 +24,8 @@ pub(crate) fn evaluate(text: &str) -> Result<u64, FormulaError> {
         rest: text.chars().peekable(),
         depth: 0,
     };
-    let value = parser.sum()?;
-    match parser.next_sign() {
+    let value = parser.parse_sum()?;
+    match parser.peek_sign() {
         None => value.ok_or(FormulaError::Range),
         Some(_) => Err(FormulaError::Syntax),
     }
@@ -40,11 +40,11 @@ struct Parser<'a> {
 type Value = Result<Option<u64>, FormulaError>;
 
 impl Parser<'_> {
-    fn sum(&mut self) -> Value {
-        let mut value = self.product()?;
-        while let Some(sign @ ('+' | '-')) = self.next_sign() {
+    fn parse_sum(&mut self) -> Value {
+        let mut value = self.parse_product()?;
+        while let Some(sign @ ('+' | '-')) = self.peek_sign() {
             self.rest.next();
-            let (left, right) = (value, self.product()?);
+            let (left, right) = (value, self.parse_product()?);
             value = left.zip(right).and_then(|(left, right)| match sign {
                 '+' => left.checked_add(right),
                 _ => left.checked_sub(right),
@@ -53,11 +53,11 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    fn product(&mut self) -> Value {
-        let mut value = self.operand()?;
-        while let Some(sign @ ('*' | '/')) = self.next_sign() {
+    fn parse_product(&mut self) -> Value {
+        let mut value = self.parse_operand()?;
+        while let Some(sign @ ('*' | '/')) = self.peek_sign() {
             self.rest.next();
-            let (left, right) = (value, self.operand()?);
+            let (left, right) = (value, self.parse_operand()?);
             value = left.zip(right).and_then(|(left, right)| match sign {
                 '*' => left.checked_mul(right),
                 _ => left.checked_div(right),
@@ -66,24 +66,24 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    fn operand(&mut self) -> Value {
-        if self.next_sign() != Some('(') {
-            return self.number();
+    fn parse_operand(&mut self) -> Value {
+        if self.peek_sign() != Some('(') {
+            return self.parse_number();
         }
         self.rest.next();
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err(FormulaError::Syntax);
         }
-        let value = self.sum()?;
+        let value = self.parse_sum()?;
         self.depth -= 1;
-        match (self.next_sign(), self.rest.next()) {
+        match (self.peek_sign(), self.rest.next()) {
             (Some(')'), Some(_)) => Ok(value),
             _ => Err(FormulaError::Syntax),
         }
     }
 
-    fn number(&mut self) -> Value {
+    fn parse_number(&mut self) -> Value {
         let mut digits = String::new();
         while let Some(c) = self.rest.next_if(char::is_ascii_alphanumeric) {
             digits.push(c);
@@ -99,7 +99,7 @@ impl Parser<'_> {
     }
 
     /// Skips blanks, and returns the next character without consuming it.
-    fn next_sign(&mut self) -> Option<char> {
+    fn peek_sign(&mut self) -> Option<char> {
         while self.rest.next_if_eq(&' ').is_some() {}
         self.rest.peek().copied()
     }

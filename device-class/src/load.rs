@@ -34,7 +34,7 @@ pub struct ClassSource {
     pub name: ClassName,
     pub path: PathBuf,
     text: String,
-    /// The files that it extends, the nearest first.
+    /// The files that this one extends, directly or indirectly, in this order.
     bases: Vec<Base>,
     /// Set if others than root can change one of the files, or one is missing: the class
     /// cannot be used.
@@ -56,9 +56,9 @@ impl ClassSource {
         let mut source = Self::read_alone(path)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         source.extend(|name| {
-            let there = beside.join(format!("{name}.toml"));
-            if there.symlink_metadata().is_ok() {
-                return Some(Self::read_alone(&there));
+            let path_beside = beside.join(format!("{name}.toml"));
+            if path_beside.symlink_metadata().is_ok() {
+                return Some(Self::read_alone(&path_beside));
             }
             bases::find(directories, name)
         });
@@ -73,7 +73,7 @@ impl ClassSource {
     /// not read, and [`ClassSource::parse`] refuses it.
     fn read_in(directory: &Directory, name: &OsStr) -> Result<Self, FileError> {
         let path = directory.path.join(name);
-        match directory.file(name) {
+        match directory.open_file(name) {
             Ok(file) => Self::read_from(path, || Ok(file)),
             Err(fault) => {
                 open_regular_file(&path).map_err(|error| unreadable(&path, error))?;
@@ -94,7 +94,7 @@ impl ClassSource {
         open: impl FnOnce() -> io::Result<File>,
     ) -> Result<Self, FileError> {
         let name = class_name(&path)?;
-        let whole = |message: String| FileError::whole(&path, message);
+        let to_file_error = |message: String| FileError::whole(&path, message);
         let unreadable = |error: io::Error| unreadable(&path, error);
         // 16 KiB hold most class files, so that two system calls suffice: one reads the text,
         // and one reports the end of the file.
@@ -103,7 +103,7 @@ impl ClassSource {
             .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
             .map_err(unreadable)?;
         if bytes.len() as u64 > MAX_FILE {
-            return Err(whole(format!("is larger than {MAX_FILE} bytes")));
+            return Err(to_file_error(format!("is larger than {MAX_FILE} bytes")));
         }
         // The allocator can give the unused memory to the next file, so that the process
         // touches few pages.
@@ -123,9 +123,9 @@ impl ClassSource {
         self.fault.is_none() && self.text.trim().is_empty()
     }
 
-    /// Whether a container may request this class, so that its file must be parsed. `is_set`
-    /// says whether the container has a variable. The result `false` is certain, and `true`
-    /// means that only parsing can tell.
+    /// Returns whether a container may request this class, so that its file must be parsed.
+    /// `is_set` says whether the container has a variable. The result `false` is certain, and
+    /// `true` means that only parsing can tell.
     pub fn may_be_requested(&self, is_set: impl Fn(&str) -> bool) -> bool {
         let bases = self.bases.iter().map(|base| &base.text);
         let mut texts = [&self.text].into_iter().chain(bases);
@@ -164,11 +164,11 @@ fn unreadable(path: &Path, error: io::Error) -> FileError {
 
 /// Returns the name of the class in a file, which is the file name without `.toml`.
 fn class_name(file: &Path) -> Result<ClassName, FileError> {
-    let whole = |message: String| FileError::whole(file, message);
+    let to_file_error = |message: String| FileError::whole(file, message);
     let stem = file.file_name().and_then(|name| name.to_str());
     let stem = stem.and_then(|name| name.strip_suffix(".toml"));
-    let stem = stem.ok_or_else(|| whole("a class file is named CLASS.toml".into()))?;
-    ClassName::try_from(stem.to_owned()).map_err(|error| whole(error.to_string()))
+    let stem = stem.ok_or_else(|| to_file_error("a class file is named CLASS.toml".into()))?;
+    ClassName::try_from(stem.to_owned()).map_err(|error| to_file_error(error.to_string()))
 }
 
 /// Reads the class files of several directories, sorted by name. A file replaces the file of
@@ -238,7 +238,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Opens a file in the directory that root alone can change.
-    fn file(&self, name: &OsStr) -> Result<File, String> {
+    fn open_file(&self, name: &OsStr) -> Result<File, String> {
         let checked = self.checked.as_ref().map_err(String::clone)?;
         checked
             .file(name)

@@ -256,7 +256,7 @@ impl DeviceId {
     /// `Device.ID` is at most 63 characters).
     pub const MAX: usize = 63;
 
-    /// Whether a character may be part of an id.
+    /// Returns whether a character may be part of an id.
     pub fn fits(c: char) -> bool {
         is_label(c) || c == ':'
     }
@@ -266,13 +266,13 @@ impl DeviceId {
     /// reserved word such as `all` gets a hash too, because hardware must not name its device
     /// with a word that requests use for several devices.
     pub fn from_hardware(text: &str) -> Result<Self, NameError> {
-        Self::fitted(text, Self::MAX)
+        Self::shorten_to(text, Self::MAX)
     }
 
     /// Makes an id from a text of the hardware as [`DeviceId::from_hardware`] does, but shorter,
     /// so that the number that [`DeviceId::replica`] adds still fits.
     pub fn shared_from_hardware(text: &str) -> Result<Self, NameError> {
-        Self::fitted(text, Self::MAX - Self::REPLICA)
+        Self::shorten_to(text, Self::MAX - Self::REPLICA)
     }
 
     /// The length of the longest addition for a replica, `::65534`.
@@ -283,11 +283,11 @@ impl DeviceId {
         DeviceId(format!("{}::{number}", self.0))
     }
 
-    fn fitted(text: &str, max: usize) -> Result<Self, NameError> {
+    fn shorten_to(text: &str, max: usize) -> Result<Self, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty { what: "device id" });
         }
-        if text.len() <= max && text.chars().all(Self::fits) && !means_several(text) {
+        if text.len() <= max && text.chars().all(Self::fits) && !is_request_word(text) {
             return Ok(DeviceId(text.to_owned()));
         }
         let hash = format!("-{:016x}", fnv1a(text.as_bytes()));
@@ -297,15 +297,15 @@ impl DeviceId {
     }
 }
 
-/// Whether a text, in any case, is a word of requests: one that means all devices or none, and
-/// that no device may be called.
+/// Returns whether a text, in upper or lower case, is a word of requests that means all devices or
+/// none. No device may have such a name.
 pub fn is_reserved_name(text: &str) -> bool {
     let mut words = ["all", "none", "void"].into_iter();
     words.any(|word| text.eq_ignore_ascii_case(word))
 }
 
-/// Whether a request may have another meaning for the text than a device of that name.
-fn means_several(text: &str) -> bool {
+/// Returns whether the text means something else in a request than a device of that name.
+fn is_request_word(text: &str) -> bool {
     let is_range = text.contains('-') && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     is_range || is_reserved_name(text)
 }

@@ -1,5 +1,5 @@
-//! Files that decide what runs as root: class files, config.toml, the programs
-//! that they name. Such a file is used only if root alone can change it.
+//! Checks files that decide what runs as root: class files, config.toml, and the programs that they
+//! name. Such a file is used only if root alone can change it.
 //!
 //! The rule, for the file, for each directory on the way to it and for each
 //! symbolic link on the way: the owner is root or the user of this process, and
@@ -8,8 +8,8 @@
 //! that is root's. Nothing on a read-only mount can be written (a ConfigMap is
 //! such a mount, and its directory has the mode 0777).
 //!
-//! For what a container gets of the host the rule is weaker, since a daemon may
-//! own its socket and the directory of it: [`Tree`].
+//! The rule for files of the host that a container gets is weaker, since a daemon may own its
+//! socket and the socket's directory; see [`Tree`].
 //!
 //! Each check is made on an open descriptor, from which the next name is
 //! opened, so that the file that was checked is the file that is read.
@@ -83,7 +83,7 @@ pub enum OwnershipError {
 }
 
 impl OwnershipError {
-    /// Whether the file or a directory on the way to it does not exist.
+    /// Returns whether the file or a directory on the way to it does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, OwnershipError::Open { error, .. } if error.kind() == io::ErrorKind::NotFound)
     }
@@ -146,7 +146,7 @@ pub fn check(path: &Path) -> Result<(), OwnershipError> {
 /// An open directory that only root can change, such as a directory of class files.
 #[derive(Debug)]
 pub struct Directory {
-    found: Located,
+    found: LocatedFile,
 }
 
 impl Directory {
@@ -185,13 +185,13 @@ impl Directory {
     }
 }
 
-/// Whether the error says that the file is a symbolic link (`ELOOP` of `O_NOFOLLOW`).
+/// Returns whether the error means that the file is a symbolic link (`ELOOP` of `O_NOFOLLOW`).
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::Error::ELOOP as i32)
 }
 
 #[derive(Debug)]
-struct Located {
+struct LocatedFile {
     handle: Handle,
     path: PathBuf,
 }
@@ -230,7 +230,7 @@ fn is_on_read_only_mount(file: &Handle) -> bool {
 }
 
 /// Follows `path` in the tree at `root`, and checks each directory and link on the path.
-fn walk(root: &Path, path: &Path) -> Result<Located, OwnershipError> {
+fn walk(root: &Path, path: &Path) -> Result<LocatedFile, OwnershipError> {
     let top = RootDir::open(root, Resolver::Walk).and_then(|top| top.into_handle(root));
     let top = top.map_err(|error| OwnershipError::open(root, error))?;
     check_root_only(&top, || root.to_owned())?;
@@ -243,7 +243,7 @@ fn walk(root: &Path, path: &Path) -> Result<Located, OwnershipError> {
     let path = path_below(root, &end.trail);
     let handle = end.trail.pop().map_or(top, |last| last.handle);
     match end.missing.first() {
-        None => Ok(Located { handle, path }),
+        None => Ok(LocatedFile { handle, path }),
         Some(name) => Err(OwnershipError::open(&path.join(name), nix::Error::ENOENT)),
     }
 }
@@ -254,7 +254,7 @@ fn absolute(path: &Path) -> Result<PathBuf, OwnershipError> {
 
 mod tree;
 
-pub use tree::{InTree, Tree};
+pub use tree::{Tree, TreeFile};
 
 #[cfg(test)]
 mod tests;

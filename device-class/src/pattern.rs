@@ -1,4 +1,4 @@
-//! Path patterns: globs that also read attributes from the names they match.
+//! Path patterns, which are globs that also read attributes from the matching names.
 //!
 //! `/sys/class/apex/apex_{index:number}` matches `apex_0` and `apex_12`, and
 //! gives the attribute `index`. A capture whose attribute is already known
@@ -95,7 +95,7 @@ impl PathPattern {
 impl Component {
     /// Returns the only name that can match, if known attributes leave just one. The directory
     /// need not be listed in this case.
-    pub fn fixed(&self, known: &Attributes) -> Option<String> {
+    pub fn fixed_name(&self, known: &Attributes) -> Option<String> {
         let mut name = String::new();
         for token in &self.0 {
             match token {
@@ -186,13 +186,13 @@ impl TryFrom<String> for PathPattern {
                     component,
                 });
             }
-            components.push(Component(tokens(component, &text)?));
+            components.push(Component(parse_tokens(component, &text)?));
         }
         Ok(PathPattern { text, components })
     }
 }
 
-fn tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternError> {
+fn parse_tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternError> {
     let mut tokens = Vec::new();
     let mut rest = component;
     while let Some(c) = rest.chars().next() {
@@ -200,8 +200,8 @@ fn tokens(component: &str, pattern: &str) -> Result<Vec<Token>, PatternError> {
         tokens.push(match c {
             '*' => Token::AnyRun,
             '?' => Token::AnyOne,
-            '[' => set(enclosed(&mut rest, '[', ']', pattern)?),
-            '{' => capture(enclosed(&mut rest, '{', '}', pattern)?, pattern)?,
+            '[' => parse_set(enclosed(&mut rest, '[', ']', pattern)?),
+            '{' => parse_capture(enclosed(&mut rest, '{', '}', pattern)?, pattern)?,
             ']' | '}' => {
                 return Err(PatternError::Open {
                     pattern: pattern.to_owned(),
@@ -232,7 +232,7 @@ fn enclosed<'a>(
     }
 }
 
-fn set(inner: &str) -> Token {
+fn parse_set(inner: &str) -> Token {
     let (inner, negated) = match inner.strip_prefix('!') {
         Some(inner) => (inner, true),
         None => (inner, false),
@@ -255,7 +255,7 @@ fn set(inner: &str) -> Token {
     Token::Set { ranges, negated }
 }
 
-fn capture(inner: &str, pattern: &str) -> Result<Token, PatternError> {
+fn parse_capture(inner: &str, pattern: &str) -> Result<Token, PatternError> {
     let (name, digits) = match inner.split_once(':') {
         None => (inner, false),
         Some((name, "number")) => (name, true),
@@ -320,11 +320,11 @@ mod tests {
     fn a_component_is_fixed_when_one_name_can_match() {
         let parsed = PathPattern::try_from("/{bdf}".to_owned()).unwrap();
         let component = &parsed.components()[0];
-        assert_eq!(component.fixed(&attributes("")), None);
-        let fixed = component.fixed(&attributes("bdf=0:1"));
+        assert_eq!(component.fixed_name(&attributes("")), None);
+        let fixed = component.fixed_name(&attributes("bdf=0:1"));
         assert_eq!(fixed.as_deref(), Some("0:1"));
         for hostile in ["..", "a/b", ".", ""] {
-            let fixed = component.fixed(&attributes(&format!("bdf={hostile}")));
+            let fixed = component.fixed_name(&attributes(&format!("bdf={hostile}")));
             assert_eq!(fixed, None, "{hostile}");
         }
     }

@@ -4,32 +4,34 @@ use std::cmp::Reverse;
 
 /// Returns the known name that is most similar to a mistyped name, or `None` if no known name is
 /// similar enough.
-pub fn nearest<'a>(mistyped: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn find_most_similar<'a>(
+    mistyped: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let near = known.into_iter().filter_map(|name| {
         let distance = distance(mistyped, name);
-        let end = Reverse(same_at_end(mistyped, name));
+        let end = Reverse(common_suffix_length(mistyped, name));
         (distance <= name.len().max(3) / 2).then_some((distance, end, name))
     });
     near.min().map(|(_, _, name)| name)
 }
 
 /// Returns the length of the common ending of two names, in bytes.
-fn same_at_end(one: &str, other: &str) -> usize {
+fn common_suffix_length(one: &str, other: &str) -> usize {
     let pairs = one.bytes().rev().zip(other.bytes().rev());
     pairs.take_while(|(one, other)| one == other).count()
 }
 
-/// Whether a name that somebody chose could be a mistyped form of a known one. It
-/// is stricter than [`nearest`], which is asked about names that are wrong in any
-/// case.
+/// Returns whether a name that somebody chose could be a mistyped form of a known one. The
+/// comparison is stricter than that of [`find_most_similar`], whose names are wrong in any case.
 ///
-/// Words at the end that both have are not counted: the variables of many vendors end in
+/// Common words at the end are not counted: the variables of many vendors end in
 /// `_VISIBLE_DEVICES`.
 pub fn is_typo(chosen: &str, known: &str) -> bool {
     if chosen == known {
         return false;
     }
-    let (chosen, known) = without_common_end(chosen, known);
+    let (chosen, known) = strip_common_words(chosen, known);
     // Names of three letters, such as those of vendors, differ by one letter without being mistyped.
     let allowed = match chosen.len().min(known.len()) {
         0..=3 => 0,
@@ -41,9 +43,8 @@ pub fn is_typo(chosen: &str, known: &str) -> bool {
     bound && distance(chosen, known) <= allowed
 }
 
-/// Two names without the words at their ends that are the same. Words have `_` between
-/// them.
-fn without_common_end<'a>(mut one: &'a str, mut other: &'a str) -> (&'a str, &'a str) {
+/// Removes the common words at the end of two names. Words are separated by `_`.
+fn strip_common_words<'a>(mut one: &'a str, mut other: &'a str) -> (&'a str, &'a str) {
     while let (Some((one_start, one_end)), Some((other_start, other_end))) =
         (one.rsplit_once('_'), other.rsplit_once('_'))
     {
@@ -74,7 +75,7 @@ mod tests {
             ("helath", Some("health")),
             ("replicas", None),
         ] {
-            assert_eq!(nearest(mistyped, known), wanted, "{mistyped}");
+            assert_eq!(find_most_similar(mistyped, known), wanted, "{mistyped}");
         }
     }
 

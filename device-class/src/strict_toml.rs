@@ -129,13 +129,16 @@ impl FileError {
     fn new_at_offset(path: &Path, text: &str, at: Option<usize>, message: &str) -> Self {
         let message = first_line(message);
         let unknown = message.starts_with("unknown field");
-        let key = at.filter(|_| !unknown).and_then(|at| key_before(text, at));
+        let key = at
+            .filter(|_| !unknown)
+            .and_then(|at| find_key_before(text, at));
         FileError {
             path: path.into(),
             line: at.map(|at| line_of(text, at)),
-            message: match unknown {
-                true => unknown_key(&message),
-                false => message,
+            message: if unknown {
+                suggest_known_key(&message)
+            } else {
+                message
             },
             key,
         }
@@ -168,7 +171,7 @@ fn first_line(message: &str) -> String {
 
 /// Returns the key whose value begins at the byte offset `at`, for example `path` in
 /// `path = "x"`, or the header of a table that begins there.
-fn key_before(text: &str, at: usize) -> Option<String> {
+fn find_key_before(text: &str, at: usize) -> Option<String> {
     let rest = text.get(at..)?;
     if rest.starts_with('[') && (at == 0 || text[..at].ends_with('\n')) {
         return rest.lines().next().map(str::to_owned);
@@ -180,13 +183,13 @@ fn key_before(text: &str, at: usize) -> Option<String> {
 }
 
 /// Replaces serde's list of expected keys with the most similar one.
-fn unknown_key(message: &str) -> String {
+fn suggest_known_key(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(unknown) = quoted.next() else {
         return message.to_owned();
     };
     let known: Vec<&str> = quoted.collect();
-    match similar::nearest(unknown, known.iter().copied()) {
+    match similar::find_most_similar(unknown, known.iter().copied()) {
         Some(key) => format!("unknown key `{unknown}`, did you mean `{key}`?"),
         None => format!(
             "unknown key `{unknown}`; known keys here: {}",

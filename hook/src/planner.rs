@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use device_class::DeviceClass;
-use device_class::class::{Claimed, Claims};
+use device_class::class::{NameConflict, NameOwners};
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, LookUpError};
 use device_class::host::RealHost;
@@ -30,7 +30,7 @@ pub enum PlannerError {
     #[error(transparent)]
     Class(#[from] FileError),
     #[error(transparent)]
-    SameEnv(#[from] Claimed),
+    SameEnv(#[from] NameConflict),
     #[error("{unknown}{}", describe_unreadable(unreadable))]
     UnknownClass {
         unknown: UnknownClass,
@@ -261,7 +261,7 @@ fn collect_requests(
         });
     }
     let (mut wanted, mut left_out) = (Vec::new(), Vec::new());
-    let mut claims = Claims::default();
+    let mut claims = NameOwners::default();
     for source in &sources {
         let file = class_file(source);
         let name = class_name(file);
@@ -306,7 +306,7 @@ fn collect_requests(
             continue;
         };
         if !is_granted {
-            claims.env(&class)?;
+            claims.claim_request_variable(&class)?;
         }
         wanted.push(ClassRequest {
             class,

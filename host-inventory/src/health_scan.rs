@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use device_class::HostView;
-use device_class::class::{Claimed, Claims, DeviceClass};
+use device_class::class::{DeviceClass, NameConflict, NameOwners};
 use device_class::discover::{self, FoundNode, HealthHistory, Inventory, KernelLine, OverTime};
 use device_class::name::{ClassName, DeviceId, ResourceName};
 use device_class::template::Attributes;
@@ -25,7 +25,7 @@ use crate::quick_look::ByteCheck;
 pub struct HostScan<'a> {
     pub classes: Vec<ClassScan<'a>>,
     /// The class that owns each request variable and each resource.
-    pub claims: Claims,
+    pub claims: NameOwners,
     /// The omitted devices and classes, each with the reason, in one line.
     pub warnings: Vec<String>,
     /// The classes of which all devices, or those of one resource, are left out because of a
@@ -189,7 +189,7 @@ pub fn scan_host<'a>(
             let class = class.name.clone();
             class_errors.push(ClassError { class, message });
         };
-        if let Err(claimed) = claims.env(class) {
+        if let Err(claimed) = claims.claim_request_variable(class) {
             report(format!("{}: {claimed}", class.name));
             continue;
         }
@@ -252,7 +252,10 @@ pub fn scan_host<'a>(
                 .map(|line| format!("{}: {line}", class.name)),
         );
         if !inventory.devices.is_empty() {
-            let (defaults, known) = (class.spec.request.defaults(), &inventory.host_attributes);
+            let (defaults, known) = (
+                class.spec.request.capabilities_by_default(),
+                &inventory.host_attributes,
+            );
             let missing = discover::find_missing_nodes(class, &defaults, known, host);
             let missing = missing.into_iter();
             warnings.extend(missing.map(|line| format!("{}: {line}", class.name)));
@@ -266,9 +269,9 @@ pub fn scan_host<'a>(
             inventory.refuse(&reason);
         }
         inventory.refuse_mixed(class);
-        let mut conflicts: BTreeMap<ResourceName, (Claimed, usize)> = BTreeMap::new();
+        let mut conflicts: BTreeMap<ResourceName, (NameConflict, usize)> = BTreeMap::new();
         inventory.devices.retain(|device| {
-            let claimed = claims.claim(device.resource.as_str(), &class.name);
+            let claimed = claims.claim_name(device.resource.as_str(), &class.name);
             let Err(claimed) = claimed else {
                 return true;
             };
@@ -310,7 +313,7 @@ fn control_nodes(
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<Vec<FoundNode>, String> {
-    let capabilities = class.spec.request.defaults();
+    let capabilities = class.spec.request.capabilities_by_default();
     let nodes = discover::control_nodes(class, &capabilities, attributes, host)
         .map_err(|error| error.to_string())?;
     match nodes.iter().find_map(|node| node.number.unfit()) {

@@ -23,11 +23,11 @@ const OWN_GRACE: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Connections {
     limits: Limits,
-    state: Mutex<State>,
+    state: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionTable {
     last: u64,
     connections: BTreeMap<u64, Connection>,
     /// The sum of the memory of all connections, in bytes.
@@ -72,7 +72,7 @@ impl Connections {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ConnectionTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,7 +109,7 @@ impl Connections {
     }
 }
 
-impl State {
+impl ConnectionTable {
     fn enter(&mut self, from: IpAddr, limit: usize) -> Option<(u64, Arc<Notify>)> {
         if self.connections.len() >= limit {
             let id = self.choose_connection_to_close(

@@ -136,7 +136,7 @@ fn problems(names: &[ClassName], classes: &Classes) -> anyhow::Result<Vec<String
             "class {name} is not enabled, so the plugin does not serve it; write `enabled = true`, \
              and no `serve`, below [class.{name}] in the configuration"
         );
-        let hint = match similar::nearest(name.as_str(), known) {
+        let hint = match similar::find_most_similar(name.as_str(), known) {
             Some(near) => format!("did you mean {near}?"),
             None => "`boathook-plugin list` shows all classes".to_owned(),
         };

@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    /// Whether the claims can be distributed over devices with this much room.
+    /// Returns whether the portions can be distributed over devices with these free units.
     fn fit(free: &mut [u64], portions: &[u64]) -> bool {
         let Some((first, rest)) = portions.split_first() else {
             return true;

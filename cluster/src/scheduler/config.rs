@@ -31,7 +31,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     pub name: ResourceName,
-    /// Its weight in the score of a pod that requests several resources.
+    /// The weight of the resource in the score of a pod that requests several resources.
     #[serde(default = "default_weight")]
     pub weight: u32,
     /// The devices of nodes, which are needed if all units of a container must be of one
@@ -41,7 +41,7 @@ pub struct Resource {
     pub layouts: Vec<Layout>,
 }
 
-/// How a node's units are divided among devices.
+/// The division of a node's units among devices.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layout {

@@ -12,7 +12,7 @@ use super::view::PlacedPod;
 use crate::watch::follow;
 
 /// Watches nodes, and never returns.
-pub async fn nodes(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
+pub async fn watch_nodes(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
     let mut listed = Vec::new();
     let errors = &extender.metrics().watch_errors;
     follow::<Node>(
@@ -39,7 +39,7 @@ pub async fn nodes(client: Client, extender: Arc<Extender>, delays: ExponentialB
 }
 
 /// Watches pods that have a node and have not ended, and never returns.
-pub async fn pods(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
+pub async fn watch_pods(client: Client, extender: Arc<Extender>, delays: ExponentialBuilder) {
     let mut listed = Vec::new();
     let selected = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
     let config = Config::default().fields(selected);

@@ -104,8 +104,8 @@ async fn serve(run: Run) -> anyhow::Result<()> {
     pages::start(run.http, registry, not_ready_reason)?;
     tracing::info!("listening on {}", run.listen);
     tokio::select! {
-        () = feed::nodes(client.clone(), Arc::clone(&extender), DELAYS) => {}
-        () = feed::pods(client, Arc::clone(&extender), DELAYS) => {}
+        () = feed::watch_nodes(client.clone(), Arc::clone(&extender), DELAYS) => {}
+        () = feed::watch_pods(client, Arc::clone(&extender), DELAYS) => {}
         () = answers => {}
     }
     anyhow::bail!("a task ended unexpectedly")

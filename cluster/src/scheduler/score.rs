@@ -3,7 +3,7 @@
 /// The highest score that kube-scheduler accepts from an extender.
 pub const MAX_SCORE: u8 = 10;
 
-/// One resource of a node, for a pod that requests it.
+/// The use of one resource of a node, with the units that a pod requests of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     pub requested: u64,
@@ -74,7 +74,7 @@ mod tests {
             (3, 0, 8, 3),
             (1, 0, 0, 0),
             (1, 1, 0, 0),
-            // More than there is, as after a device has failed.
+            // More units are used than exist, as after a device has failed.
             (4, 8, 8, 10),
             (u64::MAX, u64::MAX, 1, 10),
         ] {

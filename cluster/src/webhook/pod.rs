@@ -196,7 +196,7 @@ mod tests {
         let reason = problem(&resources(MAX_RESOURCES + 1)).unwrap();
         let said = "at most 64 resources fpga.intel.com/…";
         assert!(reason.contains(said), "{reason}");
-        // Of variables only those are kept that matter.
+        // Variables that only the webhook may set are stored, and all others are skipped.
         let many = "{\"name\":\"A\"},".repeat(100_000);
         let text = format!("{{\"spec\":{{\"containers\":[{{\"env\":[{many}{{}}]}}]}}}}");
         assert_eq!(problem(&text), None);

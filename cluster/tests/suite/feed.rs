@@ -20,8 +20,16 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn follow(server: &ApiServer, delays: ExponentialBuilder) -> Arc<Extender> {
     let extender = Extender::new(config(CONFIG));
-    tokio::spawn(feed::nodes(server.client(), Arc::clone(&extender), delays));
-    tokio::spawn(feed::pods(server.client(), Arc::clone(&extender), delays));
+    tokio::spawn(feed::watch_nodes(
+        server.client(),
+        Arc::clone(&extender),
+        delays,
+    ));
+    tokio::spawn(feed::watch_pods(
+        server.client(),
+        Arc::clone(&extender),
+        delays,
+    ));
     extender
 }
 

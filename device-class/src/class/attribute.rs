@@ -1,4 +1,4 @@
-//! Where an attribute comes from.
+//! The sources of attributes.
 
 use crate::inserted;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use crate::template::{Template, TemplateError};
 #[serde(deny_unknown_fields, try_from = "RawAttributeSource")]
 pub struct AttributeSource {
     pub origin: Origin,
-    /// Values and what represents them.
+    /// The replacements of values, by the value that was read.
     pub map: BTreeMap<String, String>,
-    /// What replaces a value that does not exist, by template. Without it
-    /// a candidate that lacks the value is no device.
+    /// The template of the value if none can be read. Without a default, a candidate that lacks the
+    /// value is not a device.
     pub default: Option<Template>,
-    /// What an administrator does about a value that does not exist.
+    /// What an administrator should do if the value is missing.
     pub advice: Option<String>,
 }
 
@@ -31,25 +31,26 @@ pub enum Origin {
     Text {
         name: AttributeName,
         text: Text,
-        /// Take the first group, or the whole match; without it the trimmed
-        /// first line.
+        /// The value is the first group of the expression, or the whole match. Without an
+        /// expression the value is the trimmed first line.
         regex: Option<Pattern>,
     },
-    /// The last component of where a symbolic link leads.
+    /// The last component of the target of a symbolic link.
     Link {
         name: AttributeName,
-        /// Absolute, or relative to what the source's path matched.
+        /// A path that is absolute, or relative to the path that the source matched.
         link: Template,
     },
-    /// The captures of the first path that matches, or how many match.
+    /// The captures of the first path that matches, or the number of matching paths.
     Path {
-        /// The attribute that is their number; the captures are none then.
+        /// The attribute for the number of matching paths. If it is set, the captures are not
+        /// stored.
         count: Option<AttributeName>,
-        /// Its captures are the attributes that are set.
+        /// The pattern, whose captures are the attributes that are set.
         path: PathPattern,
         /// The content that the file at the path must have.
         expected: Option<Expected>,
-        /// The path that it must lead to, by template.
+        /// The path to which the match must lead, as a template.
         leads_to: Option<Template>,
     },
 }
@@ -57,16 +58,16 @@ pub enum Origin {
 #[derive(Debug, Clone)]
 pub enum Text {
     File {
-        /// Absolute, or relative to what the source's path matched.
+        /// A path that is absolute, or relative to the path that the source matched.
         file: Template,
-        /// Take the value of the line `key: value` or `key value`.
+        /// The key of the line `key: value` or `key value` that has the value.
         key: Option<Template>,
     },
-    /// Made of attributes that are known already.
+    /// A text that is composed of attributes that were read before.
     Value(Template),
-    /// A whole number, computed from attributes that are known already.
+    /// A whole number that is computed from attributes that were read before.
     Formula(Template),
-    /// A path, with every symbolic link in it followed.
+    /// A path with all symbolic links resolved.
     RealPath(Template),
     /// The first fact with this key.
     Fact(Template),
@@ -88,7 +89,7 @@ impl TryFrom<String> for Pattern {
     }
 }
 
-/// Whether it is the same text.
+/// Two patterns are equal if their texts are equal.
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
         self.0.as_str() == other.0.as_str()
@@ -103,12 +104,13 @@ impl Pattern {
     }
 }
 
-/// The content by which a path is chosen.
+/// The content that the file at a matching path must have.
 #[derive(Debug, Clone)]
 pub struct Expected {
-    /// Some line `key: value` or `key value`; without it the file as a whole.
+    /// The key of the line `key: value` or `key value` that is compared. Without a key the whole
+    /// file is compared.
     pub key: Option<Template>,
-    /// The wanted values, by template: one of them.
+    /// The accepted values, as templates.
     pub values: Vec<Template>,
 }
 
@@ -124,14 +126,14 @@ impl AttributeSource {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// Whether it gives an attribute its value. A capture of what is known
-    /// already only tests it.
+    /// Whether the source sets the attribute. If the attribute is known already, a capture only
+    /// compares its value.
     pub(crate) fn sets(&self, attribute: &AttributeName, known: bool) -> bool {
         let captures = matches!(self.origin, Origin::Path { count: None, .. });
         !(captures && known) && self.names().any(|name| name == attribute)
     }
 
-    /// The templates that are filled in to read it.
+    /// The templates that are filled in to read the attribute.
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
         let (main, key): (&[Template], _) = match &self.origin {
             Origin::Text { text, .. } => match text {
@@ -183,20 +185,19 @@ pub(super) struct RawAttributeSource {
     /// with numbers (hexadecimal with `0x`), + - * / and parentheses. Division
     /// rounds down.
     formula: Option<Template>,
-    /// This path with all symbolic links resolved.
+    /// The value is this path with all symbolic links resolved.
     real_path: Option<Template>,
     /// The last component of the target of this symbolic link, such as the
     /// driver's name.
     link: Option<Template>,
-    /// A pattern: the captures of the first matching path become attributes.
-    /// This joins directory trees. With `name`: the value is how many paths match.
+    /// A pattern: the captures of the first matching path become attributes. This joins two
+    /// directory trees. With `name`: the value is the number of matching paths.
     path: Option<PathPattern>,
-    /// With `path`: only a path whose file (or whose line `key`) has this
-    /// value, by template.
+    /// With `path`: the value that the file at the path, or its line `key`, must have, by template.
     equals: Option<Template>,
-    /// With `path`: only a symbolic link that leads to this path, by template.
+    /// With `path`: the path to which the match, a symbolic link, must lead, by template.
     leads_to: Option<Template>,
-    /// With `path`: like `equals`, with several values.
+    /// With `path`: the values of which the file, or its line `key`, must have one, by template.
     one_of: Option<Vec<Template>>,
     /// Replacements of values. A value that is not listed is kept.
     #[serde(default)]
@@ -204,8 +205,8 @@ pub(super) struct RawAttributeSource {
     /// The value if it cannot be read, by template. Without a default, a
     /// candidate that lacks the value is not a device.
     default: Option<Template>,
-    /// What the administrator should do if the value is missing; appended to
-    /// the warning.
+    /// The action that the administrator should take if the value is missing; appended to the
+    /// warning.
     advice: Option<String>,
 }
 
@@ -226,7 +227,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
             _ => std::mem::take(&mut raw.map),
         };
         let (default, advice) = (raw.default.take(), raw.advice.take());
-        // Every key that is there was used.
+        // All keys of the table were used.
         if raw != RawAttributeSource::default() {
             return Err(FORMS.into());
         }
@@ -239,7 +240,7 @@ impl TryFrom<RawAttributeSource> for AttributeSource {
     }
 }
 
-/// Each takes the keys that belong to its form.
+/// Each function takes the keys that belong to its form.
 impl RawAttributeSource {
     fn path(&mut self, path: PathPattern) -> Origin {
         let one = self.equals.take().map(|one| vec![one]);
@@ -269,7 +270,7 @@ impl RawAttributeSource {
             }
             Text::Fact(key)
         } else if let Some(formula) = self.formula.take() {
-            let text = Text::Formula(checked_formula(formula)?);
+            let text = Text::Formula(check_formula(formula)?);
             let regex = None;
             return Ok(Origin::Text { name, text, regex });
         } else if let Some(path) = self.real_path.take() {
@@ -283,17 +284,17 @@ impl RawAttributeSource {
     }
 }
 
-/// A formula whose syntax is valid for any numbers of the attributes.
-fn checked_formula(template: Template) -> Result<Template, String> {
-    let filled = with_ones(&template).map_err(|error| error.to_string())?;
+/// Checks that the syntax of a formula is valid for any values of the attributes.
+fn check_formula(template: Template) -> Result<Template, String> {
+    let filled = fill_with_ones(&template).map_err(|error| error.to_string())?;
     match formula::evaluate(&filled) {
         Err(error @ FormulaError::Syntax) => Err(format!("`{template}` {error}")),
         Ok(_) | Err(FormulaError::Range) => Ok(template),
     }
 }
 
-/// A template in which every attribute is the number one.
-pub(super) fn with_ones(template: &Template) -> Result<String, TemplateError> {
+/// Fills in a template with the number 1 for every attribute.
+pub(super) fn fill_with_ones(template: &Template) -> Result<String, TemplateError> {
     let one = |name: &AttributeName| (name.clone(), "1".to_owned());
     template.fill(&inserted(template.attributes().map(one)))
 }

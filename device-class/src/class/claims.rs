@@ -1,4 +1,4 @@
-//! Names that only one class may use.
+//! Checks that no two classes use the same variable or resource.
 
 use std::collections::BTreeMap;
 
@@ -8,38 +8,39 @@ use crate::name::ClassName;
 /// The request variables and resources of all classes, each with its class. Two classes must
 /// not use the same variable or resource, because a request would not identify the class.
 #[derive(Debug, Default)]
-pub struct Claims(BTreeMap<String, ClassName>);
+pub struct NameOwners(BTreeMap<String, ClassName>);
 
 /// An error for two classes that use the same variable or resource.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "classes {first} and {second} both use {what}; disable one, for example with an empty file \
+    "classes {first} and {second} both use {name}; disable one, for example with an empty file \
      /etc/boathook/classes.d/{second}.toml"
 )]
-pub struct Claimed {
+pub struct NameConflict {
     pub first: ClassName,
     pub second: ClassName,
     /// The variable or resource.
-    pub what: String,
+    pub name: String,
 }
 
-impl Claims {
-    pub fn env(&mut self, class: &DeviceClass) -> Result<(), Claimed> {
-        self.claim(class.spec.request.env.as_str(), &class.name)
+impl NameOwners {
+    pub fn claim_request_variable(&mut self, class: &DeviceClass) -> Result<(), NameConflict> {
+        self.claim_name(class.spec.request.env.as_str(), &class.name)
     }
 
-    pub fn claim(&mut self, what: &str, class: &ClassName) -> Result<(), Claimed> {
-        if let Some(first) = self.0.get(what) {
-            return match first == class {
-                true => Ok(()),
-                false => Err(Claimed {
+    pub fn claim_name(&mut self, name: &str, class: &ClassName) -> Result<(), NameConflict> {
+        if let Some(first) = self.0.get(name) {
+            return if first == class {
+                Ok(())
+            } else {
+                Err(NameConflict {
                     first: first.clone(),
                     second: class.clone(),
-                    what: what.to_owned(),
-                }),
+                    name: name.to_owned(),
+                })
             };
         }
-        self.0.insert(what.to_owned(), class.clone());
+        self.0.insert(name.to_owned(), class.clone());
         Ok(())
     }
 }

@@ -39,7 +39,7 @@ impl Condition {
 }
 
 impl Expectation {
-    /// Whether the value is accepted.
+    /// Returns whether the value is accepted.
     pub fn holds(&self, value: &str) -> bool {
         match self {
             Expectation::OneOf(values) => values.iter().any(|wanted| wanted == value),
@@ -60,11 +60,11 @@ impl Expectation {
 pub(super) struct RawCondition {
     /// A value, by template.
     value: Option<Template>,
-    /// The value is this.
+    /// The value must be this text.
     equals: Option<String>,
-    /// The value is one of these.
+    /// The value must be one of these texts.
     one_of: Option<Vec<String>>,
-    /// The value is not one of these.
+    /// The value must not be one of these texts.
     none_of: Option<Vec<String>>,
     /// A path matches this pattern; known attributes are substituted for its
     /// captures.
@@ -97,9 +97,10 @@ impl TryFrom<RawCondition> for Condition {
             }
         };
         // Each form takes its keys out of `raw`. A key that is left belongs to another form.
-        match raw == RawCondition::default() {
-            true => Ok(condition),
-            false => Err(FORMS),
+        if raw == RawCondition::default() {
+            Ok(condition)
+        } else {
+            Err(FORMS)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a container gets: nodes and files, in CDI's sense of container edits.
+//! The nodes and files that a container gets. CDI calls them container edits.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +14,19 @@ use crate::template::Template;
 
 /// # `[[edits]]`
 ///
-/// What a container gets once, regardless of the number of its devices. Files are
-/// mounted read-only, nosuid, nodev, also for the request `none`; nodes are
-/// added only with a device.
+/// Nodes and files that a container gets once, regardless of the number of its devices. Files are
+/// mounted read-only, nosuid, nodev, also for the request `none`; nodes are added only with a
+/// device.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "edits"))]
 pub struct Edits {
-    /// Only for a container with this capability.
+    /// The capability that a container must have to get these edits.
     pub capability: Option<CapabilityName>,
-    /// Not for a container with this capability.
+    /// The capability with which a container does not get these edits.
     pub unless_capability: Option<CapabilityName>,
-    /// Anything in this table may be missing on the host.
+    /// Whether everything in this table may be missing on the host.
     #[serde(default)]
     pub optional: bool,
     /// The version with which the file names of the libraries must end, by
@@ -40,17 +40,16 @@ pub struct Edits {
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<Library>>"))]
     pub libraries: Vec<Library>,
-    /// Additional libraries, by patterns for the names in the host's
-    /// ld.so.cache and in `library_directories`: those of drivers that are
-    /// newer than the class file. Libraries that are not of `library_version`
-    /// are omitted.
+    /// Additional libraries, by patterns for the names in the host's ld.so.cache and in
+    /// `library_directories`. They include libraries of drivers that are newer than the class file.
+    /// Libraries that are not of `library_version` are omitted.
     pub libraries_matching: Option<LibraryNames>,
     /// Directories of the image whose libraries are used instead of the host's
     /// if they are newer.
     #[serde(default)]
     pub image_libraries: Vec<ImageLibraries>,
-    /// Executable files. None is required: the container gets those that the host has,
-    /// here or in `program_directories`.
+    /// Executable files. None is required: the container gets the programs that the host has at
+    /// these paths or in `program_directories`.
     #[serde(default)]
     #[cfg_attr(test, schemars(with = "Vec<TextOr<File>>"))]
     pub binaries: Vec<File>,
@@ -67,9 +66,9 @@ pub struct Edits {
     /// template, with `{list}` for a name in the variable `lists_env`. Only
     /// root may be able to change a list. Paths that the host lacks are omitted.
     pub files_listed_in: Option<PathTemplate>,
-    /// The lines of these lists are `kind, path`, and this is what the kinds are: `node`
-    /// for a device node, `path` for a file or directory. Other lines are ignored, and
-    /// nodes that the host lacks omitted.
+    /// The lines of these lists are `kind, path`. This table has the meaning of each kind: `node`
+    /// for a device node, `path` for a file or directory. Other lines are ignored, and nodes that
+    /// the host lacks are omitted.
     #[serde(default)]
     pub listed_kinds: BTreeMap<String, ListedKind>,
     /// Directories of which the container sees only the listed contents.
@@ -77,7 +76,7 @@ pub struct Edits {
     pub masks: Vec<Mask>,
 }
 
-/// What a line of a list names.
+/// The kind of file that a line of a list names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -88,11 +87,10 @@ pub enum ListedKind {
 
 /// # `masks`
 ///
-/// A directory that exists in every container, such as one of /proc, and whose
-/// contents are to be hidden. A read-only tmpfs covers it. In it are the
-/// `copies`, the `texts`, and the files and directories of the container's devices
-/// (`unmask`). Nothing is done if the container has no such directory, unless there are
-/// `texts`: then it is made.
+/// A directory of the container, such as one of /proc, whose contents are hidden by a read-only
+/// tmpfs. The tmpfs has the `copies`, the `texts`, and the files and directories of the container's
+/// devices (`unmask`). If the container has no such directory, it is created for `texts`; without
+/// `texts` nothing is done.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -101,14 +99,14 @@ pub struct Mask {
     /// The directory, by template; the path is the same on the host and in the
     /// container.
     pub path: PathTemplate,
-    /// Files in the directory of which the container gets a copy, made when it
-    /// starts, by template. A file that the host lacks is omitted.
+    /// Files in the directory of which the container gets a copy, by template. The copy is made
+    /// when the container starts. A file that the host lacks is omitted.
     #[serde(default)]
     pub copies: Vec<PathTemplate>,
     /// Lines `key: value` of the copies whose value is replaced.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
-    /// Files that are written for the container's devices; none without a device.
+    /// Files that are written for the container's devices. A container without a device gets none.
     #[serde(default)]
     pub texts: Vec<TextFile>,
 }
@@ -122,11 +120,12 @@ pub struct Mask {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "text"))]
 pub struct TextFile {
-    /// Its path, by template.
+    /// The path of the file, by template.
     pub path: PathTemplate,
-    /// Its text, in which `BITS` is replaced by the bits of all devices, in hexadecimal.
+    /// The text of the file, in which `BITS` is replaced by the bits of all devices, in
+    /// hexadecimal.
     pub text: String,
-    /// The number of the bit of a device, from 0 to 63, by template over its attributes. A
-    /// device with another number has none.
+    /// The number of the bit of a device, from 0 to 63, by template over its attributes. A device
+    /// with another number has no bit.
     pub bit: Template,
 }

@@ -15,11 +15,11 @@ use crate::template::{Attributes, Template};
 
 /// # `[[facts]]`
 ///
-/// What only a program of the driver reports. The plugin runs it as root, without a
-/// shell, with an empty environment, when it starts, when devices change, and every five
-/// minutes; so does `boathook facts CLASS`. Attributes read the facts with `fact`. That with
-/// the key `version` is the program's version, which `boathook facts` prints.
-/// `facts = false` in `[class.NAME]` of config.toml turns it off.
+/// A program of the driver that reports facts. The plugin runs it as root, without a shell, with an
+/// empty environment, when it starts, when devices change, and every five minutes; `boathook facts
+/// CLASS` runs it too. Attributes read the facts with `fact`. The fact with the key `version` is
+/// the program's version, which `boathook facts` prints. `facts = false` in `[class.NAME]` of
+/// config.toml turns the program off.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -28,37 +28,38 @@ pub struct FactsProgram {
     /// The absolute path of the program, and its arguments, by template over the attributes of
     /// `for_each` or `for_each_fact`.
     pub program: Vec<Template>,
-    /// The program is run once for each path that matches this pattern, whose captures are
-    /// attributes, at most 64 times.
+    /// The program is run once for each path that matches this pattern, at most 64 times. The
+    /// captures of the pattern are attributes.
     pub for_each: Option<PathPattern>,
     /// The key of facts of programs that are listed before. The program is run once for each of
     /// their values, at most 64 times; the words of the value are the attributes `1`, `2` and
     /// so on.
     pub for_each_fact: Option<String>,
-    /// Only `[[parts]]` need these facts: boathook-dra alone runs the program, and it is no
-    /// fault if it fails, as where nothing can be divided.
+    /// Only `[[parts]]` need these facts, so only boathook-dra runs the program. A failure of the
+    /// program is not reported, because it fails on a host whose devices cannot be divided.
     #[serde(default)]
     pub for_parts: bool,
-    /// The time after which it is killed with all processes of its group, in seconds.
+    /// The time in seconds after which the program and all processes of its group are killed.
     /// Default 30.
     #[serde(default = "default_timeout")]
     pub timeout: Timeout,
-    /// A pattern for a path. Without a match, the program could only tell of parts that the
-    /// host does not have: only boathook-dra, which makes them, runs it, as with `for_parts`.
+    /// A pattern for a path. Without a match, the program can only report parts that the host does
+    /// not have, so only boathook-dra, which makes parts, runs it, as with `for_parts`.
     pub needs: Option<PathPattern>,
-    /// A regular expression. Output with a match is that of a version or a device that does
-    /// not know these facts, and no fault. Empty output counts only if the program succeeds.
+    /// A regular expression for the output of a program that does not know these facts on this
+    /// version or device. Such output is not a fault. Empty output counts only if the program
+    /// succeeds.
     cannot_tell: Option<Pattern>,
-    /// What each line of the output is compared with, beginning with the outermost
+    /// The forms with which each line of the output is compared, beginning with the outermost
     /// heading.
     lines: Vec<FactLine>,
 }
 
 /// # `lines`
 ///
-/// A form of a line of the output. A line that matches it sets the attributes that are
-/// named in it, and removes those that this and the later entries have set: so a heading
-/// holds until the next one of its kind.
+/// A form of a line of the output. A matching line sets the attributes that the expression names.
+/// It removes the attributes that this entry and the later entries have set, so that a heading is
+/// valid until the next heading of its kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -66,31 +67,31 @@ pub struct FactsProgram {
 struct FactLine {
     /// A regular expression; its named groups, `(?<name>…)`, are attributes.
     line: Pattern,
-    /// The facts that such a line gives: keys and values, by template. One whose
-    /// attributes are not all set is left out.
+    /// The keys and values of the facts in such a line, by template. A fact whose attributes are
+    /// not all set is left out.
     #[serde(default)]
     facts: BTreeMap<Template, Template>,
 }
 
 fn default_timeout() -> Timeout {
-    Timeout::of_seconds(30)
+    Timeout::from_seconds(30)
 }
 
 impl FactsProgram {
-    /// Whether the program says that it cannot tell these facts on this host.
+    /// Returns whether the output says that the program does not know these facts on this host.
     pub fn cannot_tell(&self, output: &str) -> bool {
         let regex = self.cannot_tell.as_ref();
         regex.is_some_and(|regex| regex.0.is_match(output))
     }
 
-    /// Whether a fact with this key can be one of the program's.
+    /// Returns whether the program may report a fact with this key.
     pub fn may_report(&self, key: &str) -> bool {
         let facts = self.lines.iter().flat_map(|line| line.facts.keys());
         facts.into_iter().any(|template| template.may_become(key))
     }
 
-    /// The facts in its output: key and value, in the order of the output. `known` is what it
-    /// ran for.
+    /// Returns the keys and values of the facts in the output, in the order of the output. `known`
+    /// has the attributes for which the program was run.
     pub fn facts(&self, output: &str, known: &Attributes) -> Vec<(String, String)> {
         let mut facts = Vec::new();
         let mut known = known.clone();
@@ -99,7 +100,7 @@ impl FactsProgram {
                 let Some(groups) = rule.line.0.captures(line) else {
                     continue;
                 };
-                // What follows is below this line, as below a heading.
+                // The following lines are below this line, as below a heading.
                 for name in self.lines[at..].iter().flat_map(FactLine::groups) {
                     known.remove(&name);
                 }

@@ -43,7 +43,7 @@ pub struct File {
     pub optional: bool,
 }
 
-/// What is at the path of a [`File`].
+/// The kind of file at the path of a [`File`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -73,11 +73,11 @@ pub struct Directory {
     /// Whether the container's loader finds the libraries in it.
     #[serde(default)]
     pub libraries: bool,
-    /// Whether the container may write to it, as far as its user may on the
-    /// host. Without it, the directory is read-only.
+    /// Whether the container may write to the directory, as far as its user may write on the host.
+    /// By default the directory is read-only.
     #[serde(default)]
     pub writable: bool,
-    /// It may be missing on the host.
+    /// Whether it may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::attribute::{Pattern, with_ones};
+use super::attribute::{Pattern, fill_with_ones};
 use super::condition::Expectation;
 use super::prepare::Timeout;
 use crate::pattern::PathPattern;
@@ -18,7 +18,7 @@ pub struct HealthCheck {
     /// The time for which a new outcome must last before it counts, so that a flickering device
     /// keeps its health. [`crate::discover::HealthHistory`] measures the time.
     pub steady_for: Option<Duration>,
-    /// How an administrator repairs the device if the check fails.
+    /// The action by which an administrator repairs the device if the check fails.
     pub advice: Option<String>,
     /// Whether the check concerns only the device as a whole. Parts can be made of the device
     /// although such a check fails.
@@ -125,16 +125,16 @@ pub enum FileRule {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "health"))]
 pub(super) struct RawHealthCheck {
-    /// The kernel's log has no line that begins with this text (by template, such as
-    /// `xdrv {bdf}: error `) and one of `codes` after it. Read by the plugin alone.
-    /// The device is healthy again when it was absent in between, and after the line
-    /// `boathook: repaired ID`, which root can write to /dev/kmsg.
+    /// The kernel's log has no line that begins with this text (by template, such as `xdrv {bdf}:
+    /// error `) and one of `codes` after it. Only the plugin reads the log. The device is healthy
+    /// again after it was absent, and after the line `boathook: repaired ID`, which root can write
+    /// to /dev/kmsg.
     kernel_log: Option<Template>,
     /// With `kernel_log`: the numbers that mean a fault.
     codes: Option<Vec<u32>>,
-    /// With `kernel_log`: a regular expression that a line with one of `codes` has to match
-    /// as well, from the number on, if the number alone is no fault. It has to be one that
-    /// names chosen by a local user, such as those of processes, cannot match.
+    /// With `kernel_log`: a regular expression that a line with one of `codes` must match too, from
+    /// the number on, if the number alone does not mean a fault. It must not match names that a
+    /// local user chooses, such as those of processes.
     words: Option<Pattern>,
     /// With `kernel_log`: a regular expression; a line that begins with the text of
     /// `kernel_log` and matches it, from the number on, ends the fault.
@@ -145,14 +145,14 @@ pub(super) struct RawHealthCheck {
     /// environment, one program of a class at a time and each 60 seconds after its end
     /// again, if `health_programs` in `[class.NAME]` of config.toml is `true`.
     program: Option<Vec<Template>>,
-    /// With `program`: the time after which it is killed with all processes of its
-    /// group, in seconds; the device is unhealthy then. Default 10.
+    /// With `program`: the time in seconds after which the program and all processes of its group
+    /// are killed, and the device is unhealthy. Default 10.
     timeout: Option<Timeout>,
-    /// With `program`: the value is that of the line `key: value` of its output, instead
-    /// of the whole output.
+    /// With `program`: the key of the line `key: value` of the output that is compared, instead of
+    /// the whole output.
     key: Option<String>,
-    /// With `program`: the value is the first group of this regular expression, by
-    /// template, in its output. A program that reports all devices is run once for them.
+    /// With `program`: the value is the first group of this regular expression, by template, in its
+    /// output. A program that reports all devices is run once for all.
     regex: Option<Template>,
     /// A path matches this pattern.
     exists: Option<PathPattern>,
@@ -182,11 +182,10 @@ pub(super) struct RawHealthCheck {
     /// seconds, so that short interruptions have no effect. The first outcome
     /// counts at once. Not with `recovers_below` or `changes_within`.
     steady_for: Option<u32>,
-    /// What the administrator should do if the check fails; appended to the
-    /// reason.
+    /// The action that the administrator should take if the check fails; appended to the reason.
     advice: Option<String>,
-    /// With `value`: the check concerns the device as a whole. Parts of it can be made
-    /// (`[[parts]]`) though it fails.
+    /// With `value`: the check concerns the device as a whole. Parts of the device (`[[parts]]`)
+    /// can be made although the check fails.
     of_whole: Option<bool>,
 }
 
@@ -232,7 +231,7 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
         if raw != RawHealthCheck::default() {
             return Err(form);
         }
-        if steady_for.is_some() && !test.may_be_steady() {
+        if steady_for.is_some() && !test.supports_steady_for() {
             return Err(STEADY);
         }
         if of_whole && !matches!(test, HealthTest::Value { .. }) {
@@ -248,8 +247,8 @@ impl TryFrom<RawHealthCheck> for HealthCheck {
 }
 
 impl HealthTest {
-    /// Whether `steady_for` may delay the outcome of the test.
-    fn may_be_steady(&self) -> bool {
+    /// Returns whether `steady_for` may delay the outcome of the test.
+    fn supports_steady_for(&self) -> bool {
         match self {
             HealthTest::Exists(_) => true,
             HealthTest::Value { .. } | HealthTest::Program(_) | HealthTest::Unlogged { .. } => {
@@ -267,7 +266,7 @@ impl HealthTest {
     }
 }
 
-/// Functions that take the keys of one form of a check out of the table.
+/// Each function takes the keys of one form of a check out of the table.
 impl RawHealthCheck {
     fn program(&mut self, command: Vec<Template>) -> Result<HealthProgram, &'static str> {
         let is_path = |path: &Template| {
@@ -325,7 +324,7 @@ fn seconds(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }
 
-/// Whether a template is a regular expression, with any attributes.
+/// Returns whether a template is a valid regular expression with any attributes.
 fn is_regex(template: &Template) -> bool {
-    with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
+    fill_with_ones(template).is_ok_and(|text| regex_lite::Regex::new(&text).is_ok())
 }

@@ -26,7 +26,7 @@ pub struct ImageLibraries {
     /// The library whose file name ends with the version: `libx.so` for
     /// `libx.so.550.54.15`.
     pub library: SoName,
-    /// The host's version, by template over the host's attributes.
+    /// The version of the host's library, by template over the host's attributes.
     pub newer_than: Template,
     /// Conditions on the host's attributes, such as the versions of its driver
     /// with which newer libraries work.

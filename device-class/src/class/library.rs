@@ -1,4 +1,4 @@
-//! Shared libraries of the host: those that are named, and those that a pattern matches.
+//! Shared libraries of the host, which a class names or selects by patterns.
 
 use serde::Deserialize;
 
@@ -20,34 +20,34 @@ use crate::template::{Attributes, Template};
 pub struct Library {
     /// The soname, by template.
     pub soname: SoNameTemplate,
-    /// Additional names for it, such as the one without a version.
+    /// Additional names for the library, such as the name without a version.
     #[serde(default)]
     pub links: Vec<SoName>,
-    /// It may be missing on the host.
+    /// Whether the library may be missing on the host.
     #[serde(default)]
     pub optional: bool,
 }
 
 /// # `libraries_matching`
 ///
-/// Additional libraries, by patterns for the names in the host's ld.so.cache
-/// and in `library_directories`: those of drivers that are newer than the class
-/// file. Libraries that are not of `library_version` are omitted.
+/// Additional libraries, by patterns for the names in the host's ld.so.cache and in
+/// `library_directories`. They include libraries of drivers that are newer than the class file.
+/// Libraries that are not of `library_version` are omitted.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "library_names"))]
 pub struct LibraryNames {
-    /// Patterns, one of which must match.
+    /// Patterns for names. One of them must match.
     pub names: Vec<NamePattern>,
-    /// Patterns, none of which may match.
+    /// Patterns for names. None of them may match.
     #[serde(default)]
     pub except: Vec<NamePattern>,
 }
 
 impl LibraryNames {
-    /// Whether the patterns select a library of this name.
-    pub(crate) fn fit(&self, name: &str) -> bool {
+    /// Returns whether the patterns select a library of this name.
+    pub(crate) fn matches_name(&self, name: &str) -> bool {
         let fits = |pattern: &NamePattern| pattern.fits(name);
         self.names.iter().any(fits) && !self.except.iter().any(fits)
     }
@@ -70,10 +70,11 @@ impl TryFrom<String> for NamePattern {
 
     fn try_from(text: String) -> Result<Self, String> {
         let pattern = PathPattern::try_from(format!("/{text}")).map_err(|e| e.to_string())?;
-        let plain = pattern.components().len() == 1 && pattern.captures().next().is_none();
-        match plain {
-            true => Ok(NamePattern(pattern)),
-            false => Err(format!("`{text}` is not a pattern for the name of a file")),
+        let is_plain = pattern.components().len() == 1 && pattern.captures().next().is_none();
+        if is_plain {
+            Ok(NamePattern(pattern))
+        } else {
+            Err(format!("`{text}` is not a pattern for the name of a file"))
         }
     }
 }
@@ -93,8 +94,8 @@ impl TryFrom<String> for SoName {
     type Error = String;
 
     fn try_from(name: String) -> Result<Self, String> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
-        if name.contains(".so") && name.len() < 256 && name.chars().all(plain) {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
+        if name.contains(".so") && name.len() < 256 && name.chars().all(is_plain) {
             Ok(SoName(name))
         } else {
             let name = crate::name::excerpt(&name);
@@ -106,7 +107,7 @@ impl TryFrom<String> for SoName {
     }
 }
 
-/// A template for a [`SoName`]: some have the driver's version in them.
+/// A template for a [`SoName`], because some sonames contain the driver's version.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct SoNameTemplate(Template);

@@ -48,15 +48,15 @@ pub(super) struct RawLinks {
     /// word of each fact is the name; further words, such as the number of a link, tell apart
     /// several connections with one device, which all count.
     fact: Option<Template>,
-    /// What the other end calls this device, by template.
+    /// The name by which the other end refers to this device, by template.
     name: Template,
     /// With `for_each`: the key of the line with the kind of a connection.
     kind: Option<String>,
-    /// The kinds that count.
+    /// The kinds of connections that count. All others are ignored.
     #[serde(default)]
     kinds: Vec<String>,
     /// With `for_each`: the key of the line with a number that grows with the hops of the
-    /// connection. Of several connections those with a lower number are preferred.
+    /// connection. Connections with a lower number are preferred.
     weight: Option<String>,
 }
 

@@ -35,7 +35,7 @@ use serde::Deserialize;
 
 pub use allocate::{Allocate, Preference};
 pub use attribute::{AttributeSource, Expected, Origin, Pattern, Text};
-pub use claims::{Claimed, Claims};
+pub use claims::{NameConflict, NameOwners};
 pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
 pub use edits::{Edits, ListedKind, Mask, TextFile};
@@ -49,7 +49,7 @@ pub use links::{Ends, Links};
 pub use list_changes::ListChanges;
 pub use node::{DRIVERS, Make, Node, NodeMode};
 pub use parts::{FoundPart, PartStep, Parts, WriteStep};
-pub(crate) use parts::{MAX_COUNTERS, number, places, profile};
+pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
 pub(crate) use path_template::is_plain;
 pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, may_be_requested, request_variable};
@@ -64,8 +64,8 @@ use crate::pattern::PathPattern;
 use crate::strict_toml::{self, BrokenRule, FileError, Layer};
 use crate::template::Template;
 
-/// One class of devices as a host has it: the whole class file with what config.toml
-/// changes, checked. Everything after loading reads it, and not config.toml.
+/// One class of devices on this host: the class file with the changes of config.toml, validated.
+/// After loading, only this value is read, and not config.toml.
 #[derive(Debug, Clone)]
 pub struct DeviceClass {
     /// The file's name without `.toml`.
@@ -104,19 +104,19 @@ pub struct ClassSpec {
     pub description: String,
     /// The extended resource, fixed or by template per device: `domain/name`.
     pub resource: Template,
-    /// Whether the plugin advertises the class, unless `enabled` in
-    /// `[class.NAME]` of config.toml overrides it. Default `true`; `false` in
-    /// classes that divide the same hardware in another way.
+    /// Whether the plugin advertises the class, unless `enabled` in `[class.NAME]` of config.toml
+    /// overrides it. Default `true`. Classes that divide the same hardware in another way have
+    /// `false`.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Whether containers that run follow a device that is unplugged and comes back, by
-    /// `boathook follow`: its id must stay when its number changes. `follow` in
+    /// Whether `boathook follow` gives a device that is unplugged and comes back to running
+    /// containers again. The id of the device must stay when its number changes. `follow` in
     /// `[class.NAME]` of config.toml overrides it. Default `false`.
     #[serde(default)]
     pub follow: bool,
-    /// With `follow`: whether programs in the container that wait for messages of the kernel
-    /// or of udev are told when the device comes or goes, as those on the host are.
-    /// `announce` in `[class.NAME]` of config.toml overrides it. Default `false`.
+    /// With `follow`: whether programs in the container that wait for messages of the kernel or of
+    /// udev get a message when the device comes or goes, as programs on the host do. `announce` in
+    /// `[class.NAME]` of config.toml overrides it. Default `false`.
     #[serde(default)]
     pub announce: bool,
     /// With `follow`: whether a container that requests a device by its name starts without it
@@ -143,26 +143,26 @@ pub struct ClassSpec {
     /// path of `binaries`. config.toml can add others.
     #[serde(default)]
     pub program_directories: Vec<PathTemplate>,
-    /// A pattern for a path that exists while the driver is loaded. If nothing
-    /// matches, no device is searched for.
+    /// A pattern for a path that exists while the driver is loaded. If no path matches, the class
+    /// has no devices.
     pub driver_path: Option<PathPattern>,
-    /// Programs of the driver that report what no file shows.
+    /// Programs of the driver that report facts that no file has.
     #[serde(default)]
     pub facts: Vec<FactsProgram>,
     /// Attributes of the host, such as the driver's version.
     #[serde(default)]
     pub attributes: Vec<AttributeSource>,
-    /// Where devices are found.
+    /// The directory trees in which devices are found.
     pub discover: Vec<Source>,
     /// Hardware that would be a device if the driver had taken it.
     #[serde(default)]
     pub unclaimed: Vec<Unclaimed>,
     /// A device's id, nodes and properties, by templates over its attributes.
     pub device: DeviceSpec,
-    /// Which devices the plugin recommends to the kubelet.
+    /// The choice of devices that the plugin recommends to the kubelet.
     #[serde(default)]
     pub allocate: Allocate,
-    /// How many containers may have a device at once.
+    /// The number of containers that may have a device at once.
     pub sharing: Option<Sharing>,
     /// A program that prepares a device for a container.
     pub prepare: Option<Prepare>,
@@ -172,10 +172,10 @@ pub struct ClassSpec {
     /// `compute`, and numbers by template over the attributes of the device.
     #[serde(default)]
     pub counters: BTreeMap<String, Template>,
-    /// Parts of devices that are made when a claim gets one.
+    /// Parts of devices, which are made when a claim gets one.
     #[serde(default)]
     pub parts: Vec<Parts>,
-    /// What a container gets once, regardless of the number of its devices.
+    /// Nodes and files that a container gets once, regardless of the number of its devices.
     #[serde(default)]
     pub edits: Vec<Edits>,
 }
@@ -214,7 +214,7 @@ pub struct Source {
     /// Instead of a path: the number of virtual devices, which have the
     /// attribute `index`.
     pub count: Option<u16>,
-    /// These devices are added to those of the previous sources.
+    /// Whether the devices of this source are added to those of the previous sources.
     #[serde(default)]
     pub additional: bool,
     /// The id, by template, of the device that these devices are parts of. A
@@ -222,8 +222,8 @@ pub struct Source {
     /// of the whole device and are numbered: `0:1` is the second part of device
     /// 0.
     pub part_of: Option<Template>,
-    /// With `part_of`: a request may still name the whole device, and gets it without its
-    /// parts.
+    /// With `part_of`: whether a request may still name the whole device. Such a request gets the
+    /// device without its parts.
     #[serde(default)]
     pub keeps_whole: bool,
     /// Whether the match must be a symbolic link, or must not be one.
@@ -264,8 +264,8 @@ pub struct Unclaimed {
     /// Conditions that a match must meet to be reported.
     #[serde(default)]
     pub require: Vec<Condition>,
-    /// What is reported: what is wrong, and what the administrator should do. `{name}` is
-    /// replaced by an attribute.
+    /// The text of the report: the problem, and the action that the administrator should take.
+    /// `{name}` is replaced by an attribute.
     pub report: Template,
 }
 
@@ -274,7 +274,7 @@ pub struct Unclaimed {
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum SymlinkRule {
-    /// Only symbolic links match.
+    /// A match must be a symbolic link.
     Required,
     /// Symbolic links do not match.
     Refused,
@@ -306,9 +306,9 @@ pub struct DeviceSpec {
     pub numa: Option<Template>,
     /// Devices with the same value form a group, for example on one board.
     pub group: Option<Template>,
-    /// What all devices of a resource must have in common, by template; where it
-    /// is empty, the device goes with every other. If it differs, all of them are
-    /// unhealthy for the plugin, because a container could not choose among them.
+    /// A value that all devices of a resource must have in common, by template. An empty value is
+    /// equal to every other one. If the values differ, the plugin reports all devices of the
+    /// resource as unhealthy, because a container could not choose among them.
     pub uniform: Option<Template>,
     /// Direct connections between devices.
     pub links: Option<Links>,
@@ -345,18 +345,18 @@ fn yes() -> bool {
 }
 
 impl ClassSpec {
-    /// The resource whose quantity is the number of devices.
+    /// Returns the resource whose quantity is the number of devices.
     pub fn count_resource(&self) -> Option<ResourceName> {
         let count = self.sharing.as_ref()?.count_resource.as_ref()?;
         ResourceName::try_from(count.to_string()).ok()
     }
 
-    /// Whether the class can have a resource of this name.
+    /// Returns whether the class can have a resource of this name.
     pub fn may_offer(&self, resource: &str) -> bool {
         self.resource.may_become(resource)
     }
 
-    /// The capabilities that add something.
+    /// Returns the capabilities that add nodes or files.
     pub fn capabilities(&self) -> BTreeSet<CapabilityName> {
         let nodes = self.edits.iter().flat_map(|edits| &edits.nodes);
         let sources = self.discover.iter().flat_map(|source| &source.nodes);
@@ -367,7 +367,7 @@ impl ClassSpec {
         inserted(all.flatten().cloned())
     }
 
-    /// The capabilities that remove something.
+    /// Returns the capabilities that remove nodes or files.
     pub fn exceptions(&self) -> BTreeSet<CapabilityName> {
         let exceptions = self
             .edits
@@ -378,7 +378,7 @@ impl ClassSpec {
 }
 
 impl DeviceClass {
-    /// A class from its file's text, which extends no other one.
+    /// Parses a class from the text of its file, which extends no other class.
     ///
     /// # Errors
     /// The text is no class file: the error names the line, the key and, for
@@ -395,7 +395,7 @@ impl DeviceClass {
         )
     }
 
-    /// A class from its file and those that it extends.
+    /// Parses a class from its file and the files that it extends.
     pub(crate) fn of_layers(name: ClassName, layers: &[Layer<'_>]) -> Result<Self, FileError> {
         let spec: ClassSpec = strict_toml::parse_layers(layers)?;
         validate::check(&spec).map_err(|error| FileError::rule(layers, &error))?;

@@ -8,7 +8,7 @@ use crate::name::CapabilityName;
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
-/// Where the kernel lists the drivers of devices with their major numbers.
+/// The file in which the kernel lists the drivers of devices with their major numbers.
 pub const DRIVERS: &str = "/proc/devices";
 
 /// # `nodes`
@@ -26,7 +26,7 @@ pub const DRIVERS: &str = "/proc/devices";
 pub struct Node {
     /// The path on the host, by template.
     pub path: PathTemplate,
-    /// Paths that are used instead if the host has them, by template.
+    /// Paths that are used instead of `path` if the host has them, by template.
     #[serde(default)]
     pub prefer: Vec<PathTemplate>,
     /// A pattern: one node for each match. Templates may use its captures. No
@@ -38,34 +38,34 @@ pub struct Node {
     pub links: Vec<PathTemplate>,
     /// The path in the container, if it differs.
     pub container_path: Option<PathTemplate>,
-    /// Only for a container with this capability.
+    /// The capability that a container must have to get the node.
     pub capability: Option<CapabilityName>,
-    /// What the device rule allows: a combination of `r`, `w` and `m`. Default
-    /// `rw`.
+    /// The access that the device rule allows: a combination of `r`, `w` and `m`. Default `rw`.
     #[serde(default)]
     pub access: Access,
-    /// The mode in the container, in octal, such as `0660`. With `mode` or
-    /// `gid` a new node is created in the container instead of mounting the
-    /// host's.
+    /// The mode of the node in the container, in octal, such as `0660`. With `mode` or `gid` a new
+    /// node is created in the container, and the host's node is not mounted.
     pub mode: Option<NodeMode>,
     /// The node's group in the container.
     pub gid: Option<u32>,
-    /// It may be missing on the host.
+    /// Whether the node may be missing on the host.
     #[serde(default)]
     pub optional: bool,
     /// The driver's name in /proc/devices, by template. While the driver is
     /// loaded, the node is required even if it is optional.
     pub driver: Option<Template>,
-    /// What fails in a container without the node, such as `rendering`: if the node is optional,
-    /// missing and not made, `boathook list`, `check`, `doctor` and the plugin say so.
+    /// The function that fails in a container without the node, such as `rendering`. If the node is
+    /// optional, missing and not made, `boathook list`, `check`, `doctor` and the plugin report
+    /// that.
     pub needed_for: Option<String>,
-    /// The driver is in the list of block devices, not of character devices.
+    /// Whether the driver is in the list of block devices in /proc/devices, and not in that of
+    /// character devices.
     #[serde(default)]
     pub block: bool,
-    /// What the hook creates in the container if the host has no such node and
-    /// the driver is loaded.
+    /// The node that the hook creates in the container if the host has no such node and the driver
+    /// is loaded.
     pub make: Option<Make>,
-    /// What the administrator should do if the node is missing; appended to the
+    /// The action that the administrator should take if the node is missing; appended to the
     /// message.
     pub advice: Option<String>,
 }

@@ -31,7 +31,7 @@ pub enum PartStep {
 
 /// # `make` and `remove`
 ///
-/// Instead of a program: a text that is written to a file of sysfs.
+/// A step that writes a text to a file of sysfs, instead of running a program.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -45,8 +45,8 @@ pub struct WriteStep {
 
 /// # `found`
 ///
-/// Which of the devices with `part_of` a made part is: the one of its device whose `value` is
-/// that of `equals`.
+/// The rule by which a part that was made is found among the devices with `part_of`: it is the part
+/// of its device whose `value` is that of `equals`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -54,96 +54,104 @@ pub struct WriteStep {
 pub struct FoundPart {
     /// A text by template over the attributes of the part that was found.
     pub value: Template,
-    /// The same by template over the attributes of the whole and of this table.
+    /// The expected text, by template over the attributes of the whole device and of this table.
     pub equals: Template,
 }
 
 /// # `[[parts]]`
 ///
-/// A sort of parts that a device can have, of which boathook-dra makes one when a claim gets
-/// it, and removes it when its room is needed for another claim. A device whose parts no table
-/// describes is not divided. Its programs run as root, without a shell, with an empty
-/// environment.
+/// A type of parts that a device can have. boathook-dra makes a part when a claim gets it, and
+/// removes the part when its space is needed for another claim. A device whose parts no table
+/// describes is not divided. The programs run as root, without a shell, with an empty environment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "parts"))]
 pub struct Parts {
-    /// The key of a fact, by template over the attributes of the whole. Each of its values is
-    /// such a sort of its own, which has it as the attribute `each`.
+    /// The key of a fact, by template over the attributes of the whole device. Each value of the
+    /// fact is a type of parts of its own, and is the attribute `each` of this type.
     pub each: Option<Template>,
-    /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`,
-    /// `_`. It and the next five by template over the attributes of the whole, and those of
-    /// this table that do not depend on `placement`.
+    /// The name by which claims select such a part: lower-case letters, digits, `.`, `+`, `-`, `_`.
+    /// This key and the next five are templates over the attributes of the whole device, and over
+    /// those attributes of this table that do not depend on `placement`.
     pub profile: Template,
-    /// Conditions on the attributes of the whole: which devices can have such parts.
+    /// Conditions on the attributes of the whole device. Only devices that meet them can have such
+    /// parts.
     #[serde(default)]
     pub require: Vec<Condition>,
-    /// Where in the device such a part can be: the numbers of its first slots, with commas
-    /// between them, or the first and last, such as `0-7`. At most one part is at a slot.
+    /// The places in the device at which such a part can be: the numbers of its first slot,
+    /// separated by commas, or the lowest and highest number, such as `0-7`. At most one part is at
+    /// a slot.
     pub placements: Template,
-    /// How many slots it takes, from its placement on. Default 1.
+    /// The number of slots that the part takes, from its placement on. Default 1.
     pub slots: Option<Template>,
-    /// What else it takes of the device: a number for counters of `[counters]`. If the class
-    /// has none, a device has what `has` says, or as much as the part that takes most.
+    /// Other amounts that the part takes of the device: a number for each counter of `[counters]`.
+    /// Without `[counters]`, a device has the amounts of `has`, or the amount of the part that
+    /// takes most.
     #[serde(default)]
     pub takes: BTreeMap<String, Template>,
-    /// How much the whole has of a counter, in a class without `[counters]`.
+    /// The amount of each counter that the whole device has, in a class without `[counters]`.
     #[serde(default)]
     pub has: BTreeMap<String, Template>,
-    /// Further attributes for the templates of this table, which know those of the whole,
-    /// `each`, `profile` and `placement`.
+    /// Further attributes for the templates of this table. Their sources may use the attributes of
+    /// the whole device, `each`, `profile` and `placement`.
     #[serde(default)]
     attributes: Vec<AttributeSource>,
-    /// Which of the devices with `part_of` it is when it has been made.
+    /// The rule by which the part is found among the devices with `part_of` after it was made.
     pub found: FoundPart,
-    /// The parts of this table are made all at once, by the steps of any of them, and removed
-    /// at once. Other tables of the same devices exclude it, and must have this key as well.
+    /// The parts of this table are made all at once, by the steps of any of them, and removed at
+    /// once. Parts of other tables of the same devices cannot exist at the same time, and these
+    /// tables must have this key too.
     #[serde(default)]
     pub together: bool,
-    /// The steps that make it, one after another: programs, each with absolute path and
-    /// arguments, by template; or tables with `file` and `write`. One with an empty argument
-    /// or text is left out.
+    /// The steps that make the part, one after another: programs, each with absolute path and
+    /// arguments, by template; or tables with `file` and `write`. A step with an empty argument or
+    /// text is left out.
     pub make: Vec<PartStep>,
-    /// The steps that remove it, also if it was made by half. Each is done, whatever became
-    /// of the one before.
+    /// The steps that remove the part, also if making it failed half-way. Each step is done even if
+    /// the previous one failed.
     pub remove: Vec<PartStep>,
-    /// The time after which a program is killed with all processes of its group, and a write
-    /// is not waited for, in seconds. Default 30.
+    /// The time limit of each step in seconds. After it, a program and all processes of its group
+    /// are killed, and a write is no longer waited for. Default 30.
     #[serde(default = "default_timeout")]
     pub timeout: Timeout,
 }
 
-/// Why a part is not what it should be.
+/// The reason why a part is invalid, as text.
 pub(crate) type PartFault = String;
 
-/// A profile, if the text is one.
-pub(crate) fn profile(text: &str) -> Result<(), PartFault> {
+/// Checks that a text is a valid profile.
+pub(crate) fn check_profile(text: &str) -> Result<(), PartFault> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".+-_".contains(c);
-    match (1..=32).contains(&text.len()) && text.chars().all(fits) {
-        true => Ok(()),
-        false => {
-            let text = excerpt(text);
-            Err(format!(
-                "the profile `{text}` is not of 1 to 32 of a-z 0-9 . + - _"
-            ))
-        }
+    if (1..=32).contains(&text.len()) && text.chars().all(fits) {
+        Ok(())
+    } else {
+        let text = excerpt(text);
+        Err(format!(
+            "the profile `{text}` is not of 1 to 32 of a-z 0-9 . + - _"
+        ))
     }
 }
 
-/// The number that a text is.
-pub(crate) fn number(key: &str, text: &str) -> Result<u64, PartFault> {
+/// Parses the number of a key.
+pub(crate) fn parse_number(key: &str, text: &str) -> Result<u64, PartFault> {
     let number = text.trim().parse();
     number.map_err(|_| format!("`{key}`: `{}` is not a number", excerpt(text)))
 }
 
-/// The slots of each place, of which each part has `slots`.
-pub(crate) fn places(placements: &str, slots: &str) -> Result<Vec<Range<u16>>, PartFault> {
-    let slots = number("slots", slots)?;
+/// Returns the slots of each placement. Each part has `slots` of them.
+pub(crate) fn parse_placements(
+    placements: &str,
+    slots: &str,
+) -> Result<Vec<Range<u16>>, PartFault> {
+    let slots = parse_number("slots", slots)?;
     let mut places: Vec<Range<u16>> = Vec::new();
     for text in placements.split(',') {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let (first, last) = (number("placements", first)?, number("placements", last)?);
+        let (first, last) = (
+            parse_number("placements", first)?,
+            parse_number("placements", last)?,
+        );
         if last < first {
             return Err(format!("`placements`: `{}` names no place", excerpt(text)));
         }
@@ -167,7 +175,7 @@ pub(crate) fn places(placements: &str, slots: &str) -> Result<Vec<Range<u16>>, P
 }
 
 impl Parts {
-    /// All templates over the attributes of the whole and of the table.
+    /// Returns all templates over the attributes of the whole device and of the table.
     pub(super) fn templates(&self) -> impl Iterator<Item = &Template> {
         let steps = self.make.iter().chain(&self.remove);
         let steps = steps.flat_map(|step| match step {
@@ -177,14 +185,15 @@ impl Parts {
         steps.chain([&self.found.equals])
     }
 
-    /// Those for all placements.
+    /// Returns the templates that are the same for all placements.
     pub(super) fn common_templates(&self) -> impl Iterator<Item = &Template> {
         let takes = self.takes.values().chain(self.has.values());
         let takes = takes.chain(&self.slots);
         takes.chain([&self.profile, &self.placements])
     }
 
-    /// The attributes that are read for all placements, and those that are read for each.
+    /// Returns the attributes that are read once for all placements, and those that are read for
+    /// each placement.
     pub(crate) fn attributes(&self) -> (&[AttributeSource], &[AttributeSource]) {
         let placement = AttributeName::of_part().into_iter().next_back();
         let is_of_place = |source: &AttributeSource| {
@@ -198,24 +207,25 @@ impl Parts {
             .split_at(first.unwrap_or(self.attributes.len()))
     }
 
-    /// Checks what depends on no device; the rest is checked when there is one.
+    /// Checks the rules that do not depend on a device. The other rules are checked for each
+    /// device.
     fn check(&self) -> Result<(), String> {
         if is_fixed(&self.profile) {
-            profile(&self.profile.to_string())?;
+            check_profile(&self.profile.to_string())?;
         }
         if is_fixed(&self.placements) && self.slots.as_ref().is_none_or(is_fixed) {
             let slots = self
                 .slots
                 .as_ref()
                 .map_or("1".to_owned(), Template::to_string);
-            places(&self.placements.to_string(), &slots)?;
+            parse_placements(&self.placements.to_string(), &slots)?;
         }
         let amounts = self.takes.iter().chain(&self.has);
         for (name, amount) in amounts.filter(|(_, amount)| is_fixed(amount)) {
-            number(name, &amount.to_string())?;
+            parse_number(name, &amount.to_string())?;
         }
         for (key, steps) in [("make", &self.make), ("remove", &self.remove)] {
-            if steps.is_empty() || !steps.iter().all(PartStep::is_fit) {
+            if steps.is_empty() || !steps.iter().all(PartStep::has_fixed_programs) {
                 return Err(format!(
                     "`{key}` is a list of programs, each a list that begins with an absolute \
                      path, or of tables with a `file` below /sys"
@@ -225,7 +235,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The programs that make and remove it.
+    /// Returns the programs that make and remove the part.
     pub fn programs(&self) -> impl Iterator<Item = &Template> {
         let steps = self.make.iter().chain(&self.remove);
         steps.filter_map(|step| match step {
@@ -236,8 +246,8 @@ impl Parts {
 }
 
 impl PartStep {
-    /// A path by template could be any program.
-    fn is_fit(&self) -> bool {
+    /// Returns whether the path of the program is fixed. A path by template could be any program.
+    fn has_fixed_programs(&self) -> bool {
         match self {
             PartStep::Run(command) => command
                 .first()
@@ -249,10 +259,10 @@ impl PartStep {
 
 /// The kubelet waits 45 s for an answer.
 fn default_timeout() -> Timeout {
-    Timeout::of_seconds(30)
+    Timeout::from_seconds(30)
 }
 
-/// Whether a template is a text as it is.
+/// Returns whether a template contains no attribute.
 pub(super) fn is_fixed(template: &Template) -> bool {
     template.attributes().next().is_none()
 }

@@ -34,8 +34,8 @@ impl PathTemplate {
         Ok(filled.into())
     }
 
-    /// Whether every filled-in path lies under `directory`. Only the texts of the templates are
-    /// compared, so a path under the directory that is written differently is not recognised.
+    /// Returns whether every filled-in path lies under `directory`. Only the texts of the templates
+    /// are compared, so a path under the directory that is written differently is not recognised.
     pub(super) fn is_under(&self, directory: &Self) -> bool {
         let (path, directory) = (self.0.to_string(), directory.0.to_string());
         path.strip_prefix(&directory)
@@ -53,7 +53,7 @@ impl PathTemplate {
     }
 }
 
-/// Whether a text is an absolute path, other than `/`, without `.` and `..`.
+/// Returns whether a text is an absolute path, other than `/`, without `.` and `..`.
 pub(crate) fn is_plain(path: &str) -> bool {
     let Some(relative) = path.strip_prefix('/') else {
         return false;

@@ -7,16 +7,16 @@ use toml::de::{DeTable, DeValue};
 
 use crate::strict_toml::EXTENDS;
 
-/// Whether a class file may have a request variable for which `is_set` holds, so that it must
-/// be parsed. Most containers request nothing, and each would pay for the parsing of every
-/// class.
+/// Returns whether a class file may have a request variable for which `is_set` holds, so that the
+/// file must be parsed. Most containers request nothing, and each would pay for the parsing of
+/// every class.
 ///
-/// `false` is certain. Whether the class is requested is known only when it is parsed. A text
-/// in which no variable is found is incomplete, or written in a way that this search does not
-/// understand; it is parsed as well, so that a fault in it is reported.
+/// The result `false` is certain. Only parsing shows whether the class is requested. A text in
+/// which no variable is found is incomplete, or written in a way that this search does not
+/// understand. It is parsed too, so that a mistake in it is reported.
 pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> bool {
-    // The portable searcher: to choose one for this processor needs `cpuid`, which on a virtual
-    // machine exits to the hypervisor.
+    // The portable searcher is used, because the choice of one for this processor needs `cpuid`,
+    // which exits to the hypervisor on a virtual machine.
     let rare_letter = One::new(b'v');
     let mut has_variable = false;
     for v in rare_letter.iter(text.as_bytes()) {
@@ -31,10 +31,10 @@ pub(crate) fn may_be_requested(text: &str, is_set: impl Fn(&str) -> bool) -> boo
     !has_variable || has_escapes(text)
 }
 
-/// The value of the key `env` whose `v` is at this place of the text. The request variable of
-/// a valid file is among these values, if the file has no escapes: only blanks, `=`, quotes and
-/// the line break that begins a multi-line string are between key and value (TOML 1.1,
-/// "Key/Value Pair", "String").
+/// Returns the value of the key `env` whose `v` is at this offset of the text. The request variable
+/// of a valid file is among these values, if the file has no escapes: only blanks, `=`, quotes and
+/// the line break that begins a multi-line string are between key and value (TOML 1.1, "Key/Value
+/// Pair", "String").
 fn variable(text: &str, v: usize) -> Option<&str> {
     let before = text[..v].strip_suffix("en")?;
     if before.ends_with(|c| is_name_part(c) || c == '-') {
@@ -45,8 +45,8 @@ fn variable(text: &str, v: usize) -> Option<&str> {
     name.chars().all(is_name_part).then_some(name)
 }
 
-/// Whether this place may be in a comment, which begins anywhere on its line, or in a string of
-/// several lines.
+/// Returns whether the offset may be in a comment, which can begin anywhere on its line, or in a
+/// string of several lines.
 fn may_be_prose(text: &str, at: usize) -> bool {
     let before = &text[..at];
     let line = before.rsplit('\n').next();
@@ -60,8 +60,8 @@ fn is_name_part(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether a string or key of the text may be spelled with escapes for the characters of a
-/// name, or is continued on the next line.
+/// Returns whether a string or key of the text may have escapes for the characters of a name, or
+/// continues on the next line.
 fn has_escapes(text: &str) -> bool {
     let bytes = text.as_bytes();
     One::new(b'\\').iter(bytes).any(|at| {

@@ -9,10 +9,10 @@ use crate::template::Template;
 
 /// # `[prepare]`
 ///
-/// A program of the host that brings a device into the state that a container
-/// requests by a pair of `[request.pairs]`. The hook runs it while the container is
-/// created. It is skipped if the device is in that state; after it exits, the
-/// state is read again to verify. Its environment is empty.
+/// A program of the host that brings a device into the state that a container requests by a pair of
+/// `[request.pairs]`. The hook runs it while the container is created. The program is skipped if
+/// the device is in that state. After it exits, the state is read again to verify it. The
+/// environment of the program is empty.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -20,23 +20,23 @@ use crate::template::Template;
 pub struct Prepare {
     /// The program's absolute path.
     pub program: PathTemplate,
-    /// Its arguments, by template. One that is empty is omitted.
+    /// The arguments of the program, by template. An empty argument is omitted.
     #[serde(default)]
     pub arguments: Vec<Template>,
-    /// The time after which it is killed, in seconds.
+    /// The time in seconds after which the program is killed.
     pub timeout: Timeout,
     /// The file with the device's state: absolute, or relative to the path that
     /// the source matched.
     pub file: Template,
-    /// The requested state, by template: what the file must contain.
+    /// The requested state, by template. The file must contain this text.
     pub equals: Template,
 }
 
-/// The longest that all programs for one container may take together. The kubelet gives a container's start 120 s
-/// (`runtimeRequestTimeout`), and the reason should be heard before.
+/// The time limit of all programs for one container together. The kubelet gives up a container's
+/// start after 120 s (`runtimeRequestTimeout`), and the reason should be reported before.
 pub const MAX_CONTAINER_START: Duration = Duration::from_secs(100);
 
-/// A time in seconds, from 1 to those of [`MAX_CONTAINER_START`].
+/// A number of seconds from 1 to [`MAX_CONTAINER_START`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Timeout(Duration);
@@ -46,7 +46,7 @@ impl Timeout {
         self.0
     }
 
-    pub(super) const fn of_seconds(seconds: u64) -> Self {
+    pub(super) const fn from_seconds(seconds: u64) -> Self {
         Timeout(Duration::from_secs(seconds))
     }
 }

@@ -8,7 +8,7 @@ use super::health::HealthTest;
 use super::{AttributeSource, ClassSpec, DRIVERS, Ends, HealthCheck, Node};
 
 impl ClassSpec {
-    /// Whether a health check of the class reads the kernel's log.
+    /// Returns whether a health check of the class reads the kernel's log.
     pub fn reads_kernel_log(&self) -> bool {
         let sources = self.discover.iter().flat_map(|source| &source.health);
         let mut checks = self.device.health.iter().chain(sources);
@@ -69,12 +69,13 @@ struct Paths(BTreeSet<String>);
 impl Paths {
     fn add(&mut self, text: &str) {
         let fixed = text.find(['{', '*', '?', '[']).unwrap_or(text.len());
-        let path = match fixed == text.len() {
-            true => text,
+        let path = if fixed == text.len() {
+            text
+        } else {
             // The last component is only partly fixed, so the path ends before it.
-            false => text[..fixed]
+            text[..fixed]
                 .rsplit_once('/')
-                .map_or("", |(above, _)| above),
+                .map_or("", |(above, _)| above)
         };
         if path.len() > 1 && path.starts_with('/') {
             self.0.insert(path.to_owned());
@@ -129,7 +130,8 @@ impl Paths {
             match &check.test {
                 HealthTest::Exists(pattern) => self.add(&pattern.to_string()),
                 HealthTest::File { file, .. } => self.add(&file.to_string()),
-                // Only a privileged container can read it; the plugin reports that.
+                // The kernel's log is left out. Only a privileged container can read it, and the
+                // plugin reports that.
                 HealthTest::Unlogged { .. } => {}
                 HealthTest::Program(_) | HealthTest::Value { .. } => {}
             }

@@ -1,4 +1,4 @@
-//! How a container requests devices, and what else it may request.
+//! The ways in which a container requests devices, capabilities and files.
 
 use crate::inserted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use crate::template::Template;
 
 /// # `[request]`
 ///
-/// How a container requests devices of the class.
+/// The ways in which a container requests devices of the class.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -26,16 +26,16 @@ pub struct RequestSpec {
     /// "trace" }`. These capabilities are not among `all`.
     #[serde(default)]
     pub switches: BTreeMap<EnvName, BTreeMap<String, CapabilityName>>,
-    /// Capabilities that a container gets only where the request itself grants its
-    /// devices: in pods of `trusted_pods`, and outside pods if it may have
-    /// CAP_SYS_ADMIN. Another one with them is refused.
+    /// Capabilities that a container gets only where the request itself grants its devices: in pods
+    /// of `trusted_pods`, and outside pods if it may have CAP_SYS_ADMIN. Any other container that
+    /// requests them is refused.
     #[serde(default)]
     pub trusted_capabilities: Vec<CapabilityName>,
     /// The capabilities of a container that sets no capabilities.
     #[serde(default)]
     pub default_capabilities: Vec<CapabilityName>,
-    /// A container that names a capability which the class does not have is refused.
-    /// Default: the name is ignored, with a note, if the class has another of the list.
+    /// A container that names a capability which the class does not have is refused. Default: the
+    /// name is ignored, with a note, if the class has another capability of the list.
     #[serde(default)]
     pub refuses_unknown_capabilities: bool,
     /// Capabilities that a capability includes: their libraries, files and
@@ -47,20 +47,19 @@ pub struct RequestSpec {
     pub capability_32bit: Option<CapabilityName>,
     /// The variable that names lists of files, for `files_listed_in`.
     pub lists_env: Option<EnvName>,
-    /// The lists of a container that names none. They may be missing on the
-    /// host.
+    /// The lists of a container that names no list. They may be missing on the host.
     #[serde(default)]
     pub default_lists: Vec<ListName>,
     /// Kinds of CDI names that a request may use beside the class's resource, such as
     /// `runtime.vendor.com/gpu`.
     #[serde(default)]
     pub kinds: Vec<String>,
-    /// Names that no device has are left out of a request, with a warning. Default: they
-    /// are an error.
+    /// Whether names that no device has are left out of a request, with a warning. Default: such a
+    /// name is an error.
     #[serde(default)]
     pub ignores_unknown: bool,
-    /// Variables by which the vendor's stack would give something else than whole devices,
-    /// and the advice for their users. A request with one of them is refused.
+    /// Variables by which the vendor's own software would give something else than whole devices,
+    /// each with advice for its users. A request with one of them is refused.
     #[serde(default)]
     pub refused_env: BTreeMap<String, String>,
     /// Requirements of images on the host.
@@ -71,14 +70,14 @@ pub struct RequestSpec {
 
 impl RequestSpec {
     /// Returns the capabilities that `switches` can choose.
-    pub fn switched(&self) -> BTreeSet<&CapabilityName> {
+    pub fn switchable_capabilities(&self) -> BTreeSet<&CapabilityName> {
         let switches = self.switches.values();
         inserted(switches.flat_map(BTreeMap::values))
     }
 
     /// Returns the capabilities of a container that names no capability: the default
     /// capabilities, and all capabilities that these imply.
-    pub fn defaults(&self) -> BTreeSet<CapabilityName> {
+    pub fn capabilities_by_default(&self) -> BTreeSet<CapabilityName> {
         let named = inserted(self.default_capabilities.iter().cloned());
         self.with_implied(&named)
     }
@@ -119,9 +118,9 @@ pub struct RequirementSpec {
     /// The variable that disables requirements if its value is 1, t, T, true,
     /// TRUE or True.
     pub disable_env: Option<EnvName>,
-    /// The names that requirements may use, with their values, by template over the
-    /// attributes of each device. An empty value is not known. Without a device, what is
-    /// required of one is met.
+    /// The names that requirements may use, with their values, by template over the attributes of
+    /// each device. An empty value is not known. For a container without a device, requirements on
+    /// devices count as met.
     pub values: BTreeMap<WordName, Template>,
     /// The name of a version in `values` whose minor number does not decide: a requirement
     /// that another minor version of the same major version would meet is a warning.
@@ -129,15 +128,15 @@ pub struct RequirementSpec {
 }
 
 impl RequirementSpec {
-    /// Whether a variable of this name is a requirement.
-    pub fn is_one(&self, name: &str) -> bool {
+    /// Returns whether a variable of this name is a requirement.
+    pub fn is_requirement(&self, name: &str) -> bool {
         let begins = |prefix: &EnvName| name.starts_with(prefix.as_str());
         begins(&self.env_prefix) && !self.except_prefixes.iter().any(begins)
     }
 
-    /// The settings by which a user of the class, or the host's administrator, omits the
-    /// check of requirements, as text.
-    pub fn way_out(&self, class: &ClassName) -> String {
+    /// Describes the settings by which a user of the class, or the host's administrator, disables
+    /// the check of requirements.
+    pub fn describe_opt_out(&self, class: &ClassName) -> String {
         let setting = format!("`requirements = false` in [class.{class}] of config.toml");
         match &self.disable_env {
             Some(env) => format!("{env}=1 in the container or {setting}"),
@@ -166,19 +165,18 @@ pub struct PairSpec {
     pub value_env: EnvName,
     /// The attribute in which `[prepare]` finds the second variable's value.
     pub attribute: AttributeName,
-    /// How both variables and `select` are normalized before they are compared:
-    /// `lower` to lower case, `hex` to lower case without dashes. Default
-    /// `lower`.
+    /// The normalization of both variables and of `select` before they are compared: `lower` to
+    /// lower case, `hex` to lower case without dashes. Default `lower`.
     #[serde(default)]
     pub normalize: Normalize,
 }
 
-/// How texts are made equal that mean the same.
+/// The normalization by which texts with the same meaning become equal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Normalize {
-    /// By lower case.
+    /// Texts are compared in lower case.
     #[default]
     Lower,
     /// Hexadecimal ids: by lower case and without dashes.

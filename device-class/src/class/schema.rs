@@ -38,7 +38,7 @@ mod tests {
     use crate::pattern::PathPattern;
     use crate::template::Template;
 
-    /// What types that check their value are read from.
+    /// Describes a type that checks its value by the type from which it is parsed.
     macro_rules! read_from {
         ($($type:ty => $raw:ty),* $(,)?) => {
             $(impl JsonSchema for $type {
@@ -117,12 +117,13 @@ mod tests {
         let mut tables = Map::new();
         for (name, definition) in &definitions {
             if is_table(definition) {
-                tables.insert(name.clone(), plain(definition, &definitions));
+                tables.insert(name.clone(), simplify(definition, &definitions));
             }
         }
-        schema = plain(&schema, &definitions);
+        schema = simplify(&schema, &definitions);
         schema["definitions"] = tables.into();
-        // By tabs: it is part of the hook's program, whose size counts.
+        // The schema is indented by tabs, because it is part of the hook's program, which must be
+        // small.
         let mut text = Vec::new();
         let formatter = PrettyFormatter::with_indent(b"\t");
         let mut writer = Serializer::with_formatter(&mut text, formatter);
@@ -137,15 +138,18 @@ mod tests {
 
     /// The schema as one writes it for TOML, which has no null. Names of types
     /// that are no tables are replaced by what they represent.
-    fn plain(schema: &Value, definitions: &Map<String, Value>) -> Value {
+    fn simplify(schema: &Value, definitions: &Map<String, Value>) -> Value {
         match schema {
-            Value::Array(items) => items.iter().map(|item| plain(item, definitions)).collect(),
-            Value::Object(object) => plain_object(object, definitions).into(),
+            Value::Array(items) => items
+                .iter()
+                .map(|item| simplify(item, definitions))
+                .collect(),
+            Value::Object(object) => simplify_object(object, definitions).into(),
             other => other.clone(),
         }
     }
 
-    fn plain_object(
+    fn simplify_object(
         object: &Map<String, Value>,
         definitions: &Map<String, Value>,
     ) -> Map<String, Value> {
@@ -155,7 +159,7 @@ mod tests {
                 ("default" | "format", _) => {}
                 ("properties", Value::Object(keys)) => {
                     let keys = keys.iter();
-                    let keys = keys.map(|(key, of)| (key.clone(), plain(of, definitions)));
+                    let keys = keys.map(|(key, of)| (key.clone(), simplify(of, definitions)));
                     plain_object.insert(key.clone(), Value::Object(keys.collect()));
                 }
                 ("description" | "title", Value::String(text)) => {
@@ -169,14 +173,14 @@ mod tests {
                     let null = |form: &&Value| form["type"] != "null";
                     let forms: Vec<_> = forms.iter().filter(null).collect();
                     match forms.as_slice() {
-                        [form] => merge(&mut plain_object, plain(form, definitions)),
+                        [form] => merge(&mut plain_object, simplify(form, definitions)),
                         forms => {
-                            let forms = forms.iter().map(|form| plain(form, definitions));
+                            let forms = forms.iter().map(|form| simplify(form, definitions));
                             plain_object.insert(key.clone(), forms.collect());
                         }
                     }
                 }
-                // Its variants are described with the key.
+                // The variants of the type are described with the key.
                 ("oneOf", Value::Array(variants)) => {
                     let values = variants.iter().map(|variant| variant["const"].clone());
                     plain_object.insert("enum".into(), values.collect());
@@ -187,11 +191,11 @@ mod tests {
                         table if is_table(table) => {
                             plain_object.insert(key.clone(), value.clone());
                         }
-                        other => merge(&mut plain_object, plain(other, definitions)),
+                        other => merge(&mut plain_object, simplify(other, definitions)),
                     }
                 }
                 _ => {
-                    plain_object.insert(key.clone(), plain(value, definitions));
+                    plain_object.insert(key.clone(), simplify(value, definitions));
                 }
             }
         }
@@ -199,11 +203,11 @@ mod tests {
     }
 
     /// Adds a type; the key's own description stays.
-    fn merge(object: &mut Map<String, Value>, of_type: Value) {
-        let Value::Object(of_type) = of_type else {
+    fn merge(object: &mut Map<String, Value>, type_schema: Value) {
+        let Value::Object(type_schema) = type_schema else {
             return;
         };
-        for (key, value) in of_type {
+        for (key, value) in type_schema {
             if key != "description" {
                 object.entry(key).or_insert(value);
             }

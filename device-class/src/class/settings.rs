@@ -1,4 +1,4 @@
-//! `[class.NAME]`: what config.toml decides of a class.
+//! The tables `[class.NAME]` of config.toml.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,16 +15,16 @@ use super::sharing::ReplicaCount;
 use crate::name::{AttributeName, CapabilityName, EnvName, excerpt};
 use crate::template::Template;
 
-/// `[class.NAME]`: what differs on this host from the class file. Of what the file can say as
-/// well, the class has the outcome.
+/// The table `[class.NAME]`, with the differences between this host and the class file. Values that
+/// the class file can have too are already merged into the class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClassConfig {
-    /// Where the class's driver has its files, such as
-    /// `/run/vendor/driver` for a driver that runs in a container.
+    /// The root directory of the class's driver, such as `/run/vendor/driver` for a driver that
+    /// runs in a container.
     pub driver_root: Option<PathTemplate>,
-    /// Where the class's device nodes are, if not in /dev: a directory with a `dev`
-    /// in it. Containers get them under /dev.
+    /// A directory whose subdirectory `dev` has the class's device nodes, if they are not in /dev.
+    /// Containers get the nodes under /dev.
     pub dev_root: Option<PathTemplate>,
     /// Directories with libraries that the loader's cache does not have, before those
     /// of the class.
@@ -33,22 +33,23 @@ pub struct ClassConfig {
     pub program_directories: Vec<PathTemplate>,
     /// Whether the class is offered on this host.
     pub enabled: Option<bool>,
-    /// Whether containers that run follow its devices, instead of what the class says.
+    /// Whether running containers follow the devices of the class. Overrides the class file.
     pub follow: Option<bool>,
-    /// Whether programs in these containers are told, instead of what the class says.
+    /// Whether programs in these containers get announcements. Overrides the class file.
     pub announce: Option<bool>,
     /// Whether containers start without a device that is absent, and get it when it comes, instead
     /// of what the class says.
     pub late: Option<bool>,
     /// Whether the class's programs are run for facts, and these used. Default `true`.
     pub facts: Option<bool>,
-    /// Whether what images require of the host is checked. Default `true`.
+    /// Whether the requirements of images on the host are checked. Default `true`.
     pub requirements: Option<bool>,
-    /// Which program offers the class on this host.
+    /// The program that offers the class on this host.
     pub serve: Server,
-    /// Whether it runs the programs of the class's health checks.
+    /// Whether this program runs the programs of the class's health checks.
     pub health_programs: bool,
-    /// By attribute: further values for its `map`, which go before the class's.
+    /// Further values for the `map` of each attribute. They take precedence over those of the
+    /// class.
     pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
     /// Further directories of the host that every container with the class gets,
     /// such as the one in which a daemon of the driver has its sockets.
@@ -56,34 +57,34 @@ pub struct ClassConfig {
     /// The mode of the class's nodes in containers, instead of the class's or the host's.
     pub node_mode: Option<NodeMode>,
     pub node_gid: Option<u32>,
-    /// How many containers may have a device at once, instead of the class file's number:
-    /// for all devices, or by resource.
+    /// The number of containers that may have a device at once, for all devices or by resource.
+    /// Overrides the class file.
     pub replicas: Option<Replicas>,
     /// The maximum number of shares of one container.
     pub max_per_container: Option<ReplicaCount>,
-    /// Which devices the plugin recommends for one container.
+    /// The choice of devices that the plugin recommends for one container.
     pub placement: Option<Preference>,
-    /// Further variables of devices, or other values of the class's.
+    /// Further variables of devices, or other values for variables of the class.
     pub env: BTreeMap<EnvName, Template>,
-    /// The capabilities of a container that sets none, instead of the class's.
+    /// The capabilities of a container that sets no capabilities. Overrides the class file.
     pub default_capabilities: Option<Vec<CapabilityName>>,
-    /// The resource, instead of the class's.
+    /// The resource. Overrides the class file.
     pub resource: Option<Template>,
-    /// The devices that there are, as far as this host's users are concerned.
+    /// The only devices that this host offers.
     pub only: Option<Vec<DeviceFilter>>,
-    /// The devices that there are not.
+    /// The devices that this host does not offer.
     pub except: Vec<DeviceFilter>,
     /// Capabilities that no container gets: a request that names one is refused.
     pub forbid: BTreeSet<CapabilityName>,
-    /// Pods that get what they request of this class.
+    /// Pods that get the devices that they request of this class, without an allocation.
     pub trusted_pods: Vec<PodPattern>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replicas {
-    /// Of each device.
+    /// The number for each device.
     All(ReplicaCount),
-    /// Of each device of these resources; others are not shared.
+    /// The number for each device of these resources. Devices of other resources are not shared.
     ByResource(BTreeMap<String, ReplicaCount>),
 }
 
@@ -93,7 +94,8 @@ impl<'de> Deserialize<'de> for Replicas {
     }
 }
 
-/// Unlike an untagged enum, it says what is wrong with a number.
+/// This visitor is used in place of an untagged enum, whose errors do not name the fault of a
+/// number.
 struct ReplicasVisitor;
 
 impl<'de> Visitor<'de> for ReplicasVisitor {
@@ -115,8 +117,8 @@ impl<'de> Visitor<'de> for ReplicasVisitor {
 }
 
 impl ClassConfig {
-    /// How many containers may have a device of a resource at once, if that is said for
-    /// resources.
+    /// Returns the number of containers that may have a device of a resource at once, if it is
+    /// configured by resource.
     pub(crate) fn replicas_of(&self, resource: &str) -> Option<ReplicaCount> {
         match self.replicas.as_ref()? {
             Replicas::All(_) => None,
@@ -124,14 +126,14 @@ impl ClassConfig {
         }
     }
 
-    /// Whether the class's programs are run for facts, and these used.
+    /// Returns whether the class's programs are run for facts, and the facts are used.
     pub fn uses_facts(&self) -> bool {
         self.facts.unwrap_or(true)
     }
 }
 
-/// What offers a class's devices to Kubernetes: one of two, since neither knows what the
-/// other allocated.
+/// The program that offers a class's devices to Kubernetes. Only one of the two may do so, because
+/// neither knows the allocations of the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Server {
@@ -142,7 +144,7 @@ pub enum Server {
     Dra,
 }
 
-/// Some devices: by a name that a request may use, or by attributes.
+/// Selects devices by a name that a request may use, or by attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a device's id, or a table of attributes")]
 pub enum DeviceFilter {
@@ -152,7 +154,7 @@ pub enum DeviceFilter {
     Attributes(BTreeMap<AttributeName, String>),
 }
 
-/// Some pods: a namespace, or those of one workload in it.
+/// Selects the pods of a namespace, or of one workload in it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PodPattern {
@@ -161,8 +163,8 @@ pub struct PodPattern {
 }
 
 impl PodPattern {
-    /// Whether the pattern means this pod.
-    pub fn fits(&self, namespace: &str, pod: &str) -> bool {
+    /// Returns whether the pattern matches this pod.
+    pub fn matches(&self, namespace: &str, pod: &str) -> bool {
         self.namespace == namespace
             && self.name.as_deref().is_none_or(|name| {
                 let rest = pod.strip_prefix(name);

@@ -1,35 +1,34 @@
-//! One device for several containers, or several devices as one.
+//! Settings to offer one device to several containers, or several devices as one.
 
 use serde::Deserialize;
 
 use crate::name::EnvName;
 use crate::template::Template;
 
-/// The most replicas that a device may have: as many as MiB in 64 GB. The kubelet gets a
-/// list of all.
+/// The maximum number of replicas of a device, enough for one per MiB of 64 GB. The kubelet gets a
+/// list of all replicas.
 pub const MAX_REPLICAS: u16 = u16::MAX;
 
 /// # `[sharing]`
 ///
-/// One device for several containers, or several devices as one.
+/// Settings to offer one device to several containers, or several devices as one.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "sharing"))]
 pub struct Sharing {
-    /// How many containers may have a device at once. Each share has an id:
-    /// `ID::0`, `ID::1` and so on.
+    /// The number of containers that may have a device at once. Each share has an id: `ID::0`,
+    /// `ID::1` and so on.
     pub replicas: Option<ReplicaCount>,
     /// The number of replicas, by template.
     pub replicas_from: Option<Template>,
-    /// All devices of a resource are combined into one, whose id is the
-    /// resource's name without the domain. A container with it gets all of
-    /// them.
+    /// All devices of a resource are combined into one, whose id is the resource's name without the
+    /// domain. A container with this device gets all of them.
     #[serde(default)]
     pub combine: bool,
-    /// Devices of a resource for which this template has the same value are
-    /// combined into one with that value as its id, such as the chips of a card by
-    /// its serial number. It is unhealthy if one of them is.
+    /// Devices of a resource for which this template has the same value are combined into one with
+    /// that value as its id, such as the chips of a card by its serial number. The combined device
+    /// is unhealthy if one of them is.
     pub combine_by: Option<Template>,
     /// The variable that the plugin sets to the number of allocated replicas.
     pub count_env: Option<EnvName>,
@@ -39,9 +38,8 @@ pub struct Sharing {
     /// A second resource, whose quantity on a node is the number of devices, such as for a
     /// scheduler that divides memory by the number of GPUs. It cannot be allocated.
     pub count_resource: Option<Template>,
-    /// All replicas of one container come from one device: the one with the
-    /// fewest free replicas that are enough. An allocation of shares of several
-    /// devices is refused.
+    /// Whether all replicas of one container come from one device: the device with the fewest free
+    /// replicas that still has enough. An allocation of shares of several devices is refused.
     #[serde(default)]
     pub one_device: bool,
 }

@@ -12,12 +12,16 @@ use crate::strict_toml::FileError;
 
 impl Config {
     pub fn class(&self, source: &ClassSource) -> Result<DeviceClass, FileError> {
-        self.adapted(source.parse()?, &source.path)
+        self.with_settings(source.parse()?, &source.path)
     }
 
     /// Returns a class with the changes of its table in config.toml. `file` is the path of the
     /// class file, for errors.
-    pub fn adapted(&self, mut class: DeviceClass, file: &Path) -> Result<DeviceClass, FileError> {
+    pub fn with_settings(
+        &self,
+        mut class: DeviceClass,
+        file: &Path,
+    ) -> Result<DeviceClass, FileError> {
         let name = &class.name;
         let Some(config) = self.class.get(name) else {
             return Ok(class);
@@ -32,7 +36,7 @@ impl Config {
         class.settings = config.clone();
         let checked = class.check();
         checked.map_err(|error| failed(error.to_string()))?;
-        config.take_out_forbidden(&mut class.spec).map_err(failed)?;
+        config.remove_forbidden(&mut class.spec).map_err(failed)?;
         Ok(class)
     }
 }
@@ -99,10 +103,13 @@ impl ClassConfig {
 impl ClassConfig {
     /// Removes all edits and nodes that only a forbidden capability gives. A container cannot
     /// get them through `all`, another capability, a default or a CDI file either.
-    fn take_out_forbidden(&self, spec: &mut ClassSpec) -> Result<(), String> {
+    fn remove_forbidden(&self, spec: &mut ClassSpec) -> Result<(), String> {
         let known = spec.capabilities();
         if let Some(unknown) = self.forbid.difference(&known).next() {
-            let near = similar::nearest(unknown.as_str(), known.iter().map(|name| name.as_str()));
+            let near = similar::find_most_similar(
+                unknown.as_str(),
+                known.iter().map(|name| name.as_str()),
+            );
             let near = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
             return Err(format!(
                 "`{unknown}` in `forbid` is not a capability of the class{near}"
@@ -137,12 +144,15 @@ impl ClassConfig {
 fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
     spec.driver_path
         .iter_mut()
-        .try_for_each(|p| moved(p, root))?;
+        .try_for_each(|p| move_below(p, root))?;
     for source in &mut spec.discover {
-        source.path.iter_mut().try_for_each(|p| moved(p, root))?;
+        source
+            .path
+            .iter_mut()
+            .try_for_each(|p| move_below(p, root))?;
         for condition in &mut source.require {
             if let Condition::Exists(pattern) | Condition::Absent(pattern) = condition {
-                moved(pattern, root)?;
+                move_below(pattern, root)?;
             }
         }
     }
@@ -154,7 +164,9 @@ fn move_nodes(spec: &mut ClassSpec, root: &PathTemplate) -> Result<(), String> {
         for preferred in &mut node.prefer {
             *preferred = below(preferred)?;
         }
-        node.for_each.iter_mut().try_for_each(|p| moved(p, root))?;
+        node.for_each
+            .iter_mut()
+            .try_for_each(|p| move_below(p, root))?;
     }
     Ok(())
 }
@@ -168,7 +180,7 @@ fn nodes(spec: &mut ClassSpec) -> impl Iterator<Item = &mut Node> {
     of_sources.chain(&mut spec.device.nodes).chain(of_edits)
 }
 
-fn moved(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
+fn move_below(pattern: &mut PathPattern, root: &PathTemplate) -> Result<(), String> {
     let text = pattern.to_string();
     if text.starts_with("/dev/") {
         let root = root.template().to_string();

@@ -35,7 +35,7 @@ pub struct Config {
     pub classes: Vec<PathBuf>,
     /// The root under which the host's devices, drivers and libraries are.
     pub host_root: PathBuf,
-    /// Which messages the hook and `boathook-runtime` report.
+    /// The least severe messages that the hook and `boathook-runtime` report.
     pub log_level: LogLevel,
     /// The changes to class files on this host, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
@@ -138,7 +138,12 @@ impl Config {
         let unknown = |name: &&ClassName| !known.clone().any(|known| known == name.as_str());
         let unknown: Vec<&ClassName> = self.class.keys().filter(unknown).collect();
         let unknown = unknown.into_iter();
-        unknown.map(move |name| (name, similar::nearest(name.as_str(), known.clone())))
+        unknown.map(move |name| {
+            (
+                name,
+                similar::find_most_similar(name.as_str(), known.clone()),
+            )
+        })
     }
 
     /// Returns a warning for each table of [`Config::unknown_classes`].
@@ -204,15 +209,15 @@ impl RuntimeConfig {
     pub fn load(path: Option<&Path>) -> Result<Self, FileError> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
-        struct AmongOthers {
+        struct RuntimeTable {
             runtime: RuntimeConfig,
         }
         let Some((file, text)) = read(path)? else {
             return Ok(Self::default());
         };
         let whole = strict_toml::parse(file, &text);
-        let AmongOthers { runtime } = whole.or_else(|error| {
-            let alone = strict_toml::parse(file, &table(&text, "[runtime]"));
+        let RuntimeTable { runtime } = whole.or_else(|error| {
+            let alone = strict_toml::parse(file, &extract_table(&text, "[runtime]"));
             alone.map_err(|_| error)
         })?;
         Ok(runtime)
@@ -220,7 +225,7 @@ impl RuntimeConfig {
 }
 
 /// Returns the lines of one table of a TOML text, without the lines of other tables.
-fn table(text: &str, header: &str) -> String {
+fn extract_table(text: &str, header: &str) -> String {
     let lines = text
         .lines()
         .skip_while(|line| !line.trim_start().starts_with(header));

@@ -78,7 +78,7 @@ impl LibrarySearch<'_> {
                 all.extend(listed.map_err(|error| DeviceError::io(directory, &error))?);
             }
         }
-        let matching = all.into_iter().filter(|name| names.fit(name));
+        let matching = all.into_iter().filter(|name| names.matches_name(name));
         Ok(matching
             .filter_map(|name| SoName::try_from(name).ok())
             .collect())

@@ -114,7 +114,7 @@ pub fn look_up_nodes(
     inventory.paths = find_paths(&inventory, paths, host);
     let mut edits = FoundEdits::default();
     if inventory.no_driver.is_none() {
-        let capabilities = class.spec.request.defaults();
+        let capabilities = class.spec.request.capabilities_by_default();
         let nodes = edits::control_nodes(class, &capabilities, &inventory.host_attributes, host);
         edits.nodes = nodes.map_err(|error| LookUpError::Edits {
             class: class.name.clone(),
@@ -128,7 +128,7 @@ pub fn look_up_nodes(
 /// its default capabilities: a node, library or file that is not optional is missing. Returns
 /// `None` if nothing is missing, or if the host has no device of the class.
 pub fn missing(class: &DeviceClass, host: &dyn HostView) -> Option<String> {
-    let capabilities = class.spec.request.defaults();
+    let capabilities = class.spec.request.capabilities_by_default();
     match look_up(class, (&capabilities).into(), host) {
         Ok(found) if found.inventory.devices.is_empty() => None,
         Ok(found) => found.edits.unfit().next().map(str::to_owned),

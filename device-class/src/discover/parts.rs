@@ -202,9 +202,9 @@ fn of_sort<'a>(
     let (common, of_place) = spec.attributes();
     let known = attributes::read(common, None, known, facts, &mut Files::new(host))?;
     let profile = spec.profile.fill(&known)?;
-    class::profile(&profile).map_err(Whole)?;
+    class::check_profile(&profile).map_err(Whole)?;
     let read = |(name, amount): (&String, &Template)| {
-        let amount = class::number(name, &amount.fill(&known)?).map_err(Whole)?;
+        let amount = class::parse_number(name, &amount.fill(&known)?).map_err(Whole)?;
         Ok((name.clone(), amount))
     };
     let amounts: BTreeMap<_, _> = spec.takes.iter().map(read).collect::<Result<_, Whole>>()?;
@@ -213,7 +213,7 @@ fn of_sort<'a>(
     let placements = spec.placements.fill(&known)?;
     let slots = spec.slots.as_ref().map(|slots| slots.fill(&known));
     let slots = slots.unwrap_or_else(|| Ok("1".to_owned()))?;
-    let places = class::places(&placements, &slots).map_err(Whole)?;
+    let places = class::parse_placements(&placements, &slots).map_err(Whole)?;
     let part = |slots: Range<u16>| {
         let mut known = known.clone();
         let own = [profile.clone(), slots.start.to_string()];

@@ -43,7 +43,7 @@ fn descend(
         found.push(parent);
         return Ok(());
     };
-    if let Some(name) = component.fixed(&parent.attributes) {
+    if let Some(name) = component.fixed_name(&parent.attributes) {
         let mut attributes = parent.attributes;
         attributes.extend(component.matches(&name, &attributes).unwrap_or_default());
         let path = parent.path.join(name);

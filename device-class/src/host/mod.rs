@@ -42,7 +42,7 @@ pub trait HostView {
     /// Reads at most the first `limit` bytes of a file.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 
-    /// Whether the file is a script, which names its interpreter in the first line.
+    /// Returns whether the file is a script, which names its interpreter in the first line.
     fn is_script(&self, path: &Path) -> bool {
         self.read(path, 2).is_ok_and(|start| start == b"#!")
     }

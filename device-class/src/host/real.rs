@@ -36,9 +36,10 @@ pub struct RealHost {
 impl RealHost {
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = fs::canonicalize(root)?;
-        let inside = match root == Path::new("/") {
-            true => None,
-            false => Some(RootDir::open(&root, Resolver::Openat2)?),
+        let inside = if root == Path::new("/") {
+            None
+        } else {
+            Some(RootDir::open(&root, Resolver::Openat2)?)
         };
         Ok(RealHost {
             tree: Tree::new(&root),
@@ -258,7 +259,7 @@ impl HostView for RealHost {
     }
 }
 
-/// Whether an error means that the file does not exist, and nothing worse.
+/// Returns whether an error means only that the file does not exist.
 fn absent(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -202,9 +202,10 @@ impl fmt::Display for Recording<'_> {
             }
         }
         for (root, libraries) in &seen.libraries {
-            let root = match root == Path::new("/") {
-                true => String::new(),
-                false => format!(" {}", root.display()),
+            let root = if root == Path::new("/") {
+                String::new()
+            } else {
+                format!(" {}", root.display())
             };
             for ((soname, programs), paths) in libraries {
                 let kind = match programs {

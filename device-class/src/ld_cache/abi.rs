@@ -30,10 +30,10 @@ impl Abi {
         None
     };
 
-    /// Whether this ABI's loader accepts an entry with these flags: its own, and
-    /// on i386 also 1, ELF for any C library, which `ldconfig` assigns to a
-    /// library that needs none (`_dl_cache_check_flags` in glibc's
-    /// `sysdeps/generic/dl-cache.h`; other architectures have their own).
+    /// Returns whether this ABI's loader accepts an entry with these flags. It accepts its own
+    /// flags, and on i386 also 1, ELF for any C library, which `ldconfig` assigns to a library that
+    /// needs no C library (`_dl_cache_check_flags` in glibc's `sysdeps/generic/dl-cache.h`; other
+    /// architectures have their own).
     pub fn takes(self, flags: Flags) -> bool {
         flags == self.into() || (self == Self::I386 && flags == Flags(1))
     }

@@ -12,7 +12,7 @@ pub enum LdCacheError {
     /// Neither of the format's two magic strings is present.
     #[error("not a loader cache: the magic string is missing; rebuild it with ldconfig")]
     NotACache,
-    /// Only the format of libc5 and glibc 2.0 is present.
+    /// The file has only the format of libc5 and glibc 2.0.
     #[error("loader cache has only the format of glibc before 2.2; rebuild it with ldconfig")]
     OldFormat,
     #[error("loader cache was made for a big-endian machine; rebuild it with ldconfig on this one")]

@@ -40,8 +40,8 @@ pub(super) struct Extensions {
 
 /// Parses the extensions of `file`; `image` starts at its header.
 ///
-/// What the loader refuses is an error, and what it ignores is ignored: a misaligned table of
-/// subdirectories, and every section of a tag but the last.
+/// Everything that the loader refuses is an error. Everything that it ignores is ignored here too:
+/// a misaligned table of subdirectories, and all sections of a tag except the last one.
 pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCacheError> {
     const OUTSIDE: LdCacheError = LdCacheError::BadExtension("the directory is outside the file");
 
@@ -80,7 +80,7 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
             _ => {}
         }
     }
-    // Only now, so that each tag is read once.
+    // The sections are parsed after the loop, so that each tag is parsed only once.
     if generator.is_some_and(|text| text.len() > MAX_PATH) {
         return Err(LdCacheError::BadExtension("the generator is too long"));
     }
@@ -90,9 +90,9 @@ pub(super) fn parse(file: &[u8], image: Image<'_>) -> Result<Extensions, LdCache
     })
 }
 
-/// The names of subdirectories. Their offsets count from the header, like those of entries:
-/// this is how ldconfig writes them. (The loader counts from the file's first byte, which
-/// differs only if the old format precedes the header.)
+/// Parses the names of subdirectories. Their offsets count from the header, like those of entries,
+/// because ldconfig writes them so. (The loader counts from the file's first byte, which differs
+/// only if the old format precedes the header.)
 fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCacheError> {
     let (offsets, rest) = section.as_chunks();
     if !rest.is_empty() {
@@ -109,8 +109,9 @@ fn parse_hwcaps(image: Image<'_>, section: &[u8]) -> Result<Vec<CString>, LdCach
         .collect()
 }
 
-/// The directory and its sections for the file offset `start`, a multiple of 4; `hwcaps` are
-/// the offsets of the names. Empty if there is no extension.
+/// Returns the bytes of the directory and its sections for the file offset `start`, which is a
+/// multiple of 4. `hwcaps` are the offsets of the names. The result is empty if there is no
+/// extension.
 pub(super) fn to_bytes(
     generator: Option<&[u8]>,
     hwcaps: &[u32],
@@ -120,7 +121,7 @@ pub(super) fn to_bytes(
         .iter()
         .flat_map(|offset| offset.to_le_bytes())
         .collect();
-    // The array first: it must be aligned, which directly after the directory it is.
+    // The array comes first, because it must be aligned, as the end of the directory is.
     let sections: Vec<(u32, &[u8])> = [
         (
             TAG_GLIBC_HWCAPS,
@@ -145,7 +146,7 @@ pub(super) fn to_bytes(
     Ok(directory)
 }
 
-/// A size or offset as the format holds it.
+/// Converts a size or offset to the number type of the format.
 pub(super) fn word(value: usize) -> Result<u32, LdCacheError> {
     u32::try_from(value).map_err(|_| LdCacheError::TooLarge(value))
 }

@@ -1,13 +1,14 @@
-//! Merging injected libraries into a cache.
+//! Merges injected libraries into a cache.
 
 use std::cmp::Ordering;
 
 use super::{Abi, Entry, Flags, LdCache, NewEntry, soname_cmp};
 
 impl LdCache {
-    /// A cache with all of `add`, as libraries of `abi`, and all of `existing` that they do not
-    /// replace. An entry is replaced if its ABI is the same and the loader considers its soname
-    /// the same, including its variants for hardware capabilities, because those come first.
+    /// Returns a cache with all libraries of `add`, as libraries of `abi`, and with the entries of
+    /// `existing` that they do not replace. An entry is replaced if its ABI is the same and the
+    /// loader considers its soname the same, including its variants for hardware capabilities,
+    /// because those come first.
     ///
     /// The result is sorted as the loader expects it. Of two libraries in `add` with the same
     /// soname the first is kept: the loader would never use the second. Merging twice changes
@@ -20,8 +21,8 @@ impl LdCache {
             .map(|new| (true, plain_entry(new, flags)))
             .chain(theirs.iter().map(|entry| (false, entry.clone())))
             .collect();
-        // Stable: ours come first among equals, and the variants of one library keep the order
-        // that ldconfig chose.
+        // The sort is stable. Injected entries come first among equals, and the variants of one
+        // library keep the order that ldconfig chose.
         entries.sort_by(|(_, a), (_, b)| cache_order(a, b));
         entries.dedup_by(|(_, later), (ours, first)| {
             *ours && cache_order(first, later) == Ordering::Equal
@@ -34,7 +35,8 @@ impl LdCache {
     }
 }
 
-/// The order of a cache: both parts descending.
+/// Compares two entries by the order of a cache: first the soname, then the hardware capabilities,
+/// both descending.
 fn cache_order(a: &Entry, b: &Entry) -> Ordering {
     soname_cmp(b.soname.to_bytes(), a.soname.to_bytes()).then_with(|| b.flags.cmp(&a.flags))
 }

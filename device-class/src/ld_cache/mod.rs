@@ -6,10 +6,10 @@
 //! cache, in its own process: running the image's `ldconfig` would be slow and would
 //! run the image's code.
 //!
-//! Bytes in, bytes out: nothing here opens a file. The bytes of a container's cache
-//! come from an image, so every count and offset is checked before use. The loader
-//! would ignore or misread a cache that is refused here, or its size is absurd; the
-//! caller then merges into no cache at all (`None`).
+//! This module only converts bytes and opens no file. The bytes of a container's cache come from an
+//! image, so every count and offset is checked before use. A cache that is refused here has an
+//! absurd size, or the loader would ignore or misread it. The caller then creates a new cache
+//! (`None`).
 //!
 //! The format is glibc's `glibc-ld.so.cache1.1` (glibc 2.2 and later;
 //! `sysdeps/generic/dl-cache.h`), little-endian, as on every architecture in [`Abi`]:
@@ -42,8 +42,8 @@ pub use abi::{Abi, Flags};
 pub use error::LdCacheError;
 pub use order::soname_cmp;
 
-// The limits. They also bound the time: an image may hold any file of these sizes, in any
-// order, and `tests/work.rs` counts what the worst of them costs.
+// These limits also bound the time. An image may have any file of these sizes, with entries in any
+// order, and `tests/work.rs` counts the work for the worst one.
 
 /// The largest cache, in bytes, that is read or written; a full desktop distribution's
 /// has about 300 kB. Also the limit for all strings of the entries together: entries
@@ -65,7 +65,7 @@ const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER_SIZE: usize = 48;
 const ENTRY_SIZE: usize = 24;
 
-/// A loader cache: its entries in file order, and the known extensions.
+/// A loader's cache, with its entries in file order and the known extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LdCache {
     /// The libraries, in the file's order: for the loader, descending by [`soname_cmp`].
@@ -131,9 +131,9 @@ impl NewEntry {
 impl LdCache {
     /// The entries that the loader considers for `soname` and `abi`, in the file's order.
     ///
-    /// A binary search, as in the loader: in an unsorted file it finds what the loader
-    /// finds. Names that differ only in leading zeros (`libx.so.01`) are the same name
-    /// to both.
+    /// This is a binary search as in the loader, so that it finds the same entry as the loader even
+    /// in an unsorted file. Names that differ only in leading zeros (`libx.so.01`) are the same
+    /// name to both.
     pub fn lookup(&self, soname: impl AsRef<OsStr>, abi: Abi) -> impl Iterator<Item = &Entry> {
         let order = |entry: &Entry| soname_cmp(entry.soname.to_bytes(), soname.as_ref().as_bytes());
         let start = self

@@ -68,7 +68,7 @@ mod tests {
             ("", "", Equal),
             ("libx.so.1", "libx.so.1", Equal),
             ("liba.so.1", "libb.so.1", Less),
-            // A number, not its digits.
+            // Numbers are compared, and not their digits.
             ("libx.so.9", "libx.so.10", Less),
             ("libx.so.1.2.9", "libx.so.1.2.10", Less),
             ("libx.so.01", "libx.so.1", Equal),

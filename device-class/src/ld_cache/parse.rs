@@ -62,7 +62,7 @@ impl LdCache {
         match header[28] & BYTE_ORDER_MASK {
             BYTE_ORDER_INVALID => return Err(LdCacheError::MarkedInvalid),
             BYTE_ORDER_BIG => return Err(LdCacheError::ForeignByteOrder),
-            // Little-endian, or unset, as before glibc 2.33.
+            // The field is little-endian, or not set, as before glibc 2.33.
             _ => {}
         }
         let entries = parse_entries(image)?;
@@ -88,7 +88,7 @@ fn find_header(file: &[u8]) -> Result<usize, LdCacheError> {
     let end = count
         .saturating_mul(OLD_ENTRY_SIZE)
         .saturating_add(OLD_HEADER_SIZE);
-    // Aligned for the 64-bit numbers in it, except by a writer for i386.
+    // The header is aligned for its 64-bit numbers, unless it was written for i386.
     [end.saturating_add(7) & !7, end]
         .into_iter()
         .find(|start| {

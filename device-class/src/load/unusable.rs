@@ -1,10 +1,10 @@
-//! Which containers request the class of a file that cannot be used, because it has a mistake,
+//! Decides which containers request the class of an unusable file: a file that has a mistake,
 //! cannot be read, or can be changed by others than root.
 //!
-//! Such a file stops these containers and no others. Each container can name a class by its
-//! name, which is that of the file. A variable counts only where something that root alone can
-//! change says that it is the one of the class; otherwise a single file could stop every
-//! container of the host.
+//! Such a file stops these containers and no others. Each container can name a class by its name,
+//! which is that of the file. A variable counts only if a file that root alone can change says that
+//! it is the request variable of the class. Otherwise a single file could stop every container of
+//! the host.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,22 +20,22 @@ use crate::strict_toml::FileError;
 /// any variable, such as `PATH`, but it is believed only with one of these.
 const DEVICE_NOUNS: [&str; 4] = ["DEVICES", "CARDS", "CHANNELS", "CORES"];
 
-/// Whether a variable has the form of those that list devices.
+/// Returns whether a variable has the form of variables that list devices.
 pub fn has_request_form(variable: &str) -> bool {
     DEVICE_NOUNS.iter().any(|noun| variable.ends_with(noun))
 }
 
-/// How many bytes are read of a file that users other than root can change. The limit bounds
-/// the time that such a user can take from each container's start.
+/// The number of bytes that are read of a file that users other than root can change. The limit
+/// bounds the time that such a user can take from each container's start.
 const MAX_UNTRUSTED_TEXT: u64 = 64 << 10;
 
-/// Whether a container with the variables for which `is_set` holds requests the class of this
-/// file in one of `directories`, which cannot be used. `sources` are all class files.
+/// Returns whether a container with the variables for which `is_set` holds requests the class of
+/// `file`, an unusable file in one of `directories`. `sources` are all class files.
 ///
-/// The variable is that of the file as far as it can be parsed. If others than root can change
-/// it, or it has no variable, the file of the same name that it masks has the variable. If it
-/// masks none, the variable in a file that others can change counts if it has the form of
-/// request variables, and if no class that can be used has it.
+/// The variable is read from the file as far as the file can be parsed. If others than root can
+/// change the file, or if it has no variable, the variable is that of the masked file of the same
+/// name. If no file is masked, the variable of a file that others can change counts only if it has
+/// the form of request variables and no usable class has it.
 pub fn is_requested_by_variable(
     file: &Path,
     directories: &[PathBuf],
@@ -55,7 +55,7 @@ pub fn is_requested_by_variable(
 /// file.
 fn trusted_variable(path: &Path) -> Option<String> {
     let directory = Directory::open(path.parent()?)?;
-    let file = directory.file(path.file_name()?).ok()?;
+    let file = directory.open_file(path.file_name()?).ok()?;
     read_variable(file, MAX_FILE)
 }
 
@@ -68,7 +68,7 @@ fn masked_variable(file: &Path, directories: &[PathBuf]) -> Option<String> {
     masked.find_map(|path| trusted_variable(&path.join(name)))
 }
 
-/// The request variable in a file that others can change.
+/// Returns the request variable in a file that others can change.
 fn untrusted_variable(path: &Path) -> Option<String> {
     read_variable(open_regular_file(path).ok()?, MAX_UNTRUSTED_TEXT)
 }
@@ -79,7 +79,7 @@ fn read_variable(file: File, max: u64) -> Option<String> {
     class::request_variable(&String::from_utf8_lossy(&bytes))
 }
 
-/// Whether one of the classes that can be used has this request variable.
+/// Returns whether one of the usable classes has this request variable.
 fn has_usable_class(variable: &str, sources: &[Result<ClassSource, FileError>]) -> bool {
     let candidates = sources.iter().flatten();
     let mut candidates =

@@ -1,4 +1,4 @@
-//! Names that mean the same.
+//! The canonical form of names, by which names with the same meaning are found.
 
 /// The canonical form of a name: in lower case, and of a PCI address without
 /// the leading zeros of its domain, which programs write with four or eight
@@ -17,7 +17,7 @@ fn is_domain(text: &str) -> bool {
     matches!(text.len(), 1..=8) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// `BB:DD.F`.
+/// Returns whether a text has the form `BB:DD.F`.
 fn is_bus_address(text: &str) -> bool {
     text.len() == 7
         && text.bytes().enumerate().all(|(at, b)| match at {

@@ -51,18 +51,19 @@ impl TryFrom<String> for CdiName {
         });
         let letter = |c: char| c.is_ascii_alphabetic();
         let fits = parts.is_some_and(|(vendor, class, name)| {
-            is_part(vendor, MAX_VENDOR, "_-.", letter)
-                && is_part(class, MAX_PART, "_-.", letter)
-                && is_part(name, MAX_PART, "_-.:", |c| c.is_ascii_alphanumeric())
+            is_valid_part(vendor, MAX_VENDOR, "_-.", letter)
+                && is_valid_part(class, MAX_PART, "_-.", letter)
+                && is_valid_part(name, MAX_PART, "_-.:", |c| c.is_ascii_alphanumeric())
         });
-        match fits {
-            true => Ok(CdiName(text)),
-            false => Err(CdiNameError::new(&text)),
+        if fits {
+            Ok(CdiName(text))
+        } else {
+            Err(CdiNameError::new(&text))
         }
     }
 }
 
-fn is_part(text: &str, max: usize, marks: &str, first: impl Fn(char) -> bool) -> bool {
+fn is_valid_part(text: &str, max: usize, marks: &str, first: impl Fn(char) -> bool) -> bool {
     text.len() <= max
         && text.starts_with(first)
         && text.ends_with(|c: char| c.is_ascii_alphanumeric())

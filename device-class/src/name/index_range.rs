@@ -7,10 +7,10 @@ pub struct IndexRange {
     pub last: u32,
 }
 
-/// Why a text of digits and dashes is not a range.
+/// The reason why a text of digits and dashes is not a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexRangeError {
-    /// It has not exactly two numbers, or one above the largest `u32`.
+    /// The text does not have exactly two numbers, or a number is larger than a `u32`.
     Malformed,
     Backwards {
         first: u32,
@@ -19,8 +19,8 @@ pub enum IndexRangeError {
 }
 
 impl IndexRange {
-    /// Parses a text that can only be a range: digits, dashes and blanks. `None`: it is
-    /// something else.
+    /// Parses a text that can only be a range, because it has only digits, dashes and blanks.
+    /// Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Result<Self, IndexRangeError>> {
         let is_of_range = |c: char| matches!(c, '0'..='9' | '-' | ' ');
         let (first, last) = text

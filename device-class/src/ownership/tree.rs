@@ -15,7 +15,7 @@ use rooted_path::{
     is_root_or_this_user,
 };
 
-use super::{GROUP_OR_OTHERS_WRITE, Located, OwnershipError, is_on_read_only_mount, mode};
+use super::{GROUP_OR_OTHERS_WRITE, LocatedFile, OwnershipError, is_on_read_only_mount, mode};
 
 const OTHERS_WRITE: u32 = 0o002;
 
@@ -24,23 +24,23 @@ const OTHERS_WRITE: u32 = 0o002;
 /// - No directory on the way may be one in which every user of the host can create
 ///   files, such as /tmp, with the sticky bit or without: any of them can be the first
 ///   to create what is under it.
-/// - Other owners of files and directories do not matter, because it was root who gave
-///   them away. But their files have to be their own: a symbolic link counts only if it
-///   and its directory are root's, and a file with several names only in a directory of
-///   root's.
+/// - Other owners of files and directories are accepted, because only root can have made them
+///   owners. But a symbolic link is followed only if the link and its directory belong to root, and
+///   a file with several names is accepted only in a directory that belongs to root. Otherwise the
+///   owner could give a container a file of somebody else.
 ///
 /// Each directory is opened and checked once.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
-    directories: RefCell<HashMap<PathBuf, Arc<Located>>>,
+    directories: RefCell<HashMap<PathBuf, Arc<LocatedFile>>>,
 }
 
 /// A file that was found in a [`Tree`].
 #[derive(Debug)]
-pub struct InTree {
+pub struct TreeFile {
     /// The directory of the file; `None` for the root of the tree.
-    parent: Option<Arc<Located>>,
+    parent: Option<Arc<LocatedFile>>,
     /// The path of the file without links. It begins with the path of the tree's root.
     pub path: PathBuf,
     pub stat: FileStat,
@@ -48,7 +48,7 @@ pub struct InTree {
     pub is_of_others: bool,
 }
 
-impl InTree {
+impl TreeFile {
     /// Opens a handle on the file.
     ///
     /// # Errors
@@ -63,12 +63,11 @@ impl InTree {
         };
         let handle = Handle::new(file.map_err(failed)?, &self.path)
             .map_err(|error| OwnershipError::failed(&self.path, error))?;
-        match handle.identity() == Identity::from_stat(&self.stat) {
-            true => Ok(handle),
-            false => {
-                let error = io::Error::other("it was replaced while it was in use");
-                Err(OwnershipError::open(&self.path, error))
-            }
+        if handle.identity() == Identity::from_stat(&self.stat) {
+            Ok(handle)
+        } else {
+            let error = io::Error::other("it was replaced while it was in use");
+            Err(OwnershipError::open(&self.path, error))
         }
     }
 }
@@ -86,9 +85,9 @@ impl Tree {
     ///
     /// # Errors
     /// Users other than root can decide which file is there, or its metadata cannot be read.
-    pub fn find(&self, path: &Path) -> Result<InTree, OwnershipError> {
+    pub fn find(&self, path: &Path) -> Result<TreeFile, OwnershipError> {
         let found = self.follow(path, &mut 0)?;
-        let InTree { path, stat, .. } = &found;
+        let TreeFile { path, stat, .. } = &found;
         if found.is_of_others && FileKind::from_stat(stat) == FileKind::Regular && stat.st_nlink > 1
         {
             return Err(OwnershipError::Names { path: path.clone() });
@@ -96,7 +95,7 @@ impl Tree {
         Ok(found)
     }
 
-    fn follow(&self, path: &Path, links: &mut usize) -> Result<InTree, OwnershipError> {
+    fn follow(&self, path: &Path, links: &mut usize) -> Result<TreeFile, OwnershipError> {
         let above = path.parent().unwrap_or(Path::new("/"));
         let name = match path.components().next_back() {
             Some(Component::Normal(name)) => name,
@@ -106,8 +105,8 @@ impl Tree {
                 return self.follow(above.parent().unwrap_or(Path::new("/")), links);
             }
             _ => {
-                let top = self.top()?;
-                return Ok(InTree {
+                let top = self.open_root()?;
+                return Ok(TreeFile {
                     parent: None,
                     path: top.path.clone(),
                     stat: *top.handle.stat(),
@@ -124,9 +123,9 @@ impl Tree {
         let path = parent.path.join(name);
         let stat = fstatat(&parent.handle, name, AtFlags::AT_SYMLINK_NOFOLLOW)
             .map_err(|error| OwnershipError::open(&path, error))?;
-        let is_of_others = !is_roots(&parent.handle);
+        let is_of_others = !can_only_root_change(&parent.handle);
         if FileKind::from_stat(&stat) != FileKind::Symlink {
-            return Ok(InTree {
+            return Ok(TreeFile {
                 parent: Some(parent),
                 path,
                 stat,
@@ -134,7 +133,10 @@ impl Tree {
             });
         }
         // Root alone can replace the link between the two calls.
-        if !is_root_or_this_user(stat.st_uid) || is_of_others || self.is_claimed(&stat, &parent)? {
+        if !is_root_or_this_user(stat.st_uid)
+            || is_of_others
+            || self.may_be_on_fuse(&stat, &parent)?
+        {
             return Err(OwnershipError::Link { path });
         }
         *links += 1;
@@ -146,14 +148,18 @@ impl Tree {
         self.follow(&self.inside(&parent.path).join(target), links)
     }
 
-    fn directory(&self, path: &Path, links: &mut usize) -> Result<Arc<Located>, OwnershipError> {
+    fn directory(
+        &self,
+        path: &Path,
+        links: &mut usize,
+    ) -> Result<Arc<LocatedFile>, OwnershipError> {
         if let Some(found) = self.directories.borrow().get(path) {
             return Ok(Arc::clone(found));
         }
         let found = self.follow(path, links)?;
         let directory = match found.parent {
-            None => self.top()?,
-            Some(_) => Arc::new(Located {
+            None => self.open_root()?,
+            Some(_) => Arc::new(LocatedFile {
                 handle: found.open()?,
                 path: found.path,
             }),
@@ -163,7 +169,7 @@ impl Tree {
         Ok(directory)
     }
 
-    fn top(&self) -> Result<Arc<Located>, OwnershipError> {
+    fn open_root(&self) -> Result<Arc<LocatedFile>, OwnershipError> {
         if let Some(top) = self.directories.borrow().get(Path::new("/")) {
             return Ok(Arc::clone(top));
         }
@@ -171,7 +177,7 @@ impl Tree {
         let handle = opened.and_then(|top| top.into_handle(&self.root));
         let handle = handle.map_err(|error| OwnershipError::open(&self.root, error))?;
         let path = self.root.clone();
-        Ok(Arc::new(Located { handle, path }))
+        Ok(Arc::new(LocatedFile { handle, path }))
     }
 
     /// Converts the path of a found file to the path inside the tree.
@@ -179,10 +185,14 @@ impl Tree {
         Path::new("/").join(found.strip_prefix(&self.root).unwrap_or(found))
     }
 
-    /// Whether the link may be in a FUSE file system that is mounted in the tree. The owner of
-    /// such a link proves nothing, because a user's FUSE server can report any owner.
-    fn is_claimed(&self, link: &FileStat, parent: &Located) -> Result<bool, OwnershipError> {
-        if link.st_dev == self.top()?.handle.stat().st_dev {
+    /// Returns whether the link may be in a FUSE file system that is mounted in the tree. The owner
+    /// of such a link proves nothing, because the FUSE server of a user can report any owner.
+    fn may_be_on_fuse(
+        &self,
+        link: &FileStat,
+        parent: &LocatedFile,
+    ) -> Result<bool, OwnershipError> {
+        if link.st_dev == self.open_root()?.handle.stat().st_dev {
             return Ok(false);
         }
         // A link is in the same file system as its directory, since nothing can be mounted on a
@@ -192,8 +202,8 @@ impl Tree {
     }
 }
 
-/// Whether root alone can create and replace names in a directory.
-fn is_roots(directory: &Handle) -> bool {
+/// Returns whether root alone can create and replace names in a directory.
+fn can_only_root_change(directory: &Handle) -> bool {
     let is_writable = mode(directory) & GROUP_OR_OTHERS_WRITE != 0;
     is_root_or_this_user(directory.stat().st_uid)
         && (!is_writable || is_on_read_only_mount(directory))

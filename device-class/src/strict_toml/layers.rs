@@ -65,7 +65,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
     for mut table in tables.into_iter().rev() {
         if let Some(base) = merged {
             let changes = ListChanges::take(table.get_mut());
-            complete(table.get_mut(), base.into_inner());
+            add_missing_keys(table.get_mut(), base.into_inner());
             changes.apply(table.get_mut()).map_err(failed)?;
         }
         merged = Some(table);
@@ -75,7 +75,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
 }
 
 /// Adds the keys of `base` that the table lacks, also in nested tables.
-fn complete<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
+fn add_missing_keys<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
     for (key, value) in base {
         match table.get_mut(&key).map(Spanned::get_mut) {
             None => {
@@ -83,7 +83,7 @@ fn complete<'t>(table: &mut DeTable<'t>, base: DeTable<'t>) {
             }
             Some(DeValue::Table(own)) => {
                 if let DeValue::Table(of_base) = value.into_inner() {
-                    complete(own, of_base);
+                    add_missing_keys(own, of_base);
                 }
             }
             Some(_) => {}

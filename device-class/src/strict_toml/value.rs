@@ -23,7 +23,7 @@ pub(super) struct Error {
 
 impl Error {
     /// Sets the offset of the error, unless the error has one already.
-    fn or_at(mut self, at: usize) -> Self {
+    fn with_offset(mut self, at: usize) -> Self {
         self.at.get_or_insert(at);
         self
     }
@@ -98,7 +98,7 @@ impl<'de> Value<'de> {
             DeValue::Table(_) => Unexpected::Map,
         };
         let error: Error = de::Error::invalid_type(unexpected, expected);
-        error.or_at(self.at)
+        error.with_offset(self.at)
     }
 }
 
@@ -112,7 +112,7 @@ macro_rules! of_kind {
         fn $function<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
             match self.value {
                 DeValue::$kind(value) => {
-                    $visit(value, visitor).map_err(|error: Error| error.or_at(self.at))
+                    $visit(value, visitor).map_err(|error: Error| error.with_offset(self.at))
                 }
                 _ => Err(self.is_not(&visitor)),
             }
@@ -141,7 +141,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
         match number {
             Some(number) => visitor
                 .visit_i64(number)
-                .map_err(|error: Error| error.or_at(self.at)),
+                .map_err(|error: Error| error.with_offset(self.at)),
             None => Err(self.is_not(&visitor)),
         }
     }
@@ -183,7 +183,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
         };
         let name: StringDeserializer<Error> = name.into_owned().into_deserializer();
         let visited = visitor.visit_enum(name);
-        visited.map_err(|error| error.or_at(self.at))
+        visited.map_err(|error| error.with_offset(self.at))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -251,7 +251,9 @@ impl<'de> MapAccess<'de> for Entries<'de> {
             at,
             value: DeValue::String(key.into_inner()),
         };
-        let key = seed.deserialize(key).map_err(|error| error.or_at(at))?;
+        let key = seed
+            .deserialize(key)
+            .map_err(|error| error.with_offset(at))?;
         Ok(Some(key))
     }
 
@@ -259,6 +261,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         let value = self.value.take();
         let value = value.ok_or_else(|| <Error as de::Error>::custom("a value without a key"))?;
         let at = value.at;
-        seed.deserialize(value).map_err(|error| error.or_at(at))
+        seed.deserialize(value)
+            .map_err(|error| error.with_offset(at))
     }
 }

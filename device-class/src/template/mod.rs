@@ -71,7 +71,7 @@ impl Template {
         })
     }
 
-    /// Whether the template can result in `text`, with any attributes.
+    /// Returns whether the template can result in `text` with any attributes.
     pub fn may_become(&self, text: &str) -> bool {
         let mut rest = text;
         let mut follows_attribute = false;

@@ -15,7 +15,7 @@ use crate::{rows, shipped};
 
 fn adapted(class: &str, config: &str) -> Result<DeviceClass, String> {
     let config: Config = toml::from_str(config).map_err(|error| error.to_string())?;
-    let adapted = config.adapted(shipped::class(class), "class.toml".as_ref());
+    let adapted = config.with_settings(shipped::class(class), "class.toml".as_ref());
     adapted.map_err(|error| error.to_string())
 }
 
@@ -149,7 +149,7 @@ fn devices_are_hidden_by_what_a_request_would_name() {
         let class = "stick".to_owned().try_into().unwrap();
         let class = DeviceClass::parse(class, Path::new("stick.toml"), &text).unwrap();
         let config: Config = toml::from_str(&format!("[class.stick]\n{table}")).unwrap();
-        config.adapted(class, "stick.toml".as_ref())
+        config.with_settings(class, "stick.toml".as_ref())
     };
     for (table, hidden, is_warned) in [
         ("except = ['1-2']", vec!["usb-1-2"], false),
@@ -289,7 +289,7 @@ fn nodes_have_the_mode_and_group_that_the_administrator_sets() {
         let name = case.split('/').next().unwrap();
         let class = adapted(name, &format!("[class.{name}]\n{config}")).unwrap();
         let host = shipped::host(case);
-        let capabilities = class.spec.request.defaults();
+        let capabilities = class.spec.request.capabilities_by_default();
         let found = discover::look_up(&class, (&capabilities).into(), &host).unwrap();
         let devices = found.inventory.devices.iter();
         let nodes = devices.flat_map(|device| &device.nodes);

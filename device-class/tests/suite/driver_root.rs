@@ -51,7 +51,7 @@ const HOST: &str = "\
 fn class(text: &str, config: &str) -> DeviceClass {
     let class = parse("chip", text).unwrap();
     let config: Config = toml::from_str(&format!("[class.chip]\n{config}")).unwrap();
-    config.adapted(class, Path::new("chip.toml")).unwrap()
+    config.with_settings(class, Path::new("chip.toml")).unwrap()
 }
 
 fn files_are_the_drivers_and_nodes_the_hosts(found: &FoundClass, root: &str) {

@@ -213,8 +213,8 @@ fn facts_that_nobody_has_asked_for_are_missed() {
     let absent = host.replace("facts/nvidia-gpu", "facts/other");
     let noted = |host: &str, config: &str| {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
-        let class = config.adapted(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
-        Facts::absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
+        let class = config.with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
+        Facts::describe_absence(&class.unwrap(), &RecordedHost::parse(host).unwrap())
     };
     let note = "there are no facts of /usr/bin/nvidia-smi: run `boathook facts nvidia-gpu`";
     assert_eq!(noted(&absent, "").as_deref(), Some(note));
@@ -250,7 +250,7 @@ fn garbage_and_hostile_names_are_no_facts() {
 fn devices(host: &str, config: &str) -> (Vec<String>, Vec<String>) {
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
     let class = config
-        .adapted(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"))
+        .with_settings(class("nvidia-gpu"), Path::new("nvidia-gpu.toml"))
         .unwrap();
     let found = discover::devices(&class, &RecordedHost::parse(host).unwrap());
     let devices = found.devices.iter();

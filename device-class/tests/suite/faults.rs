@@ -209,7 +209,7 @@ fn a_driver_without_which_cuda_fails_is_missed() {
     let lacks = |host: &str| {
         let host = parse(host);
         let inventory = discover::devices(&class, &host);
-        let capabilities = class.spec.request.defaults();
+        let capabilities = class.spec.request.capabilities_by_default();
         discover::find_lacks(&class, &capabilities, &inventory, &host)
     };
     let host = read("nvidia-gpu/h200/host.txt");

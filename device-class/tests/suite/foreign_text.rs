@@ -80,7 +80,7 @@ proptest! {
         if let Ok(pattern) = PathPattern::try_from(format!("/{text}")) {
             for component in pattern.components() {
                 component.matches(&name, &Attributes::new());
-                component.fixed(&Attributes::new());
+                component.fixed_name(&Attributes::new());
             }
         }
     }

@@ -223,7 +223,7 @@ fn an_attribute_in_a_regular_expression_stands_for_itself() {
                 health = [{ program = ['/bin/x'], regex = '{name}=([a-z]+)', equals = 'ok' }]\n";
     let class = parse("x", text).unwrap();
     let config = Config::parse(Path::new("c"), "[class.x]\nhealth_programs = true\n").unwrap();
-    let class = config.adapted(class, Path::new("x.toml")).unwrap();
+    let class = config.with_settings(class, Path::new("x.toml")).unwrap();
     let host = RecordedHost::parse("char /dev/x.1 1:1\n").unwrap();
     let found = discover::look(&class, &host).devices;
     let command = command(&found[0]);

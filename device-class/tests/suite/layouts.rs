@@ -40,7 +40,7 @@ fn found(layout: &str, nodes: &str, config: &str) -> FoundClass {
 
 fn found_in(tree: &str, nodes: &str, config: &str) -> FoundClass {
     let config: Config = toml::from_str(config).unwrap();
-    let class = config.adapted(shipped::class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
+    let class = config.with_settings(shipped::class("nvidia-gpu"), Path::new("nvidia-gpu.toml"));
     let class = class.unwrap();
     let host = RecordedHost::parse(&format!("{tree}{DRIVER}{nodes}")).unwrap();
     let capabilities = ["utility", "compute", "compat32"];

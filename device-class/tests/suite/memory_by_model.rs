@@ -25,7 +25,9 @@ fn host(models: &[&str]) -> RecordedHost {
 /// The gigabytes of a GPU of this model; `None`: it is not found.
 fn gigabytes(model: &str, config: &Config) -> Option<u16> {
     let class = shipped::class("gpu-share");
-    let class = config.adapted(class, "gpu-share.toml".as_ref()).unwrap();
+    let class = config
+        .with_settings(class, "gpu-share.toml".as_ref())
+        .unwrap();
     let devices = discover::devices(&class, &host(&[model])).devices;
     devices.first().and_then(|device| device.replicas)
 }

@@ -71,7 +71,7 @@ impl Parameters {
                 }
             }
         }
-        let switched = request.switched();
+        let switched = request.switchable_capabilities();
         let mut known: BTreeSet<CapabilityName> = class.spec.capabilities();
         known.retain(|name| !switched.contains(name));
         known.extend(class.spec.exceptions());

@@ -102,8 +102,8 @@ impl DeviceCgroup {
         let units = self.find_restricting_units()?;
         let mut systemd = Systemd::new(systemd);
         let mut allow_in_units = |rules: &[DeviceRule]| -> Vec<_> {
-            let allow = |(unit, shared): &(Unit, bool)| UnitReport {
-                shared: *shared,
+            let allow = |(unit, has_other_processes): &(Unit, bool)| UnitReport {
+                has_other_processes: *has_other_processes,
                 result: systemd.allow(unit, rules),
             };
             units.iter().map(allow).collect()

@@ -4,7 +4,7 @@ use super::error::CgroupError;
 use super::rule::{self, DeviceRule};
 use super::{DeviceCgroup, v1, v2};
 
-/// The rules that a cgroup or its ancestors deny.
+/// The device rules that a cgroup or its ancestors deny.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeniedRules {
     /// The rules of which any part is denied.

@@ -100,16 +100,17 @@ impl CgroupDir {
     }
 
     fn owner(&self, dir: &Path, path: &Path) -> CgroupOwner {
-        let is = |path: &Path, kinds: &[&str]| {
+        let has_unit_type = |path: &Path, kinds: &[&str]| {
             let kind = path.extension().and_then(|kind| kind.to_str());
             kind.is_some_and(|kind| kinds.contains(&kind))
         };
         let leaf = self.dir.as_path();
-        let leaf_is_unit = is(leaf, &["scope", "service", "slice"]);
-        let around_leaf = !leaf_is_unit && leaf.parent() == Some(dir) && is(path, &["scope"]);
-        if dir != self.mount && (dir == leaf || around_leaf) {
+        let leaf_is_unit = has_unit_type(leaf, &["scope", "service", "slice"]);
+        let is_scope_of_leaf =
+            !leaf_is_unit && leaf.parent() == Some(dir) && has_unit_type(path, &["scope"]);
+        if dir != self.mount && (dir == leaf || is_scope_of_leaf) {
             CgroupOwner::Container
-        } else if is(path, &["service", "slice"]) {
+        } else if has_unit_type(path, &["service", "slice"]) {
             CgroupOwner::Unit
         } else {
             CgroupOwner::Enclosing

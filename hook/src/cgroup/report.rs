@@ -22,7 +22,7 @@ pub(crate) struct AllowReport {
 #[derive(Debug)]
 pub(crate) struct UnitReport {
     /// Whether processes other than the container's run in the unit.
-    pub shared: bool,
+    pub has_other_processes: bool,
     pub result: Result<SystemdReport, SystemdError>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct UnitReport {
 pub(crate) struct LevelReport {
     pub cgroup: PathBuf,
     /// Whether processes other than the container's run in the cgroup.
-    pub shared: bool,
+    pub has_other_processes: bool,
     pub outcome: Outcome,
 }
 
@@ -68,16 +68,16 @@ pub(crate) enum Outcome {
 impl AllowReport {
     /// Returns whether privileges were missing, as for most rootless containers.
     pub(crate) fn lacks_permission(&self) -> bool {
-        self.has_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
+        self.any_outcome(|outcome| matches!(outcome, Outcome::NoPermission { .. }))
     }
 
     /// Returns whether a program that cannot be read may still deny a device that the rules
     /// allow.
     pub(crate) fn may_still_deny(&self) -> bool {
-        self.has_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
+        self.any_outcome(|outcome| matches!(outcome, Outcome::Unreadable { .. }))
     }
 
-    fn has_outcome(&self, is: impl Fn(&Outcome) -> bool) -> bool {
+    fn any_outcome(&self, is: impl Fn(&Outcome) -> bool) -> bool {
         self.levels.iter().any(|level| is(&level.outcome))
     }
 
@@ -103,13 +103,16 @@ impl AllowReport {
     /// Returns the changed units and cgroups that also have other processes.
     fn list_changed_shared_cgroups(&self) -> impl Iterator<Item = String> {
         let units = self.units.iter().filter_map(|unit| match &unit.result {
-            Ok(report) if unit.shared && matches!(report.outcome, UnitOutcome::Added { .. }) => {
+            Ok(report)
+                if unit.has_other_processes
+                    && matches!(report.outcome, UnitOutcome::Added { .. }) =>
+            {
                 Some(format!("systemd unit {}", report.unit))
             }
             _ => None,
         });
         let levels = self.levels.iter().filter(|level| {
-            level.shared
+            level.has_other_processes
                 && matches!(
                     level.outcome,
                     Outcome::Rewritten { .. } | Outcome::Regenerated { .. }
@@ -175,7 +178,7 @@ mod tests {
                 crate::cgroup::rule::misc(229, "r"),
             ],
             units: vec![UnitReport {
-                shared: false,
+                has_other_processes: false,
                 result: Ok(SystemdReport {
                     unit: scope(),
                     outcome,
@@ -189,7 +192,7 @@ mod tests {
     fn level(outcome: Outcome) -> LevelReport {
         LevelReport {
             cgroup: "/sys/fs/cgroup/c".into(),
-            shared: false,
+            has_other_processes: false,
             outcome,
         }
     }
@@ -214,10 +217,10 @@ mod tests {
     #[test]
     fn a_unit_or_cgroup_shared_with_others_is_named_when_it_changes() {
         let mut report = report(UnitOutcome::Added { entries: 2 }, vec![]);
-        report.units[0].shared = true;
+        report.units[0].has_other_processes = true;
         report.levels = [Outcome::Rewritten { program: 7 }, Outcome::AlreadyAllowed]
             .map(|outcome| LevelReport {
-                shared: true,
+                has_other_processes: true,
                 ..level(outcome)
             })
             .into();

@@ -74,9 +74,11 @@ pub(super) fn run(
             continue;
         }
         if !inventory.devices.is_empty() {
-            inventory.warnings.extend(Facts::absence(&class, &host));
+            inventory
+                .warnings
+                .extend(Facts::describe_absence(&class, &host));
         }
-        let capabilities = class.spec.request.defaults();
+        let capabilities = class.spec.request.capabilities_by_default();
         let lacks = discover::find_lacks(&class, &capabilities, &inventory, &host);
         inventory.warnings.extend(lacks);
         for warning in &inventory.warnings {

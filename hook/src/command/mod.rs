@@ -319,7 +319,7 @@ fn known_classes<'a>(
         return Ok(());
     };
     Err(CommandError::UnknownClass {
-        hint: match similar::nearest(unknown.as_str(), known()) {
+        hint: match similar::find_most_similar(unknown.as_str(), known()) {
             Some(near) => format!("did you mean {near}?"),
             None => "`boathook list` shows all classes".to_owned(),
         },

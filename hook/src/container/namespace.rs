@@ -10,7 +10,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::{Mode, fstat, fstatat, stat, umask};
 use rooted_path::split_leaf;
 
-use super::process::{find_thread_of_ended_leader, parent, start_time};
+use super::process::{find_thread_of_ended_leader, read_parent_pid, start_time};
 use super::procfs::read_proc;
 use super::root::RootFacts;
 use super::{
@@ -218,7 +218,7 @@ impl ContainerNamespace {
 
     /// Opens a file of a container that runs, without entering its namespace. Returns `None`
     /// if the file does not exist, or if the container does not run yet.
-    pub fn look(&self, path: &Path) -> Result<Option<Handle>> {
+    pub fn open_file(&self, path: &Path) -> Result<Option<Handle>> {
         match &self.location {
             RootLocation::Root(root) => Ok(root.lookup(path)?),
             RootLocation::Path(_) => Ok(None),
@@ -227,9 +227,9 @@ impl ContainerNamespace {
 
     /// Opens a file of a container that runs, without following a symbolic link at the end of
     /// the path.
-    pub fn entry(&self, path: &Path) -> Result<Option<Handle>> {
+    pub fn open_entry(&self, path: &Path) -> Result<Option<Handle>> {
         let (parent, name) = split_leaf(path)?;
-        match self.look(parent)? {
+        match self.open_file(parent)? {
             Some(found) if found.kind() == FileKind::Directory => {
                 Directory::new(found.into_fd(), parent).open(name)
             }
@@ -317,7 +317,7 @@ fn identify_root_in_parent(
     rootfs: &Path,
     resolver: Resolver,
 ) -> Option<Identity> {
-    let number = || parent(process, pid).ok();
+    let number = || read_parent_pid(process, pid).ok();
     let parent = number()?;
     let directory = proc.process(parent).ok()?;
     let same = |file| {

@@ -76,7 +76,7 @@ pub(super) fn start_time(process: &OwnedFd, pid: i32) -> Result<u64> {
 }
 
 /// Returns the process number of the parent.
-pub(super) fn parent(process: &OwnedFd, pid: i32) -> Result<i32> {
+pub(super) fn read_parent_pid(process: &OwnedFd, pid: i32) -> Result<i32> {
     read_stat_field(process, pid, 4)
 }
 

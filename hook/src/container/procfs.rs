@@ -1,10 +1,10 @@
 //! The host's `/proc`, held by handles.
 //!
-//! After setns(2), the path `/proc` leads to whatever the container's mount namespace has
-//! there. Before pivot_root that is a copy of the host's, but no code here relies on it. The
-//! handles are opened before setns(2), and checked to be on the kernel's proc file system.
-//! They show the calling process in its current state: `mountinfo` lists the mounts of the
-//! namespace that it has entered.
+//! After setns(2), the path `/proc` leads to the file that the container's mount namespace has at
+//! this path. Before pivot_root that is a copy of the host's, but no code here relies on it. The
+//! handles are opened before setns(2), and checked to be on the kernel's proc file system. They
+//! show the calling process in its current state: `mountinfo` lists the mounts of the namespace
+//! that it has entered.
 
 use std::fs::File;
 use std::io::Read;

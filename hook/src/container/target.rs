@@ -29,7 +29,7 @@ pub struct Target {
 #[derive(Debug)]
 enum TargetOrigin {
     Existing(Identity),
-    /// There was no file, and one was created on the mount with this id.
+    /// No file existed, and one was created on the mount with this id.
     Nothing {
         mount: u64,
     },

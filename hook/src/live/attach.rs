@@ -122,7 +122,7 @@ impl Attaching {
             && locked
                 .container
                 .namespace
-                .look(Path::new(INJECTED))?
+                .open_file(Path::new(INJECTED))?
                 .is_some()
         {
             return Err(error.into());

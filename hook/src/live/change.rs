@@ -200,7 +200,7 @@ impl LockedContainer {
             !rules.is_empty() && (self.is_hidden(config)? || self.has_hidden_exceptions()?);
         let denied = self.find_denied(&rules)?;
         let look = |path: &Path| {
-            let found = self.container.namespace.look(path);
+            let found = self.container.namespace.open_file(path);
             found.map_err(|error| crate::log::chain(&error))
         };
         let is_new_class = |user: &String| devices.iter().any(|device| device.class == *user);

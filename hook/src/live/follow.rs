@@ -130,7 +130,7 @@ impl<'c> Follower<'c> {
     /// Updates all containers once, without waiting for an event.
     pub(crate) fn begin(&mut self) {
         self.restore_rules(ReportedContainers::default());
-        self.look();
+        self.poll();
     }
 
     /// Waits for an event or for the time of the next look, and updates the containers.
@@ -140,14 +140,14 @@ impl<'c> Follower<'c> {
         let may_look = self.device_limit.wait_time().is_none();
         if is_time || may_look && self.device_events.take()? {
             self.device_limit.count_run();
-            self.look();
+            self.poll();
         }
         if self.cgroup_limit.wait_time().is_none() {
             let mut reported = self.cgroup_events.read_events()?;
             // The device may have come while the container was started, before its record was
             // written.
             if self.is_any_waiting(&reported) {
-                self.look();
+                self.poll();
             }
             if is_time {
                 let again = self.not_restored.keys().cloned();
@@ -196,7 +196,7 @@ impl<'c> Follower<'c> {
 
     /// Looks at the host, and updates the containers whose devices have changed. A child process
     /// does this, so that the memory of this process does not grow.
-    fn look(&mut self) {
+    fn poll(&mut self) {
         self.next_look = None;
         let (records, unreadable) = record_files::read_all_and_errors(&self.config.host_root);
         let records = records.len();
@@ -223,7 +223,7 @@ impl<'c> Follower<'c> {
         let mut has_news = false;
         let answer = child.and_then(|mut child| {
             let answer = loop {
-                match child.look() {
+                match child.poll() {
                     Ok(None) => {}
                     answer => break answer.map(Option::flatten),
                 }

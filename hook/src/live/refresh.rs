@@ -34,7 +34,7 @@ impl Refreshing {
         bundle.attached = locked.record.attached_grants();
         let mut plan = planner::plan_for(bundle, &Caller::Running, config)?;
         let look = |path: &Path| {
-            let found = locked.container.namespace.look(path);
+            let found = locked.container.namespace.open_file(path);
             found.map_err(|error| crate::log::chain(&error))
         };
         let is_outdated =

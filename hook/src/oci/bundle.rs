@@ -46,7 +46,7 @@ pub struct Bundle {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachRequest {
     pub grant: CdiGrant,
-    /// Whether the user takes the decision that the kubelet would make otherwise (`--force`).
+    /// Whether the user decides in place of the kubelet (`--force`).
     pub forced: bool,
 }
 

@@ -128,7 +128,7 @@ fn start_boxed(limit: Duration, work: &mut dyn FnMut() -> String) -> Result<Chil
 impl Child {
     pub(crate) fn wait(&mut self) -> Result<Option<String>, Errno> {
         loop {
-            if let Some(answer) = self.look()? {
+            if let Some(answer) = self.poll()? {
                 return Ok(answer);
             }
         }
@@ -136,7 +136,7 @@ impl Child {
 
     /// Polls the child once. Returns `None` while the child runs. When the child has ended,
     /// the inner value is its answer, or `None` if there is none.
-    pub(crate) fn look(&mut self) -> Result<Option<Option<String>>, Errno> {
+    pub(crate) fn poll(&mut self) -> Result<Option<Option<String>>, Errno> {
         let (has_more, length) = self.read(POLL_MILLISECONDS);
         let has_too_much = self.text.len() > MAX_ANSWER;
         let now = Instant::now();

@@ -51,7 +51,7 @@ pub(crate) fn facts(
 ) -> ContainerFacts {
     let is_trusted = |pod: &origin::Pod| {
         let mut patterns = class.iter().chain(&trust.trusted_pods);
-        patterns.any(|pattern| pattern.fits(&pod.namespace, &pod.name))
+        patterns.any(|pattern| pattern.matches(&pod.namespace, &pod.name))
     };
     let mut keys = bundle.annotations.keys();
     ContainerFacts {

@@ -1,4 +1,4 @@
-//! The additions to config.json: the hook and the device rules.
+//! Adds the hook and the device rules to config.json.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -127,7 +127,7 @@ fn become_runtime(
             edited_arguments.map_err(|error| error.with_container(&action.id.to_string_lossy()))?,
         );
     }
-    if asks_for_help_or_version(arguments) && io::stderr().is_terminal() {
+    if is_help_or_version(arguments) && io::stderr().is_terminal() {
         print_introduction(&runtime);
     }
     let mut command = Command::new(&runtime);
@@ -146,20 +146,20 @@ fn become_runtime(
 
 /// Returns whether the command line has nothing but the option for the help or the version of
 /// the real runtime. The long options and `-v` are those of runc, crun and youki.
-fn asks_for_help_or_version(arguments: &[OsString]) -> bool {
+fn is_help_or_version(arguments: &[OsString]) -> bool {
     const OPTIONS: [&str; 5] = ["--help", "-h", "--version", "-v", "-V"];
     matches!(arguments, [option] if OPTIONS.iter().any(|known| option == known))
 }
 
-/// Says whose program this is, for a person at a terminal: the text that follows is that of
-/// the real runtime. An engine has no terminal there, and gets the real runtime's text alone.
+/// Names this program to a user at a terminal, because the following text is that of the real
+/// runtime. An engine has no terminal on stderr, and gets only the text of the real runtime.
 fn print_introduction(runtime: &Path) {
     let (version, runtime) = (env!("CARGO_PKG_VERSION"), runtime.display());
     let text = format!(
         "boathook-runtime {version} of Boathook calls {runtime}, whose answer follows; the manual \
          page is boathook-runtime(1)"
     );
-    // Without it, the answer of the real runtime is still right.
+    // A failure is ignored, because the answer of the real runtime is right without this text.
     let _ = writeln!(io::stderr(), "{}", printable::line(&text));
 }
 

@@ -21,7 +21,7 @@ fn devices(count: usize, keys: &str, on: bool) -> Vec<Device> {
     let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
     let config = format!("[class.x]\nhealth_programs = {on}\n");
     let config = Config::parse("config.toml".as_ref(), &config).unwrap();
-    let class = config.adapted(class, "x.toml".as_ref()).unwrap();
+    let class = config.with_settings(class, "x.toml".as_ref()).unwrap();
     device_class::discover::devices(&class, &RecordedHost::default()).devices
 }
 

@@ -110,7 +110,7 @@ fn fixed_part(pattern: &PathPattern) -> Option<PathBuf> {
     let names = pattern
         .components()
         .iter()
-        .map(|component| component.fixed(&known));
+        .map(|component| component.fixed_name(&known));
     let fixed: PathBuf = names.clone().map_while(|name| name).collect();
     if fixed.components().count() == pattern.components().len() {
         fixed.parent().map(Path::to_owned)

@@ -3,7 +3,7 @@
 use device_class::inserted;
 use std::collections::{BTreeMap, BTreeSet};
 
-use device_class::class::{Claimed, Claims, DeviceClass};
+use device_class::class::{DeviceClass, NameConflict, NameOwners};
 use device_class::discover::{self, FoundClass, FoundEdits, LookUpError};
 use device_class::host::HostView;
 use device_class::name::{CapabilityName, ClassName, DeviceId, ResourceName};
@@ -39,10 +39,10 @@ pub enum Omission {
     Class(#[source] ClassError),
     /// The device is left out because another class has devices of the same kind.
     #[error("{device} is left out")]
-    Claimed {
+    NameConflict {
         device: DeviceId,
         #[source]
-        error: Claimed,
+        error: NameConflict,
     },
     #[error("{kind}=all is without {device}: {reason}")]
     Unhealthy {
@@ -74,7 +74,7 @@ impl Omission {
     /// host.
     pub fn is_error(&self) -> bool {
         match self {
-            Omission::Class(_) | Omission::Claimed { .. } | Omission::All { .. } => true,
+            Omission::Class(_) | Omission::NameConflict { .. } | Omission::All { .. } => true,
             // An unhealthy device may lack files, so its error is not the class file's.
             Omission::Device { is_healthy, .. } => *is_healthy,
             _ => false,
@@ -134,7 +134,7 @@ impl Generator<'_> {
         host: &dyn HostView,
     ) -> GeneratedSpecifications {
         let mut all = DescribedDevices::default();
-        let mut claims = Claims::default();
+        let mut claims = NameOwners::default();
         for class in classes {
             let described = class
                 .map_err(ClassError::from)
@@ -161,7 +161,7 @@ impl Generator<'_> {
         &self,
         class: &DeviceClass,
         host: &dyn HostView,
-        claims: &mut Claims,
+        claims: &mut NameOwners,
     ) -> Result<DescribedDevices, ClassError> {
         let is_wanted = self.is_wanted(&class.name);
         let mut found = if is_wanted {
@@ -177,10 +177,10 @@ impl Generator<'_> {
         let mut omissions = Vec::new();
         found.inventory.devices.retain(|device| {
             // An engine cannot distinguish devices of two classes that have the same kind.
-            let claimed = claims.claim(device.resource.as_str(), &class.name);
+            let claimed = claims.claim_name(device.resource.as_str(), &class.name);
             if let Err(error) = claimed {
                 let device = device.id.clone();
-                omissions.push(Omission::Claimed { device, error });
+                omissions.push(Omission::NameConflict { device, error });
                 return false;
             }
             true

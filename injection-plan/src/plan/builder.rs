@@ -290,7 +290,7 @@ impl PlanBuilder {
             });
             all.insert(inserted(values));
         }
-        let way_out = spec.way_out(&input.class.name);
+        let way_out = spec.describe_opt_out(&input.class.name);
         for (env, text) in &input.request.requirements {
             let mut notes = BTreeSet::new();
             let mut warnings = BTreeSet::new();

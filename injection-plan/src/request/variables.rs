@@ -34,7 +34,7 @@ pub(super) fn parse_requirements(
     {
         return Ok(Vec::new());
     }
-    let set = env.select(|name| spec.is_one(name));
+    let set = env.select(|name| spec.is_requirement(name));
     let length = set.iter().map(|(_, text)| text.len()).sum();
     if length > MAX_REQUEST {
         return Err(RequestError::TooLong { length });
@@ -102,7 +102,7 @@ pub(super) fn parse_lists(text: &str) -> Result<Vec<ListName>, RequestError> {
 fn nameable_capabilities(
     class: &DeviceClass,
 ) -> (BTreeSet<CapabilityName>, BTreeSet<CapabilityName>) {
-    let switched = class.spec.request.switched();
+    let switched = class.spec.request.switchable_capabilities();
     let mut known = class.spec.capabilities();
     known.retain(|name| !switched.contains(name));
     let mut exceptions = class.spec.exceptions();

@@ -181,7 +181,7 @@ fn a_daemons_directories_replace_those_of_the_container() {
                   { path = '/run/mps/shm', container_path = '/dev/shm', writable = true }]\n\
                   env = { CUDA_MPS_PIPE_DIRECTORY = '/run/mps/pipe' }\n";
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
-    let class = config.adapted(class(CLASS).unwrap(), Path::new("chip.toml"));
+    let class = config.with_settings(class(CLASS).unwrap(), Path::new("chip.toml"));
     let class = class.unwrap();
     let request = Request::find(&class, &vec!["CHIPS=all".to_owned()].into(), |_| None);
     let host = RealHost::open(root.path()).unwrap();

@@ -46,7 +46,7 @@ fn faults(case: &str) -> Vec<String> {
     let host = RecordedHost::parse(&host).unwrap_or_else(|error| panic!("{case}: {error}"));
     let config = Config::parse(Path::new("config.toml"), &config);
     let config = config.unwrap_or_else(|error| panic!("{case}: {error}"));
-    let class = config.adapted(shipped_class(name), Path::new("class.toml"));
+    let class = config.with_settings(shipped_class(name), Path::new("class.toml"));
     let class = class.unwrap_or_else(|error| panic!("{case}: {error}"));
     let said = if asked == "list" {
         inventory_text(&discover::devices(&class, &host)).replace("  ", " ")

@@ -64,7 +64,7 @@ pub(crate) fn scan(
         let terms = Arc::new(Terms::from_class(class, description.is_some()));
         for device in inventory.devices {
             if let Some(name) = &count_resource {
-                match claims.claim(name.as_str(), &class.name) {
+                match claims.claim_name(name.as_str(), &class.name) {
                     Ok(()) => found
                         .entry(name.clone())
                         .or_insert_with(|| ResourceDevices::new(Arc::new(Terms::of_count(class))))

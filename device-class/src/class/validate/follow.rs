@@ -14,13 +14,14 @@ const NUMBERS: [&str; 2] = ["dev", "devnum"];
 
 /// Refuses `announce` without `follow`, because only followed devices are announced.
 pub(super) fn check_announcement(spec: &ClassSpec) -> Result<(), BrokenRule> {
-    match spec.announce && !spec.follow {
-        true => Err(BrokenRule::new(
+    if spec.announce && !spec.follow {
+        Err(BrokenRule::new(
             "announce",
             "`announce = true` needs `follow = true`: containers are told of devices that they \
              follow",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 
@@ -44,10 +45,10 @@ pub(super) fn check_id(spec: &ClassSpec, source: &Source) -> Result<(), BrokenRu
     let numbers = Numbers::from_source(source);
     let nodes = spec.device.nodes.iter().chain(&source.nodes);
     let of_nodes: BTreeSet<_> = nodes
-        .flat_map(|node| numbers.in_template(node.path.template()))
+        .flat_map(|node| numbers.numbers_in_template(node.path.template()))
         .collect();
     let template = &spec.device.id;
-    let mut of_id = numbers.in_template(template);
+    let mut of_id = numbers.numbers_in_template(template);
     let id = template.to_string();
     match of_id.find(|name| of_nodes.contains(name)) {
         Some(name) => Err(BrokenRule::new(
@@ -75,19 +76,19 @@ impl<'s> Numbers<'s> {
             let Origin::Text { name, text, .. } = &attribute.origin else {
                 continue;
             };
-            let those = match text {
+            let contained = match text {
                 Text::Value(template) | Text::Formula(template) => {
-                    numbers.in_template(template).collect()
+                    numbers.numbers_in_template(template).collect()
                 }
                 Text::File { file, key: None } if is_number(file) => BTreeSet::from([name]),
                 _ => BTreeSet::new(),
             };
-            numbers.0.insert(name, those);
+            numbers.0.insert(name, contained);
         }
         numbers
     }
 
-    fn in_template<'n>(
+    fn numbers_in_template<'n>(
         &'n self,
         template: &'n Template,
     ) -> impl Iterator<Item = &'s AttributeName> {

@@ -13,17 +13,17 @@ use crate::template::Template;
 
 /// The attributes that are known at one place of a class file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Known {
+pub(super) struct KnownAttributes {
     pub(super) names: BTreeSet<AttributeName>,
     /// Whether the place is in `[[edits]]`, where the attributes of devices are not known.
     pub(super) is_of_edits: bool,
 }
 
-impl Known {
-    pub(super) fn read(&mut self, sources: &[AttributeSource]) -> Result<(), BrokenRule> {
+impl KnownAttributes {
+    pub(super) fn add_sources(&mut self, sources: &[AttributeSource]) -> Result<(), BrokenRule> {
         for source in sources {
             for template in source.templates() {
-                self.serve(template)?;
+                self.check_template(template)?;
             }
             self.names.extend(source.names().cloned());
         }
@@ -34,7 +34,7 @@ impl Known {
     pub(super) fn check_preparation(&self, spec: &ClassSpec) -> Result<(), BrokenRule> {
         let mut known = self.clone();
         if let Some(pairs) = &spec.request.pairs {
-            known.serve(&pairs.select)?;
+            known.check_template(&pairs.select)?;
             known.names.insert(pairs.attribute.clone());
         }
         let Some(prepare) = &spec.prepare else {
@@ -42,32 +42,32 @@ impl Known {
         };
         // The path of the file may not use that attribute: the file is read before a container
         // requests a value.
-        self.serve(&prepare.file)?;
+        self.check_template(&prepare.file)?;
         let mut templates = prepare.arguments.iter().chain([&prepare.equals]);
-        templates.try_for_each(|template| known.serve(template))?;
-        Known::default().serve(prepare.program.template())
+        templates.try_for_each(|template| known.check_template(template))?;
+        KnownAttributes::default().check_template(prepare.program.template())
     }
 
     pub(super) fn check_edits(&self, edits: &Edits) -> Result<(), BrokenRule> {
         self.check_nodes(&edits.nodes)?;
         for library in &edits.libraries {
-            self.serve(library.soname.template())?;
+            self.check_template(library.soname.template())?;
         }
         self.check_files(&edits.binaries)?;
         self.check_files(&edits.files)?;
         self.check_directories(&edits.directories)?;
         for image in &edits.image_libraries {
-            self.serve(image.directory.template())?;
-            self.serve(&image.newer_than)?;
+            self.check_template(image.directory.template())?;
+            self.check_template(&image.newer_than)?;
             self.check_conditions(&image.require)?;
         }
         if let Some(list) = &edits.files_listed_in {
             let mut known = self.clone();
             known.names.insert(AttributeName::list());
-            known.serve(list.template())?;
+            known.check_template(list.template())?;
         }
         for mask in &edits.masks {
-            self.serve(mask.path.template())?;
+            self.check_template(mask.path.template())?;
             for copy in &mask.copies {
                 self.check_masked(copy, &[mask])?;
             }
@@ -75,12 +75,15 @@ impl Known {
                 self.check_masked(&text.path, &[mask])?;
             }
         }
-        edits.library_version.iter().try_for_each(|v| self.serve(v))
+        edits
+            .library_version
+            .iter()
+            .try_for_each(|v| self.check_template(v))
     }
 
     pub(super) fn check_conditions(&self, conditions: &[Condition]) -> Result<(), BrokenRule> {
         conditions.iter().try_for_each(|condition| match condition {
-            Condition::Value { value, .. } => self.serve(value),
+            Condition::Value { value, .. } => self.check_template(value),
             Condition::Exists(_) | Condition::Absent(_) => Ok(()),
         })
     }
@@ -110,7 +113,7 @@ impl Known {
             let message = format!("`{path}` is not in a directory of `masks`");
             return Err(BrokenRule::new(path.as_str(), message));
         }
-        self.serve(path.template())
+        self.check_template(path.template())
     }
 
     pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), BrokenRule> {
@@ -119,7 +122,7 @@ impl Known {
             let others = node.prefer.iter().chain(&node.links);
             let paths = paths.into_iter().chain(others.map(Some));
             self.check_paths(paths, &node.for_each)?;
-            let known = self.with(&node.for_each);
+            let known = self.with_captures(&node.for_each);
             let minor = node.make.as_ref().map(|make| &make.minor);
             if let (Some(minor), None) = (minor, &node.driver) {
                 let minor = minor.to_string();
@@ -130,14 +133,14 @@ impl Known {
                 return Err(BrokenRule::new(minor.as_str(), message));
             }
             let mut templates = node.driver.iter().chain(minor);
-            templates.try_for_each(|template| known.serve(template))
+            templates.try_for_each(|template| known.check_template(template))
         })
     }
 
     /// Returns these attributes together with the captures of a pattern.
-    fn with(&self, for_each: &Option<PathPattern>) -> Self {
+    fn with_captures(&self, for_each: &Option<PathPattern>) -> Self {
         let captures = for_each.iter().flat_map(PathPattern::captures);
-        Known {
+        KnownAttributes {
             names: inserted(self.names.iter().chain(captures).cloned()),
             is_of_edits: self.is_of_edits,
         }
@@ -148,34 +151,36 @@ impl Known {
         paths: impl IntoIterator<Item = Option<&'a PathTemplate>>,
         for_each: &Option<PathPattern>,
     ) -> Result<(), BrokenRule> {
-        let known = self.with(for_each);
+        let known = self.with_captures(for_each);
         let mut paths = paths.into_iter().flatten();
-        paths.try_for_each(|path| known.serve(path.template()))
+        paths.try_for_each(|path| known.check_template(path.template()))
     }
 
-    pub(super) fn serve(&self, template: &Template) -> Result<(), BrokenRule> {
+    pub(super) fn check_template(&self, template: &Template) -> Result<(), BrokenRule> {
         match template
             .attributes()
             .find(|name| !self.names.contains(*name))
         {
             None => Ok(()),
-            Some(name) => Err(self.lacks(name, &template.to_string())),
+            Some(name) => Err(self.unknown_attribute(name, &template.to_string())),
         }
     }
 
     /// Creates the error for a template that uses an unknown attribute.
-    pub(super) fn lacks(&self, name: &AttributeName, template: &str) -> BrokenRule {
+    pub(super) fn unknown_attribute(&self, name: &AttributeName, template: &str) -> BrokenRule {
         let known: Vec<&str> = self.names.iter().map(AttributeName::as_str).collect();
-        let known = match known.is_empty() {
-            true => "none".into(),
-            false => known.join(", "),
+        let known = if known.is_empty() {
+            "none".into()
+        } else {
+            known.join(", ")
         };
-        let rule = match self.is_of_edits {
-            true => format!(
+        let rule = if self.is_of_edits {
+            format!(
                 "[[edits]] are given once per container and use the host's attributes only \
                  ({known}), so put what belongs to one device into [device]"
-            ),
-            false => format!("known attributes are {known}"),
+            )
+        } else {
+            format!("known attributes are {known}")
         };
         let message = format!("`{template}` uses the attribute `{name}`; {rule}");
         BrokenRule::new(template, message)

@@ -7,7 +7,7 @@ mod sharing;
 
 use crate::inserted;
 use follow::{check_announcement, check_id, check_late};
-use known::Known;
+use known::KnownAttributes;
 use sharing::check_sharing;
 
 use super::health::{HealthTest, Part, Printed};
@@ -30,10 +30,10 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         return Err(BrokenRule::new(None, message));
     }
     parts::check(spec)?;
-    let mut host = Known::default();
-    host.read(&spec.attributes)?;
+    let mut host = KnownAttributes::default();
+    host.add_sources(&spec.attributes)?;
     for (number, source) in spec.discover.iter().enumerate() {
-        let known = known_after(source, host.clone());
+        let known = known_attributes_of_source(source, host.clone());
         let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
         let checked = check_device(spec, source, &known).and_then(|()| check_id(spec, source));
         checked.map_err(|error| error.in_table("[device]", 0))?;
@@ -46,7 +46,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let directories = spec.library_directories.iter();
     let directories = directories.chain(&spec.program_directories);
     host.check_paths(directories.map(Some), &None)?;
-    let host = Known {
+    let host = KnownAttributes {
         is_of_edits: true,
         ..host
     };
@@ -60,13 +60,13 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
 /// Checks `only` and `except` of config.toml. An attribute that no device of the class has is a
 /// mistake, and so is a word such as `all` that names no single device.
 pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<(), BrokenRule> {
-    let mut known = Known::default();
-    known.read(&spec.attributes)?;
+    let mut known = KnownAttributes::default();
+    known.add_sources(&spec.attributes)?;
     let host = known.clone();
     for source in &spec.discover {
         known
             .names
-            .append(&mut known_after(source, host.clone())?.names);
+            .append(&mut known_attributes_of_source(source, host.clone())?.names);
     }
     let filters = settings.only.iter().flatten().chain(&settings.except);
     for filter in filters {
@@ -81,7 +81,7 @@ pub(super) fn check_filters(spec: &ClassSpec, settings: &ClassConfig) -> Result<
             DeviceFilter::Name(_) => {}
             DeviceFilter::Attributes(wanted) => {
                 if let Some(name) = wanted.keys().find(|name| !known.names.contains(*name)) {
-                    return Err(known.lacks(name, "only or except"));
+                    return Err(known.unknown_attribute(name, "only or except"));
                 }
             }
         }
@@ -119,11 +119,12 @@ fn check_resource_name(resource: &str, name: String) -> Result<(), BrokenRule> {
         part.starts_with(fits) && part.ends_with(fits)
     };
     let mut parts = domain.split('.').chain(name.as_str().split('/').skip(1));
-    match parts.all(ends_well) {
-        true => Ok(()),
-        false => wrong(format!(
+    if parts.all(ends_well) {
+        Ok(())
+    } else {
+        wrong(format!(
             "each part of resource `{text}` has to begin and end with a letter or a digit"
-        )),
+        ))
     }
 }
 
@@ -134,18 +135,19 @@ fn check_count_resource(spec: &ClassSpec) -> Result<(), BrokenRule> {
         return Ok(());
     };
     let count = count.to_string();
-    match spec.may_offer(&count) {
-        true => Err(BrokenRule::new(
+    if spec.may_offer(&count) {
+        Err(BrokenRule::new(
             count.as_str(),
             format!("count_resource `{count}` is the name of the devices' resource"),
-        )),
+        ))
+    } else {
         // A name without braces is not a template, so it can be checked here for all hosts.
-        false => check_resource_name(&count, count.clone()),
+        check_resource_name(&count, count.clone())
     }
 }
 
-/// Whether images, engines or loaders use a variable. If such a variable were a request, every
-/// container would be refused.
+/// Returns whether images, engines or loaders use a variable. If such a variable were a request,
+/// every container would be refused.
 fn is_reserved(variable: &EnvName) -> bool {
     const RESERVED: [&str; 9] = [
         "HOME", "HOSTNAME", "LANG", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER",
@@ -207,14 +209,17 @@ fn check_request(spec: &ClassSpec) -> Result<(), BrokenRule> {
     }
 }
 
-fn check_unclaimed(unclaimed: &Unclaimed, mut known: Known) -> Result<(), BrokenRule> {
+fn check_unclaimed(unclaimed: &Unclaimed, mut known: KnownAttributes) -> Result<(), BrokenRule> {
     known.names.extend(unclaimed.path.captures().cloned());
-    known.read(&unclaimed.attributes)?;
+    known.add_sources(&unclaimed.attributes)?;
     known.check_conditions(&unclaimed.require)?;
-    known.serve(&unclaimed.report)
+    known.check_template(&unclaimed.report)
 }
 
-fn known_after(source: &Source, mut known: Known) -> Result<Known, BrokenRule> {
+fn known_attributes_of_source(
+    source: &Source,
+    mut known: KnownAttributes,
+) -> Result<KnownAttributes, BrokenRule> {
     match (&source.path, source.count) {
         (Some(path), None) => known.names.extend(path.captures().cloned()),
         (None, Some(_)) => known
@@ -225,12 +230,16 @@ fn known_after(source: &Source, mut known: Known) -> Result<Known, BrokenRule> {
             return Err(BrokenRule::new("[[discover]]", message));
         }
     }
-    known.read(&source.attributes)?;
+    known.add_sources(&source.attributes)?;
     known.check_conditions(&source.require)?;
     Ok(known)
 }
 
-fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), BrokenRule> {
+fn check_device(
+    spec: &ClassSpec,
+    source: &Source,
+    known: &KnownAttributes,
+) -> Result<(), BrokenRule> {
     let device = &spec.device;
     if let Some(numa) = &device.numa {
         let text = numa.to_string();
@@ -259,17 +268,17 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     ];
     let templates = templates.into_iter().flatten();
     for template in templates.chain(&device.aliases).chain(device.env.values()) {
-        known.serve(template)?;
+        known.check_template(template)?;
     }
     if let Some(links) = &device.links {
-        known.serve(&links.name)?;
+        known.check_template(&links.name)?;
         if let Ends::Fact(key) = &links.ends {
-            known.serve(key)?;
+            known.check_template(key)?;
         }
     }
     if let Some(requirements) = &spec.request.requirements {
         let mut values = requirements.values.values();
-        values.try_for_each(|value| known.serve(value))?;
+        values.try_for_each(|value| known.check_template(value))?;
         let within = requirements.warn_within_major.as_ref();
         if let Some(name) = within.filter(|name| !requirements.values.contains_key(name)) {
             let name = name.as_str();
@@ -283,7 +292,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
     known.check_directories(&device.directories)?;
     let masks: Vec<&Mask> = spec.edits.iter().flat_map(|edits| &edits.masks).collect();
     let mut texts = masks.iter().flat_map(|mask| &mask.texts);
-    texts.try_for_each(|text| known.serve(&text.bit))?;
+    texts.try_for_each(|text| known.check_template(&text.bit))?;
     for shown in device.unmask.iter().chain(&source.unmask) {
         known.check_masked(shown, &masks)?;
     }
@@ -293,7 +302,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
             HealthTest::Value { value: text, .. }
             | HealthTest::File { file: text, .. }
             | HealthTest::Unlogged { line: text, .. } => {
-                known.serve(text)?;
+                known.check_template(text)?;
             }
             HealthTest::Program(program) => {
                 let regex = match &program.prints {
@@ -304,7 +313,7 @@ fn check_device(spec: &ClassSpec, source: &Source, known: &Known) -> Result<(), 
                     _ => None,
                 };
                 let mut texts = program.command.iter().chain(regex);
-                texts.try_for_each(|text| known.serve(text))?;
+                texts.try_for_each(|text| known.check_template(text))?;
             }
             HealthTest::Exists(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::known::Known;
+use super::known::KnownAttributes;
 use crate::class::parts::is_fixed;
 use crate::class::{ClassSpec, Source};
 use crate::name::AttributeName;
@@ -11,7 +11,8 @@ use crate::strict_toml::BrokenRule;
 /// Checks the rules for `[[parts]]` that do not concern attributes.
 pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     let wrong = |text: &str, reason: &str| Err(BrokenRule::new(text, reason));
-    // A class that extends another one cannot remove its [counters].
+    // `[counters]` without `[[parts]]` are accepted, because a class that extends another one
+    // cannot remove the `[counters]` of that class.
     if spec.parts.is_empty() {
         return Ok(());
     }
@@ -62,43 +63,43 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
 pub(super) fn check_source(
     spec: &ClassSpec,
     source: &Source,
-    known: &Known,
+    known: &KnownAttributes,
 ) -> Result<(), BrokenRule> {
     if source.part_of.is_some() {
         let mut parts = spec.parts.iter().enumerate();
         return parts.try_for_each(|(number, parts)| {
-            let served = known.serve(&parts.found.value);
+            let served = known.check_template(&parts.found.value);
             served.map_err(|error| error.in_table("[[parts]]", number))
         });
     }
     if !spec.parts.is_empty() {
         let mut counters = spec.counters.values();
-        counters.try_for_each(|counter| known.serve(counter))?;
+        counters.try_for_each(|counter| known.check_template(counter))?;
     }
     for (number, parts) in spec.parts.iter().enumerate() {
         let check = || {
             let mut known = known.clone();
             if let Some(each) = &parts.each {
-                known.serve(each)?;
+                known.check_template(each)?;
                 known.names.insert(AttributeName::each_fact());
             }
             known.check_conditions(&parts.require)?;
             let (common, of_place) = parts.attributes();
-            known.read(common)?;
+            known.add_sources(common)?;
             let mut templates = parts.common_templates();
-            templates.try_for_each(|template| known.serve(template))?;
+            templates.try_for_each(|template| known.check_template(template))?;
             known.names.extend(AttributeName::of_part());
-            known.read(of_place)?;
+            known.add_sources(of_place)?;
             parts
                 .templates()
-                .try_for_each(|template| known.serve(template))
+                .try_for_each(|template| known.check_template(template))
         };
         check().map_err(|error: BrokenRule| error.in_table("[[parts]]", number))?;
     }
     Ok(())
 }
 
-/// Whether a name is a label (RFC 1123) and is not the name of a slot.
+/// Returns whether a name is a label (RFC 1123) and not the name of a slot.
 fn is_counter(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=32).contains(&name.len())

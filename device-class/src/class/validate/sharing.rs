@@ -1,4 +1,4 @@
-//! Rules for shared devices.
+//! Checks the rules for shared devices.
 
 use crate::class::Sharing;
 use crate::strict_toml::BrokenRule;

@@ -41,7 +41,7 @@ pub(super) fn allow(
     };
     Ok(vec![LevelReport {
         cgroup: cgroup.dir.clone(),
-        shared: false,
+        has_other_processes: false,
         outcome,
     }])
 }

@@ -54,7 +54,7 @@ pub(super) fn generate_refusal(rules: &[DeviceRule]) -> Vec<Insn> {
     assembler.0
 }
 
-/// A rule that was decoded from a program, and that [`generate_admission`] or [`generate_refusal`] has put there.
+/// A rule that was decoded from the code of [`generate_admission`] or [`generate_refusal`].
 pub(super) struct DecodedRule {
     pub(super) number: DeviceNumber,
     pub(super) allow: bool,
@@ -85,7 +85,7 @@ pub(super) fn decode_rule(code: &[Insn]) -> Option<DecodedRule> {
         major: constant(1)?.cast_unsigned(),
         minor: constant(2)?.cast_unsigned(),
     };
-    // At this place a refusal has a register copy, and an admission has a constant.
+    // A refusal copies a register in this instruction, and an admission has a constant.
     let allow = constant(3).is_some();
     let access = constant(3).map(|access| !access).or_else(|| constant(4))?;
     let mut accesses = Access::ALL.subsets();

@@ -1,4 +1,4 @@
-//! One cgroup between the container's and the root, and its programs.
+//! A cgroup from the container's up to the root of the hierarchy, with its programs.
 
 use nix::errno::Errno;
 

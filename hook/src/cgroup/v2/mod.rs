@@ -195,7 +195,7 @@ fn change_on<K: Kernel>(
             let denied = matches!(outcome, Outcome::NoPermission { .. });
             reports.push(LevelReport {
                 cgroup: level.ancestor.dir.to_owned(),
-                shared: level.ancestor.owner == CgroupOwner::Unit,
+                has_other_processes: level.ancestor.owner == CgroupOwner::Unit,
                 outcome,
             });
             if denied {
@@ -263,7 +263,7 @@ fn check_enclosing_programs<K: Kernel>(
             }
             (Err(UnsupportedInstruction), attached_to) => reports.push(LevelReport {
                 cgroup: attached_to.unwrap_or(&cgroup.mount).to_owned(),
-                shared: true,
+                has_other_processes: true,
                 outcome: Outcome::Unreadable { program },
             }),
         }

@@ -15,8 +15,8 @@ pub(super) fn replace<K: Kernel>(
     new: &K::Program,
 ) -> Result<(), Errno> {
     if flags & ALLOW_MULTI == 0 {
-        // Only one program can be attached without this flag, and attaching another replaces
-        // it. The kernel accepts only the same flags again.
+        // Without this flag only one program can be attached, and attaching another program
+        // replaces it. The kernel accepts only the same flags again.
         return kernel.attach(cgroup, new, flags, None);
     }
     match kernel.attach(cgroup, new, ALLOW_MULTI | REPLACE, Some(old)) {

@@ -50,9 +50,9 @@ pub(super) fn find_denied(
     Ok(denied)
 }
 
-/// Removes the blocks that were put before a program to admit the devices of these rules. The
-/// devices in `spec_rules` are admitted by the runtime's own program, and a block that refuses
-/// them is added. Returns `None` if the program needs no change.
+/// Removes the blocks that admit the devices of `rules` from the start of a program. The runtime's
+/// own program admits the devices in `spec_rules`, so a block that refuses them is added. Returns
+/// `None` if the program needs no change.
 pub(super) fn withdraw_rules(
     program: &[Insn],
     rules: &[DeviceRule],

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use device_class::class::Claims;
+use device_class::class::NameOwners;
 use device_class::config::Config;
 use device_class::discover::{self, FoundClass, Health};
 use device_class::facts::Facts;
@@ -31,7 +31,7 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     if sources.is_empty() {
         findings.push(Finding::no_class_file(config, None));
     }
-    let mut claims = Claims::default();
+    let mut claims = NameOwners::default();
     let mut absent = Vec::new();
     for source in asked(names, sources)? {
         let of_one = check_class(source, config, &host, &mut claims);
@@ -54,7 +54,7 @@ fn check_class(
     source: Result<ClassSource, FileError>,
     config: &Config,
     host: &dyn HostView,
-    claims: &mut Claims,
+    claims: &mut NameOwners,
 ) -> Vec<Finding> {
     let subject = match &source {
         Ok(source) => format!("class {}", source.name),
@@ -65,7 +65,7 @@ fn check_class(
         Ok(class) => class,
         Err(problem) => return error(chain(&problem)),
     };
-    if let Err(claimed) = claims.env(&class) {
+    if let Err(claimed) = claims.claim_request_variable(&class) {
         return error(claimed.to_string());
     }
     let request = match request_for_all(&class) {
@@ -83,7 +83,7 @@ fn check_class(
     }
     let mut findings = judge(&subject, &class, &request, &found);
     if !found.inventory.devices.is_empty() {
-        let note = Facts::absence(&class, host);
+        let note = Facts::describe_absence(&class, host);
         findings.extend(note.map(|note| Finding::new(Verdict::Warning, &subject, note)));
     }
     let lacks = discover::find_lacks(&class, request.wanted(), &found.inventory, host);
@@ -98,7 +98,7 @@ fn check_class(
 fn claim_resources(
     class: &DeviceClass,
     found: &FoundClass,
-    claims: &mut Claims,
+    claims: &mut NameOwners,
 ) -> Result<(), String> {
     let fixed = &class.spec.resource;
     let fixed = fixed
@@ -110,7 +110,7 @@ fn claim_resources(
     let resources = devices.map(|device| device.resource.to_string());
     let count = class.spec.count_resource().map(String::from);
     for resource in resources.chain(fixed).chain(count) {
-        let claimed = claims.claim(&resource, &class.name);
+        let claimed = claims.claim_name(&resource, &class.name);
         claimed.map_err(|error| error.to_string())?;
     }
     Ok(())

@@ -84,7 +84,7 @@ fn look_up(
     let of = |capabilities: BTreeSet<CapabilityName>| {
         discover::look_up(class, (&capabilities).into(), host)
     };
-    let by_default = of(class.spec.request.defaults())?.edits;
+    let by_default = of(class.spec.request.capabilities_by_default())?.edits;
     Ok((of(class.spec.capabilities())?, by_default))
 }
 

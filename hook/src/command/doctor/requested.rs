@@ -149,7 +149,7 @@ fn similar_variables(
     for name in names.difference(&variables) {
         let may_mean = variables.iter().copied();
         let may_mean = may_mean.filter(|known| similar::is_typo(name, known));
-        let Some(near) = similar::nearest(name, may_mean) else {
+        let Some(near) = similar::find_most_similar(name, may_mean) else {
             continue;
         };
         let has_it = |class: &&DeviceClass| variables_of(&class.spec).any(|own| own == near);

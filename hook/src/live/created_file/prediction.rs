@@ -20,7 +20,7 @@ pub(in crate::live) fn predict_files(
     stale: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
     let is_directory = |path: &Path| {
-        let found = namespace.look(path)?;
+        let found = namespace.open_file(path)?;
         Ok(found.is_some_and(|found| found.kind() == FileKind::Directory))
     };
     let searched = ready.iter().flat_map(|step| match &step.action {
@@ -90,7 +90,7 @@ impl Prediction<'_> {
                 return Ok(());
             }
             OpenedAction::File { source, path } => {
-                let entry = self.namespace.entry(path)?;
+                let entry = self.namespace.open_entry(path)?;
                 let old_link = entry.as_ref().and_then(link_text);
                 if entry.is_some() && old_link.is_none() {
                     (*path, CreatedKind::Mount(source.identity().numbers()))
@@ -120,7 +120,7 @@ impl Prediction<'_> {
         let image_directory = self.image_directory;
         for directory in [&[image_directory], &*self.library_path].concat() {
             let path = directory.join(name);
-            let found = self.namespace.entry(&path)?;
+            let found = self.namespace.open_entry(&path)?;
             let mut text = found.as_ref().and_then(link_text);
             let stale = self.stale.iter().find(|stale| stale.path == path);
             let mut is_missing = found.is_none();
@@ -162,7 +162,7 @@ impl Prediction<'_> {
                 break;
             }
             let path = directory.join(&text);
-            let Some(found) = self.namespace.entry(&path)? else {
+            let Some(found) = self.namespace.open_entry(&path)? else {
                 break;
             };
             match link_text(&found) {
@@ -178,14 +178,14 @@ impl Prediction<'_> {
     fn add(&mut self, path: &Path, kind: CreatedKind, users: &[String]) -> container::Result<()> {
         let mut missing = Vec::new();
         for directory in path.ancestors().skip(1) {
-            if self.namespace.look(directory)?.is_some() {
+            if self.namespace.open_file(directory)?.is_some() {
                 break;
             }
             missing.push(directory);
         }
         let stale = self.stale.iter().find(|stale| stale.path == path);
         let entry = if stale.is_none() && missing.is_empty() {
-            self.namespace.entry(path)?
+            self.namespace.open_entry(path)?
         } else {
             None
         };

@@ -100,7 +100,7 @@ impl Announcement {
 
     /// Whether a container has the node, with the device's number.
     pub(super) fn is_in(&self, container: &ContainerNamespace) -> bool {
-        let found = container.look(&self.node).ok().flatten();
+        let found = container.open_file(&self.node).ok().flatten();
         found.is_some_and(|found| found.kind().is_device() && found.stat().st_rdev == self.number)
     }
 

@@ -152,7 +152,7 @@ impl Look<'_> {
         changed: &mut Vec<ChangedContainer<'r>>,
     ) {
         for mut container in mem::take(working) {
-            let answer = match container.child.look() {
+            let answer = match container.child.poll() {
                 Ok(None) => {
                     working.push(container);
                     continue;

@@ -137,7 +137,9 @@ fn without_the_variable_a_container_has_all_of_the_driver() {
     assert!(contains_text(&unset, "libnvidia-encode.so"), "{unset:#?}");
     let config = "[class.nvidia-gpu]\ndefault_capabilities = ['compute', 'utility']\n";
     let config = Config::parse(Path::new("config.toml"), config).unwrap();
-    let older = config.adapted(class, Path::new("nvidia-gpu.toml")).unwrap();
+    let older = config
+        .with_settings(class, Path::new("nvidia-gpu.toml"))
+        .unwrap();
     let older = plan(&older, &host, &["NVIDIA_VISIBLE_DEVICES=0"]);
     assert!(!contains_text(&older, "libnvidia-encode.so"), "{older:#?}");
 }

@@ -31,7 +31,7 @@ fn devices_that_differ_are_unhealthy_under_one_name() {
     let one_name = "[class.nvidia-gpu]\nresource = 'nvidia.com/gpu'\n";
     for (config, healthy) in [("", 3), (one_name, 0)] {
         let config = Config::parse(Path::new("config.toml"), config).unwrap();
-        let class = config.adapted(class.clone(), "class.toml".as_ref());
+        let class = config.with_settings(class.clone(), "class.toml".as_ref());
         let scan = scanned(&[class.unwrap()], &host);
         let devices = scan.inventory.values().flat_map(|one| one.devices());
         let found = devices.filter(|device| device.is_healthy()).count();
