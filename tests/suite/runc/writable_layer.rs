@@ -2,16 +2,19 @@
 //! would find it.
 
 use std::collections::BTreeSet;
+use std::fs;
 
-use harness::bundle::Bundle;
+use harness::binaries;
+use harness::bundle::{Bundle, HookCommand};
 use harness::demo_host::DemoHost;
+use harness::recorded_host::RecordedHost;
 use harness::rootfs::Rootfs;
 
 use super::container;
-use crate::lab::{Lab, on_each_cgroup_version};
+use crate::lab::{Lab, STAGE, on_each_cgroup_version};
 use crate::tree::listing;
 
-on_each_cgroup_version!(little_stays);
+on_each_cgroup_version!(little_stays, little_of_a_gpu_stays);
 
 /// Directories to mount on, what the loader reads, and a link to the library; no file that is
 /// named like a library, a program or a device.
@@ -41,6 +44,32 @@ fn little_stays(lab: &Lab) {
         drop(lab.runc.create(&without).unwrap());
         let changed = Vec::from_iter(changes(&without, &with));
         assert_eq!(changed.join(" "), expected, "{rootfs:?}");
+    }
+}
+
+/// With all capabilities, on hosts with the drivers 550 and 580. The vendor's stack leaves 31 or 94
+/// files (2026-11-27, driver 550).
+fn little_of_a_gpu_stays(lab: &Lab) {
+    for (recorded, expected) in [("debian-550", 24), ("h200", 36)] {
+        let testdata = binaries::source_tree().join("device-class/testdata/nvidia-gpu");
+        let recording = fs::read_to_string(testdata.join(recorded).join("host.txt")).unwrap();
+        let host = RecordedHost::new("nvidia-gpu", &recording).unwrap();
+        let with = Bundle::builder(Rootfs::Glibc)
+            .hook(
+                STAGE,
+                HookCommand::boathook(STAGE, &host.config_file()).unwrap(),
+            )
+            .env("NVIDIA_VISIBLE_DEVICES", "0")
+            .env("NVIDIA_DRIVER_CAPABILITIES", "all")
+            .build()
+            .unwrap();
+        let without = Bundle::builder(Rootfs::Glibc).build().unwrap();
+        drop(lab.runc.create(&with).unwrap());
+        drop(lab.runc.create(&without).unwrap());
+        let mut changed = changes(&without, &with);
+        // Directories are not counted: an image usually has them.
+        changed.retain(|path| !with.in_rootfs(path).is_dir());
+        assert_eq!(changed.len(), expected, "{recorded}: {changed:?}");
     }
 }
 
