@@ -56,6 +56,17 @@ pub enum PlannerError {
 }
 
 impl PlannerError {
+    /// Returns whether two devices, or a device and the container's specification, have one path.
+    pub(crate) fn is_conflict(&self) -> bool {
+        let Self::Plan(error) = self else {
+            return false;
+        };
+        matches!(
+            error,
+            PlanError::Conflict { .. } | PlanError::Occupied { .. }
+        )
+    }
+
     /// Returns the exit code. It distinguishes an error in the configuration of the host from
     /// a request that cannot be satisfied.
     pub fn exit_code(&self) -> ExitCode {

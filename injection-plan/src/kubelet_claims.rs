@@ -18,7 +18,12 @@ pub const FILE_NAME: &str = "dra_manager_state";
 /// The resource claims of all pods of this node, as the kubelet recorded them.
 #[derive(Debug, Default, Deserialize)]
 pub struct KubeletClaims {
-    #[serde(default, rename = "ClaimInfoStateList", alias = "Entries")]
+    // A record without either key has another layout, and says nothing about claims.
+    #[serde(
+        rename = "ClaimInfoStateList",
+        alias = "Entries",
+        deserialize_with = "Option::deserialize"
+    )]
     claims: Option<Vec<Claim>>,
 }
 
@@ -102,5 +107,16 @@ mod tests {
             [true, false, false]
         );
         assert!(KubeletClaims::parse(b"{}").is_err());
+        // A layout that is not known is no record without claims.
+        let parse = |data: &str| {
+            let text = serde_json::json!({"Data": data, "Checksum": 1}).to_string();
+            KubeletClaims::parse(text.as_bytes())
+        };
+        assert!(parse("{}").is_err());
+        assert!(
+            !parse(r#"{"ClaimInfoStateList":null}"#)
+                .unwrap()
+                .has_pods("c-1")
+        );
     }
 }

@@ -14,6 +14,8 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use device_class::host::Programs;
+
 use super::ApplyError;
 use crate::container::{self, ContainerRoot, FileKind, Handle, Identity, Name, Parent, link_text};
 use crate::mount::{self, Mounter};
@@ -81,9 +83,12 @@ enum LinkTarget {
 struct Placement<'a, 'r> {
     root: &'r ContainerRoot,
     mounter: &'a mut Mounter,
-    /// The names that could not be placed, and the reasons.
-    problems: Vec<(PathBuf, String)>,
+    problems: Problems,
 }
+
+/// The paths of names that could not be placed, and of directories that could not be opened, with
+/// the reasons.
+type Problems = Vec<(PathBuf, String)>;
 
 /// Places the names of all libraries. Notes those that could not be placed.
 pub(super) fn place_names(
@@ -97,17 +102,18 @@ pub(super) fn place_names(
         let directory = directories.directory_32bit;
         directory.is_some_and(|directory| library.path.starts_with(directory))
     };
-    let mut placement = Placement {
-        root,
-        mounter,
-        problems: Vec::new(),
-    };
+    let mut problems = Problems::new();
     let directory_32bit = if libraries.iter().any(|library| is_32bit(&library)) {
-        first_directory(root, &IMAGE_DIRECTORIES_32BIT)?
+        first_directory(root, &IMAGE_DIRECTORIES_32BIT, &mut problems)
     } else {
         None
     };
-    let native = native_directories(root, directories, directory_32bit.as_ref())?;
+    let native = native_directories(root, directories, directory_32bit.as_ref(), &mut problems);
+    let mut placement = Placement {
+        root,
+        mounter,
+        problems,
+    };
     for directory in &native {
         for library in libraries.iter().filter(|library| !is_32bit(library)) {
             placement.place_library(directory, library)?;
@@ -131,19 +137,20 @@ fn native_directories(
     root: &ContainerRoot,
     directories: &ImageDirectories<'_>,
     directory_32bit: Option<&ImageDirectory>,
-) -> Result<Vec<ImageDirectory>, ApplyError> {
-    let mut native = Vec::from_iter(first_directory(root, &IMAGE_DIRECTORIES)?);
+    problems: &mut Problems,
+) -> Vec<ImageDirectory> {
+    let mut native = Vec::from_iter(first_directory(root, &IMAGE_DIRECTORIES, problems));
     if let Some(first) = native.first_mut() {
         first.gets_links = true;
     }
     let mut left_out = Vec::new();
     for path in &directories.newer {
-        left_out.extend(open_directory(root, path)?.map(|directory| directory.identity));
+        left_out.extend(open_directory(root, path, problems).map(|it| it.identity));
     }
     native.retain(|directory| !left_out.contains(&directory.identity));
     left_out.extend(directory_32bit.map(|directory| directory.identity));
     for path in directories.library_path {
-        let Some(directory) = open_directory(root, path)? else {
+        let Some(directory) = open_directory(root, path, problems) else {
             continue;
         };
         let mut known = native.iter_mut();
@@ -156,38 +163,45 @@ fn native_directories(
             }),
         }
     }
-    Ok(native)
+    native
 }
 
 fn first_directory(
     root: &ContainerRoot,
     paths: &[&str],
-) -> Result<Option<ImageDirectory>, ApplyError> {
-    for path in paths {
-        if let Some(directory) = open_directory(root, Path::new(path))? {
-            return Ok(Some(directory));
-        }
-    }
-    Ok(None)
+    problems: &mut Problems,
+) -> Option<ImageDirectory> {
+    let mut paths = paths.iter().map(Path::new);
+    paths.find_map(|path| open_directory(root, path, problems))
 }
 
 /// Opens a directory of the image. A path that leads nowhere, such as a loop of links, is no
-/// directory.
-fn open_directory(root: &ContainerRoot, path: &Path) -> Result<Option<ImageDirectory>, ApplyError> {
-    let parent = match root.existing_directory_as_parent(path) {
-        Err(error) if error.means_no_directory() => None,
-        parent => parent?,
-    };
-    let Some(parent) = parent else {
-        return Ok(None);
-    };
-    Ok(Some(ImageDirectory {
-        identity: parent.identity()?,
-        parent,
-        path: path.to_owned(),
-        gets_links: false,
-        is_searched_first: false,
-    }))
+/// directory. One that cannot be opened, such as a directory in a volume of FUSE that root may not
+/// use, is a problem that is noted.
+fn open_directory(
+    root: &ContainerRoot,
+    path: &Path,
+    problems: &mut Problems,
+) -> Option<ImageDirectory> {
+    let opened = root.existing_directory_as_parent(path).and_then(|parent| {
+        let identity = parent.as_ref().map(Parent::identity).transpose()?;
+        Ok(parent.zip(identity))
+    });
+    match opened {
+        Ok(opened) => opened.map(|(parent, identity)| ImageDirectory {
+            parent,
+            identity,
+            path: path.to_owned(),
+            gets_links: false,
+            is_searched_first: false,
+        }),
+        Err(error) => {
+            if !error.means_no_directory() {
+                problems.push((path.to_owned(), crate::log::chain(&error)));
+            }
+            None
+        }
+    }
 }
 
 impl Placement<'_, '_> {
@@ -341,22 +355,25 @@ pub(crate) fn is_same_library(name: &str, other: &OsStr) -> bool {
     other.is_some() && stem(name) == other
 }
 
-/// Returns the image's library directory, by a function that returns whether a directory exists.
-/// The last one is created with the directory of the injected libraries.
-pub(crate) fn find_image_directory<E>(
-    exists: impl Fn(&Path) -> Result<bool, E>,
-) -> Result<&'static Path, E> {
-    let [others @ .., last] = IMAGE_DIRECTORIES;
-    for path in others {
-        if exists(Path::new(path))? {
-            return Ok(Path::new(path));
-        }
-    }
-    Ok(Path::new(last))
+/// Returns the image's library directory for these programs, by a function that returns whether a
+/// directory exists. The last one is created with the directory of the injected libraries.
+pub(crate) fn find_image_directory(
+    programs: Programs,
+    exists: impl Fn(&Path) -> bool,
+) -> &'static Path {
+    let directories: &[&str] = match programs {
+        Programs::Native => &IMAGE_DIRECTORIES,
+        Programs::Bits32 => &IMAGE_DIRECTORIES_32BIT,
+    };
+    let mut directories = directories.iter().map(Path::new);
+    let existing = directories.clone().find(|path| exists(path));
+    existing
+        .or(directories.next_back())
+        .unwrap_or(Path::new("/"))
 }
 
 /// Describes the names that could not be placed, in one line.
-fn describe_problems(problems: &[(PathBuf, String)]) -> Option<String> {
+fn describe_problems(problems: &Problems) -> Option<String> {
     let (path, reason) = problems.first()?;
     let names: Vec<String> = problems
         .iter()

@@ -42,7 +42,7 @@ pub(crate) struct LibrarySearch<'p> {
     pub(super) image_libraries: &'p [ImageLibraries],
     /// The directories of the container's `LD_LIBRARY_PATH`.
     pub(crate) library_path: &'p [PathBuf],
-    pub(super) directory_32bit: Option<&'p Path>,
+    pub(crate) directory_32bit: Option<&'p Path>,
     pub(super) libraries_32bit: &'p [(String, PathBuf)],
 }
 

@@ -57,6 +57,8 @@ impl Attaching {
         let mut unplanned = None;
         let mut plan = match planner::plan_for(bundle, &Caller::Running, config) {
             Ok(plan) => plan,
+            // Alone, the device would cover one that the container has at this path.
+            Err(error) if error.is_conflict() => return Err(error.into()),
             Err(error) => {
                 earlier.clear();
                 bundle.attached = requested;

@@ -142,7 +142,11 @@ impl AttachmentRecord {
         self.waiting.retain(|awaited| !ended.contains(awaited));
         for awaited in self.waiting.iter_mut().filter(|it| it.is_for_all()) {
             let late = detached.iter().filter(|it| it.class == awaited.class);
-            awaited.detached.extend(late.map(|it| it.device.clone()));
+            for device in late.map(|it| &it.device) {
+                if !awaited.detached.contains(device) {
+                    awaited.detached.push(device.clone());
+                }
+            }
         }
     }
 }

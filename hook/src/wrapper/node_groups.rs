@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use injection_plan::plan::{Action, InjectionPlan};
+use nix::sys::stat::makedev;
 use serde::Deserialize;
 
 /// The permission to read and write, in the bits of all others.
@@ -41,6 +42,15 @@ impl ProcessUser {
     }
 }
 
+/// Returns whether this process sees the host's groups. In a user namespace, as in a rootless
+/// engine, stat(2) shows the overflow group for a group that is not mapped, and setgroups(2)
+/// refuses it.
+fn has_all_groups() -> bool {
+    let map = fs::read_to_string("/proc/self/gid_map").unwrap_or_default();
+    let numbers: Vec<&str> = map.split_whitespace().collect();
+    numbers == ["0", "0", "4294967295"]
+}
+
 /// Returns the groups of the plan's nodes that the user in `config`, the text of config.json,
 /// lacks. It is empty for root, and in a user namespace, where the host's groups have no meaning.
 pub(super) fn find_missing_groups(
@@ -50,16 +60,17 @@ pub(super) fn find_missing_groups(
     host_root: &Path,
 ) -> BTreeSet<u32> {
     let user = ProcessUser::from_config(config);
-    if user.uid == 0 || has_user_namespace {
+    if user.uid == 0 || has_user_namespace || !has_all_groups() {
         return BTreeSet::new();
     }
     let nodes = plan.steps.iter().filter_map(|step| match &step.action {
         Action::Node { own: Some(own), .. } => Some((own.mode, own.gid)),
-        Action::Node { mount, .. } => {
+        Action::Node { mount, number, .. } => {
             let path = mount.source.strip_prefix("/").unwrap_or(&mount.source);
-            // A node that is gone by now is reported by the hook.
+            // The hook reports a node that is gone by now, or is another device's.
             let node = fs::metadata(host_root.join(path)).ok()?;
-            Some((node.mode(), node.gid()))
+            let is_planned = node.rdev() == makedev(number.major.into(), number.minor.into());
+            is_planned.then(|| (node.mode(), node.gid()))
         }
         Action::MakeNode { made, .. } => Some((made.own.mode, made.own.gid)),
         _ => None,

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use device_class::name::ResourceName;
 use serde::Deserialize;
 
-/// The domain below which the device plugin has kinds of its own.
-const PLUGIN_DOMAIN: &str = "boathook.dev";
+/// The domain below which the device plugin has kinds of its own. It is not `boathook.dev`, because
+/// shipped classes have resources such as `devices.boathook.dev/serial`.
+const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
 /// Who requests devices by the names of a specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub enum KindUser {
 
 impl KindUser {
     /// Returns the kind of a resource's devices: for `vendor.com/npu` the same, or
-    /// `vendor.com.boathook.dev/npu`.
+    /// `vendor.com.pods.boathook.dev/npu`.
     pub fn kind(self, resource: &ResourceName) -> String {
         match (self, resource.as_str().split_once('/')) {
             (KindUser::Plugin, Some((domain, name))) => {
@@ -146,8 +147,16 @@ mod tests {
     #[test]
     fn the_plugin_has_kinds_of_its_own() {
         for (resource, plugin) in [
-            ("vendor.com/npu", "vendor.com.boathook.dev/npu"),
-            ("boathook.dev/a.b", "boathook.dev.boathook.dev/a.b"),
+            ("vendor.com/npu", "vendor.com.pods.boathook.dev/npu"),
+            ("boathook.dev/a.b", "boathook.dev.pods.boathook.dev/a.b"),
+            (
+                "devices.boathook.dev/serial",
+                "devices.boathook.dev.pods.boathook.dev/serial",
+            ),
+            (
+                "usb.boathook.dev/felica",
+                "usb.boathook.dev.pods.boathook.dev/felica",
+            ),
         ] {
             let name = ResourceName::try_from(resource.to_owned()).unwrap();
             assert_eq!(KindUser::People.kind(&name), resource);

@@ -12,6 +12,7 @@ use device_class::host::Programs;
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
 use super::user::User;
 use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError, SpecDevices};
+use crate::request::Awaited;
 
 impl PlanBuilder {
     pub(super) fn add_node(&mut self, node: &FoundNode, user: &User) -> Result<(), PlanError> {
@@ -53,10 +54,42 @@ impl PlanBuilder {
             let Some((node, users)) = self.nodes.get(path) else {
                 continue;
             };
-            if let Some(reason) = spec.find_occupant(path, node.number) {
+            if let Some(reason) = spec.find_occupant(path, Some(node.number)) {
                 let users: Vec<&str> = users.iter().map(|user| user.label.as_str()).collect();
                 return Err(PlanError::Occupied {
                     user: users.join(", "),
+                    path: path.clone(),
+                    reason,
+                });
+            }
+        }
+        self.check_awaited_places(spec)
+    }
+
+    /// Checks that nothing has the path that a request chose for a device that may come later. It
+    /// would be hidden by the device.
+    fn check_awaited_places(&self, spec: &SpecDevices) -> Result<(), PlanError> {
+        let awaited = self.grants.iter().flat_map(|grant| &grant.waiting);
+        for awaited in awaited {
+            let Awaited::Device {
+                name,
+                path: Some(path),
+            } = awaited
+            else {
+                continue;
+            };
+            let user = name.clone();
+            if let Some((_, users)) = self.nodes.get(path) {
+                let users: Vec<&str> = users.iter().map(|user| user.label.as_str()).collect();
+                return Err(PlanError::Conflict {
+                    path: path.clone(),
+                    first: users.join(", "),
+                    second: user,
+                });
+            }
+            if let Some(reason) = spec.find_occupant(path, None) {
+                return Err(PlanError::Occupied {
+                    user,
                     path: path.clone(),
                     reason,
                 });

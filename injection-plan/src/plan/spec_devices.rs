@@ -41,10 +41,15 @@ impl SpecDevices {
     }
 
     /// Returns the reason, for people, why a node with this number cannot have a path that the
-    /// request chose: the runtime has something else there.
-    pub(super) fn find_occupant(&self, path: &Path, number: DeviceNumber) -> Option<String> {
+    /// request chose: the runtime has something else there. `None` stands for the number of a
+    /// device that the host does not have yet.
+    pub(super) fn find_occupant(
+        &self,
+        path: &Path,
+        number: Option<DeviceNumber>,
+    ) -> Option<String> {
         let mut nodes = self.nodes.iter();
-        if let Some(node) = nodes.find(|node| node.path == path && node.number != number) {
+        if let Some(node) = nodes.find(|node| node.path == path && Some(node.number) != number) {
             return Some(format!("config.json has {} there", node.number));
         }
         let mut mounts = self.mounts.iter();

@@ -267,6 +267,22 @@ fn a_path_is_refused_where_something_else_is_or_others_decide() {
     };
     let pod = Authority::Kubelet(RecordedDevices::default());
     for (value, authority, reason) in [
+        // A device that comes later would hide what is there.
+        (
+            "x9:/dev/modem?",
+            asker(),
+            "\"x9\" cannot be at /dev/modem in the container: config.json has c 10:183",
+        ),
+        (
+            "x9:/dev/snd/modem?",
+            asker(),
+            "config.json mounts /dev/snd; choose another path",
+        ),
+        (
+            "ttyUSB0:/dev/one,x9:/dev/one?",
+            asker(),
+            "/dev/one is claimed by both serial-1-2:1.0 and \"x9\"",
+        ),
         (
             "ttyUSB0:/dev/modem",
             asker(),

@@ -23,7 +23,7 @@ fn a_container_gets_names_and_nothing_else() {
     let response = given.response;
     assert_eq!(
         response.annotations["cdi.k8s.io/boathook_dummy.com_npu"],
-        "dummy.com.boathook.dev/npu=npu-3,dummy.com.boathook.dev/npu=npu-10"
+        "dummy.com.pods.boathook.dev/npu=npu-3,dummy.com.pods.boathook.dev/npu=npu-10"
     );
     assert_eq!(response.annotations.len(), 2);
     assert_eq!(

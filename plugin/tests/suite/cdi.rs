@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use crate::node::{CARDS, NPU, NPUS, Node, PATIENCE, wait_list, wait_until};
 use crate::pages::{SERVE, address, metric};
 
-const FILE: &str = "cdi/boathook-cards.example.boathook.dev-big.json";
+const FILE: &str = "cdi/boathook-cards.example.pods.boathook.dev-big.json";
 const BIG: &str = "cards.example/big";
 
 /// A node with one card, whose plugin serves its metrics.
@@ -143,7 +143,7 @@ fn an_allocation_names_each_device_once() {
     for (delivery, wanted) in [
         (
             "cdi",
-            Some("dummy.com.boathook.dev/npu=npu-3,dummy.com.boathook.dev/npu=npu-5"),
+            Some("dummy.com.pods.boathook.dev/npu=npu-3,dummy.com.pods.boathook.dev/npu=npu-5"),
         ),
         ("handler", None),
     ] {
@@ -183,7 +183,10 @@ fn a_vendors_file_of_the_resources_kind_is_no_conflict() {
 #[test]
 fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
     let mut node = node();
-    node.write("cdi/vendor.yaml", "kind: cards.example.boathook.dev/big\n");
+    node.write(
+        "cdi/vendor.yaml",
+        "kind: cards.example.pods.boathook.dev/big\n",
+    );
     let kubelet = node.kubelet();
     node.start_plugin();
     let address = address(&node);
@@ -195,7 +198,8 @@ fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
     }
     let log = node.log();
     assert_eq!(
-        log.matches("CDI: cards.example.boathook.dev/big").count(),
+        log.matches("CDI: cards.example.pods.boathook.dev/big")
+            .count(),
         1,
         "{log}"
     );
@@ -210,15 +214,15 @@ fn a_conflict_is_logged_once_and_counted_until_it_is_over() {
 #[test]
 fn a_file_that_another_program_wrote_later_is_left_alone() {
     let mut node = node();
-    let old = "cdi/boathook-old.example.boathook.dev-x.json";
-    node.write(old, "{\"kind\": \"old.example.boathook.dev/x\"}");
+    let old = "cdi/boathook-old.example.pods.boathook.dev-x.json";
+    node.write(old, "{\"kind\": \"old.example.pods.boathook.dev/x\"}");
     // `boathook cdi generate` has written this file for people.
     let for_people = "cdi/boathook-cards.example-big.json";
     node.write(for_people, "{\"kind\": \"cards.example/big\"}");
     let _kubelet = node.serve(BIG);
     assert!(!node.path(old).exists());
-    let other = "cdi/boathook-other.example.boathook.dev-x.json";
-    node.write(other, "{\"kind\": \"other.example.boathook.dev/x\"}");
+    let other = "cdi/boathook-other.example.pods.boathook.dev-x.json";
+    node.write(other, "{\"kind\": \"other.example.pods.boathook.dev/x\"}");
     for _ in 0..2 {
         crate::pages::wait_for_scan(&address(&node));
     }
@@ -234,7 +238,7 @@ fn a_class_that_is_disabled_loses_its_file_although_another_class_is_broken() {
     node.add_card(0, "big", 0);
     let kubelet = node.serve(BIG);
     kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    let npus = node.path("cdi/boathook-dummy.com.boathook.dev-npu.json");
+    let npus = node.path("cdi/boathook-dummy.com.pods.boathook.dev-npu.json");
     assert!(npus.exists());
     node.end_plugin(Signal::SIGTERM);
     node.write("classes/cards.toml", "broken");

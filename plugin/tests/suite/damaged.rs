@@ -28,7 +28,7 @@ fn a_specification_of_ours_concerns_its_kind_alone() {
     for damage in Damage::kinds() {
         let mut node = node();
         node.write("cdi/other.json", "{}");
-        let file = node.path("cdi/boathook-dummy.com.boathook.dev-npu.json");
+        let file = node.path("cdi/boathook-dummy.com.pods.boathook.dev-npu.json");
         damage.put(&file).unwrap();
         let kubelet = node.kubelet();
         let start = Instant::now();
@@ -36,7 +36,7 @@ fn a_specification_of_ours_concerns_its_kind_alone() {
         assert!(are_healthy(&kubelet, THINGS), "{damage:?}");
         if damage == Damage::Directory {
             assert!(!are_healthy(&kubelet, NPU));
-            node.wait_log("cdi/boathook-dummy.com.boathook.dev-npu.json");
+            node.wait_log("cdi/boathook-dummy.com.pods.boathook.dev-npu.json");
         } else {
             assert!(are_healthy(&kubelet, NPU), "{damage:?}");
             assert!(fs::symlink_metadata(&file).unwrap().is_file(), "{damage:?}");
@@ -65,13 +65,13 @@ fn another_programs_specification_is_not_waited_for() {
 #[test]
 fn a_conflict_in_any_form_of_yaml_is_noticed() {
     for text in [
-        "kind: dummy.com.boathook.dev/npu\n",
-        "\"kind\": dummy.com.boathook.dev/npu\n",
-        "kind: dummy.com.boathook.dev/npu # the vendor's\n",
-        "{cdiVersion: 0.5.0, kind: dummy.com.boathook.dev/npu}\n",
-        "x: &k dummy.com.boathook.dev/npu\nkind: *k\n",
-        "kind:\n  dummy.com.boathook.dev/npu\n",
-        "kind: \"dummy.com.boathook.dev\\u002fnpu\"\n",
+        "kind: dummy.com.pods.boathook.dev/npu\n",
+        "\"kind\": dummy.com.pods.boathook.dev/npu\n",
+        "kind: dummy.com.pods.boathook.dev/npu # the vendor's\n",
+        "{cdiVersion: 0.5.0, kind: dummy.com.pods.boathook.dev/npu}\n",
+        "x: &k dummy.com.pods.boathook.dev/npu\nkind: *k\n",
+        "kind:\n  dummy.com.pods.boathook.dev/npu\n",
+        "kind: \"dummy.com.pods.boathook.dev\\u002fnpu\"\n",
     ] {
         let mut node = node();
         node.write("cdi/vendor.yaml", text);
@@ -82,7 +82,7 @@ fn a_conflict_in_any_form_of_yaml_is_noticed() {
         node.wait_log("cdi/vendor.yaml describes devices of this kind");
         assert!(
             !node
-                .path("cdi/boathook-dummy.com.boathook.dev-npu.json")
+                .path("cdi/boathook-dummy.com.pods.boathook.dev-npu.json")
                 .exists(),
             "{text}"
         );

@@ -112,7 +112,7 @@ fn a_removed_directory_of_specifications_is_mounted_again() {
         mounted.display()
     );
     let mut node = node.within(&["unshare", "--mount", "sh", "-c", &script, "sh"]);
-    let file = on_host.join("boathook-dummy.com.boathook.dev-npu.json");
+    let file = on_host.join("boathook-dummy.com.pods.boathook.dev-npu.json");
     let kubelet = node.serve(NPU);
     assert!(file.exists());
     // The plugin writes a file again that is removed before the directory.

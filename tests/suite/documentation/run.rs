@@ -16,12 +16,13 @@ use super::{OURS, commands, mentioned, pages};
 const SERVING: [&str; 2] = ["boathook-plugin run", "boathook follow"];
 
 /// A placeholder in the documentation for a name of the reader's host.
-const PLACEHOLDERS: [(&str, &str, &str); 7] = [
+const PLACEHOLDERS: [(&str, &str, &str); 8] = [
     (
         "boathook",
         "/etc/boathook/classes.d/acme.toml",
         "/etc/boathook/classes.d/mychip.toml",
     ),
+    ("boathook", "/dev/ttyUSB0", "/dev/mychip0"),
     ("boathook", "CLASS", "dummy-npu"),
     ("boathook", "FILE", "/etc/boathook/classes.d/mychip.toml"),
     ("boathook", "DIR", "/run/bundle"),

@@ -54,7 +54,7 @@ impl Node {
 
     fn file(&self) -> PathBuf {
         let private = &self.engine.machine().private;
-        private.file("/run/cdi/boathook-dummy.com.boathook.dev-npu.json")
+        private.file("/run/cdi/boathook-dummy.com.pods.boathook.dev-npu.json")
     }
 
     fn remove_file(&self) {
@@ -130,7 +130,7 @@ fn a_container_waits_until_the_plugin_has_written_its_file() {
     };
     let pod = Pod::new(0, Rootfs::Busybox).devices(Some("npu-3"));
     let start = |node: &Node| {
-        let names = "dummy.com.boathook.dev/npu=npu-3".to_owned();
+        let names = "dummy.com.pods.boathook.dev/npu=npu-3".to_owned();
         let key = "cdi.k8s.io/boathook_dummy.com_npu".to_owned();
         let named = |asked: &mut ContainerConfig| drop(asked.annotations.insert(key, names));
         let started = Container::run_in_pod(&node.engine, pod.clone(), named);
@@ -143,7 +143,7 @@ fn a_container_waits_until_the_plugin_has_written_its_file() {
     node.remove_file();
     let error = format!("{:#}", start(&node).unwrap_err());
     assert!(
-        error.contains("dummy.com.boathook.dev/npu=npu-3"),
+        error.contains("dummy.com.pods.boathook.dev/npu=npu-3"),
         "{error}"
     );
     node.start_plugin().unwrap();

@@ -218,7 +218,7 @@ fn units() -> String {
 fn leftovers_of_the_image_come_back(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     let bundle = plain(Rootfs::Busybox)
-        .env("LD_LIBRARY_PATH", "/file:/link:/elsewhere")
+        .env("LD_LIBRARY_PATH", "/loop/lib:/file:/link:/elsewhere")
         .build()
         .unwrap();
     let soname = "libdummy-npu.so.1";
@@ -240,6 +240,8 @@ fn leftovers_of_the_image_come_back(lab: &Lab) {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(target, link).unwrap();
     }
+    // A directory that cannot be opened is left out.
+    symlink("loop", bundle.in_rootfs("/loop")).unwrap();
     let running = lab.start(&bundle);
     let read = "for at in file link elsewhere usr/lib; do \
         readlink /$at/libdummy-npu.so.1; head -c 4 /$at/libdummy-npu.so.1; done; cat /other";
@@ -325,7 +327,8 @@ fn detach_kept(lab: &Lab, host: &DemoHost, device: &str, node: &str, way: &str) 
     detached.stderr.replace(&pid.to_string(), "PID")
 }
 
-/// Whether a thread of a process has the node open, or its memory mapped and no descriptor.
+/// Whether a thread of a process other than the first one has the node open, or its memory is mapped
+/// and no descriptor is open.
 fn keeps(pid: i32, node: &str) -> bool {
     let leads_to_node = |directory: &Path| {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -333,11 +336,13 @@ fn keeps(pid: i32, node: &str) -> bool {
         links.any(|link| link == Path::new(node))
     };
     let process = PathBuf::from(format!("/proc/{pid}"));
-    let is_open = leads_to_node(&process.join("fd"));
+    let first = process.join("task").join(pid.to_string());
     let threads = fs::read_dir(process.join("task")).unwrap();
-    let mut threads = threads.map(|thread| thread.unwrap().path().join("fd"));
+    let mut others = threads.map(|thread| thread.unwrap().path());
+    let is_open_in_other =
+        others.any(|thread| thread != first && leads_to_node(&thread.join("fd")));
     let is_mapped = leads_to_node(&process.join("map_files"));
-    !is_open && (is_mapped || threads.any(|descriptors| leads_to_node(&descriptors)))
+    (is_open_in_other || is_mapped) && !leads_to_node(&process.join("fd"))
 }
 
 fn a_thread_that_has_it_open_is_named(lab: &Lab) {

@@ -18,6 +18,7 @@ on_each_cgroup_version!(
     a_link_and_a_path_stay_with_their_device,
     a_device_is_attached_at_a_path_and_detached,
     a_path_is_listed_with_the_lines_to_paste,
+    no_device_is_attached_over_another_one,
 );
 
 /// Sticks of two serial numbers: the class finds them by udev's links, and the host's
@@ -176,6 +177,20 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
             .contains("`boathook class new /dev/other` writes a class file"),
         "{none:?}"
     );
+}
+
+/// The request of the container has put a device where another one has its node.
+fn no_device_is_attached_over_another_one(lab: &Lab) {
+    let host = with_sticks();
+    let bundle = requesting(&host, Rootfs::Busybox, "STICKS", "x1:/dev/dummy-npu2");
+    let bundle = bundle.args(["/bin/sleep", "1000"]).build().unwrap();
+    let running = lab.start(&bundle);
+    let look = || running.look("/dev/dummy-npu2").unwrap().inode;
+    let before = look();
+    let refused = boathook(lab, &host, &["attach", bundle.id(), "sticks=x2"]);
+    assert_ne!(refused.status.code(), Some(0), "{refused:?}");
+    assert!(refused.stderr.contains("is claimed by both"), "{refused:?}");
+    assert_eq!(look(), before);
 }
 
 fn a_device_is_attached_at_a_path_and_detached(lab: &Lab) {

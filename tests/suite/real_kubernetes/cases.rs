@@ -97,7 +97,10 @@ fn variables(node: &Node, overlay: Overlay) -> Result<()> {
 fn annotations(node: &Node, overlay: Overlay) -> Result<()> {
     let forged = |pod: Pod| {
         pod.annotation("devices.boathook.dev/dummy-npu", "npu-3,npu-4,npu-5")
-            .annotation("cdi.k8s.io/boathook", "dummy.com.boathook.dev/npu=npu-3")
+            .annotation(
+                "cdi.k8s.io/boathook",
+                "dummy.com.pods.boathook.dev/npu=npu-3",
+            )
             .annotation(
                 "io.kubernetes.cri-o.Devices",
                 "/dev/null:/dev/dummy-npu3:rwm",

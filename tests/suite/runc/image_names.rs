@@ -230,6 +230,10 @@ fn a_start_that_cannot_write_goes_on(lab: &Lab) {
     assert_eq!(answer(&lab.run(&with_users)), HOSTS);
     assert!(with_users.in_rootfs(&place).is_symlink());
 
+    // A path that is too long to be opened.
+    let too_long = format!("/{}", "lib/".repeat(1100));
+    let bundle = of().env("LD_LIBRARY_PATH", &too_long).build().unwrap();
+    assert_eq!(answer(&lab.run(&bundle)), HOSTS);
     let bundle = of().build().unwrap();
     fs::create_dir_all(bundle.in_rootfs(&place)).unwrap();
     assert_eq!(answer(&lab.run(&bundle)), HOSTS);

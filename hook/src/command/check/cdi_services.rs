@@ -100,7 +100,7 @@ mod tests {
         write("usr/lib/systemd/system/a-refresh.path", "");
         assert_eq!(found(), None);
         // That of the plugin is for pods.
-        write("run/cdi/boathook-a.com.boathook.dev-b.json", "");
+        write("run/cdi/boathook-a.com.pods.boathook.dev-b.json", "");
         assert_eq!(found(), None);
         write("run/cdi/boathook-a.com-b.json", "");
         let text = found().unwrap();

@@ -125,10 +125,10 @@ mod tests {
         assert_eq!(lines(), ["Ok: by the runtime handler of containerd"]);
         assert!(check(host.path())[0].fix.is_some());
 
-        let specification = r#"{"kind": "x.com.boathook.dev/npu", "devices":
+        let specification = r#"{"kind": "x.com.pods.boathook.dev/npu", "devices":
             [{"containerEdits": {"hooks": [{"path": "/opt/hook"}]}}]}"#;
         write(
-            "run/cdi/boathook-x.com.boathook.dev-npu.json",
+            "run/cdi/boathook-x.com.pods.boathook.dev-npu.json",
             specification,
         );
         let [missing, by_cdi] = &*lines() else {
@@ -140,7 +140,7 @@ mod tests {
         write("opt/hook", "");
         fs::remove_file(host.path().join("opt/boathook/state/containerd.json")).unwrap();
         assert_eq!(lines(), ["Ok: by CDI: 1 specifications"]);
-        let for_people = specification.replace(".boathook.dev", "");
+        let for_people = specification.replace(".pods.boathook.dev", "");
         write("run/cdi/boathook-x.com-npu.json", &for_people);
         assert_eq!(lines(), ["Ok: by CDI: 1 specifications"]);
     }

@@ -9,6 +9,8 @@ use super::{CreatedFile, CreatedKind, Identity, is_node, to_raw};
 use crate::apply::{
     InjectedDir, MAX_LINKS, OpenedAction, OpenedStep, find_image_directory, is_same_library,
 };
+use device_class::host::Programs;
+
 use crate::container::{self, ContainerNamespace, FileKind, link_text};
 use crate::live::attachment_record::merge_users;
 
@@ -19,21 +21,30 @@ pub(in crate::live) fn predict_files(
     namespace: &ContainerNamespace,
     stale: &[CreatedFile],
 ) -> container::Result<Vec<CreatedFile>> {
+    // A directory that cannot be opened gets no names of libraries, and is no reason to fail.
     let is_directory = |path: &Path| {
-        let found = namespace.open_file(path)?;
-        Ok(found.is_some_and(|found| found.kind() == FileKind::Directory))
+        let found = namespace.open_file(path).ok().flatten();
+        found.is_some_and(|found| found.kind() == FileKind::Directory)
     };
-    let searched = ready.iter().flat_map(|step| match &step.action {
-        OpenedAction::Loader(search) => search.library_path,
-        _ => &[],
-    });
     let mut prediction = Prediction {
         namespace,
         stale,
-        image_directory: find_image_directory::<container::Error>(is_directory)?,
-        library_path: searched.map(PathBuf::as_path).collect(),
+        native: Vec::new(),
+        for_32bit: Vec::new(),
+        directory_32bit: None,
         files: Vec::new(),
     };
+    for OpenedStep { action, .. } in ready {
+        if let OpenedAction::Loader(search) = action {
+            let searched = search.library_path.iter().map(PathBuf::as_path);
+            prediction.native = [find_image_directory(Programs::Native, is_directory)].into();
+            prediction
+                .native
+                .extend(searched.filter(|path| is_directory(path)));
+            prediction.for_32bit = [find_image_directory(Programs::Bits32, is_directory)].into();
+            prediction.directory_32bit = search.directory_32bit;
+        }
+    }
     for OpenedStep { action, users, .. } in ready {
         prediction.add_step(action, users)?;
     }
@@ -45,10 +56,12 @@ struct Prediction<'a> {
     namespace: &'a ContainerNamespace,
     /// The files that are removed before.
     stale: &'a [CreatedFile],
-    /// The image's library directory.
-    image_directory: &'static Path,
-    /// The directories of the container's `LD_LIBRARY_PATH`.
-    library_path: Vec<&'a Path>,
+    /// The image's library directory, followed by those of the container's `LD_LIBRARY_PATH`.
+    native: Vec<&'a Path>,
+    /// The image's library directory for 32-bit programs.
+    for_32bit: Vec<&'a Path>,
+    /// The directory of the injected libraries for 32-bit programs.
+    directory_32bit: Option<&'a Path>,
     files: Vec<CreatedFile>,
 }
 
@@ -117,10 +130,15 @@ impl Prediction<'_> {
         gets_link: bool,
         users: &[String],
     ) -> container::Result<()> {
-        let image_directory = self.image_directory;
-        for directory in [&[image_directory], &*self.library_path].concat() {
+        let is_32bit = self.directory_32bit.is_some_and(|it| place.starts_with(it));
+        let directories = if is_32bit {
+            &self.for_32bit
+        } else {
+            &self.native
+        };
+        for (index, directory) in directories.clone().into_iter().enumerate() {
             let path = directory.join(name);
-            let found = self.namespace.open_entry(&path)?;
+            let found = self.namespace.open_entry(&path).ok().flatten();
             let mut text = found.as_ref().and_then(link_text);
             let stale = self.stale.iter().find(|stale| stale.path == path);
             let mut is_missing = found.is_none();
@@ -129,7 +147,7 @@ impl Prediction<'_> {
                 is_missing = old.is_none();
             }
             if is_missing {
-                if gets_link && directory == image_directory {
+                if gets_link && index == 0 {
                     self.add(&path, CreatedKind::Link(place.to_owned(), None), users)?;
                 }
                 continue;

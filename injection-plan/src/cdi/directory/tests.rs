@@ -55,10 +55,10 @@ fn the_files_of_another_user_are_left_alone() {
     };
     let (people, plugin) = (
         "boathook-a.com-x.json",
-        "boathook-a.com.boathook.dev-x.json",
+        "boathook-a.com.pods.boathook.dev-x.json",
     );
     assert_eq!(update(&["a.com/x"], KindUser::People), [people]);
-    let kinds = ["a.com.boathook.dev/x"];
+    let kinds = ["a.com.pods.boathook.dev/x"];
     assert_eq!(update(&kinds, KindUser::Plugin), [people, plugin]);
     assert_eq!(update(&[], KindUser::People), [plugin]);
     update(&["a.com/x"], KindUser::People);
