@@ -12,7 +12,11 @@ use std::path::Path;
 
 use injection_plan::plan::{Action, InjectionPlan};
 use nix::sys::stat::makedev;
+use rooted_path::read_regular_text;
 use serde::Deserialize;
+
+/// The largest map of groups that is read, in bytes: 340 lines (user_namespaces(7)).
+const MAX_MAP: u64 = 16 * 1024;
 
 /// The permission to read and write, in the bits of all others.
 const OPENED: u32 = 0o006;
@@ -46,7 +50,7 @@ impl ProcessUser {
 /// engine, stat(2) shows the overflow group for a group that is not mapped, and setgroups(2)
 /// refuses it.
 fn has_all_groups() -> bool {
-    let map = fs::read_to_string("/proc/self/gid_map").unwrap_or_default();
+    let map = read_regular_text(Path::new("/proc/self/gid_map"), MAX_MAP).unwrap_or_default();
     let numbers: Vec<&str> = map.split_whitespace().collect();
     numbers == ["0", "0", "4294967295"]
 }
