@@ -1,5 +1,6 @@
 //! `boathook attach` and `detach`, on containers of runc that run.
 
+mod announced;
 mod attached;
 mod figures;
 pub(crate) mod follow;
@@ -12,7 +13,6 @@ pub(crate) mod refused;
 mod replugged;
 mod retried;
 mod same_id;
-mod told;
 mod used;
 mod waiting;
 

@@ -131,7 +131,7 @@ fn every_feature_of_the_schema_has_a_row() {
     }
     let added: Value = toml::from_str(&text("added")).unwrap();
     remove_used(&mut unused, &schema, &schema, "class", &added);
-    // Facts (device-class/tests/suite/facts.rs) and what is followed (live::follow, live::told)
+    // Facts (device-class/tests/suite/facts.rs) and what is followed (live::follow, live::announced)
     // would be written into this machine's /run.
     unused.retain(|key| !key.contains("fact"));
     unused.retain(|key| !["class.follow", "class.announce", "class.late"].contains(&key.as_str()));
