@@ -28,7 +28,7 @@ pub(crate) struct Scanner {
     /// The device plugin's allocations when they were read last. `None` means that they could
     /// never be read.
     held: Option<ContainerDeviceIds>,
-    /// Why the allocations cannot be read, as it was logged last.
+    /// The last logged reason for which the allocations cannot be read.
     unreadable: Option<String>,
     inventory: watch::Sender<Inventory>,
 }

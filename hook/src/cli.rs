@@ -267,7 +267,7 @@ pub(crate) enum CdiCommand {
     },
 }
 
-/// What a CDI specification has.
+/// The content of a CDI specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum CdiForm {
     /// Nodes, and the hook for everything else

@@ -31,7 +31,7 @@ pub fn set_library_path(command: &mut Command, directories: &[PathBuf]) {
 /// The interval at which a running program is polled.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long [`run_program`] waits for a program to end after SIGKILL. A program that is
+/// The time that [`run_program`] waits for a program to end after SIGKILL. A program that is
 /// blocked in the kernel may not end at all.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 

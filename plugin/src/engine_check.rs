@@ -13,7 +13,7 @@ use runtime_config::{Engine, Liveness};
 use serde_json::Value;
 use tonic::Code;
 
-/// How long an engine may take to answer.
+/// The time that an engine may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the engine at `socket` for its version and configuration. Without `socket`, asks each

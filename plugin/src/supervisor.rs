@@ -14,7 +14,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use crate::catalog::{Resource, Resources};
 use crate::server::{self, Context};
 
-/// How long all servers together may take to end.
+/// The time that all servers together may take to end.
 const END: Duration = Duration::from_millis(700);
 
 /// The delay before a failed server is restarted.

@@ -20,7 +20,7 @@ pub struct AttributeSource {
     /// The template of the value if none can be read. Without a default, a candidate that lacks the
     /// value is not a device.
     pub default: Option<Template>,
-    /// What an administrator should do if the value is missing.
+    /// The advice for an administrator if the value is missing.
     pub advice: Option<String>,
 }
 

@@ -42,7 +42,7 @@ pub struct FoundNode {
     /// each container with the device gets it.
     pub capability: Option<CapabilityName>,
     pub access: Access,
-    /// How the container gets it.
+    /// The way in which the container gets the node.
     pub form: NodeForm,
     pub number: Presence<DeviceNumber>,
 }
@@ -55,7 +55,7 @@ impl FoundNode {
     }
 }
 
-/// How a container gets a node.
+/// The way in which a container gets a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeForm {
     /// The node of the host, by a bind mount.
@@ -75,7 +75,7 @@ pub struct MadeNode {
     /// Permission bits and group of the node in the container.
     #[serde(flatten)]
     pub own: OwnNode,
-    /// How an administrator creates the node on the host.
+    /// The advice for an administrator who creates the node on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }

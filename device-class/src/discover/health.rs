@@ -71,7 +71,7 @@ pub enum OverTime {
         /// The beginning of the record, up to the number of the fault.
         line: String,
         faults: LoggedFaults,
-        /// What an administrator does about one.
+        /// The advice for an administrator about a line of this kind.
         advice: Option<String>,
     },
     /// A program of the host reports whether the device is healthy. The caller runs it: see
@@ -80,7 +80,7 @@ pub enum OverTime {
         program: HealthProgram,
         /// The place of the program on this host, if the class's path has none.
         place: Option<super::HostProgram>,
-        /// How an administrator repairs the device.
+        /// The advice for an administrator who repairs the device.
         advice: Option<String>,
     },
     /// A new outcome of the check counts only after it has lasted for some time, so that a

@@ -4,7 +4,7 @@
 use super::OverTime;
 use crate::class::LoggedFaults;
 
-/// What root writes to the log when a device is repaired, before the device's id.
+/// The text that root writes to the log when a device is repaired. The device's id follows it.
 const REPAIRED: &str = "boathook: repaired ";
 
 #[derive(Debug, Clone, PartialEq, Eq)]

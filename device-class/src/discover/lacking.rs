@@ -1,5 +1,5 @@
-//! What a host lacks so that devices are not there, or of less use, although no check of a
-//! device's health fails.
+//! Finds the parts of a driver that a host lacks. Without them devices are absent or of less use,
+//! although no check of a device's health fails.
 
 use super::attributes::Files;
 use super::edits::{self, EditSelection};

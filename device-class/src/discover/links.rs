@@ -55,7 +55,7 @@ impl Connections {
         to(self, other).max(to(other, self))
     }
 
-    /// How far apart two devices are: 0 with a direct connection, else by the number
+    /// The distance of two devices: 0 with a direct connection, else by the number
     /// of bridges between them on the bus.
     pub fn distance(&self, other: &Self) -> usize {
         if self.bandwidth(other) > 0 {

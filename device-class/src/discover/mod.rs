@@ -158,7 +158,7 @@ pub struct Device {
     pub keeps_whole: bool,
     /// Further names of the device that a request may use.
     pub aliases: Vec<String>,
-    /// How many containers may have the device at once. Each of them gets one id of
+    /// The number of containers that may have the device at once. Each of them gets one id of
     /// [`Device::offered_ids`]. `None` means that the device is not shared.
     pub replicas: Option<u16>,
     /// Whether the device can be given to a container.
@@ -171,7 +171,7 @@ pub struct Device {
     pub numa: Option<u32>,
     /// The group of the device. Devices with the same group belong together.
     pub group: Option<String>,
-    /// How the device is connected with other devices of its class.
+    /// The connections of the device with other devices of its class.
     pub connections: Connections,
     /// The device nodes of the device, with their device numbers on the host.
     pub nodes: Vec<FoundNode>,

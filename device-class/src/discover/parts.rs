@@ -16,7 +16,7 @@ use crate::template::{Attributes, Template};
 #[derive(Debug, Clone)]
 pub struct Divisible {
     pub whole: Device,
-    /// How much the device has of each counter that its parts use up: the slots of the device,
+    /// The amount of each counter that the device has and its parts use up: the slots of the device,
     /// and the counters that the class describes.
     pub counters: BTreeMap<String, u64>,
     /// The parts that the device can have. Their use of the counters decides which of them can
@@ -28,7 +28,7 @@ pub struct Divisible {
 pub struct PossiblePart {
     pub profile: String,
     pub slots: Range<u16>,
-    /// How much the part uses up of each counter of the whole device.
+    /// The amount of each counter of the whole device that the part uses up.
     pub takes: BTreeMap<String, u64>,
     /// The id of the part as a device; `None` if the part does not exist now.
     pub made: Option<DeviceId>,

@@ -37,7 +37,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// How many refused candidates are described; the further ones are only counted.
+    /// The number of refused candidates that are described. The further ones are only counted.
     const SHOWN: usize = 8;
 
     fn add(&mut self, reason: impl FnOnce() -> String) {

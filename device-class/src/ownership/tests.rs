@@ -18,7 +18,7 @@ fn tree() -> tempfile::TempDir {
     root
 }
 
-/// What is wrong with `path` in the tree, without the tree's own path.
+/// Returns the fault of `path` in the tree, without the tree's own path.
 fn fault(tree: &tempfile::TempDir, path: &str) -> Option<String> {
     let error = open(&tree.path().join(path)).err()?.to_string();
     Some(error.replace(&tree.path().display().to_string(), ""))

@@ -21,7 +21,7 @@ const MAX_DEVICES: usize = 128;
 /// its parameters among them.
 const MAX_CONFIGS: usize = 256;
 
-/// Why a claim cannot be prepared as the API server has it.
+/// The reason for which a claim cannot be prepared as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AllocationError {
     #[error(

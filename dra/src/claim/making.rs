@@ -28,7 +28,7 @@ use crate::plugin_allocations::PluginAllocations;
 const APPEARS: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Why a claim does not get a part, or a whole device that has parts.
+/// The reason for which a claim does not get a part, or a whole device that has parts.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     #[error("class {class} has no {device} now: delete the pod, so that it is scheduled again")]

@@ -18,7 +18,7 @@ pub struct Parameters {
     pub lists: Vec<ListName>,
 }
 
-/// Why a class cannot have parameters.
+/// The reason for which a class cannot have parameters.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
     #[error("`{what}` in `config`: class {class} has none to choose from; remove it")]

@@ -25,7 +25,7 @@ use super::store::{RecordFile, Store, StoreError, StoreLock, Unreadable};
 use crate::class_devices::{ClassDevices, NamedDevice};
 use crate::names;
 
-/// Why a claim is not prepared.
+/// The reason for which a claim is not prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error(transparent)]
@@ -73,7 +73,7 @@ pub enum PrepareError {
     Store(#[from] StoreError),
 }
 
-/// Why a claim is not unprepared.
+/// The reason for which a claim is not unprepared.
 #[derive(Debug, thiserror::Error)]
 pub enum UnprepareError {
     #[error(transparent)]

@@ -23,7 +23,7 @@ const PREFIX: &str = "boathook.dev-claim-";
 /// The maximum length of a CDI device's name.
 const MAX_NAME: usize = 63;
 
-/// Why a claim has no specification.
+/// The reason for which a claim has no specification.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecificationError {
     #[error("class {0} is not served here any more")]

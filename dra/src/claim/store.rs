@@ -15,7 +15,7 @@ use super::record::{ClaimUid, Record};
 /// which take about four times that here.
 const MAX: u64 = 4 << 20;
 
-/// Why records cannot be read or written.
+/// The reason for which records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("{}: {error}", path.display())]

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use device_class::name::ClassName;
 
-/// What `boathook list` lists: the devices of a class, or the device that a path leads to.
+/// The argument of `boathook list`: a class, whose devices are listed, or a path that leads to a
+/// device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListTarget {
     Class(ClassName),

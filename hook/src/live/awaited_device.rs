@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::attached_device::AttachedDevice;
 use crate::planner::LookedUp;
 
-/// What a container waits for: all devices of a class that come after its start, or one device that
+/// A device that a container waits for: all devices of a class that come after its start, or one device that
 /// the host does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedDevice {

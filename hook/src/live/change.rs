@@ -18,7 +18,7 @@ use crate::cgroup::SpecRules;
 use crate::container::ContainerRoot;
 use crate::sys::deadline::{self, Deadline, Stage};
 
-/// What is removed from a container, and what is added to it.
+/// A change of a container: the files and rules that are removed from it, and those that are added.
 pub(super) struct ContainerChange<'a> {
     /// The rules and files that are removed first.
     pub(super) stale: &'a AttachmentRecord,

@@ -30,11 +30,11 @@ use crate::sys::deadline::{self, Deadline, Stage};
 #[derive(Default)]
 pub(crate) struct Detached {
     pub(crate) devices: Vec<AttachedDevice>,
-    /// What the container does not wait for any more.
+    /// The devices that the container does not wait for any more.
     pub(crate) waiting: Vec<AwaitedDevice>,
     /// Whether files were removed that an earlier `detach` could not remove.
     pub(crate) removed_rest: bool,
-    /// Why device nodes and files stay in the container's mount namespace.
+    /// The reason for which device nodes and files stay in the container's mount namespace.
     pub(crate) not_removed: Option<LiveError>,
     pub(crate) warnings: Vec<String>,
     /// The processes that have a detached device open. They can use it until they close it.

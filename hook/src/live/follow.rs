@@ -83,11 +83,11 @@ pub(crate) struct Follower<'c> {
     cgroup_events: CgroupWatch,
     /// By container id: why the container's rules could not be restored.
     not_restored: BTreeMap<String, String>,
-    /// Why no container's rules could be restored.
+    /// The reason for which no container's rules could be restored.
     restore_error: Option<String>,
     /// The reported containers whose rules could not be restored because of that.
     pending: ReportedContainers,
-    /// Why the last look failed as a whole.
+    /// The error of the last look, if it failed as a whole.
     look_error: Option<String>,
     /// A device may come and go without end, and a container may be able to write to its
     /// cgroup's files.

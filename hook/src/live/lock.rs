@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use rooted_path::open_lock_file;
 
-/// How long a command that a user started waits for the lock before it fails.
+/// The time that a command of a user waits for the lock before it fails.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long `follow` waits for the lock before it gives up and retries later.
+/// The time that `follow` waits for the lock before it gives up and retries later.
 pub(super) const FOLLOW_LIMIT: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts to take the lock.

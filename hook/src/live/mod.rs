@@ -58,7 +58,7 @@ pub(crate) use record_files::{
 };
 pub(crate) use refresh::{Refreshing, refresh};
 
-/// Why a container that runs was not changed.
+/// The reason for which a running container was not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
     #[error("the container has ended; nothing of it is changed")]

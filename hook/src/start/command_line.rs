@@ -13,7 +13,7 @@ use device_class::config::LogLevel;
 use crate::oci::CdiGrant;
 use crate::planner::Caller;
 
-/// What the command line requests.
+/// The command that the command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CommandLine {
     Start(StartOptions),
@@ -36,7 +36,7 @@ pub(crate) struct StartOptions {
     pub(crate) caller: Caller,
 }
 
-/// Why the command line is refused.
+/// The reason for which the command line is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum UsageError {
     #[error("unexpected argument `{0}`")]

@@ -1,4 +1,4 @@
-//! Why a container does not start.
+//! The reasons for which a container does not start.
 
 use device_class::name::ClassName;
 use device_class::strict_toml::FileError;
@@ -8,7 +8,7 @@ use crate::exit::ExitCode;
 use crate::oci::{BundleError, StateError};
 use crate::planner::PlannerError;
 
-/// Why a container does not start. The message names what, for which container and what to
+/// The reason for which a container does not start. The message names what, for which container and what to
 /// do; it is printed once, with its causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {

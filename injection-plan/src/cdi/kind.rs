@@ -10,7 +10,7 @@ use serde::Deserialize;
 /// shipped classes have resources such as `devices.boathook.dev/serial`.
 const PLUGIN_DOMAIN: &str = "pods.boathook.dev";
 
-/// Who requests devices by the names of a specification.
+/// The users of a specification, who request devices by its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KindUser {
     /// People, with an engine's option `--device`. The kind is the resource.

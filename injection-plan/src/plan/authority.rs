@@ -27,7 +27,7 @@ pub enum Authority {
     Nobody { reason: String, is_refused: bool },
 }
 
-/// How a container's request is compared with the devices that the kubelet recorded.
+/// The comparison of a container's request with the devices that the kubelet recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RecordUse {
     /// The container gets all recorded devices. Other devices of the request are left out
@@ -57,7 +57,7 @@ pub struct RecordedDevices {
     /// The path of the kubelet checkpoint if the file does not exist. The kubelet creates
     /// it when it allocates a device on this node for the first time.
     pub absent_file: Option<PathBuf>,
-    /// How the request is compared with the recorded devices.
+    /// The comparison of the request with the recorded devices.
     pub record_use: RecordUse,
 }
 

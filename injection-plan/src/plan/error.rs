@@ -30,7 +30,7 @@ pub enum PlanError {
     Occupied {
         user: String,
         path: PathBuf,
-        /// What the container has there, as text.
+        /// A description of the node or mount that the container has there.
         reason: String,
     },
     #[error("no unassigned device of {class} matches {env}={select}")]

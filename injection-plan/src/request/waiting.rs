@@ -16,7 +16,7 @@ use super::{RequestError, Selection};
 /// The most devices of one class that a container may wait for by their names.
 pub const MAX_AWAITED: usize = 64;
 
-/// What a container waits for, as its request has it.
+/// A device that a container waits for, as its request names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Awaited {

@@ -1,4 +1,4 @@
-//! How many devices fit into one message to the kubelet. A longer message would
+//! The number of devices that fit into one message to the kubelet. A longer message would
 //! break the stream.
 
 use prost::encoding::message::encoded_len;

@@ -49,7 +49,7 @@ pub(crate) struct Timing {
     pub(crate) register: Duration,
     /// The time between two checks of the sockets when no event arrives.
     pub(crate) poll: Duration,
-    /// How long to wait for ListAndWatch after a registration before registering again.
+    /// The time to wait for ListAndWatch after a registration before registering again.
     pub(crate) listen: Duration,
     /// The longest delay between two attempts.
     pub(crate) retry: Duration,

@@ -31,7 +31,7 @@ fn emulator() -> Vec<String> {
     command.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Why the test cannot run here.
+/// Returns the reason for which the test cannot run here.
 fn obstacle() -> Option<String> {
     if fs::metadata("/proc/self").map_or(true, |process| process.uid() != 0) {
         return Some("needs root, for a mount namespace".into());
@@ -88,7 +88,7 @@ fn library(directory: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// What the program prints when the loader has `cache`.
+/// Returns the output of the program when the loader has `cache`.
 fn run_with(cache: &LdCache, directory: &Path) -> String {
     let file = directory.join("cache");
     fs::write(&file, cache.to_bytes().unwrap()).unwrap();

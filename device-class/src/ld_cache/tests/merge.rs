@@ -1,4 +1,4 @@
-//! What stays, what goes, and in which order.
+//! Merged caches: the entries that stay, those that are replaced, and their order.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What holds for every cache and every input.
+//! Properties of every cache and every input.
 
 use std::collections::HashSet;
 

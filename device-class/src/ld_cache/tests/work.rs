@@ -1,4 +1,4 @@
-//! What the largest caches cost that an image can hold.
+//! The work for the largest caches that an image can hold.
 
 use super::*;
 use crate::ld_cache::work;

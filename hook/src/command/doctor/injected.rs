@@ -1,4 +1,4 @@
-//! What the container has now, compared with the plan.
+//! Compares the files and nodes that a container has now with its plan.
 
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;

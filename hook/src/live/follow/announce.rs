@@ -32,7 +32,7 @@ use crate::sys::uevent::UeventSender;
 /// The kernel's sequence number of the last uevent.
 const SEQUENCE: &str = "/sys/kernel/uevent_seqnum";
 
-/// What was done with a container's devices.
+/// The change of a container's devices that is announced.
 #[derive(Clone, Copy)]
 pub(crate) enum DeviceChange {
     Unchanged,

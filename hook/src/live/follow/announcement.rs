@@ -19,7 +19,7 @@ const MAGIC: u32 = 0xfeed_cafe;
 /// The size of the header in bytes.
 const HEADER_SIZE: u32 = 40;
 
-/// What happened to a device, as `ACTION` in a message.
+/// The event of a device, which is `ACTION` in a message of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum UeventAction {
     Remove,

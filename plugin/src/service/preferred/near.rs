@@ -15,7 +15,7 @@ const MAX_BINS: usize = 128;
 /// 12,870.
 const MAX_CHOICES: usize = 15_000;
 
-/// What distinguishes bins: NUMA node and group, or one slot without a group.
+/// The key of a bin: NUMA node and group, or one slot without a group.
 type Key<'a> = (Option<u32>, Option<&'a str>, Option<usize>);
 
 /// The slots of one group, or one slot without a group.

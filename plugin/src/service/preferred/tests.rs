@@ -1,4 +1,4 @@
-//! Which devices are chosen, and how long it takes.
+//! Tests of the chosen devices, and of the time that a choice takes.
 
 mod vendors;
 
@@ -79,7 +79,7 @@ fn free(resource: &Resource, taken: &str) -> Vec<String> {
     ids.filter(|id| !taken.contains(&&**id)).collect()
 }
 
-/// What is chosen of a resource of which some are in use.
+/// The choice among devices of which some are in use.
 fn chosen(resource: &Resource, taken: &str, must: &str, size: usize) -> String {
     let free = free(resource, taken);
     let chosen = preferred(resource, &free, &ids(must), size);

@@ -1,4 +1,4 @@
-//! What the vendors' plugins choose.
+//! The choices of the vendors' plugins.
 
 use super::*;
 
