@@ -16,8 +16,8 @@ use crate::template::{Attributes, Template};
 #[derive(Debug, Clone)]
 pub struct Divisible {
     pub whole: Device,
-    /// The amount of each counter that the device has and its parts use up: the slots of the device,
-    /// and the counters that the class describes.
+    /// The amount of each counter that the device has and its parts use up: the slots of the
+    /// device, and the counters that the class describes.
     pub counters: BTreeMap<String, u64>,
     /// The parts that the device can have. Their use of the counters decides which of them can
     /// exist at the same time.

@@ -22,8 +22,8 @@ pub(crate) struct AttachedDevice {
     /// that comes back is the one with this name. `None` means that it is the one with the id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
-    /// The paths that the request chose for the device's nodes. It is empty if they have their usual
-    /// paths.
+    /// The paths that the request chose for the device's nodes. It is empty if they have their
+    /// usual paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) places: Vec<RequestedPlace>,
     /// Whether the container was waiting for the device when it started. Unlike a device that it

@@ -45,8 +45,8 @@ pub(crate) struct AttachmentRecord {
     #[serde(default, rename = "spec", skip_serializing_if = "Option::is_none")]
     pub(crate) spec_rules: Option<Vec<LinuxDeviceCgroup>>,
     pub(crate) devices: Vec<AttachedDevice>,
-    /// The devices that the container requested at its start and the host did not have. A device that comes
-    /// moves to `devices`.
+    /// The devices that the container requested at its start and the host did not have. A device
+    /// that comes moves to `devices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) waiting: Vec<AwaitedDevice>,
     /// The device rules that the container lacked before they were added.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::attached_device::AttachedDevice;
 use crate::planner::LookedUp;
 
-/// A device that a container waits for: all devices of a class that come after its start, or one device that
-/// the host does not have.
+/// A device that a container waits for: all devices of a class that come after its start, or one
+/// device that the host does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedDevice {
     pub(crate) class: String,

@@ -8,8 +8,8 @@ use crate::exit::ExitCode;
 use crate::oci::{BundleError, StateError};
 use crate::planner::PlannerError;
 
-/// The reason for which a container does not start. The message names what, for which container and what to
-/// do; it is printed once, with its causes.
+/// The reason for which a container does not start. The message names what, for which container and
+/// what to do; it is printed once, with its causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
