@@ -117,7 +117,8 @@ pub struct FoundLibrary {
     /// The names of the symbolic links by which the container finds the library. The name of
     /// the file itself is not among them.
     pub links: BTreeSet<String>,
-    /// Those of its names to which a link is also created in the image's own library directory.
+    /// The names of the library for which a link is also created in the image's own library
+    /// directory.
     pub image_links: BTreeSet<String>,
     /// The path of the library on the host, without links.
     pub file: Presence<PathBuf>,

@@ -46,7 +46,7 @@ pub(super) struct NamedLibrary<'p> {
     pub(super) identity: Identity,
     /// The names by which programs open it.
     pub(super) names: &'p BTreeSet<String>,
-    /// Those of the names to which the image's library directory gets a link.
+    /// The subset of `names` for which a link is created in the image's library directory.
     pub(super) image_links: &'p BTreeSet<String>,
 }
 

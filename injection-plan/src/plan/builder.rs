@@ -47,7 +47,7 @@ pub(super) struct PlannedLibrary {
     pub(super) links: BTreeSet<String>,
     /// The names by which programs open the library: its sonames and additional names.
     pub(super) names: BTreeSet<String>,
-    /// Those of the names to which the image's library directory gets a link.
+    /// The subset of `names` for which a link is created in the image's library directory.
     pub(super) image_links: BTreeSet<String>,
     pub(super) users: BTreeSet<User>,
 }

@@ -91,7 +91,7 @@ pub struct Grant {
     /// comes back may have another id, and is recognised by this name.
     #[serde(skip)]
     pub names: BTreeMap<String, String>,
-    /// By device id: where the request wants the nodes of the device
+    /// The places that the request chose for the nodes of each device, by the id of the device
     /// ([`Selection::places`](crate::request::Selection)).
     #[serde(skip)]
     pub places: BTreeMap<String, Vec<RequestedPlace>>,
@@ -210,7 +210,7 @@ pub enum Action {
         /// The names by which programs open the library.
         #[serde(skip)]
         names: BTreeSet<String>,
-        /// Those of the names to which the image's library directory gets a link.
+        /// The subset of `names` for which a link is created in the image's library directory.
         #[serde(skip_serializing_if = "BTreeSet::is_empty")]
         image_links: BTreeSet<String>,
     },

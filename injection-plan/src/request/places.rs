@@ -160,7 +160,7 @@ impl Selection {
         }
         let names = RequestNames::new(class, inventory);
         for item in items {
-            // What cannot be resolved is an error of the choice, or ignored there.
+            // The choice of the devices resolves the same item, and reports its errors.
             let meant = match names.resolve(item) {
                 Ok(Meaning::Devices(meant)) => meant,
                 Ok(Meaning::Range(_)) if item.container_path.is_some() => {

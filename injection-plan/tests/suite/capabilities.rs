@@ -33,7 +33,7 @@ fn a_list_without_any_known_capability_is_refused() {
         ("0", "utilities,computes", &host, true),
         // A switch is another variable, and does not make the list right.
         ("0", "trace", &host, true),
-        // Who gets nothing anyway is not refused.
+        // A container that gets no device is not refused.
         ("all", "utilities", &bare, false),
     ] {
         let env = [("CHIPS", devices), ("CAPS", capabilities), ("TRACE", "on")];
