@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use device_class::DeviceClass;
 use device_class::config::Config;
 use device_class::discover::{self, Device, FoundClass};
-use device_class::host::RealHost;
+use device_class::host::{HostView, RealHost};
 use device_class::load;
 use device_class::name::excerpt;
 use injection_plan::request::{Environment, Request, RequestNames, RequestSource, quote};
@@ -50,11 +50,18 @@ pub(super) fn run(
             named.extend(find_device(path, &class, &host));
         }
         if named.len() == before {
+            let found = host.entry(path);
             let path = excerpt(&path.to_string_lossy());
-            crate::log::error(&format!(
-                "{path} is the node of no device of a class of this host: `boathook class new {path}` \
-                 writes a class file for it"
-            ));
+            crate::log::error(&match found {
+                Ok(Some(_)) => format!(
+                    "{path} is the node of no device of a class of this host: `boathook class new \
+                     {path}` writes a class file for it"
+                ),
+                Ok(None) => format!(
+                    "{path} does not exist on this host: connect the device, or load its driver"
+                ),
+                Err(error) => format!("cannot look up {path}: {error}"),
+            });
             code = ExitCode::Request;
         }
     }
