@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Leaves the mount namespace: what is mounted from here on is in a private one, which ends
-/// with this process and those that it starts.
+/// Moves the calling thread into a private copy of its mount namespace. Later mounts of this
+/// thread, and of the processes that it starts, exist only there, and it sees no later mounts
+/// of others.
 pub fn leave_mount_namespace() -> Result<()> {
     let (none, private) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE);
     unshare(CloneFlags::CLONE_NEWNS).context("cannot leave the mount namespace")?;

@@ -11,8 +11,8 @@ use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 use harness::scratch;
+use harness::surroundings::leave_mount_namespace;
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, apply_filter,
@@ -59,13 +59,11 @@ where_programs_are_hidden!(
 
 fn hide() {
     hide_programs();
-    unshare(CloneFlags::CLONE_NEWNS).unwrap();
-    let none: Option<&str> = None;
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(none, "/", none, private, none).unwrap();
+    leave_mount_namespace().unwrap();
     let directory = scratch::directory("harden").unwrap();
     let file = directory.path().join("value");
     fs::write(&file, "2\n").unwrap();
+    let none: Option<&str> = None;
     mount(Some(&file), SETTING, none, MsFlags::MS_BIND, none).unwrap();
 }
 

@@ -11,6 +11,8 @@ use harness::demo_host::{DemoHost, VendorLibrary};
 use harness::loader::{self, Loaded};
 use harness::probe::{Access, Questions};
 use harness::rootfs::Rootfs;
+use harness::surroundings::leave_mount_namespace;
+use nix::mount::{MsFlags, mount};
 
 use super::follow::{Follower, assert_follows, followed, may_open, with_device};
 use super::{command, done, plain, reads, records};
@@ -32,21 +34,32 @@ fn without(calls: &str, command: &Command) -> Command {
     without
 }
 
-fn mounts_of_host() -> usize {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+/// Moves this test into a mount namespace whose mounts are shared, as systemd makes them on a
+/// host: a mount of a program that forgets to leave the peer group appears here.
+fn enter_host_like_namespace() {
+    leave_mount_namespace().unwrap();
+    let (none, shared) = (None::<&str>, MsFlags::MS_REC | MsFlags::MS_SHARED);
+    mount(none, "/", none, shared, none).unwrap();
+}
+
+/// Counts the mounts that this thread sees. It has left the mount namespace that the tests
+/// share, so that the mounts of tests that run at the same time are not among them.
+fn count_mounts() -> usize {
+    let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     mounts.lines().count()
 }
 
 fn a_device_and_its_libraries_are_attached(lab: &Lab) {
+    enter_host_like_namespace();
     let host = DemoHost::new().unwrap();
     for calls in ["mount_setattr", "mount_setattr,openat2"] {
         let bundle = plain(Rootfs::Glibc).build().unwrap();
         let running = lab.start(&bundle);
-        let before = mounts_of_host();
+        let before = count_mounts();
         let attach = command(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
         let attached = Captured::run(&mut without(calls, &attach)).unwrap();
         attached.success().unwrap();
-        assert_eq!(mounts_of_host(), before, "{calls}");
+        assert_eq!(count_mounts(), before, "{calls}");
 
         let library = VendorLibrary::dummy_npu();
         let file = format!("/usr/lib/boathook/lib/{}", library.file_name());
@@ -78,10 +91,11 @@ fn a_device_and_its_libraries_are_attached(lab: &Lab) {
 }
 
 fn a_device_comes_back(lab: &Lab) {
+    enter_host_like_namespace();
     let host = followed();
     let bundle = with_device(&host, "npu-3").build().unwrap();
     let running = lab.start(&bundle);
-    let before = mounts_of_host();
+    let before = count_mounts();
     let follow = command(lab, &host, &["follow", "--verbose"]);
     let _follower = Follower::start_by(&host, without("mount_setattr", &follow));
     for like in [DemoHost::UNLIKE, 3, DemoHost::UNLIKE] {
@@ -90,7 +104,7 @@ fn a_device_comes_back(lab: &Lab) {
     assert!(!may_open(&running, &host, 3));
     let report = running.probe(&Questions::new()).unwrap();
     assert!(report.mount_at(node(3)).unwrap().has_option("ro"));
-    assert_eq!(mounts_of_host(), before);
+    assert_eq!(count_mounts(), before);
 }
 
 /// They could not be restricted along with it.
