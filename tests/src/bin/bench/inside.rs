@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use harness::binaries;
+use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::figure::{Figure, median_added};
 use harness::reference_work::ReferenceWork;
@@ -82,14 +83,29 @@ pub(crate) enum Bundles {
     Kept,
 }
 
-/// The medians of what the work takes in each hook, in turn, in containers whose roots are
-/// in `parent`.
+/// Returns the medians of what the work takes in each hook, in turn, in containers whose roots
+/// are in `parent`.
 pub(crate) fn added<const HOOKS: usize>(
     hooks: &[PathBuf; HOOKS],
     workload: &Workload,
     view: CgroupView,
     rounds: usize,
     parent: &Path,
+    bundles: Bundles,
+) -> Result<[f64; HOOKS]> {
+    let make_bundle =
+        |hook: Option<&Path>, times: &Path| workload.timed_bundle(hook, times, parent);
+    own_times(hooks, make_bundle, view, rounds, bundles)
+}
+
+/// Returns the medians of the time of each hook less that of a program that does nothing, in
+/// turn. `make_bundle` makes the bundle of a container whose hook, or that program, adds its time
+/// to a file.
+pub(crate) fn own_times<const HOOKS: usize>(
+    hooks: &[PathBuf; HOOKS],
+    make_bundle: impl Fn(Option<&Path>, &Path) -> Result<Bundle>,
+    view: CgroupView,
+    rounds: usize,
     bundles: Bundles,
 ) -> Result<[f64; HOOKS]> {
     let runc = Runc::new(view)?;
@@ -108,7 +124,7 @@ pub(crate) fn added<const HOOKS: usize>(
         for turn in 0..turns.len() {
             // Another one begins each round, so that none always follows the same neighbour.
             let (hook, file) = &turns[(round + turn) % turns.len()];
-            let bundle = workload.timed_bundle(*hook, file, parent)?;
+            let bundle = make_bundle(*hook, file)?;
             create(&runc, &bundle)?;
             runc.delete(bundle.id());
             if bundles == Bundles::Kept {

@@ -1,6 +1,7 @@
 //! `bench [ROUNDS]`: what the hook adds to `runc create`, side by side with no
 //! hook and with a hook that does nothing. `bench --against PROGRAM [ROUNDS]`: the own time
-//! of the hook and of another build of it, in turn.
+//! of the hook and of another build of it, in turn. `bench --drivers [ROUNDS]`: containers that
+//! request devices of recorded drivers, and no others.
 //!
 //! The kinds take turns in every round, so that whatever else the machine does
 //! falls on all of them. Only the `runc create` process is timed; bundles are
@@ -16,6 +17,7 @@ mod hook_process;
 mod inside;
 mod kind;
 mod machine;
+mod recorded;
 mod rounds;
 mod specification;
 mod workload;
@@ -39,7 +41,7 @@ use crate::workload::Workload;
 /// The number of rounds of each kind, by default.
 const ROUNDS: usize = 60;
 
-const USAGE: &str = "usage: bench [--against PROGRAM] [ROUNDS]";
+const USAGE: &str = "usage: bench [--against PROGRAM | --drivers] [ROUNDS]";
 
 fn main() -> ExitCode {
     exit::with("bench", run())
@@ -51,6 +53,7 @@ fn run() -> Result<()> {
         .next_if(|argument| argument == "--against")
         .map(|_| arguments.next().map(PathBuf::from).context(USAGE))
         .transpose()?;
+    let drivers_alone = arguments.next_if(|it| it == "--drivers").is_some();
     let rounds = match arguments.next() {
         Some(argument) => argument.parse().context(USAGE)?,
         None => ROUNDS,
@@ -64,6 +67,9 @@ fn run() -> Result<()> {
     }
     println!();
 
+    if drivers_alone {
+        return measure_drivers(rounds);
+    }
     let workload = Workload::new()?;
     if let Some(other) = against {
         return against::measure(&workload, &other, rounds);
@@ -89,10 +95,22 @@ fn run() -> Result<()> {
     write_results(&machine, rounds, &figures)
 }
 
+/// Prints the figures of recorded drivers as soon as they are known.
+fn measure_drivers(rounds: usize) -> Result<()> {
+    for view in CgroupView::ALL {
+        match privilege::missing_for_runc(view) {
+            Some(reason) => println!("skipped: {view}: {reason}"),
+            None => println!("{}", figure::table(&recorded::measure(view, rounds)?)),
+        }
+    }
+    Ok(())
+}
+
 /// The medians of one view, and what each hook adds.
 fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<Figure>> {
     workload.check(view)?;
-    let times = rounds::run(workload, view, rounds)?;
+    let wrapped = workload.wrapped(view)?;
+    let times = rounds::run(&Kind::ALL, |kind| workload.bundle(kind), &wrapped, rounds)?;
     let mut figures: Vec<_> = Kind::ALL
         .into_iter()
         .map(|kind| {
@@ -125,6 +143,7 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         Some(1.0),
     ));
     figures.extend(inside::measure(workload, view, rounds)?);
+    figures.extend(recorded::measure(view, rounds)?);
     Ok(figures)
 }
 

@@ -4,17 +4,15 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result};
 use harness::bundle::Bundle;
-use harness::cgroup_view::CgroupView;
 use harness::figure::{median, median_added, time};
 use harness::runc::Runc;
 
 use crate::kind::Kind;
-use crate::workload::Workload;
 
 /// Rounds before those that count: they fill the caches.
 pub(crate) const WARM_UP: usize = 3;
 
-/// The time of each kind in each round, in milliseconds.
+/// The time of each kind in each round, in milliseconds; none of a kind without turns.
 pub(crate) struct Times([Vec<f64>; Kind::ALL.len()]);
 
 impl Times {
@@ -28,19 +26,24 @@ impl Times {
     }
 }
 
-/// Lets every kind have its turn in every round.
-pub(crate) fn run(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Times> {
+/// Lets each of these kinds have its turn in every round.
+pub(crate) fn run(
+    kinds: &[Kind],
+    make_bundle: impl Fn(Kind) -> Result<Bundle>,
+    wrapped: &Runc,
+    rounds: usize,
+) -> Result<Times> {
+    let view = wrapped.view();
     let runc = Runc::new(view)?;
-    let wrapped = workload.wrapped(view)?;
     let mut times: [Vec<f64>; Kind::ALL.len()] = Default::default();
     for round in 0..WARM_UP + rounds {
-        for turn in 0..Kind::ALL.len() {
+        for turn in 0..kinds.len() {
             // Another one begins each round, so that none always follows the
             // same neighbour.
-            let kind = Kind::ALL[(round + turn) % Kind::ALL.len()];
-            let bundle = workload.bundle(kind)?;
+            let kind = kinds[(round + turn) % kinds.len()];
+            let bundle = make_bundle(kind)?;
             let runc = if kind == Kind::Wrapper {
-                &wrapped
+                wrapped
             } else {
                 &runc
             };

@@ -1,59 +1,75 @@
-//! Boathook's CDI specifications of the workload, and an engine's edits by them.
+//! Boathook's CDI specifications of a host's devices, and an engine's edits by them.
 
 use std::fs;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use harness::binaries;
 use harness::bundle::{BundleBuilder, HookCommand, Stage};
 use harness::captured::Captured;
-use harness::reference_work::ReferenceWork;
+use harness::demo_host::HostDirectory;
 use nix::sys::stat::{major, minor, stat};
 use serde_json::Value;
 
-/// What a container gets with the device `all` of a specification: its `containerEdits`.
-pub(crate) struct Specification(Value);
+/// The `containerEdits` of one device of a specification, and of the specification itself.
+pub(crate) struct Specification([Value; 2]);
 
 impl Specification {
-    /// What `boathook cdi generate` writes in this form.
-    pub(crate) fn generate(host: &ReferenceWork, form: &str) -> Result<Self> {
+    /// Generates the specification of a class in this form with `boathook cdi generate`, and
+    /// takes the edits of one device from it.
+    pub(crate) fn generate(
+        host: &HostDirectory,
+        class: &str,
+        device: &str,
+        form: &str,
+    ) -> Result<Self> {
         let directory = host.root().join(format!("cdi-{form}"));
         let mut command = Command::new(binaries::program("boathook")?);
         command.arg("--config").arg(host.config_file());
-        command.args(["cdi", "generate", "bench", "--form", form, "--output"]);
+        command.args(["cdi", "generate", class, "--form", form, "--output"]);
         Captured::run(command.arg(&directory))?.success()?;
-        let text = fs::read_to_string(directory.join("boathook-bench.com-npu.json"))?;
-        let file: Value = serde_json::from_str(&text)?;
-        let all = iter_items(&file["devices"]).find(|device| device["name"] == "all");
-        let edits = &all.context("no device `all`")?["containerEdits"];
-        Ok(Self(edits.clone()))
+        for file in fs::read_dir(&directory)? {
+            let file: Value = serde_json::from_str(&fs::read_to_string(file?.path())?)?;
+            let Some(found) = iter_items(&file["devices"]).find(|it| it["name"] == device) else {
+                continue;
+            };
+            let edits = [&file["containerEdits"], &found["containerEdits"]];
+            return Ok(Self(edits.map(Value::clone)));
+        }
+        bail!("no specification of {class} has a device {device}")
+    }
+
+    fn items(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
+        self.0
+            .iter()
+            .flat_map(move |edits| iter_items(&edits[kind]))
     }
 
     /// Adds it to a bundle, as an engine does.
     pub(crate) fn apply(
         &self,
         mut builder: BundleBuilder,
-        host: &ReferenceWork,
+        host: &HostDirectory,
     ) -> Result<BundleBuilder> {
-        for variable in iter_items(&self.0["env"]) {
+        for variable in self.items("env") {
             let (key, value) = text(variable)?.split_once('=').context("no variable")?;
             builder = builder.env(key, value);
         }
-        for node in iter_items(&self.0["deviceNodes"]) {
+        for node in self.items("deviceNodes") {
             // With the numbers that the host's node has.
             let path = text(&node["path"])?;
             let number = stat(node["hostPath"].as_str().unwrap_or(path))?.st_rdev;
             let number = (major(number), minor(number));
             builder = builder.char_device(path, number, text(&node["permissions"])?);
         }
-        for mount in iter_items(&self.0["mounts"]) {
+        for mount in self.items("mounts") {
             let options: Vec<_> = iter_items(&mount["options"])
                 .map(text)
                 .collect::<Result<_>>()?;
             let source = text(&mount["hostPath"])?.as_ref();
             builder = builder.mount("bind", source, text(&mount["containerPath"])?, &options);
         }
-        for hook in iter_items(&self.0["hooks"]) {
+        for hook in self.items("hooks") {
             let config = host.config_file().display().to_string();
             let command = HookCommand::new(text(&hook["path"])?.as_ref());
             let mut command = command.arg("--config").arg(&config);

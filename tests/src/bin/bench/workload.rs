@@ -48,7 +48,8 @@ impl Workload {
     }
 
     fn on(host: ReferenceWork, wrapper_config: PathBuf) -> Result<Self> {
-        let [thin, plain] = ["thin", "plain"].map(|form| Specification::generate(&host, form));
+        let [thin, plain] =
+            ["thin", "plain"].map(|form| Specification::generate(&host, "bench", "all", form));
         Ok(Self {
             thin: thin?,
             plain: plain?,
