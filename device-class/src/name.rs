@@ -2,6 +2,7 @@
 
 mod canonical;
 mod cdi;
+mod device_ref;
 mod index_range;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use canonical::canonical;
 pub use cdi::{CdiName, CdiNameError};
+pub use device_ref::DeviceRef;
 pub use index_range::{IndexRange, IndexRangeError};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

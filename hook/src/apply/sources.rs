@@ -6,7 +6,7 @@ use std::path::Path;
 
 use device_class::device::DeviceNumber;
 use device_class::discover::{MadeNode, OwnNode};
-use injection_plan::plan::{Action, BindMount, InjectionPlan, InjectionStep, SourceKind};
+use injection_plan::plan::{Action, BindMount, InjectionPlan, InjectionStep, SourceKind, StepUser};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid};
 
@@ -21,8 +21,8 @@ pub(crate) struct OpenedStep<'p> {
     pub(crate) action: OpenedAction<'p>,
     /// The ids of the devices, or the class, for messages.
     pub(crate) reason: &'p str,
-    /// The keys of the same devices, or of the class.
-    pub(crate) users: &'p [String],
+    /// The same devices, or the class.
+    pub(crate) users: &'p [StepUser],
 }
 
 /// An action of the plan with its opened source.

@@ -2,7 +2,7 @@
 //! this if its CDI specification, or its copy of one, is older than the device's number. The
 //! earlier number may be another device's by now.
 
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, device_key};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, SpecNode, StepUser};
 
 use crate::cgroup::DeviceRule;
 use crate::oci::Bundle;
@@ -55,8 +55,10 @@ pub(crate) fn is_granted_by_cdi(
     bundle: &Bundle,
 ) -> bool {
     plan.grants.iter().any(|grant| {
-        let mut devices = grant.devices.iter();
-        bundle.cdi.iter().any(|it| it.class.as_str() == grant.class)
-            && devices.any(|device| step.users.contains(&device_key(&grant.class, device)))
+        let is_granted = |user: &StepUser| {
+            let device = user.device();
+            device.is_some_and(|it| it.class == grant.class && grant.devices.contains(&it.id))
+        };
+        bundle.cdi.iter().any(|it| it.class == grant.class) && step.users.iter().any(is_granted)
     })
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover::Device;
-use device_class::name::{ClassName, DeviceId, excerpt};
+use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
-use injection_plan::plan::{GivenBy, InjectionStep, device_key};
+use injection_plan::plan::{GivenBy, InjectionStep, StepUser};
 use nix::unistd::geteuid;
 use serde::Serialize;
 
@@ -70,12 +70,12 @@ fn keys(
     there: impl Fn(&Path) -> bool,
 ) -> impl Iterator<Item = (Key, Since)> {
     let has = move |device: &&live::AttachedDevice| {
-        let key = device.key();
-        let is_its = |users: &Vec<String>| users.contains(&key);
+        let own_users = [StepUser::Device(device.device_ref())];
+        let is_its = |users: &[StepUser]| users.contains(&own_users[0]);
         let mut files = record.files.iter().filter(|file| is_its(&file.users));
         // A container may have had already what an attached device would be given.
         device.given_by.is_user()
-            || record.rules.iter().any(|rule| rule.users == [&*key])
+            || record.rules.iter().any(|rule| rule.users == own_users)
             || files.any(|file| there(&file.path))
     };
     record.devices.iter().filter(has).map(|it| {
@@ -83,7 +83,7 @@ fn keys(
             GivenBy::Hook => Since::Start,
             GivenBy::User { .. } => Since::Attached,
         };
-        ((it.class.clone(), it.device.clone()), since)
+        ((it.class.to_string(), it.label()), since)
     })
 }
 
@@ -244,7 +244,7 @@ impl Holders {
 
     fn add_waiting(&mut self, holder: &Holder, record: &live::AttachmentRecord) {
         let waiting = record.waiting.iter().map(|awaited| Waiting {
-            class: awaited.class.clone(),
+            class: awaited.class.to_string(),
             container: holder.container.clone(),
             name: holder.name.clone(),
             label: holder.text(),
@@ -316,15 +316,15 @@ impl InspectedContainer {
         let plan = planner::plan_for(&bundle, &Caller::User, config)?;
         let look = |path: &Path| root.look(path);
         // An unplugged device may have no step in the plan.
-        let has = |class: &str, device: &str| {
-            let key = device_key(class, device);
-            let is_its = |step: &&InjectionStep| step.users.contains(&key);
+        let has = |device: &DeviceRef| {
+            let is_its =
+                |step: &&InjectionStep| step.users.iter().any(|user| user.is_device(device));
             let mut steps = plan.steps.iter().filter(is_its).peekable();
             steps.peek().is_some() && steps.all(|it| apply::lacks(&it.action, &look) == Ok(None))
         };
         for grant in &plan.grants {
-            for device in grant.devices.iter().filter(|it| has(&grant.class, it)) {
-                let key = (grant.class.clone(), device.clone());
+            for device in grant.device_refs().filter(has) {
+                let key = (device.class.to_string(), device.id.to_string());
                 if !self.devices.iter().any(|(known, _)| *known == key) {
                     self.devices.push((key, Since::Start));
                 }

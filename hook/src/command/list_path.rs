@@ -10,7 +10,9 @@ use device_class::discover::{self, Device, FoundClass};
 use device_class::host::{HostView, RealHost};
 use device_class::load;
 use device_class::name::excerpt;
-use injection_plan::request::{Environment, Request, RequestNames, RequestSource, quote};
+use injection_plan::request::{
+    DeviceList, Environment, Item, Request, RequestNames, RequestSource,
+};
 use serde::Serialize;
 
 use super::devices::Listed;
@@ -82,7 +84,7 @@ pub(super) fn run(
 fn find_device(path: &Path, class: &DeviceClass, host: &RealHost) -> Option<NamedDevice> {
     let text = path.to_str()?;
     let source = RequestSource::Attach {
-        devices: quote(text),
+        devices: DeviceList::from_item(Item::quoted(text)),
     };
     let request = Request::parse(class, &Environment::default(), source).ok()??;
     let FoundClass { inventory, .. } = discover::look_up(class, request.wanted(), host).ok()?;

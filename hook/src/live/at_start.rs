@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, GivenBy, InjectionPlan};
+use injection_plan::plan::{Action, GivenBy, InjectionPlan, StepUser};
 
 use super::attached_device::AttachedDevice;
 use super::attachment_record::AttachmentRecord;
@@ -35,10 +35,7 @@ pub(crate) fn write_at_start(
         return Ok(Vec::new());
     }
     // A node that a class has for all its devices together is followed with them.
-    let is_followed = |user: &String| {
-        let mut devices = devices.iter();
-        devices.any(|device| device.key() == *user || device.class == *user)
-    };
+    let is_followed = |user: &StepUser| devices.iter().any(|device| device.is_user(user));
     // A CDI specification and the wrapper runtime have the engine make nodes and rules, which are
     // recorded. What the container's user had the engine make is not: it stays.
     let spec = &bundle.spec_devices;
@@ -158,8 +155,8 @@ mod tests {
         let bundle = Bundle::from_state(&state).unwrap();
         let mut plan = InjectionPlan::default();
         plan.grants.push(Grant {
-            class: "chips".to_owned(),
-            devices: vec!["chip-0".to_owned()],
+            class: "chips".parse().unwrap(),
+            devices: vec!["chip-0".to_owned().try_into().unwrap()],
             available: 1,
             requested_by: String::new(),
             given_by: GivenBy::Hook,

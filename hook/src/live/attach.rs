@@ -6,7 +6,7 @@ use std::path::Path;
 use device_class::config::Config;
 use device_class::device::DeviceRule;
 use device_class::name::ClassName;
-use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep};
+use injection_plan::plan::{Action, INJECTED, InjectionPlan, InjectionStep, StepUser};
 
 use super::LiveError;
 use super::attached_device::AttachedDevice;
@@ -74,7 +74,7 @@ impl Attaching {
         // The grants of one class are in the order of the requests: those of devices that were
         // attached earlier come first.
         plan.grants.retain(|grant| {
-            let is_class = |class: &&ClassName| class.as_str() == grant.class;
+            let is_class = |class: &&ClassName| **class == grant.class;
             if !grant.given_by.is_user() {
                 return false;
             }
@@ -103,7 +103,7 @@ impl Attaching {
             return Err(LiveError::NoDevice(reasons.collect()));
         }
         // The container's own request may mean more today than at its start, such as `all`.
-        let has_device = |users: &[String]| {
+        let has_device = |users: &[StepUser]| {
             let mut all = locked.record.devices.iter().chain(&devices);
             all.any(|device| device.is_among(users))
         };
@@ -140,9 +140,8 @@ impl Attaching {
 
     /// Returns the devices, each as its class and its id.
     pub(crate) fn devices(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.devices
-            .iter()
-            .map(|device| (&*device.class, &*device.device))
+        let devices = self.devices.iter();
+        devices.map(|device| (device.class.as_str(), device.device.as_str()))
     }
 }
 
@@ -170,7 +169,7 @@ pub(crate) fn attach(attaching: Attaching, config: &Config) -> Result<Vec<String
     }
     let is_new = |device: &&AttachedDevice| {
         let mut known = record.devices.iter();
-        !known.any(|known| known.key() == device.key())
+        !known.any(|known| known.device_ref() == device.device_ref())
     };
     let nothing = record.without_content();
     let new_devices = AttachmentRecord {

@@ -2,26 +2,33 @@
 
 use std::path::Path;
 
-use injection_plan::plan::{GivenBy, device_key};
-use injection_plan::request::{RequestedPlace, quote};
+use device_class::name::{ClassName, DeviceId, DeviceRef};
+use injection_plan::plan::{GivenBy, StepUser};
+use injection_plan::request::{DeviceList, Item, RequestedPlace, quote};
 use serde::{Deserialize, Serialize};
 
+use super::record_form;
 use crate::oci::{AttachRequest, CdiGrant};
 
 /// A device that was attached, or that the hook gave the container and that is followed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttachedDevice {
-    pub(crate) class: String,
+    pub(crate) class: ClassName,
     /// The device's id.
-    pub(crate) device: String,
+    #[serde(deserialize_with = "record_form::id::deserialize")]
+    pub(crate) device: DeviceId,
     #[serde(rename = "asked")]
     pub(crate) given_by: GivenBy,
     /// Whether the device was attached although it is not healthy.
     pub(crate) forced: bool,
     /// The alias or the path by which the device was requested, as a request has it. The device
     /// that comes back is the one with this name. `None` means that it is the one with the id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) name: Option<String>,
+    #[serde(
+        default,
+        with = "record_form::name",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) name: Option<Item>,
     /// The paths that the request chose for the device's nodes. It is empty if they have their
     /// usual paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,9 +45,18 @@ impl AttachedDevice {
         self.given_by.is_user() || self.late
     }
 
-    /// Returns the text that stands for the device in lists of users.
-    pub(crate) fn key(&self) -> String {
-        device_key(&self.class, &self.device)
+    pub(crate) fn device_ref(&self) -> DeviceRef {
+        DeviceRef::new(&self.class, &self.device)
+    }
+
+    /// Returns the id for messages, or the name while the record has no id of the device.
+    pub(crate) fn label(&self) -> String {
+        match &self.name {
+            Some(name) if record_form::substitute_id(name).as_ref() == Some(&self.device) => {
+                name.name_text()
+            }
+            _ => self.device.to_string(),
+        }
     }
 
     /// Adds the places at which another item of the request wants the device's nodes.
@@ -57,52 +73,48 @@ impl AttachedDevice {
 
     /// Whether the device was requested by this name, as text or in quotes.
     pub(super) fn has_name(&self, name: &str) -> bool {
-        let mut names = self.name.iter();
-        names.any(|known| *known == name || *known == quote(name))
+        let known = self.name.as_ref().map(Item::name_text);
+        known.is_some_and(|known| known == name || known == quote(name))
     }
 
     /// Returns the request that means the device, wherever it is plugged in now, and wants its
     /// nodes where the container has them.
-    pub(super) fn to_request(&self) -> String {
+    pub(super) fn to_request(&self) -> DeviceList {
         let name = self.name.clone().unwrap_or_else(|| self.quoted_id());
         self.request_by(&name, |_| true)
     }
 
     /// The same by the device's id. What was requested by a path of the host is included only if
     /// `leads_to` says that the path leads to the device now.
-    pub(super) fn to_request_by_id(&self, leads_to: impl Fn(&Path) -> bool) -> String {
+    pub(super) fn to_request_by_id(&self, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
         self.request_by(&self.quoted_id(), leads_to)
     }
 
-    fn request_by(&self, name: &str, leads_to: impl Fn(&Path) -> bool) -> String {
+    fn request_by(&self, name: &Item, leads_to: impl Fn(&Path) -> bool) -> DeviceList {
         let mut items = Vec::new();
         for place in &self.places {
             match place {
-                RequestedPlace::Usual => items.push(name.to_owned()),
+                RequestedPlace::Usual => items.push(name.clone()),
                 RequestedPlace::Link { path, .. } if leads_to(path) => {
-                    items.push(quote(&path.to_string_lossy()));
+                    items.push(Item::quoted(&path.to_string_lossy()));
                 }
-                RequestedPlace::Link { .. } => items.push(name.to_owned()),
+                RequestedPlace::Link { .. } => items.push(name.clone()),
                 RequestedPlace::At { path, node: None } => {
-                    items.push(format!("{name}:{}", path.display()));
+                    items.push(name.clone().at_path(path));
                 }
                 RequestedPlace::At {
                     path,
                     node: Some(node),
                 } if leads_to(node) => {
-                    items.push(format!(
-                        "{}:{}",
-                        quote(&node.to_string_lossy()),
-                        path.display()
-                    ));
+                    items.push(Item::quoted(&node.to_string_lossy()).at_path(path));
                 }
                 RequestedPlace::At { .. } => {}
             }
         }
         if items.is_empty() {
-            items.push(name.to_owned());
+            items.push(name.clone());
         }
-        items.join(",")
+        DeviceList::from_items(items)
     }
 
     /// Returns the paths of the host by which the device was requested.
@@ -116,24 +128,32 @@ impl AttachedDevice {
 
     /// Returns the id in quotes: without them, one that looks like an index would name another
     /// device once its own is unplugged.
-    fn quoted_id(&self) -> String {
-        quote(&self.device)
+    fn quoted_id(&self) -> Item {
+        Item::quoted(self.device.as_str())
     }
 
-    /// Returns the device as a grant for a plan, requested by this text.
-    pub(super) fn to_grant(&self, request: String) -> Option<AttachRequest> {
-        Some(AttachRequest {
+    /// Returns the device as a grant for a plan, by this request.
+    pub(super) fn to_grant(&self, request: DeviceList) -> AttachRequest {
+        AttachRequest {
             grant: CdiGrant {
-                class: self.class.clone().try_into().ok()?,
-                device: request,
+                class: self.class.clone(),
+                devices: request,
                 claim: None,
             },
             forced: self.forced,
-        })
+        }
+    }
+
+    /// Whether the user is the device or its class.
+    pub(super) fn is_user(&self, user: &StepUser) -> bool {
+        match user {
+            StepUser::Device(device) => (&device.class, &device.id) == (&self.class, &self.device),
+            StepUser::Class(class) => *class == self.class,
+        }
     }
 
     /// Whether the device or its class is one of the users.
-    pub(super) fn is_among(&self, users: &[String]) -> bool {
-        users.contains(&self.class) || users.contains(&self.key())
+    pub(super) fn is_among(&self, users: &[StepUser]) -> bool {
+        users.iter().any(|user| self.is_user(user))
     }
 }

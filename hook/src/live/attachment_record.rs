@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::slice;
 
 use device_class::device::DeviceRule;
-use injection_plan::plan::{InjectionStep, SpecRule, device_key};
+use device_class::name::{DeviceId, DeviceRef};
+use injection_plan::plan::{InjectionStep, SpecRule, StepUser};
 use oci_spec::runtime::LinuxDeviceCgroup;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,7 @@ use super::attached_device::AttachedDevice;
 use super::awaited_device::AwaitedDevice;
 use super::created_file::CreatedFile;
 use super::follow::Announcement;
+use super::record_form;
 use super::recorded_rule::{RecordedRule, rules_of_steps};
 use crate::oci::AttachRequest;
 
@@ -64,9 +65,14 @@ pub(crate) struct AttachmentRecord {
     /// The device rules of the specification that were revoked.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked_spec_rules: Vec<RecordedRule>,
-    /// By device key: what was announced to the container's programs.
-    #[serde(default, rename = "told", skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) announced: BTreeMap<String, BTreeSet<Announcement>>,
+    /// By device: what was announced to the container's programs.
+    #[serde(
+        default,
+        rename = "told",
+        with = "record_form::by_device",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub(crate) announced: BTreeMap<DeviceRef, BTreeSet<Announcement>>,
 }
 
 impl AttachmentRecord {
@@ -74,7 +80,7 @@ impl AttachmentRecord {
     pub(crate) fn attached_grants(&self) -> Vec<AttachRequest> {
         let attached = self.devices.iter().filter(|it| it.given_by.is_user());
         attached
-            .filter_map(|device| device.to_grant(device.to_request()))
+            .map(|device| device.to_grant(device.to_request()))
             .collect()
     }
 
@@ -86,7 +92,10 @@ impl AttachmentRecord {
         files: Vec<CreatedFile>,
     ) {
         for device in devices {
-            let is_known = self.devices.iter().any(|it| it.key() == device.key());
+            let is_known = self
+                .devices
+                .iter()
+                .any(|it| it.device_ref() == device.device_ref());
             if !is_known {
                 self.devices.push(device);
             }
@@ -143,8 +152,8 @@ impl AttachmentRecord {
         self.devices = left;
         let devices = &self.devices;
         self.announced
-            .retain(|key, _| devices.iter().any(|device| device.key() == *key));
-        let is_needed = |users: &[String]| {
+            .retain(|key, _| devices.iter().any(|device| device.device_ref() == *key));
+        let is_needed = |users: &[StepUser]| {
             users.is_empty() || devices.iter().any(|device| device.is_among(users))
         };
         let (rules, left) = self
@@ -165,34 +174,30 @@ impl AttachmentRecord {
         }
     }
 
-    /// Gives devices the ids that they have now, by their keys. All are renamed at once, because two
-    /// devices may have exchanged their ids. A device that would have the id of another one is not
-    /// renamed. Returns the new keys, by the old ones.
+    /// Gives devices the ids that they have now. All are renamed at once, because two devices may
+    /// have exchanged their ids. A device that would have the id of another one is not renamed.
+    /// Returns the renamed devices, by what they were before.
     pub(super) fn rename_devices(
         &mut self,
-        ids: &BTreeMap<String, String>,
-    ) -> BTreeMap<String, String> {
+        ids: &BTreeMap<DeviceRef, DeviceId>,
+    ) -> BTreeMap<DeviceRef, DeviceRef> {
         let mut renamed = BTreeMap::new();
         let mut ids = ids.clone();
-        ids.retain(|key, _| self.devices.iter().any(|device| device.key() == *key));
+        let recorded: Vec<DeviceRef> = self.devices.iter().map(|it| it.device_ref()).collect();
+        ids.retain(|device, _| recorded.contains(device));
         // To leave one device as it is can take the id that another one would get.
         loop {
             renamed.clear();
-            let mut new_keys = BTreeSet::new();
-            let kept = self
-                .devices
-                .iter()
-                .filter(|it| !ids.contains_key(&it.key()));
-            new_keys.extend(kept.map(AttachedDevice::key));
+            let kept = recorded.iter().filter(|device| !ids.contains_key(device));
+            let mut used: BTreeSet<DeviceRef> = kept.cloned().collect();
             let count = ids.len();
-            for device in &self.devices {
-                let key = device.key();
-                let Some(id) = ids.get(&key) else { continue };
-                let new_key = device_key(&device.class, id);
-                if new_keys.insert(new_key.clone()) {
-                    renamed.insert(key, new_key);
+            for device in &recorded {
+                let Some(id) = ids.get(device) else { continue };
+                let new = DeviceRef::new(&device.class, id);
+                if used.insert(new.clone()) {
+                    renamed.insert(device.clone(), new);
                 } else {
-                    ids.remove(&key);
+                    ids.remove(device);
                 }
             }
             if ids.len() == count {
@@ -200,20 +205,20 @@ impl AttachmentRecord {
             }
         }
         for device in &mut self.devices {
-            if let Some(id) = ids.get(&device.key()) {
-                device.device.clone_from(id);
+            if let Some(new) = renamed.get(&device.device_ref()) {
+                device.device.clone_from(&new.id);
             }
         }
         let rules = self.rules.iter_mut().chain(&mut self.revoked_spec_rules);
         let users = rules.map(|rule| &mut rule.users);
         let users = users.chain(self.files.iter_mut().map(|file| &mut file.users));
         for user in users.flatten() {
-            if let Some(new_key) = renamed.get(user) {
-                user.clone_from(new_key);
+            if let Some(new) = user.device().and_then(|device| renamed.get(device)) {
+                *user = StepUser::Device(new.clone());
             }
         }
         let announced = std::mem::take(&mut self.announced).into_iter();
-        let announced = announced.map(|(key, it)| (renamed.get(&key).cloned().unwrap_or(key), it));
+        let announced = announced.map(|(old, it)| (renamed.get(&old).cloned().unwrap_or(old), it));
         self.announced = announced.collect();
         renamed
     }
@@ -224,9 +229,8 @@ impl AttachmentRecord {
     /// device is detached.
     pub(crate) fn add_users(&mut self, steps: &[InjectionStep]) {
         let devices = self.devices.clone();
-        let users_with_device = |users: &[String]| -> Vec<String> {
-            let has_device =
-                |user: &&String| devices.iter().any(|it| it.is_among(slice::from_ref(*user)));
+        let users_with_device = |users: &[StepUser]| -> Vec<StepUser> {
+            let has_device = |user: &&StepUser| devices.iter().any(|it| it.is_user(user));
             users.iter().filter(has_device).cloned().collect()
         };
         for rule in rules_of_steps(steps) {
@@ -246,7 +250,7 @@ impl AttachmentRecord {
         }
     }
 
-    fn add_rule_users(&mut self, needed: &DeviceRule, users: Vec<String>) {
+    fn add_rule_users(&mut self, needed: &DeviceRule, users: Vec<StepUser>) {
         let mut wider = None;
         for known in &mut self.rules {
             if known.rule.number != needed.number {
@@ -314,7 +318,7 @@ impl AttachmentRecord {
 
 /// Merges two lists of users. An empty list means that no single device needs the thing, and that
 /// it stays; so does the merged one.
-pub(super) fn merge_users(known: &mut Vec<String>, more: Vec<String>) {
+pub(super) fn merge_users(known: &mut Vec<StepUser>, more: Vec<StepUser>) {
     if known.is_empty() || more.is_empty() {
         return known.clear();
     }
@@ -333,14 +337,18 @@ mod tests {
 
     fn device(id: &str) -> AttachedDevice {
         AttachedDevice {
-            class: "chips".to_owned(),
-            device: id.to_owned(),
+            class: "chips".parse().unwrap(),
+            device: id.to_owned().try_into().unwrap(),
             given_by: GivenBy::from(id.to_owned()),
             forced: false,
             name: None,
             places: Vec::new(),
             late: false,
         }
+    }
+
+    fn chip(id: &str) -> DeviceRef {
+        device(id).device_ref()
     }
 
     fn parse(rule: &str) -> DeviceRule {
@@ -351,12 +359,11 @@ mod tests {
     fn a_rule_that_stays_is_not_taken_with_a_device() {
         let rule = |users: &[&str]| RecordedRule {
             rule: parse("c 10:183 rw"),
-            users: users.iter().map(ToString::to_string).collect(),
+            users: users.iter().map(|id| StepUser::Device(chip(id))).collect(),
             host_node: None,
             beside_spec: false,
         };
-        let chip = "chips chip-0";
-        for [first, second] in [[vec![], vec![chip]], [vec![chip], vec![]]] {
+        for [first, second] in [[vec![], vec!["chip-0"]], [vec!["chip-0"], vec![]]] {
             let mut record = AttachmentRecord::default();
             record.add(vec![device("chip-0")], vec![rule(&first)], Vec::new());
             record.add(Vec::new(), vec![rule(&second)], Vec::new());
@@ -375,7 +382,7 @@ mod tests {
                 host_node: None,
             },
             user_labels: id.to_owned(),
-            users: vec![device_key("chips", id)],
+            users: vec![StepUser::Device(chip(id))],
         }
     }
 
@@ -386,7 +393,7 @@ mod tests {
         let first = rules_of_steps(&[allow("chip-0")]).collect();
         record.add(vec![device("chip-0"), device("chip-1")], first, Vec::new());
         record.add_users(&[allow("chip-0"), allow("chip-1"), allow("chip-2")]);
-        let taken = record.take(|device| device.device == "chip-0");
+        let taken = record.take(|device| device.device.as_str() == "chip-0");
         assert_eq!(taken.rules, []);
         let taken = record.take(|_| true);
         assert_eq!((taken.rules.len(), record.rules.len()), (1, 0));
@@ -396,12 +403,15 @@ mod tests {
     fn a_rule_of_another_access_does_not_replace_a_needed_one() {
         let mut record = AttachmentRecord::default();
         let steps = ["c 10:183 w", "c 10:183 r"].map(|rule| allow("chip-0", rule));
-        let rules = steps.iter().map(slice::from_ref).flat_map(rules_of_steps);
+        let rules = steps
+            .iter()
+            .map(std::slice::from_ref)
+            .flat_map(rules_of_steps);
         let mut rules: Vec<_> = rules.collect();
         rules[0].users.clear();
         record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
         record.add_users(&[allow("chip-1", "c 10:183 r")]);
-        let taken = record.take(|device| device.device == "chip-0");
+        let taken = record.take(|device| device.device.as_str() == "chip-0");
         assert_eq!(taken.rules, [], "chip-1 needs it");
     }
 
@@ -418,24 +428,24 @@ mod tests {
             (&[("0", "7"), ("1", "7")], ["7", "1", "2"]),
             (&[("9", "0")], ["0", "1", "2"]),
         ] {
-            let key = |id: &str| device_key("chips", id);
             let mut record = AttachmentRecord::default();
             let (mut rules, mut steps) = (Vec::new(), Vec::new());
             for id in ["0", "1", "2"] {
                 steps.push(allow(id, &format!("c 10:{id} rw")));
-                record.announced.insert(key(id), BTreeSet::new());
+                record.announced.insert(chip(id), BTreeSet::new());
             }
             rules.extend(rules_of_steps(&steps));
             record.add(["0", "1", "2"].map(device).into(), rules, Vec::new());
-            let map = ids.iter().map(|(old, new)| (key(old), (*new).to_owned()));
+            let map = ids.iter().map(|(old, new)| (chip(old), chip(new).id));
             let renamed = record.rename_devices(&map.collect());
             let now: Vec<&str> = record.devices.iter().map(|it| it.device.as_str()).collect();
             assert_eq!(now, wanted, "{ids:?}");
-            let users: Vec<&String> = record.rules.iter().flat_map(|it| &it.users).collect();
-            assert_eq!(users, wanted.map(key).iter().collect::<Vec<_>>(), "{ids:?}");
+            let users = record.rules.iter().flat_map(|it| &it.users).cloned();
+            let now = wanted.map(|id| StepUser::Device(chip(id)));
+            assert_eq!(users.collect::<Vec<_>>(), now, "{ids:?}");
             let changed = ["0", "1", "2"].iter().zip(wanted);
             let changed = changed.filter(|(old, new)| **old != *new);
-            let changed = changed.map(|(old, new)| (key(old), key(new)));
+            let changed = changed.map(|(old, new)| (chip(old), chip(new)));
             assert_eq!(renamed, changed.collect(), "{ids:?}");
             assert_eq!(record.announced.len(), 3, "{ids:?}");
         }
@@ -452,7 +462,7 @@ mod tests {
             let rules = rules_of_steps(lacking).collect();
             record.add(vec![device("chip-0"), device("chip-1")], rules, Vec::new());
             record.add_users(&steps);
-            let taken = record.take(|device| device.device == "chip-0");
+            let taken = record.take(|device| device.device.as_str() == "chip-0");
             let of = |record: &AttachmentRecord| -> Vec<String> {
                 record.rules.iter().map(|it| it.rule.to_string()).collect()
             };

@@ -1,21 +1,27 @@
 //! A device that a container waits for.
 
+use device_class::name::{ClassName, DeviceId};
 use injection_plan::plan::{GivenBy, InjectionPlan};
-use injection_plan::request::{Awaited, Item, Selection};
+use injection_plan::request::{Awaited, Item, Selection, quote};
 use serde::{Deserialize, Serialize};
 
 use super::attached_device::AttachedDevice;
+use super::record_form;
 use crate::planner::LookedUp;
 
 /// A device that a container waits for: all devices of a class that come after its start, or one
 /// device that the host does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AwaitedDevice {
-    pub(crate) class: String,
+    pub(crate) class: ClassName,
     pub(crate) awaited: Awaited,
     /// The ids of devices that came and were detached. They are not given again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) detached: Vec<String>,
+    #[serde(
+        default,
+        deserialize_with = "record_form::ids::deserialize",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub(crate) detached: Vec<DeviceId>,
 }
 
 impl AwaitedDevice {
@@ -39,9 +45,9 @@ impl AwaitedDevice {
     /// Returns the devices that are awaited and that the host has now.
     pub(super) fn find_arrived(&self, class: &LookedUp) -> Vec<AttachedDevice> {
         let inventory = &class.found.inventory;
-        let request = self.awaited.to_request();
+        let request = self.awaited.to_list();
         // A name that the host does not have yet, or does not have any more, is no error here.
-        let Ok(selection) = Selection::parse(&request, &class.class.spec) else {
+        let Ok(selection) = Selection::from_list(&request, &class.class.spec) else {
             return Vec::new();
         };
         let Ok(devices) = selection.choose(&class.class, inventory) else {
@@ -52,7 +58,7 @@ impl AwaitedDevice {
         };
         let names = selection.names_of_devices(&class.class, inventory);
         let arrived = devices.into_iter().map(|device| {
-            let id = device.id.to_string();
+            let id = device.id.clone();
             AttachedDevice {
                 class: self.class.clone(),
                 given_by: GivenBy::Hook,
@@ -74,8 +80,8 @@ impl AwaitedDevice {
             Awaited::All => !item.is_quoted && item.text == "all",
             Awaited::Device { name, .. } => {
                 let is_all = !item.is_quoted && item.text == "all";
-                let quoted = injection_plan::request::quote(&item.text);
-                is_all || *name == quoted || *name == item.text
+                let name = name.name_text();
+                is_all || name == quote(&item.text) || name == item.text
             }
         }
     }

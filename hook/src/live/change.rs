@@ -5,7 +5,8 @@ use std::path::Path;
 
 use device_class::config::Config;
 use device_class::device::DeviceRule;
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
+use device_class::name::DeviceRef;
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
 
 use super::attached_device::AttachedDevice;
 use super::attachment_record::AttachmentRecord;
@@ -34,7 +35,7 @@ pub(super) struct ContainerChange<'a> {
     /// The devices that are added to the record.
     pub(super) devices: Vec<AttachedDevice>,
     /// The users whose new files stay when attached devices are detached.
-    pub(super) lasting_users: &'a BTreeSet<String>,
+    pub(super) lasting_users: &'a BTreeSet<StepUser>,
 }
 
 impl LockedContainer {
@@ -203,7 +204,7 @@ impl LockedContainer {
             let found = self.container.namespace.open_file(path);
             found.map_err(|error| crate::log::chain(&error))
         };
-        let is_new_class = |user: &String| devices.iter().any(|device| device.class == *user);
+        let is_new_class = |user: &StepUser| devices.iter().any(|it| user.is_class(&it.class));
         let lacks_step = |step: &InjectionStep| -> Result<bool, LiveError> {
             Ok(match &step.action {
                 Action::Allow { rule, in_spec, .. } => {
@@ -234,19 +235,20 @@ impl LockedContainer {
             lacks_any |= lacks;
             lacks_injected |= lacks & is_injected(&step.action);
         }
-        let known: BTreeSet<String> = self
+        let known: BTreeSet<DeviceRef> = self
             .record
             .devices
             .iter()
-            .map(AttachedDevice::key)
+            .map(AttachedDevice::device_ref)
             .collect();
-        let new = devices.iter().map(AttachedDevice::key);
-        let new: BTreeSet<String> = new.filter(|device| !known.contains(device)).collect();
+        let new = devices.iter().map(AttachedDevice::device_ref);
+        let new: BTreeSet<DeviceRef> = new.filter(|device| !known.contains(device)).collect();
+        let is_new = |user: &StepUser| user.device().is_some_and(|device| new.contains(device));
         let mut lacking = lacking.into_iter();
         plan.steps.retain(|step| {
             let lacks = lacking.next().unwrap_or(true);
             match &step.action {
-                Action::Prepare(_) => lacks_any && step.users.iter().any(|user| new.contains(user)),
+                Action::Prepare(_) => lacks_any && step.users.iter().any(is_new),
                 // All masks are part of any change. One that is there already is not covered again.
                 Action::Mask { .. } => lacks_any,
                 // One tmpfs has all libraries and files: a new one covers the old one.

@@ -10,7 +10,7 @@ mod prediction;
 use std::path::{Path, PathBuf};
 
 use device_class::device::DeviceNumber;
-use injection_plan::plan::{Action, INJECTED, InjectionStep};
+use injection_plan::plan::{Action, INJECTED, InjectionStep, StepUser};
 use nix::errno::Errno;
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use prediction::predict_files;
 
 use super::LiveError;
+use super::record_form;
 use crate::apply::{InjectedDir, is_same_library};
 use crate::container::{self, ContainerRoot, FileKind, Handle, Name, Parent, link_text};
 use crate::mount;
@@ -36,10 +37,10 @@ pub(crate) struct CreatedFile {
     pub(crate) kind: CreatedKind,
     /// The file that was at the path before.
     before: Option<Identity>,
-    /// The keys of the devices and the names of the classes that need the file. An empty list
-    /// means that the file stays, whatever is detached.
-    #[serde(rename = "for")]
-    pub(crate) users: Vec<String>,
+    /// The devices and the classes that need the file. An empty list means that the file stays,
+    /// whatever is detached.
+    #[serde(rename = "for", with = "record_form::users")]
+    pub(crate) users: Vec<StepUser>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -9,7 +9,8 @@ use std::io;
 use std::path::Path;
 
 use device_class::config::Config;
-use injection_plan::request::split_list;
+use device_class::name::{DeviceId, DeviceRef};
+use injection_plan::request::{DeviceList, Item};
 
 use super::attached_device::AttachedDevice;
 use super::attachment_record::AttachmentRecord;
@@ -63,15 +64,15 @@ pub(crate) fn detach(
         return match named.first() {
             Some(grant) => Err(not_attached(
                 grant,
-                &grant.device,
+                grant.devices.as_str(),
                 &AttachmentRecord::default(),
             )),
             None => Ok(Detached::default()),
         };
     };
-    let (keys, not_awaited) = find_named(&record, named, config)?;
+    let (devices, not_awaited) = find_named(&record, named, config)?;
     let mut left = record.clone();
-    let mut taken = left.take(|device| keys.contains(&device.key()));
+    let mut taken = left.take(|device| devices.contains(&device.device_ref()));
     left.end_waiting(&not_awaited, &taken.devices);
     taken.waiting = not_awaited;
     if !taken.has_content() {
@@ -151,70 +152,70 @@ impl AttachmentRecord {
     }
 }
 
-/// Returns the keys of the attached devices that the user named, and what the container is not to
+/// Returns the attached devices that the user named, and what the container is not to
 /// wait for any more; or all without a name.
 fn find_named(
     record: &AttachmentRecord,
     named: &[CdiGrant],
     config: &Config,
-) -> Result<(BTreeSet<String>, Vec<AwaitedDevice>), LiveError> {
-    let (mut keys, mut awaited) = (BTreeSet::new(), Vec::new());
+) -> Result<(BTreeSet<DeviceRef>, Vec<AwaitedDevice>), LiveError> {
+    let (mut devices, mut awaited) = (BTreeSet::new(), Vec::new());
     if named.is_empty() {
         let attached = record.devices.iter().filter(|it| it.is_detachable());
-        keys.extend(attached.map(AttachedDevice::key));
+        devices.extend(attached.map(AttachedDevice::device_ref));
         awaited.clone_from(&record.waiting);
     }
     for grant in named {
         // The whole text may be one device's name or the words with which it was attached.
-        let whole = find_keys(record, grant, &grant.device);
-        if !whole.is_empty() && grant.device != "all" {
-            keys.extend(whole);
+        let whole = find_attached(record, grant, grant.devices.as_str());
+        if !whole.is_empty() && grant.devices.as_str() != "all" {
+            devices.extend(whole);
             continue;
         }
-        for item in split_list(&grant.device).unwrap_or_default() {
+        for item in grant.devices.items() {
             let may_be_word = item.text != "all" || !item.is_quoted;
             let mut found = if may_be_word {
-                find_keys(record, grant, &item.text)
+                find_attached(record, grant, &item.text)
             } else {
                 Vec::new()
             };
             if found.is_empty() {
                 // The device may have been attached by another of its names.
-                let ids = find_ids(record, grant, item.name_text(), config);
+                let ids = find_ids(record, grant, item, config);
                 found = ids
                     .iter()
-                    .flat_map(|id| find_keys(record, grant, id))
+                    .flat_map(|id| find_attached(record, grant, id.as_str()))
                     .collect();
             }
             let of_class = record.waiting.iter();
-            let of_class = of_class.filter(|it| it.class == grant.class.as_str());
-            let ended: Vec<_> = of_class.filter(|it| it.is_named(&item)).cloned().collect();
+            let of_class = of_class.filter(|it| it.class == grant.class);
+            let ended: Vec<_> = of_class.filter(|it| it.is_named(item)).cloned().collect();
             if found.is_empty() && ended.is_empty() {
                 return Err(not_attached(grant, &item.text, record));
             }
-            keys.extend(found);
+            devices.extend(found);
             awaited.extend(ended);
         }
     }
-    Ok((keys, awaited))
+    Ok((devices, awaited))
 }
 
-/// Returns the keys of the attached devices of the grant's class that have this id. Without any,
+/// Returns the attached devices of the grant's class that have this id. Without any,
 /// returns those that were attached by this name.
-fn find_keys(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec<String> {
+fn find_attached(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec<DeviceRef> {
     let attached = record
         .devices
         .iter()
-        .filter(|device| device.is_detachable() && device.class.as_str() == grant.class.as_str());
+        .filter(|device| device.is_detachable() && device.class == grant.class);
     let (mut by_id, mut by_name) = (Vec::new(), Vec::new());
     for device in attached {
-        if device.device == name {
-            by_id.push(device.key());
+        if device.device.as_str() == name || device.label() == name {
+            by_id.push(device.device_ref());
         } else if device.given_by.devices() == name
             || name == "all"
             || device.late && device.has_name(name)
         {
-            by_name.push(device.key());
+            by_name.push(device.device_ref());
         }
     }
     if by_id.is_empty() { by_name } else { by_id }
@@ -222,7 +223,7 @@ fn find_keys(record: &AttachmentRecord, grant: &CdiGrant, name: &str) -> Vec<Str
 
 fn not_attached(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> LiveError {
     let attached = record.devices.iter().filter(|it| it.is_detachable());
-    let attached = attached.map(|device| format!("{}={}", device.class, device.device));
+    let attached = attached.map(|device| format!("{}={}", device.class, device.label()));
     let awaited = record.waiting.iter();
     let awaited = awaited.map(|it| format!("{}={}", it.class, it.awaited.to_request()));
     let attached: Vec<String> = attached.chain(awaited).collect();
@@ -240,14 +241,14 @@ fn not_attached(grant: &CdiGrant, name: &str, record: &AttachmentRecord) -> Live
 fn find_ids(
     record: &AttachmentRecord,
     grant: &CdiGrant,
-    name: String,
+    item: &Item,
     config: &Config,
-) -> Vec<String> {
+) -> Vec<DeviceId> {
     let Ok(mut bundle) = Bundle::read(&record.bundle) else {
         return Vec::new();
     };
     let grant = CdiGrant {
-        device: name,
+        devices: DeviceList::from_item(item.without_suffix()),
         ..grant.clone()
     };
     bundle.attached = vec![AttachRequest {

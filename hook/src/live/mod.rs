@@ -5,7 +5,8 @@
 //!
 //! - [`attachment_record`]: what was changed in one container, with its rules
 //!   ([`recorded_rule`]) and files ([`created_file`]), and what it waits for
-//!   ([`awaited_device`]); [`record_files`] reads and writes it.
+//!   ([`awaited_device`]); [`record_files`] reads and writes it, and [`record_form`] has the texts
+//!   in it.
 //! - [`container`]: opens, locks and enters a container. This process stays in the host's
 //!   namespaces. A child process enters the container, which may do anything meanwhile, and is
 //!   ended if the container keeps it waiting.
@@ -28,6 +29,7 @@ mod hidden_program;
 mod lock;
 mod open_by;
 mod record_files;
+mod record_form;
 mod recorded_rule;
 mod refresh;
 mod revoke;

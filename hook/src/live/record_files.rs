@@ -78,7 +78,10 @@ impl LockedRecord {
         };
         let is_removed = |device: &AttachedDevice| {
             let has = |record: &AttachmentRecord| {
-                record.devices.iter().any(|it| it.key() == device.key())
+                record
+                    .devices
+                    .iter()
+                    .any(|it| it.device_ref() == device.device_ref())
             };
             has(saved) && !has(&current)
         };

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceRule};
-use injection_plan::plan::{Action, InjectionStep};
+use injection_plan::plan::{Action, InjectionStep, StepUser};
 use serde::{Deserialize, Serialize};
 
 use super::created_file::to_raw;
+use super::record_form;
 use crate::container::{Resolver, RootDir};
 
 /// A device rule that was added to a container's cgroup.
@@ -15,10 +16,10 @@ use crate::container::{Resolver, RootDir};
 pub(crate) struct RecordedRule {
     #[serde(with = "rule_text")]
     pub(crate) rule: DeviceRule,
-    /// The keys of the devices and the names of the classes that need the rule. An empty list
-    /// means that the rule stays, whatever is detached.
-    #[serde(rename = "for")]
-    pub(crate) users: Vec<String>,
+    /// The devices and the classes that need the rule. An empty list means that the rule stays,
+    /// whatever is detached.
+    #[serde(rename = "for", with = "record_form::users")]
+    pub(crate) users: Vec<StepUser>,
     /// The device's node on the host when the rule was set. A node that the hook makes itself
     /// has none on the host.
     #[serde(default, rename = "host", skip_serializing_if = "Option::is_none")]
@@ -128,7 +129,7 @@ pub(super) fn rules_of_steps(steps: &[InjectionStep]) -> impl Iterator<Item = Re
 
 fn split_by_access(
     rule: DeviceRule,
-    users_by_access: &BTreeMap<Access, Vec<String>>,
+    users_by_access: &BTreeMap<Access, Vec<StepUser>>,
     step: &InjectionStep,
 ) -> Vec<RecordedRule> {
     if users_by_access.is_empty() {

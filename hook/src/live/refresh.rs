@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use device_class::config::Config;
-use injection_plan::plan::{Action, Grant, InjectionPlan, device_key};
+use injection_plan::plan::{Action, InjectionPlan, StepUser};
 
 use super::LiveError;
 use super::change::{ContainerChange, is_injected};
@@ -21,8 +21,8 @@ pub(crate) struct Refreshing {
     /// The steps for files that are outdated or missing in the container. Libraries and files are
     /// in one directory, so that one of them that is outdated brings all steps for it.
     pub(crate) plan: InjectionPlan,
-    /// The keys of the devices, and the classes, that the container was started with.
-    start_users: BTreeSet<String>,
+    /// The devices and the classes that the container was started with.
+    start_users: BTreeSet<StepUser>,
 }
 
 impl Refreshing {
@@ -53,8 +53,8 @@ impl Refreshing {
         });
         let mut start_users = BTreeSet::new();
         for grant in plan.grants.iter().filter(|it| !it.given_by.is_user()) {
-            start_users.extend(device_keys(grant));
-            start_users.insert(grant.class.clone());
+            start_users.extend(grant.device_refs().map(StepUser::Device));
+            start_users.insert(StepUser::Class(grant.class.clone()));
         }
         Ok(Refreshing {
             start_users,
@@ -62,11 +62,6 @@ impl Refreshing {
             plan,
         })
     }
-}
-
-fn device_keys(grant: &Grant) -> impl Iterator<Item = String> {
-    let devices = grant.devices.iter();
-    devices.map(|device| device_key(&grant.class, device))
 }
 
 /// Replaces the files and records it, or changes nothing. Returns warnings.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::name::{ClassName, is_reserved_name};
 use injection_plan::cdi::CLAIM_MARK;
-use injection_plan::request::{Item, split_list};
+use injection_plan::request::{DeviceList, Item};
 use serde::Deserialize;
 
 /// The option that names a granted device.
@@ -26,8 +26,8 @@ const FILE_NAMES: [&str; 2] = [FILE_NAME, "boathook"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiGrant {
     pub class: ClassName,
-    /// The id, index or alias of the device, or `all`.
-    pub device: String,
+    /// The id, index or alias of the device, or `all`. A resource claim may have several devices.
+    pub devices: DeviceList,
     /// The uid of the resource claim that grants the device.
     pub claim: Option<String>,
 }
@@ -54,8 +54,8 @@ impl CdiGrant {
     }
 
     fn new(class: ClassName, device: &str, claim: Option<String>) -> Result<Self, String> {
-        let items = split_list(device).map_err(|error| error.to_string())?;
-        if items.is_empty() {
+        let devices = DeviceList::parse(device).map_err(|error| error.to_string())?;
+        if devices.items().is_empty() {
             return Err("not CLASS=DEVICE".to_owned());
         }
         let is_none = |item: &&Item| {
@@ -64,12 +64,12 @@ impl CdiGrant {
             let is_all = name.eq_ignore_ascii_case("all");
             !item.is_quoted && !is_all && is_reserved_name(name)
         };
-        if let Some(item) = items.iter().find(is_none) {
+        if let Some(item) = devices.items().iter().find(is_none) {
             return Err(format!("`{}` names no device", item.text));
         }
         Ok(CdiGrant {
             class,
-            device: device.to_owned(),
+            devices,
             claim,
         })
     }
@@ -164,6 +164,8 @@ impl Hooks {
     }
 
     /// Returns the grants of the Boathook hooks, in the order in which the runtime calls them.
+    /// An argument that is no grant is left out: the hook that is called with it refuses to start
+    /// the container.
     pub(super) fn grants(&self) -> Vec<CdiGrant> {
         let grants = self
             .boathook_hooks()
@@ -174,17 +176,16 @@ impl Hooks {
     }
 }
 
-/// Returns the granted devices of each class, separated by commas.
-pub(crate) fn join_devices_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, String> {
-    let mut devices: BTreeMap<ClassName, String> = BTreeMap::new();
+/// Returns the granted devices of each class.
+pub(crate) fn group_by_class(grants: &[CdiGrant]) -> BTreeMap<ClassName, DeviceList> {
+    let mut by_class: BTreeMap<&ClassName, Vec<&DeviceList>> = BTreeMap::new();
     for grant in grants {
-        let named = devices.entry(grant.class.clone()).or_default();
-        if !named.is_empty() {
-            named.push(',');
-        }
-        named.push_str(&grant.device);
+        let lists = by_class.entry(&grant.class).or_default();
+        lists.push(&grant.devices);
     }
-    devices
+    let by_class = by_class.into_iter();
+    let by_class = by_class.map(|(class, lists)| (class.clone(), DeviceList::concatenate(lists)));
+    by_class.collect()
 }
 
 #[cfg(test)]
@@ -212,7 +213,7 @@ mod tests {
         let hooks: Hooks = serde_json::from_str(text).unwrap();
         let claims = hooks.grants().into_iter().filter_map(|grant| grant.claim);
         assert_eq!(claims.collect::<Vec<_>>(), ["u-1"]);
-        let grants = join_devices_by_class(&hooks.grants());
+        let grants = group_by_class(&hooks.grants());
         let grants: Vec<_> = grants
             .iter()
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
@@ -250,7 +251,7 @@ mod tests {
         let parts = |grant: Result<CdiGrant, String>| {
             grant
                 .ok()
-                .map(|grant| (grant.device, grant.claim.unwrap_or_default()))
+                .map(|grant| (grant.devices.to_string(), grant.claim.unwrap_or_default()))
         };
         for (text, of_hook, of_user) in [
             ("npu=0", Some(("0", "")), Some(("0", ""))),

@@ -10,11 +10,11 @@ use device_class::load::{self, ClassSource};
 use device_class::name::{ClassName, excerpt};
 use device_class::strict_toml::FileError;
 use injection_plan::request::{
-    ANNOTATION_PREFIX, RefusedRequest, Request, RequestSource, Selection,
+    ANNOTATION_PREFIX, DeviceList, RefusedRequest, Request, RequestSource, Selection,
 };
 
 use crate::authorization::SourceKind;
-use crate::oci::hooks::join_devices_by_class;
+use crate::oci::hooks::group_by_class;
 use crate::oci::{AttachRequest, Bundle};
 use crate::trust::Origin;
 
@@ -25,7 +25,7 @@ pub(crate) struct ContainerRequests<'b> {
     annotations: Option<&'b BTreeMap<String, String>>,
     /// The devices of each class that CDI specifications grant. For a class in this map,
     /// variables and annotations do not count.
-    granted: BTreeMap<ClassName, String>,
+    granted: BTreeMap<ClassName, DeviceList>,
 }
 
 /// A class that is requested but has no file on this host.
@@ -51,7 +51,7 @@ impl<'b> ContainerRequests<'b> {
         ContainerRequests {
             bundle,
             annotations: origin.and_then(Origin::annotations),
-            granted: join_devices_by_class(&bundle.cdi),
+            granted: group_by_class(&bundle.cdi),
         }
     }
 
@@ -119,7 +119,7 @@ impl<'b> ContainerRequests<'b> {
         let of_class = |attached: &&AttachRequest| attached.grant.class == class.name;
         let attached = self.bundle.attached.iter().filter(of_class);
         let requests = attached.map(|attached| {
-            let devices = attached.grant.device.clone();
+            let devices = attached.grant.devices.clone();
             let source = RequestSource::Attach { devices };
             let request = Request::parse(class, &self.bundle.env, source)?;
             let kind = if attached.forced {

@@ -78,7 +78,7 @@ pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode
 fn unknown(grant: &CdiGrant) -> StartError {
     StartError::UnknownGrant {
         class: grant.class.clone(),
-        device: grant.device.clone(),
+        device: grant.devices.to_string(),
     }
 }
 
@@ -120,7 +120,7 @@ fn give(
         }
         for grant in &plan.grants {
             log::info(|| {
-                let (devices, class) = (grant.devices.join(","), &grant.class);
+                let (devices, class) = (grant.describe_devices(), &grant.class);
                 let devices = match devices.as_str() {
                     "" => "no device",
                     devices => devices,

@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 use device_class::class::PodPattern;
 use device_class::config::Trust;
-use device_class::name::{ClassName, DeviceId};
+use device_class::name::{ClassName, DeviceId, NameError, excerpt};
 use injection_plan::cdi;
 use injection_plan::kubelet_checkpoint::{CheckpointError, KubeletCheckpoint};
 use injection_plan::kubelet_claims::{FILE_NAME, KubeletClaims};
 use injection_plan::plan::{Authority, RecordUse, RecordedDevices};
+use injection_plan::request::Item;
 
 #[cfg(feature = "fuzzing")]
 pub use checkpoint::fuzzing::checkpoint;
@@ -29,17 +30,30 @@ use crate::oci::Bundle;
 use checkpoint::devices_of;
 use pod_uid::PodUid;
 
-/// The error of a kubelet record that cannot be used.
+/// The reason for which it cannot be decided who authorizes a request.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the container requests devices, but the kubelet's record of allocated devices, {}, cannot \
-     be used",
-    path.display()
-)]
-pub struct TrustError {
-    path: PathBuf,
-    #[source]
-    error: CheckpointError,
+pub enum TrustError {
+    #[error(
+        "the container requests devices, but the kubelet's record of allocated devices, {}, cannot \
+         be used",
+        path.display()
+    )]
+    Record {
+        path: PathBuf,
+        #[source]
+        error: CheckpointError,
+    },
+    /// `boathook-dra` writes ids, which are compared with the kubelet's record of claims.
+    #[error(
+        "a CDI specification grants `{name}` of {class} for a resource claim, and this is not the \
+         id of a device: delete the pod, so that the claim is prepared again"
+    )]
+    ClaimedName {
+        class: ClassName,
+        name: String,
+        #[source]
+        error: NameError,
+    },
 }
 
 /// Returns the facts on which the decision about a container's requests of a class depends.
@@ -145,7 +159,7 @@ fn recorded_authority(
         Err(error) if error.is_absent() => recorded.absent_file = Some(path.clone()),
         Err(error) => {
             let path = path.clone();
-            return Err(TrustError { path, error });
+            return Err(TrustError::Record { path, error });
         }
     }
     let without_record = match claim_use {
@@ -185,7 +199,7 @@ fn recorded_claims(
         Ok(record) => Some(record),
         Err(error) if error.is_absent() && without_record => None,
         Err(error) if error.is_absent() => return Ok((claims, claimed)),
-        Err(error) => return Err(TrustError { path, error }),
+        Err(error) => return Err(TrustError::Record { path, error }),
     };
     for (grant, claim) in grants {
         let is_pod = |uid: &str| PodUid::parse(uid).as_ref() == Some(&pod.uid);
@@ -195,9 +209,19 @@ fn recorded_claims(
         };
         if let Some(name) = held {
             claims.insert(name);
-            let ids = grant.device.split(',').map(str::to_owned);
-            claimed.extend(ids.filter_map(|id| DeviceId::try_from(id).ok()));
+            for item in grant.devices.items() {
+                claimed.insert(claimed_id(class, item)?);
+            }
         }
     }
     Ok((claims, claimed))
+}
+
+fn claimed_id(class: &ClassName, item: &Item) -> Result<DeviceId, TrustError> {
+    let name = item.to_text();
+    DeviceId::try_from(name).map_err(|error| TrustError::ClaimedName {
+        class: class.clone(),
+        name: excerpt(&item.to_text()),
+        error,
+    })
 }

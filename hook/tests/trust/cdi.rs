@@ -140,6 +140,12 @@ fn a_claims_devices_count_beside_recorded_ones_for_the_pods_that_have_it() {
         let claimed = format!("{}@u-1", grant(foreign));
         let (.., plan) = host.start_with_cdi(&[&claimed], &host.config()).unwrap();
         assert!(plan.contains("resource claim n/a"), "{plan}");
+        // `boathook-dra` writes ids. What is none is not left out in silence.
+        let named = format!("{}@u-1", grant("\"a b\""));
+        let error = host.start_with_cdi(&[&named], &host.config()).unwrap_err();
+        let reason =
+            "grants `\"a b\"` of npu for a resource claim, and this is not the id of a device";
+        assert!(error.contains(reason), "{recording}: {error}");
         // A pod's author names another pod's claim in an annotation, where engines mix
         // them.
         let other = "00000000-0000-4000-8000-000000000000";

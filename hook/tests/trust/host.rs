@@ -108,7 +108,8 @@ impl Host {
         let devices = plan
             .grants
             .iter()
-            .flat_map(|grant| grant.devices.clone())
+            .flat_map(|grant| &grant.devices)
+            .map(ToString::to_string)
             .collect();
         Ok((devices, plan.warnings.len(), plan.to_string()))
     }

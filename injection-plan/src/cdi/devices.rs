@@ -11,7 +11,8 @@ use device_class::name::{CdiName, CdiNameError, ResourceName};
 use super::{ContainerEdits, Omission, SpecifiedDevice, ThinHook};
 use crate::plan::{self, Authority, InjectionPlan, PlanError, PlanInput, SpecDevices};
 use crate::request::{
-    Environment, MAX_REQUEST, RefusedRequest, Request, RequestNames, RequestSource,
+    DeviceList, Environment, Item, MAX_REQUEST, RefusedRequest, Request, RequestNames,
+    RequestSource,
 };
 
 /// The name of the CDI device that stands for all healthy devices of a kind.
@@ -71,7 +72,7 @@ impl Description<'_> {
         let mut used: BTreeSet<(&ResourceName, &str)> = inserted(ids);
         for device in devices {
             let kind = &device.resource;
-            let edits = match self.make_edits(class, found, &[device], device.id.as_str()) {
+            let edits = match self.make_edits(class, found, &[device]) {
                 Ok((edits, _)) => edits,
                 Err(error) => {
                     described.omissions.push(Omission::Device {
@@ -128,8 +129,8 @@ impl Description<'_> {
         claim: &str,
         variables: &[(String, String)],
     ) -> Result<ContainerEdits, DescriptionError> {
-        let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
-        let text = ids.join(",");
+        let ids = list_ids(devices);
+        let text = ids.as_str();
         if text.len() > MAX_REQUEST {
             return Err(DescriptionError::TooMany(devices.len()));
         }
@@ -137,11 +138,11 @@ impl Description<'_> {
             .iter()
             .map(|(name, value)| format!("{name}={value}"));
         let environment = Environment::from(set.collect::<Vec<_>>());
-        let mut plan = make_plan(class, found, devices, &text, &environment)?;
+        let mut plan = make_plan(class, found, devices, &ids, &environment)?;
         plan.env.extend(variables.iter().cloned());
         // The vendor's programs read this variable. The device plugin sets it as well.
         let variable = class.spec.request.env.to_string();
-        plan.env.insert(variable, text.clone());
+        plan.env.insert(variable, text.to_owned());
         let (edits, _) = self.edits_from_plan(class, &plan, &format!("{text}{CLAIM_MARK}{claim}"));
         if edits.is_empty() {
             return Err(DescriptionError::Nothing);
@@ -160,12 +161,10 @@ impl Description<'_> {
         devices: &[&Device],
         described: &mut DescribedDevices,
     ) {
-        let ids: Vec<&str> = devices.iter().map(|device| device.id.as_str()).collect();
-        let ids = ids.join(",");
-        let edits = if ids.len() > MAX_REQUEST {
+        let edits = if list_ids(devices).as_str().len() > MAX_REQUEST {
             Err(DescriptionError::TooMany(devices.len()))
         } else {
-            self.make_edits(class, found, devices, &ids)
+            self.make_edits(class, found, devices)
         };
         match edits {
             Ok((container_edits, lacking)) => {
@@ -188,21 +187,20 @@ impl Description<'_> {
         }
     }
 
-    /// Returns the edits by which a container gets these devices. `text` is the list of
-    /// devices that the hook gets as its argument. The second value names the parts that the
-    /// plain form cannot express.
+    /// Returns the edits by which a container gets these devices. The second value names the
+    /// parts that the plain form cannot express.
     fn make_edits(
         &self,
         class: &DeviceClass,
         found: &FoundClass,
         devices: &[&Device],
-        text: &str,
     ) -> Result<(ContainerEdits, BTreeSet<String>), DescriptionError> {
         if let [device] = devices {
-            qualified_name(&device.resource, text)?;
+            qualified_name(&device.resource, device.id.as_str())?;
         }
-        let plan = make_plan(class, found, devices, text, &Environment::default())?;
-        let (edits, lacking) = self.edits_from_plan(class, &plan, text);
+        let ids = list_ids(devices);
+        let plan = make_plan(class, found, devices, &ids, &Environment::default())?;
+        let (edits, lacking) = self.edits_from_plan(class, &plan, ids.as_str());
         if edits.is_empty() {
             return Err(DescriptionError::Nothing);
         }
@@ -230,6 +228,14 @@ fn qualified_name(kind: &ResourceName, name: &str) -> Result<CdiName, CdiNameErr
     CdiName::try_from(format!("{kind}={name}"))
 }
 
+/// Returns the ids of devices as a request for them.
+fn list_ids(devices: &[&Device]) -> DeviceList {
+    let ids = devices
+        .iter()
+        .map(|device| Item::unquoted(device.id.as_str()));
+    DeviceList::from_items(ids.collect())
+}
+
 /// Makes the plan for a container that gets these devices. The inventory of the plan has
 /// only these devices, because searching all devices again for each device would take long
 /// on a host with thousands of devices.
@@ -237,11 +243,11 @@ fn make_plan(
     class: &DeviceClass,
     found: &FoundClass,
     devices: &[&Device],
-    text: &str,
+    ids: &DeviceList,
     environment: &Environment,
 ) -> Result<InjectionPlan, DescriptionError> {
     let source = RequestSource::Cdi {
-        devices: text.to_owned(),
+        devices: ids.clone(),
     };
     let request = Request::parse(class, environment, source)?.ok_or(DescriptionError::Nothing)?;
     let found = FoundClass {

@@ -9,13 +9,13 @@ use device_class::discover::{
     Device, FileSource, FoundClass, FoundEdits, FoundNode, FoundText, Inventory, NodeForm,
 };
 use device_class::host::Programs;
-use device_class::name::{CapabilityName, DeviceId, excerpt};
+use device_class::name::{CapabilityName, ClassName, DeviceId, DeviceRef, excerpt};
 use device_class::{DeviceClass, similar};
 
 use super::authority::GrantedFiles;
-use super::user::User;
 use super::{
-    Authority, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, prepare,
+    Authority, GivenBy, Grant, ImageLibraries, InjectionStep, PlanError, PlanInput, StepUser,
+    prepare,
 };
 use crate::request::{
     Awaited, RefusedRequest, Request, RequestError, RequestSource, RequestedPlace, Selection,
@@ -37,7 +37,7 @@ pub(super) struct PlannedMask {
     /// Files that list the container's devices as a bit mask, each with the bits to set.
     pub(super) texts: BTreeMap<PathBuf, (FoundText, u64)>,
     pub(super) shown: BTreeMap<PathBuf, PathBuf>,
-    pub(super) users: BTreeSet<User>,
+    pub(super) users: BTreeSet<StepUser>,
 }
 
 /// A library of the host that is planned for the container.
@@ -49,14 +49,14 @@ pub(super) struct PlannedLibrary {
     pub(super) names: BTreeSet<String>,
     /// The subset of `names` for which a link is created in the image's library directory.
     pub(super) image_links: BTreeSet<String>,
-    pub(super) users: BTreeSet<User>,
+    pub(super) users: BTreeSet<StepUser>,
 }
 
 /// The device rule for one device number.
 #[derive(Default)]
 pub(super) struct PlannedRule {
     /// The access that each user of the device needs.
-    pub(super) needed: BTreeMap<User, Access>,
+    pub(super) needed: BTreeMap<StepUser, Access>,
     /// The device's node on the host, if the host has one.
     pub(super) host_node: Option<PathBuf>,
 }
@@ -70,14 +70,14 @@ pub(super) struct PlanBuilder {
     pub(super) notes: Vec<String>,
     pub(super) preparations: Vec<InjectionStep>,
     pub(super) rules: BTreeMap<DeviceNumber, PlannedRule>,
-    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<User>)>,
+    pub(super) nodes: BTreeMap<PathBuf, (PlannedNode, BTreeSet<StepUser>)>,
     /// The paths in the container that requests chose for nodes.
     pub(super) chosen_paths: BTreeSet<PathBuf>,
     /// Symbolic links, each with the node that it leads to.
-    pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
+    pub(super) links: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
     pub(super) masks: BTreeMap<PathBuf, PlannedMask>,
-    pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
-    pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<User>)>,
+    pub(super) directories: BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
+    pub(super) files: BTreeMap<PathBuf, (FileSource, BTreeSet<StepUser>)>,
     pub(super) libraries: BTreeMap<(Programs, String), PlannedLibrary>,
     /// The paths in the container of the directories that it may write to.
     pub(super) writable: BTreeSet<PathBuf>,
@@ -134,8 +134,8 @@ impl PlanBuilder {
             checked.map_err(refused)?;
             self.check_requirements(input, &devices)?;
         }
-        let class = request.class.to_string();
-        let whole = User::class(&class);
+        let class = &request.class;
+        let whole = StepUser::Class(class.clone());
         // A container that requests all devices gets fewer than expected if there was a
         // problem in the scan, so the problem is a warning; otherwise it is a note.
         let messages = match request.selection {
@@ -145,13 +145,13 @@ impl PlanBuilder {
         let warnings = inventory.warnings.iter();
         messages.extend(warnings.map(|warning| format!("{class}: {warning}")));
         let hidden = inventory.hidden.iter().map(DeviceId::as_str);
-        self.note_left_out(&class, "hidden", hidden);
+        self.note_left_out(class, "hidden", hidden);
         let forbidden = spec.settings.forbid.iter().map(|name| name.as_str());
-        self.note_left_out(&class, "forbidden", forbidden);
+        self.note_left_out(class, "forbidden", forbidden);
         self.note_capabilities(spec, request);
         self.warn_of_health(request, inventory, &devices);
         for (device, action) in prepare::plan_preparations(spec, request, &devices)? {
-            let user = User::device(&class, device.id.as_str());
+            let user = StepUser::Device(DeviceRef::new(class, &device.id));
             self.preparations.push(InjectionStep::new(action, [user]));
         }
         let capabilities = spec.spec.request.with_implied(&request.capabilities);
@@ -159,7 +159,7 @@ impl PlanBuilder {
         let mut places = request.selection.places(spec, inventory).map_err(refused)?;
         places.retain(|id, _| devices.iter().any(|device| device.id == *id));
         for device in &devices {
-            let user = User::device(&class, device.id.as_str());
+            let user = StepUser::Device(DeviceRef::new(class, &device.id));
             let places = places.get(&device.id).map_or(&[][..], Vec::as_slice);
             for node in device.nodes.iter().filter(is_requested) {
                 for placed in RequestedPlace::place_node(places, device, node) {
@@ -179,7 +179,7 @@ impl PlanBuilder {
             self.add_edits(edits, &devices, &whole)?;
         }
         for device in &devices {
-            let user = User::device(&class, device.id.as_str());
+            let user = StepUser::Device(DeviceRef::new(class, &device.id));
             self.add_files(&device.files, &user)?;
             self.add_directories(&device.directories, &user)?;
             self.add_shown(device, &user)?;
@@ -192,12 +192,12 @@ impl PlanBuilder {
         }
         self.grants.push(Grant {
             waiting,
-            devices: devices.iter().map(|device| device.id.to_string()).collect(),
+            devices: devices.iter().map(|device| device.id.clone()).collect(),
             available: inventory.devices.len(),
-            class,
+            class: class.clone(),
             requested_by: request.source.to_string(),
             given_by: match &request.source {
-                RequestSource::Attach { devices } => GivenBy::from(devices.clone()),
+                RequestSource::Attach { devices } => GivenBy::from(devices.as_str().to_owned()),
                 RequestSource::Env { .. }
                 | RequestSource::Annotation { .. }
                 | RequestSource::Cdi { .. } => GivenBy::Hook,
@@ -209,11 +209,7 @@ impl PlanBuilder {
             } else {
                 BTreeMap::new()
             },
-            places: inserted(
-                places
-                    .into_iter()
-                    .map(|(id, places)| (id.to_string(), places)),
-            ),
+            places,
         });
         Ok(())
     }
@@ -254,7 +250,12 @@ impl PlanBuilder {
     }
 
     /// Adds a note about the devices or capabilities that config.toml removes from a class.
-    fn note_left_out<'b>(&mut self, class: &str, how: &str, names: impl Iterator<Item = &'b str>) {
+    fn note_left_out<'b>(
+        &mut self,
+        class: &ClassName,
+        how: &str,
+        names: impl Iterator<Item = &'b str>,
+    ) {
         let names: Vec<&str> = names.collect();
         if !names.is_empty() {
             let names = names.join(", ");

@@ -21,10 +21,10 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::device::{Access, DeviceNumber, DeviceRule};
 use device_class::discover::{FoundClass, ImageLibraries, MadeNode, OwnNode};
-use device_class::name::excerpt;
+use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
 use serde::Serialize;
 
-use crate::request::{Awaited, Request, RequestedPlace};
+use crate::request::{Awaited, Item, Request, RequestedPlace};
 
 use builder::PlanBuilder;
 
@@ -35,7 +35,7 @@ pub use library_path::LIBRARY_PATH;
 pub use mount::{BindMount, MountAttributes, SourceKind};
 pub use prepare::Preparation;
 pub use spec_devices::{SpecDevices, SpecNode, SpecRule};
-pub use user::device_key;
+pub use user::StepUser;
 
 /// The directory in the container for files that the image does not have. It is a read-only
 /// tmpfs, so that nothing stays in the container's writable layer.
@@ -68,8 +68,8 @@ pub struct InjectionPlan {
 /// The devices of one class that a request was permitted to have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Grant {
-    pub class: String,
-    pub devices: Vec<String>,
+    pub class: ClassName,
+    pub devices: Vec<DeviceId>,
     /// The number of devices of the class on the host.
     pub available: usize,
     /// The source of the request and its text, for messages.
@@ -90,11 +90,11 @@ pub struct Grant {
     /// are included ([`Selection::names_of_devices`](crate::request::Selection)). A device that
     /// comes back may have another id, and is recognised by this name.
     #[serde(skip)]
-    pub names: BTreeMap<String, String>,
+    pub names: BTreeMap<DeviceId, Item>,
     /// The places that the request chose for the nodes of each device, by the id of the device
     /// ([`Selection::places`](crate::request::Selection)).
     #[serde(skip)]
-    pub places: BTreeMap<String, Vec<RequestedPlace>>,
+    pub places: BTreeMap<DeviceId, Vec<RequestedPlace>>,
 }
 
 impl InjectionPlan {
@@ -105,6 +105,18 @@ impl InjectionPlan {
 }
 
 impl Grant {
+    /// Returns the ids of the devices as text for messages.
+    pub fn describe_devices(&self) -> String {
+        let ids: Vec<&str> = self.devices.iter().map(DeviceId::as_str).collect();
+        ids.join(",")
+    }
+
+    /// Returns the devices with their class.
+    pub fn device_refs(&self) -> impl Iterator<Item = DeviceRef> {
+        let ids = self.devices.iter();
+        ids.map(|id| DeviceRef::new(&self.class, id))
+    }
+
     /// Returns a line for each device that the container waits for, with what will give it.
     pub fn describe_waiting(&self) -> impl Iterator<Item = String> {
         const FOLLOWER: &str = "`boathook follow` (boathook-follow.service)";
@@ -135,9 +147,9 @@ pub struct InjectionStep {
     /// messages.
     #[serde(rename = "for")]
     pub user_labels: String,
-    /// The keys ([`device_key`]) of the devices or the class that need this step.
+    /// The devices or the class that need this step.
     #[serde(skip)]
-    pub users: Vec<String>,
+    pub users: Vec<StepUser>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -152,10 +164,10 @@ pub enum Action {
         /// Whether the container's spec has this rule. In this case the runtime adds the
         /// rule to the container's own cgroup, but the cgroups above may still deny access.
         in_spec: bool,
-        /// The keys of the devices and classes that need the rule, by the access that each needs.
+        /// The devices and classes that need the rule, by the access that each needs.
         /// `rule` has the access of all of them.
         #[serde(skip)]
-        users_by_access: BTreeMap<Access, Vec<String>>,
+        users_by_access: BTreeMap<Access, Vec<StepUser>>,
         /// The host's node of the device. `None` for a node that the host does not have, and
         /// that is created in containers.
         #[serde(skip)]

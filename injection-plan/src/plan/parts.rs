@@ -10,12 +10,11 @@ use device_class::discover::{
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedNode};
-use super::user::User;
-use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError, SpecDevices};
+use super::{INJECTED, LIBRARIES, LIBRARIES_32BIT, PlanError, SpecDevices, StepUser};
 use crate::request::Awaited;
 
 impl PlanBuilder {
-    pub(super) fn add_node(&mut self, node: &FoundNode, user: &User) -> Result<(), PlanError> {
+    pub(super) fn add_node(&mut self, node: &FoundNode, user: &StepUser) -> Result<(), PlanError> {
         let Some(number) = self.require(&node.number, &node.host, user)?.copied() else {
             return Ok(());
         };
@@ -55,7 +54,7 @@ impl PlanBuilder {
                 continue;
             };
             if let Some(reason) = spec.find_occupant(path, Some(node.number)) {
-                let users: Vec<&str> = users.iter().map(|user| user.label.as_str()).collect();
+                let users: Vec<&str> = users.iter().map(|user| user.label()).collect();
                 return Err(PlanError::Occupied {
                     user: users.join(", "),
                     path: path.clone(),
@@ -78,9 +77,9 @@ impl PlanBuilder {
             else {
                 continue;
             };
-            let user = name.clone();
+            let user = name.name_text();
             if let Some((_, users)) = self.nodes.get(path) {
-                let users: Vec<&str> = users.iter().map(|user| user.label.as_str()).collect();
+                let users: Vec<&str> = users.iter().map(|user| user.label()).collect();
                 return Err(PlanError::Conflict {
                     path: path.clone(),
                     first: users.join(", "),
@@ -102,7 +101,7 @@ impl PlanBuilder {
         &mut self,
         edits: &FoundEdits,
         devices: &[&Device],
-        class: &User,
+        class: &StepUser,
     ) -> Result<(), PlanError> {
         for library in &edits.libraries {
             let named = Path::new(&library.soname);
@@ -148,7 +147,11 @@ impl PlanBuilder {
         self.add_directories(&edits.directories, class)
     }
 
-    pub(super) fn add_files(&mut self, files: &[FoundFile], user: &User) -> Result<(), PlanError> {
+    pub(super) fn add_files(
+        &mut self,
+        files: &[FoundFile],
+        user: &StepUser,
+    ) -> Result<(), PlanError> {
         for file in files {
             let Some(source) = self.require(&file.file, &file.path, user)?.cloned() else {
                 continue;
@@ -170,7 +173,7 @@ impl PlanBuilder {
     pub(super) fn add_directories(
         &mut self,
         directories: &[FoundDirectory],
-        user: &User,
+        user: &StepUser,
     ) -> Result<(), PlanError> {
         for directory in directories {
             let found = self.require(&directory.directory, &directory.path, user)?;
@@ -193,7 +196,7 @@ impl PlanBuilder {
         &mut self,
         mask: &FoundMask,
         devices: &[&Device],
-        class: &User,
+        class: &StepUser,
     ) -> Result<(), PlanError> {
         // The texts of a mask list the container's devices. A container without devices
         // needs neither the texts nor the mask.
@@ -228,7 +231,7 @@ impl PlanBuilder {
 
     /// Makes the files and directories of a device visible in the masked directory that
     /// covers them. A path that no mask covers is visible without this step.
-    pub(super) fn add_shown(&mut self, device: &Device, user: &User) -> Result<(), PlanError> {
+    pub(super) fn add_shown(&mut self, device: &Device, user: &StepUser) -> Result<(), PlanError> {
         for shown in &device.shown {
             let Some(source) = self.require(&shown.source, &shown.path, user)?.cloned() else {
                 continue;
@@ -250,12 +253,12 @@ impl PlanBuilder {
         &mut self,
         presence: &'a Presence<T>,
         path: &Path,
-        user: &User,
+        user: &StepUser,
     ) -> Result<Option<&'a T>, PlanError> {
         match presence {
             Presence::Found(found) => Ok(Some(found)),
             Presence::Optional => {
-                let absent = self.absent.entry(user.label.clone()).or_default();
+                let absent = self.absent.entry(user.label().to_owned()).or_default();
                 let path = path.display().to_string();
                 if !absent.contains(&path) {
                     absent.push(path);
@@ -263,7 +266,7 @@ impl PlanBuilder {
                 Ok(None)
             }
             Presence::Unfit(problem) => Err(PlanError::Unfit {
-                user: user.label.clone(),
+                user: user.label().to_owned(),
                 problem: problem.clone(),
             }),
         }
@@ -280,10 +283,10 @@ pub(super) fn library_dir(programs: Programs) -> PathBuf {
 }
 
 fn add_source(
-    places: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<User>)>,
+    places: &mut BTreeMap<PathBuf, (PathBuf, BTreeSet<StepUser>)>,
     path: &Path,
     source: PathBuf,
-    user: &User,
+    user: &StepUser,
 ) -> Result<(), PlanError> {
     let (first, users) = places
         .entry(path.into())

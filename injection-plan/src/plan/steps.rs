@@ -10,7 +10,7 @@ use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
 use super::parts::library_dir;
-use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices};
+use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices, StepUser};
 
 impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
@@ -157,10 +157,10 @@ fn allow_device(
     let PlannedRule { needed, host_node } = planned;
     let access = needed.values().copied().reduce(Access::union)?;
     let rule = DeviceRule { number, access };
-    let mut users_by_access = BTreeMap::<Access, Vec<String>>::new();
+    let mut users_by_access = BTreeMap::<Access, Vec<StepUser>>::new();
     for (user, access) in &needed {
         let users = users_by_access.entry(*access).or_default();
-        users.push(user.key().to_owned());
+        users.push(user.clone());
     }
     let action = Action::Allow {
         rule,

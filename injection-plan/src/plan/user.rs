@@ -1,47 +1,85 @@
 //! The users of a plan's steps: a device, or a whole class.
 
+use std::cmp::Ordering;
+use std::fmt;
+
+use device_class::name::{ClassName, DeviceRef};
+
 use super::{Action, InjectionStep};
 
-/// Returns the device key: class and id in one text. The class is part of the key because
-/// devices of two classes may have the same id. The key of a whole class is its name.
-pub fn device_key(class: &str, device: &str) -> String {
-    format!("{class} {device}")
+/// A device or a class that needs a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepUser {
+    Device(DeviceRef),
+    Class(ClassName),
 }
 
-/// A device or a class that needs a step. Users are ordered by their labels, because
-/// messages list the labels.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct User {
-    /// The device's id or the class's name.
-    pub(super) label: String,
-    key: String,
-}
-
-impl User {
-    pub(super) fn device(class: &str, device: &str) -> Self {
-        User {
-            label: device.to_owned(),
-            key: device_key(class, device),
+impl StepUser {
+    pub fn class(&self) -> &ClassName {
+        match self {
+            StepUser::Device(device) => &device.class,
+            StepUser::Class(class) => class,
         }
     }
 
-    /// The key, as [`InjectionStep::users`] has it.
-    pub(super) fn key(&self) -> &str {
-        &self.key
+    /// Returns the device, or `None` if the user is a class.
+    pub fn device(&self) -> Option<&DeviceRef> {
+        match self {
+            StepUser::Device(device) => Some(device),
+            StepUser::Class(_) => None,
+        }
     }
 
-    pub(super) fn class(class: &str) -> Self {
-        User {
-            label: class.to_owned(),
-            key: class.to_owned(),
+    /// Returns whether the user is this device.
+    pub fn is_device(&self, device: &DeviceRef) -> bool {
+        self.device() == Some(device)
+    }
+
+    /// Returns whether the user is this class as such.
+    pub fn is_class(&self, class: &ClassName) -> bool {
+        matches!(self, StepUser::Class(own) if own == class)
+    }
+
+    /// Returns the device's id or the class's name, for messages.
+    pub(super) fn label(&self) -> &str {
+        match self {
+            StepUser::Device(device) => device.id.as_str(),
+            StepUser::Class(class) => class.as_str(),
+        }
+    }
+}
+
+/// Users are ordered by their labels, because messages list the labels.
+impl Ord for StepUser {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |user: &Self| user.device().is_some();
+        self.label()
+            .cmp(other.label())
+            .then_with(|| self.class().cmp(other.class()))
+            .then_with(|| order(self).cmp(&order(other)))
+    }
+}
+
+impl PartialOrd for StepUser {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// For messages. A device is shown with its class.
+impl fmt::Display for StepUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StepUser::Device(device) => write!(f, "{} {}", device.class, device.id),
+            StepUser::Class(class) => write!(f, "{class}"),
         }
     }
 }
 
 impl InjectionStep {
-    pub(super) fn new(action: Action, users: impl IntoIterator<Item = User>) -> Self {
-        let users = users.into_iter().map(|user| (user.label, user.key));
-        let (labels, users): (Vec<String>, Vec<String>) = users.unzip();
+    pub(super) fn new(action: Action, users: impl IntoIterator<Item = StepUser>) -> Self {
+        let users: Vec<StepUser> = users.into_iter().collect();
+        let labels: Vec<&str> = users.iter().map(StepUser::label).collect();
         InjectionStep {
             action,
             user_labels: labels.join(", "),

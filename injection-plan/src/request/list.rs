@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use device_class::name::IndexRange;
 
@@ -16,7 +17,7 @@ const CONTAINER_PATH: &str = ":/dev/";
 const MAY_WAIT: char = '?';
 
 /// One item of a request, without its quotes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Item {
     /// The name, path, word or range, without what follows it.
     pub text: String,
@@ -32,6 +33,64 @@ pub struct Item {
 }
 
 impl Item {
+    /// Returns an item for a text without quotes.
+    pub(crate) fn unquoted(text: &str) -> Self {
+        Item {
+            is_quoted: false,
+            ..Self::quoted(text)
+        }
+    }
+
+    /// Returns an item for a name, which is read neither as a word nor as a range.
+    pub fn quoted(name: &str) -> Self {
+        Item {
+            text: name.to_owned(),
+            is_quoted: true,
+            container_path: None,
+            may_wait: false,
+        }
+    }
+
+    /// Returns the item with a path for the device's node in the container.
+    #[must_use]
+    pub fn at_path(self, container: &Path) -> Self {
+        Item {
+            container_path: Some(container.to_owned()),
+            ..self
+        }
+    }
+
+    /// Returns the name alone, without a path in the container and without the mark.
+    #[must_use]
+    pub fn without_suffix(&self) -> Self {
+        Item {
+            container_path: None,
+            may_wait: false,
+            ..self.clone()
+        }
+    }
+
+    /// Parses a text that is one item of a list.
+    pub fn parse(text: &str) -> Option<Self> {
+        match split_list(text).ok()?.as_slice() {
+            [item] => Some(item.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns the item as a list has it.
+    pub fn to_text(&self) -> String {
+        let mut text = self.name_text();
+        if let Some(path) = &self.container_path {
+            text.push(':');
+            text.push_str(&path.to_string_lossy());
+        }
+        if self.may_wait {
+            text.push(MAY_WAIT);
+        }
+        text
+    }
+
     /// Returns the name as a list has it, without what follows it.
     pub fn name_text(&self) -> String {
         if self.is_quoted {
@@ -61,9 +120,84 @@ impl Item {
     }
 }
 
+/// The devices that a request or a grant names: a list as it was written, and its items.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceList {
+    text: String,
+    items: Vec<Item>,
+}
+
+impl DeviceList {
+    pub fn parse(text: &str) -> Result<Self, RequestError> {
+        Ok(DeviceList {
+            items: split_list(text)?,
+            text: text.to_owned(),
+        })
+    }
+
+    /// Returns a list of one item.
+    pub fn from_item(item: Item) -> Self {
+        Self::from_items(vec![item])
+    }
+
+    pub fn from_items(items: Vec<Item>) -> Self {
+        let texts: Vec<String> = items.iter().map(Item::to_text).collect();
+        DeviceList {
+            text: texts.join(","),
+            items,
+        }
+    }
+
+    /// Returns a list with the items of several lists, each item once.
+    pub fn concatenate<'l>(lists: impl IntoIterator<Item = &'l Self>) -> Self {
+        let (mut texts, mut items, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for list in lists {
+            texts.push(list.text.as_str());
+            items.extend(list.items.iter().filter(|item| seen.insert(*item)).cloned());
+        }
+        DeviceList {
+            text: texts.join(","),
+            items,
+        }
+    }
+
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Returns the list as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for DeviceList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// Returns a name in quotes, as [`split_list`] reads it.
 pub fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The name of an item as text in JSON.
+pub mod item_name {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    use super::Item;
+
+    pub fn serialize<S: Serializer>(name: &Item, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&name.name_text())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Item, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let error = || Error::custom(format_args!("{text:?} is not the name of one device"));
+        Item::parse(&text).ok_or_else(error)
+    }
 }
 
 /// Splits a list into its items. Repeated items are returned once. Empty items, and blanks
@@ -218,6 +352,36 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn lists_of_several_grants_are_one_list(
+            texts in prop::collection::vec("[a-c, =?]{0,6}|\"a,b\"|c:/dev/x", 1..4)
+        ) {
+            let lists: Vec<DeviceList> =
+                texts.iter().map(|text| DeviceList::parse(text).unwrap()).collect();
+            let together = DeviceList::concatenate(&lists);
+            let mut expected = Vec::new();
+            for item in split_list(together.as_str()).unwrap() {
+                if !expected.contains(&item) {
+                    expected.push(item);
+                }
+            }
+            let mut items = Vec::new();
+            for item in together.items() {
+                if !items.contains(item) {
+                    items.push(item.clone());
+                }
+            }
+            prop_assert_eq!(items, expected);
+        }
+
+        #[test]
+        fn an_item_is_read_as_it_was_written(name in "[a, \"é=?]{1,5}", path in "/dev/[a-c]{1,3}") {
+            let named = Item::quoted(&name);
+            for item in [named.clone(), named.at_path(Path::new(&path))] {
+                prop_assert_eq!(Item::parse(&item.to_text()), Some(item));
+            }
+        }
+
         #[test]
         fn a_name_is_one_item(names in prop::collection::vec("[a, \"é=?]{1,5}|a:/dev/[b\",]", 1..4)) {
             let items: Vec<_> = names.iter().map(|name| as_item(name)).collect();

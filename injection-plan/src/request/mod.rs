@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 pub use environment::Environment;
 pub use error::{RefusedRequest, RequestError};
-pub use list::{Item, quote, split_list};
+pub use list::{DeviceList, Item, item_name, quote, split_list};
 pub use names::{RequestNames, WrittenName};
 pub use places::RequestedPlace;
 pub use selection::{MAX_REQUEST, Selection};
@@ -85,13 +85,11 @@ pub enum RequestSource {
     },
     /// The arguments of a hook that a CDI specification added to the container.
     Cdi {
-        /// The names of the devices, separated by commas.
-        devices: String,
+        devices: DeviceList,
     },
     /// A user's `boathook attach` command for a running container.
     Attach {
-        /// The names of the devices, separated by commas.
-        devices: String,
+        devices: DeviceList,
     },
 }
 
@@ -102,8 +100,12 @@ impl fmt::Display for RequestSource {
             RequestSource::Annotation { key, value } => {
                 write!(f, "annotation {key}={}", excerpt(value))
             }
-            RequestSource::Cdi { devices } => write!(f, "CDI device {}", excerpt(devices)),
-            RequestSource::Attach { devices } => write!(f, "attached {}", excerpt(devices)),
+            RequestSource::Cdi { devices } => {
+                write!(f, "CDI device {}", excerpt(devices.as_str()))
+            }
+            RequestSource::Attach { devices } => {
+                write!(f, "attached {}", excerpt(devices.as_str()))
+            }
         }
     }
 }
@@ -168,15 +170,19 @@ impl Request {
     ) -> Result<Option<Self>, RefusedRequest> {
         let spec = &class.spec.request;
         let env = |name: &str| variables.get(name);
-        let text = match &source {
-            RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => value,
-            RequestSource::Cdi { devices } | RequestSource::Attach { devices } => devices,
-        };
         let refused = |error| RefusedRequest {
             requested_by: source.to_string(),
             error,
         };
-        let mut selection = Selection::parse(text, &class.spec).map_err(refused)?;
+        let selection = match &source {
+            RequestSource::Env { value, .. } | RequestSource::Annotation { value, .. } => {
+                Selection::parse(value, &class.spec)
+            }
+            RequestSource::Cdi { devices } | RequestSource::Attach { devices } => {
+                Selection::from_list(devices, &class.spec)
+            }
+        };
+        let mut selection = selection.map_err(refused)?;
         if selection == Selection::Nothing {
             return Ok(None);
         }

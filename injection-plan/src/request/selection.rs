@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::discover::{Device, Inventory, as_path};
-use device_class::name::{IndexRange, is_reserved_name};
+use device_class::name::{DeviceId, IndexRange, is_reserved_name};
 
 use super::RequestError;
-use super::list::{Item, split_list};
+use super::list::{DeviceList, Item, split_list};
 use super::names::{Kind, Meaning, MeantDevices, RequestNames, split_kind};
 use super::places;
 use super::waiting;
@@ -39,10 +39,17 @@ impl Selection {
     /// word anywhere in the list replaces the whole list: `void` if the list has it, and
     /// otherwise the first one of `none` and `all`.
     pub fn parse(text: &str, class: &ClassSpec) -> Result<Self, RequestError> {
-        if text.len() > MAX_REQUEST {
-            return Err(RequestError::TooLong { length: text.len() });
-        }
-        let items = split_list(text)?;
+        check_length(text)?;
+        Self::from_items(split_list(text)?, class)
+    }
+
+    /// Parses the list of a grant, or of a user's command.
+    pub fn from_list(list: &DeviceList, class: &ClassSpec) -> Result<Self, RequestError> {
+        check_length(list.as_str())?;
+        Self::from_items(list.items().to_vec(), class)
+    }
+
+    fn from_items(items: Vec<Item>, class: &ClassSpec) -> Result<Self, RequestError> {
         items.iter().try_for_each(places::check_path)?;
         items
             .iter()
@@ -137,12 +144,11 @@ impl Selection {
 
     /// Returns the aliases and paths by which the request names single devices, by device id. A
     /// device keeps such a name when its id changes. Ids, indexes, ranges and `all` are left out.
-    /// Each name is written as an item of a request.
     pub fn names_of_devices(
         &self,
         class: &DeviceClass,
         inventory: &Inventory,
-    ) -> BTreeMap<String, String> {
+    ) -> BTreeMap<DeviceId, Item> {
         let Selection::These(items) = self else {
             return BTreeMap::new();
         };
@@ -150,7 +156,7 @@ impl Selection {
         let mut found = BTreeMap::new();
         for item in items {
             if let Some(device) = names.find_named_device(item) {
-                found.insert(device.id.to_string(), item.name_text());
+                found.insert(device.id.clone(), item.without_suffix());
             }
         }
         found
@@ -168,6 +174,13 @@ impl Selection {
         });
         unknown.map(|item| item.text.as_str()).collect()
     }
+}
+
+fn check_length(text: &str) -> Result<(), RequestError> {
+    if text.len() > MAX_REQUEST {
+        return Err(RequestError::TooLong { length: text.len() });
+    }
+    Ok(())
 }
 
 /// Returns the reserved word (`all`, `none`, `void`) of an item, if it applies to the whole

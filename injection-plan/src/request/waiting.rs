@@ -9,7 +9,7 @@ use device_class::discover::Inventory;
 use device_class::name::IndexRange;
 use serde::{Deserialize, Serialize};
 
-use super::list::{Item, quote};
+use super::list::{DeviceList, Item, item_name};
 use super::names::{Kind, RequestNames, split_kind};
 use super::{RequestError, Selection};
 
@@ -24,8 +24,10 @@ pub enum Awaited {
     All,
     /// A device that the host does not have.
     Device {
-        /// The name as an item of a request.
-        name: String,
+        /// The name as an item of a request. Its text form is that of attachment records and of
+        /// `explain --json`.
+        #[serde(with = "item_name")]
+        name: Item,
         /// The path that the device's node has in the container, if the request chose one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<PathBuf>,
@@ -34,15 +36,20 @@ pub enum Awaited {
 
 impl Awaited {
     /// Returns the request for the device; `all` for every device.
-    pub fn to_request(&self) -> String {
-        match self {
-            Awaited::All => "all".to_owned(),
+    pub fn to_list(&self) -> DeviceList {
+        DeviceList::from_item(match self {
+            Awaited::All => Item::unquoted("all"),
             Awaited::Device { name, path: None } => name.clone(),
             Awaited::Device {
                 name,
                 path: Some(path),
-            } => format!("{name}:{}", path.display()),
-        }
+            } => name.clone().at_path(path),
+        })
+    }
+
+    /// Returns the request as text for messages.
+    pub fn to_request(&self) -> String {
+        self.to_list().to_string()
     }
 }
 
@@ -103,8 +110,8 @@ impl Selection {
             Awaited::Device {
                 // Without quotes, a name that looks like an index would mean another device.
                 name: match kind {
-                    None | Some(Kind::AnyResource) => quote(text),
-                    Some(Kind::Resource(_)) => item.name_text(),
+                    None | Some(Kind::AnyResource) => Item::quoted(text),
+                    Some(Kind::Resource(_)) => item.without_suffix(),
                 },
                 path: item.container_path.clone(),
             }

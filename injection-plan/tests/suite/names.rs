@@ -4,6 +4,7 @@
 use device_class::DeviceClass;
 use device_class::discover::{self, Device, Inventory};
 use device_class::host::RecordedHost;
+use device_class::name::DeviceId;
 use injection_plan::request::{Environment, Request, RequestNames};
 use proptest::prelude::*;
 
@@ -34,7 +35,8 @@ pub(crate) fn chosen(
 ) -> Result<String, String> {
     let request = request(class, value)?.ok_or("nothing")?;
     let plan = plan(class, &request, host, &asker())?;
-    Ok(plan.grants[0].devices.join(" "))
+    let devices = plan.grants[0].devices.iter();
+    Ok(devices.map(DeviceId::as_str).collect::<Vec<_>>().join(" "))
 }
 
 /// Returns the ids of the devices that a request means in an inventory, or `None` if the

@@ -9,7 +9,7 @@ use device_class::host::RecordedHost;
 use injection_plan::plan::{
     self, Action, Authority, PlanInput, RecordedDevices, SpecDevices, SpecNode,
 };
-use injection_plan::request::{Environment, Request, RequestSource};
+use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
 
 use crate::names::{chosen, request};
 use crate::planning::{asker, directory, parse, recordings, shipped, shipped_class, with_causes};
@@ -303,7 +303,7 @@ fn a_path_is_refused_where_something_else_is_or_others_decide() {
         assert!(refused.contains(reason), "{value}: {refused}");
     }
     let source = RequestSource::Cdi {
-        devices: "ttyUSB0:/dev/a".to_owned(),
+        devices: DeviceList::parse("ttyUSB0:/dev/a").unwrap(),
     };
     let refused = Request::parse(&class, &Environment::default(), source).unwrap_err();
     let refused = with_causes(refused);

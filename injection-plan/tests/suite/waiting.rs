@@ -3,7 +3,7 @@
 use device_class::DeviceClass;
 use device_class::host::RecordedHost;
 use injection_plan::plan::{Authority, RecordedDevices};
-use injection_plan::request::{Environment, Request, RequestSource};
+use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
 
 use crate::names::request;
 use crate::planning::{asker, directory, parse, plan, shipped_class, with_causes};
@@ -32,7 +32,12 @@ fn planned(
         .waiting
         .iter()
         .map(|awaited| format!("?{}", awaited.to_request()));
-    let parts: Vec<String> = grant.devices.iter().cloned().chain(waiting).collect();
+    let parts: Vec<String> = grant
+        .devices
+        .iter()
+        .map(ToString::to_string)
+        .chain(waiting)
+        .collect();
     Ok(parts.join(" "))
 }
 
@@ -122,7 +127,7 @@ fn others_who_choose_the_devices_do_not_wait() {
     let notes = plan(&class, &request, &host, &pod).unwrap().notes;
     let reason = "a device cannot come later in a pod, which has those that the kubelet recorded";
     assert!(notes.iter().any(|note| note.contains(reason)), "{notes:?}");
-    let devices = || "x9?".to_owned();
+    let devices = || DeviceList::parse("x9?").unwrap();
     for (source, reason) in [
         (
             RequestSource::Cdi { devices: devices() },

@@ -21,12 +21,12 @@ pub(crate) fn grant(bytes: &[u8]) {
     let again = format!(
         "{}={}{}",
         grant.class,
-        grant.device,
+        grant.devices,
         claim.collect::<String>()
     );
     assert_eq!(again, text);
     let (class, inventory) = find_class(grant.class.as_str());
-    let devices = grant.device.clone();
+    let devices = grant.devices.clone();
     let source = RequestSource::Cdi { devices };
     let Ok(Some(request)) = Request::parse(class, &Environment::default(), source) else {
         return;
@@ -35,9 +35,9 @@ pub(crate) fn grant(bytes: &[u8]) {
         return;
     };
     // What has the characters of an id, and is what a device could be called.
-    let could_be_id = DeviceId::from_hardware(&grant.device);
-    if could_be_id.is_ok_and(|id| id.as_str() == grant.device) {
+    let could_be_id = DeviceId::from_hardware(grant.devices.as_str());
+    if could_be_id.is_ok_and(|id| id.as_str() == grant.devices.as_str()) {
         let ids: BTreeSet<&str> = chosen.iter().map(|one| one.id.as_str()).collect();
-        assert!(ids.len() < 2, "{} is {ids:?}", grant.device);
+        assert!(ids.len() < 2, "{} is {ids:?}", grant.devices);
     }
 }

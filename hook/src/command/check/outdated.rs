@@ -71,7 +71,7 @@ fn old_files(pid: i32, directory: &Path, names: &[ClassName], config: &Config) -
     let mut bundle = Bundle::read(directory).ok()?;
     live::add_attached(&mut bundle, directory, &config.host_root);
     let plan = planner::plan_for(&bundle, &Caller::User, config).ok()?;
-    let is_asked = |grant: &Grant| names.iter().any(|name| name.as_str() == grant.class);
+    let is_asked = |grant: &Grant| names.contains(&grant.class);
     if !names.is_empty() && !plan.grants.iter().any(is_asked) {
         return None;
     }

@@ -30,22 +30,20 @@ pub(super) fn findings(
         let files_only = plan
             .steps
             .iter()
-            .any(|step| step.users.contains(&grant.class));
+            .any(|step| step.users.iter().any(|user| user.is_class(&grant.class)));
         let waiting = grant.describe_waiting();
         findings.extend(waiting.map(|text| Finding::new(Verdict::Note, SUBJECT, text)));
         if count > 0 || files_only || grant.available == 0 || !grant.waiting.is_empty() {
-            let text = match grant.devices.as_slice() {
-                [] => format!("no device of {}, by {by}", grant.class),
-                devices => format!("{} of {}, by {by}", devices.join(","), grant.class),
+            let text = match &*grant.describe_devices() {
+                "" => format!("no device of {}, by {by}", grant.class),
+                devices => format!("{devices} of {}, by {by}", grant.class),
             };
             findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
             continue;
         }
         let text = format!("no device of {}, by {by}", grant.class);
         let finding = Finding::fault(ExitCode::NotGranted, SUBJECT, text);
-        let class = classes
-            .iter()
-            .find(|class| class.name.as_str() == grant.class);
+        let class = classes.iter().find(|class| class.name == grant.class);
         let resource = class.map_or_else(String::new, |class| class.spec.resource.to_string());
         findings.push(match is_pod {
             true => finding.fix(format!(

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use injection_plan::plan::INJECTED;
+use injection_plan::plan::{INJECTED, StepUser};
 
 use super::{CreatedFile, CreatedKind, Identity, is_node, to_raw};
 use crate::apply::{
@@ -66,7 +66,7 @@ struct Prediction<'a> {
 }
 
 impl Prediction<'_> {
-    fn add_step(&mut self, action: &OpenedAction<'_>, users: &[String]) -> container::Result<()> {
+    fn add_step(&mut self, action: &OpenedAction<'_>, users: &[StepUser]) -> container::Result<()> {
         let injected = Path::new(INJECTED);
         let (path, kind) = match action {
             OpenedAction::Node {
@@ -128,7 +128,7 @@ impl Prediction<'_> {
         place: &Path,
         source: Identity,
         gets_link: bool,
-        users: &[String],
+        users: &[StepUser],
     ) -> container::Result<()> {
         let is_32bit = self.directory_32bit.is_some_and(|it| place.starts_with(it));
         let directories = if is_32bit {
@@ -193,7 +193,7 @@ impl Prediction<'_> {
     }
 
     /// Adds a file, and before it the directories that its path lacks.
-    fn add(&mut self, path: &Path, kind: CreatedKind, users: &[String]) -> container::Result<()> {
+    fn add(&mut self, path: &Path, kind: CreatedKind, users: &[StepUser]) -> container::Result<()> {
         let mut missing = Vec::new();
         for directory in path.ancestors().skip(1) {
             if self.namespace.open_file(directory)?.is_some() {
@@ -224,7 +224,13 @@ impl Prediction<'_> {
         Ok(())
     }
 
-    fn push(&mut self, path: &Path, kind: CreatedKind, before: Option<Identity>, users: &[String]) {
+    fn push(
+        &mut self,
+        path: &Path,
+        kind: CreatedKind,
+        before: Option<Identity>,
+        users: &[StepUser],
+    ) {
         let file = CreatedFile {
             path: path.to_owned(),
             kind,

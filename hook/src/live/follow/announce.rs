@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use device_class::config::Config;
+use device_class::name::DeviceRef;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
@@ -49,8 +50,7 @@ pub(super) type ChangedContainer<'r> = (&'r AttachmentRecord, DeviceChange);
 /// does not have.
 type NodePresence = [BTreeSet<Announcement>; 2];
 
-/// By device key.
-type PresentDevices = BTreeMap<String, NodePresence>;
+type PresentDevices = Vec<(DeviceRef, NodePresence)>;
 
 /// A network namespace, and the messages for its programs. Containers that share the namespace
 /// get each message once.
@@ -136,13 +136,13 @@ fn find_present(
     let locked = LockedContainer::from_record(record, lock::COMMAND_LIMIT, config)?;
     let devices = match change {
         DeviceChange::Attached | DeviceChange::Detached => &record.devices,
-        // A device that is plugged in elsewhere has another key since `record` was read.
+        // A device that is plugged in elsewhere has another id since `record` was read.
         DeviceChange::Unchanged | DeviceChange::Replaced => &locked.record.devices,
     };
     let devices = devices.iter().filter_map(|device| {
         let announcements = snapshot.announcements_of(device)?.iter().cloned();
         let (present, absent) = announcements.partition(|it| it.is_in(&locked.container.namespace));
-        Some((device.key(), [present, absent]))
+        Some((device.device_ref(), [present, absent]))
     });
     Ok(devices.collect())
 }

@@ -55,7 +55,7 @@ impl AttachmentRecord {
         for device in arrived.filter(|device| snapshot.has_nodes(device)) {
             has_any |= !awaited.is_for_all();
             let mut devices = self.devices.iter_mut();
-            if let Some(known) = devices.find(|known| known.key() == device.key()) {
+            if let Some(known) = devices.find(|known| known.device_ref() == device.device_ref()) {
                 // The container has it by another of its names.
                 known.add_places(&device.places);
             } else if self.devices.len() < MAX_DEVICES {

@@ -6,10 +6,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
+use device_class::device::DeviceNumber;
 use device_class::discover::{self, Device, FoundNode, NamedByPath, Presence};
 use device_class::host::RealHost;
 use device_class::load::{self, ClassSource};
-use injection_plan::request::Selection;
+use device_class::name::{ClassName, DeviceId};
+use injection_plan::request::{DeviceList, Selection};
 use serde::{Deserialize, Serialize};
 
 use super::announcement::Announcement;
@@ -30,7 +32,7 @@ pub(super) struct FollowedDevice<'d> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct PresentDevice {
     /// The id, which changes for a device that is requested by name and is plugged in elsewhere.
-    pub(super) id: String,
+    pub(super) id: DeviceId,
     pub(super) nodes: Vec<PresentNode>,
 }
 
@@ -39,8 +41,7 @@ pub(super) struct PresentDevice {
 pub(super) struct PresentNode {
     /// The path in the container.
     path: PathBuf,
-    /// The device number, such as `c 10:183`.
-    number: String,
+    number: DeviceNumber,
     /// The symbolic links to the node.
     links: Vec<PathBuf>,
 }
@@ -58,46 +59,42 @@ impl fmt::Display for PresentNode {
 /// The names and paths of the host by which the devices of a class were requested.
 #[derive(Default)]
 struct WantedNames<'r> {
-    names: BTreeSet<&'r str>,
+    names: Vec<DeviceList>,
     paths: BTreeSet<&'r Path>,
 }
 
 /// The classes of some containers' devices, by name.
 #[derive(Default)]
 pub(super) struct HostSnapshot {
-    followed: BTreeMap<String, LookedUp>,
-    /// By class and device id, for classes with `announce`: what is announced of each device.
-    announcements: BTreeMap<String, BTreeMap<String, Vec<Announcement>>>,
+    followed: BTreeMap<ClassName, LookedUp>,
+    /// By class, for classes with `announce`: what is announced of each device.
+    announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
     /// The classes without `follow`.
-    unfollowed: BTreeSet<String>,
+    unfollowed: BTreeSet<ClassName>,
     /// By class: why the class cannot be used. Containers keep what they have of its devices,
     /// except for what is unplugged.
-    pub(super) unusable: BTreeMap<String, String>,
+    pub(super) unusable: BTreeMap<ClassName, String>,
 }
 
 impl HostSnapshot {
     /// Looks up the classes of the records' devices on the host.
     pub(super) fn take(records: &[AttachmentRecord], config: &Config) -> Self {
-        let mut classes: BTreeMap<&str, WantedNames<'_>> = BTreeMap::new();
+        let mut classes: BTreeMap<&ClassName, WantedNames<'_>> = BTreeMap::new();
         for device in records.iter().flat_map(|record| &record.devices) {
             let wanted = classes.entry(&device.class).or_default();
-            wanted.names.extend(device.name.as_deref());
+            let name = device.name.clone();
+            wanted.names.extend(name.map(DeviceList::from_item));
             wanted.paths.extend(device.requested_paths());
         }
-        let awaited: Vec<(&str, String)> = records
-            .iter()
-            .flat_map(|record| &record.waiting)
-            .map(|awaited| (&*awaited.class, awaited.awaited.to_request()))
-            .collect();
-        for (class, request) in &awaited {
-            let wanted = classes.entry(class).or_default();
-            wanted.names.insert(request);
+        for awaited in records.iter().flat_map(|record| &record.waiting) {
+            let wanted = classes.entry(&awaited.class).or_default();
+            wanted.names.push(awaited.awaited.to_list());
         }
         let mut snapshot = HostSnapshot::default();
         if let Err(reason) = snapshot.look_up_classes(&classes, config) {
             let unusable = classes
                 .keys()
-                .map(|class| ((*class).to_owned(), reason.clone()));
+                .map(|class| ((*class).clone(), reason.clone()));
             snapshot.unusable.extend(unusable);
         }
         snapshot
@@ -105,7 +102,7 @@ impl HostSnapshot {
 
     fn look_up_classes(
         &mut self,
-        classes: &BTreeMap<&str, WantedNames<'_>>,
+        classes: &BTreeMap<&ClassName, WantedNames<'_>>,
         config: &Config,
     ) -> Result<(), String> {
         let host = planner::open_host(config).map_err(|error| log::chain(&error))?;
@@ -118,10 +115,11 @@ impl HostSnapshot {
                     stem.unwrap_or_default()
                 }
             };
-            let Some(wanted) = classes.get(name) else {
+            let mut wanted = classes.iter();
+            let Some((&name, wanted)) = wanted.find(|(class, _)| class.as_str() == name) else {
                 continue;
             };
-            let name = name.to_owned();
+            let name = name.clone();
             let source = source.map_err(|error| log::chain(&error));
             match source.and_then(|source| look_up_class(&source, wanted, &host, config)) {
                 Ok(Some(class)) => {
@@ -140,7 +138,7 @@ impl HostSnapshot {
         Ok(())
     }
 
-    pub(super) fn followed_class(&self, name: &str) -> Option<&LookedUp> {
+    pub(super) fn followed_class(&self, name: &ClassName) -> Option<&LookedUp> {
         self.followed.get(name)
     }
 
@@ -161,7 +159,7 @@ impl HostSnapshot {
     ) -> Vec<FollowedDevice<'d>> {
         let devices = record.devices.iter();
         let followed = devices.filter_map(|device| {
-            let class = self.followed.get(&*device.class)?;
+            let class = self.followed.get(&device.class)?;
             Some(FollowedDevice {
                 device,
                 present: find_present(class, device),
@@ -174,10 +172,10 @@ impl HostSnapshot {
     pub(super) fn followed_class_names<'s>(
         &'s self,
         record: &AttachmentRecord,
-    ) -> BTreeSet<&'s str> {
+    ) -> BTreeSet<&'s ClassName> {
         let devices = record.devices.iter();
-        let classes = devices.filter_map(|device| self.followed.get_key_value(&*device.class));
-        classes.map(|(name, _)| name.as_str()).collect()
+        let classes = devices.filter_map(|device| self.followed.get_key_value(&device.class));
+        classes.map(|(name, _)| name).collect()
     }
 
     /// Returns the nodes that the classes of a container's devices have for all their devices
@@ -197,11 +195,11 @@ impl HostSnapshot {
                 NamedByPath::Devices { ids, .. } => ids.as_slice(),
                 NamedByPath::Absent(_) | NamedByPath::Nothing(_) => &[],
             };
-            known == path && matches!(ids, [id] if id.as_str() == device.device)
+            known == path && matches!(ids, [id] if *id == device.device)
         })
     }
 
-    pub(super) fn is_unfollowed(&self, class: &str) -> bool {
+    pub(super) fn is_unfollowed(&self, class: &ClassName) -> bool {
         self.unfollowed.contains(class)
     }
 
@@ -247,7 +245,7 @@ impl HostSnapshot {
     pub(super) fn announcements_of(&self, device: &AttachedDevice) -> Option<&[Announcement]> {
         let devices = self.announcements.get(&device.class)?;
         let class = self.followed.get(&device.class)?;
-        let found = find_device(class, device).and_then(|found| devices.get(found.id.as_str()));
+        let found = find_device(class, device).and_then(|found| devices.get(&found.id));
         Some(found.map_or(&[], Vec::as_slice))
     }
 }
@@ -264,7 +262,7 @@ fn look_up_class(
         return Ok(None);
     }
     let selections = wanted.names.iter();
-    let selections = selections.filter_map(|name| Selection::parse(name, &class.spec).ok());
+    let selections = selections.filter_map(|name| Selection::from_list(name, &class.spec).ok());
     let mut paths: BTreeSet<PathBuf> = selections.flat_map(|it| it.paths(&class.spec)).collect();
     paths.extend(wanted.paths.iter().map(|path| path.to_path_buf()));
     let paths: Vec<PathBuf> = paths.into_iter().collect();
@@ -273,12 +271,12 @@ fn look_up_class(
     Ok(Some(LookedUp { class, found }))
 }
 
-fn announcements(class: &LookedUp, host: &RealHost) -> BTreeMap<String, Vec<Announcement>> {
+fn announcements(class: &LookedUp, host: &RealHost) -> BTreeMap<DeviceId, Vec<Announcement>> {
     let devices = class.found.inventory.devices.iter();
     let announcements = devices.map(|device| {
         let nodes = device.nodes.iter();
         let of_nodes = nodes.filter_map(|node| Announcement::from_node(node, host));
-        (device.id.to_string(), of_nodes.collect())
+        (device.id.clone(), of_nodes.collect())
     });
     announcements.collect()
 }
@@ -287,7 +285,7 @@ fn find_present(class: &LookedUp, device: &AttachedDevice) -> Option<PresentDevi
     let found = find_device(class, device)?;
     let nodes: Vec<PresentNode> = found.nodes.iter().filter_map(present_node).collect();
     (!nodes.is_empty()).then(|| PresentDevice {
-        id: found.id.to_string(),
+        id: found.id.clone(),
         nodes,
     })
 }
@@ -297,11 +295,12 @@ fn find_present(class: &LookedUp, device: &AttachedDevice) -> Option<PresentDevi
 /// several devices have the name, it is the one with the recorded id.
 fn find_device<'c>(class: &'c LookedUp, device: &AttachedDevice) -> Option<&'c Device> {
     let inventory = &class.found.inventory;
-    let has_id = |found: &&Device| found.id.as_str() == device.device;
+    let has_id = |found: &&Device| found.id == device.device;
     let Some(name) = &device.name else {
         return inventory.devices.iter().find(has_id);
     };
-    let selection = Selection::parse(name, &class.class.spec).ok()?;
+    let request = DeviceList::from_item(name.clone());
+    let selection = Selection::from_list(&request, &class.class.spec).ok()?;
     let named = selection.choose(&class.class, inventory).ok()?;
     match named.as_slice() {
         [only] => Some(only),
@@ -316,7 +315,7 @@ fn present_node(node: &FoundNode) -> Option<PresentNode> {
     };
     Some(PresentNode {
         path: node.container.clone(),
-        number: number.to_string(),
+        number,
         links: node.links.clone(),
     })
 }

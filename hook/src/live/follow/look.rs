@@ -4,6 +4,7 @@ use std::mem;
 use std::slice;
 
 use device_class::config::Config;
+use device_class::name::DeviceRef;
 use nix::errno::Errno;
 
 use super::announce::{ChangedContainer, DeviceChange, announce};
@@ -237,7 +238,7 @@ fn container_state(
     });
     let followed = followed
         .iter()
-        .map(|followed| (followed.device.key(), followed.present.clone()));
+        .map(|followed| (followed.device.device_ref(), followed.present.clone()));
     ContainerState {
         start_time: record.start_time,
         followed: followed.collect(),
@@ -262,9 +263,9 @@ fn change_container(
         replace_devices(record, followed, snapshot, lock::FOLLOW_LIMIT, config)
     };
     // Nodes are left if the replacement failed, and of classes that cannot be used.
-    let is_left = |key: &&String| {
+    let is_left = |removed: &&DeviceRef| {
         let mut followed = followed.iter();
-        replaced.is_err() || !followed.any(|it| it.device.key() == **key)
+        replaced.is_err() || !followed.any(|it| it.device.device_ref() == **removed)
     };
     let left: RemovedDevices = removed.iter().filter(is_left).cloned().collect();
     let nodes_removed = remove_nodes(record, &left, config);

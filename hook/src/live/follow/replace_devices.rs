@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::device::DeviceNumber;
-use injection_plan::plan::{Action, InjectionPlan, InjectionStep};
+use device_class::name::{ClassName, DeviceId, DeviceRef};
+use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
 
 use super::host_snapshot::{FollowedDevice, HostSnapshot};
 use crate::apply;
@@ -15,6 +16,7 @@ use crate::live::attached_device::AttachedDevice;
 use crate::live::attachment_record::AttachmentRecord;
 use crate::live::change::ContainerChange;
 use crate::live::created_file::{CreatedFile, to_raw};
+use crate::live::record_form::substitute_id;
 use crate::live::recorded_rule::{RecordedRule, rules_of_steps};
 use crate::live::{LiveError, LockedContainer};
 use crate::log;
@@ -40,41 +42,45 @@ pub(super) fn replace_devices(
     // `detach` may have ended the waiting since `record` was read.
     let has_arrivals = current.add_arrivals(&container.bundle, snapshot, config)?;
     // A device may have been detached since `record` was read, before the container was locked.
-    let known: BTreeSet<String> = locked
+    let known: BTreeSet<DeviceRef> = locked
         .record
         .devices
         .iter()
-        .map(AttachedDevice::key)
+        .map(AttachedDevice::device_ref)
         .collect();
     let followed: Vec<_> = followed
         .iter()
-        .filter(|it| known.contains(&it.device.key()))
+        .filter(|it| known.contains(&it.device.device_ref()))
         .collect();
     let renamed = locked.record.rename_devices(&find_new_ids(&followed));
     let mut present = Vec::new();
-    let mut keys = BTreeSet::new();
+    let mut followed_refs = BTreeSet::new();
     let mut grants = Vec::new();
     for followed in followed {
-        let old_key = followed.device.key();
-        let key = renamed.get(&old_key).unwrap_or(&old_key);
+        let before = followed.device.device_ref();
+        let now = renamed.get(&before).unwrap_or(&before);
         let devices = &locked.record.devices;
-        let Some(device) = devices.iter().find(|device| device.key() == *key) else {
+        let Some(device) = devices.iter().find(|device| device.device_ref() == *now) else {
             continue;
         };
-        keys.insert(key.clone());
+        followed_refs.insert(now.clone());
         if let Some(found) = &followed.present {
             // Otherwise another device of the record is this one, by another of its names.
             if found.id != device.device {
                 continue;
             }
             let request = device.to_request_by_id(|path| snapshot.leads_to(device, path));
-            grants.extend(device.to_grant(request));
+            grants.push(device.to_grant(request));
         }
         present.push((device.clone(), followed.present.as_ref()));
     }
     // The files that `refresh` created have no users, and stay.
+    let is_followed_device = |user: &StepUser| {
+        user.device()
+            .is_some_and(|device| followed_refs.contains(device))
+    };
     let is_followed =
-        |users: &[String]| !users.is_empty() && users.iter().all(|user| keys.contains(user));
+        |users: &[StepUser]| !users.is_empty() && users.iter().all(is_followed_device);
 
     let bundle = &mut locked.container.bundle;
     bundle.attached = grants;
@@ -90,7 +96,7 @@ pub(super) fn replace_devices(
                 | Action::MakeNode { .. }
                 | Action::Link { .. }
         );
-        let is_followed = step.users.iter().all(|user| keys.contains(user));
+        let is_followed = step.users.iter().all(is_followed_device);
         is_followed && is_node || class_nodes.has_step(step)
     });
 
@@ -145,7 +151,7 @@ pub(super) fn replace_devices(
         log::warning(&format!("container {}: {warning}", record.id));
     }
     for (device, found) in present {
-        let (id, class) = (&device.device, &device.class);
+        let (id, class) = (device.label(), &device.class);
         log::info(|| match found {
             Some(found) => {
                 let nodes: Vec<String> = found.nodes.iter().map(ToString::to_string).collect();
@@ -158,10 +164,10 @@ pub(super) fn replace_devices(
     Ok(true)
 }
 
-/// Returns the ids that devices have now, by their keys, if they are others than before. A device that
+/// Returns the ids that devices have now, if they are others than before. A device that
 /// was requested by name has another id when it is plugged in elsewhere. If it is unplugged and
-/// another device of the container has its id, its name is its id until it comes back.
-fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<String, String> {
+/// another device of the container has its id, an id is made of its name until it comes back.
+fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<DeviceRef, DeviceId> {
     let is_now_of_other = |device: &AttachedDevice| {
         let mut present = followed
             .iter()
@@ -171,11 +177,11 @@ fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<String, String> {
     let new_ids = followed.iter().filter_map(|followed| {
         let device = followed.device;
         let id = match (&followed.present, &device.name) {
-            (Some(found), _) if found.id != device.device => &found.id,
-            (None, Some(name)) if is_now_of_other(device) => name,
+            (Some(found), _) if found.id != device.device => found.id.clone(),
+            (None, Some(name)) if is_now_of_other(device) => substitute_id(name)?,
             _ => return None,
         };
-        Some((device.key(), id.clone()))
+        Some((device.device_ref(), id))
     });
     new_ids.collect()
 }
@@ -183,7 +189,7 @@ fn find_new_ids(followed: &[&FollowedDevice<'_>]) -> BTreeMap<String, String> {
 /// The nodes that a container has of followed classes as such: those that a class has for all its
 /// devices together. Like a device's own node, such a node may come back with another number.
 struct ClassNodes {
-    classes: BTreeSet<String>,
+    classes: BTreeSet<ClassName>,
     /// The paths of the nodes in the container.
     paths: BTreeSet<PathBuf>,
     /// The numbers that the nodes have on the host.
@@ -195,9 +201,9 @@ struct ClassNodes {
 impl ClassNodes {
     fn find(record: &AttachmentRecord, plan: &InjectionPlan, snapshot: &HostSnapshot) -> Self {
         let classes = snapshot.followed_class_names(record).into_iter();
-        let classes: BTreeSet<String> = classes.map(str::to_owned).collect();
-        let is_for_classes =
-            |users: &[String]| !users.is_empty() && users.iter().all(|user| classes.contains(user));
+        let classes: BTreeSet<ClassName> = classes.cloned().collect();
+        let is_class = |user: &StepUser| classes.iter().any(|class| user.is_class(class));
+        let is_for_classes = |users: &[StepUser]| !users.is_empty() && users.iter().all(is_class);
         let files = record.files.iter();
         let files = files.filter(|file| is_for_classes(&file.users));
         let nodes: Vec<(&Path, u64)> = files
@@ -239,7 +245,8 @@ impl ClassNodes {
             Action::MakeNode { path, .. } => self.has_path(path),
             Action::Allow { rule, .. } => {
                 let mut users = step.users.iter();
-                self.numbers.contains(&rule.number) && users.any(|it| self.classes.contains(it))
+                self.numbers.contains(&rule.number)
+                    && users.any(|it| self.classes.iter().any(|class| it.is_class(class)))
             }
             _ => false,
         }

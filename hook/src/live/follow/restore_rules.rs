@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::device::{Access, DeviceRule};
+use device_class::name::ClassName;
 use nix::Result;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
@@ -256,17 +257,17 @@ fn without_stale_rules(
     let mut planned = Vec::new();
     // Each device is planned by itself, because there is no plan for a device that is gone.
     for device in &record.devices {
-        bundle.attached = device.to_grant(device.to_request()).into_iter().collect();
+        bundle.attached = vec![device.to_grant(device.to_request())];
         let plan = planner::plan_for(bundle, &Caller::Attach, config);
         planned.extend(plan.iter().flat_map(|plan| rules_of_steps(&plan.steps)));
     }
     let is_planned = |rule: &RecordedRule| planned.iter().any(|planned| planned.rule == rule.rule);
-    let classes: BTreeSet<&str> = record.devices.iter().map(|it| &*it.class).collect();
+    let classes: BTreeSet<&ClassName> = record.devices.iter().map(|it| &it.class).collect();
     // The plan has no node of a capability, which is for a class as such.
     let is_for_class = |rule: &RecordedRule| {
         let mut users = rule.users.iter();
         let node = rule.host_node.as_ref();
-        users.all(|user| classes.contains(&**user))
+        users.all(|user| classes.iter().any(|class| user.is_class(class)))
             && node.is_some_and(|node| !node.has_other_number(&config.host_root))
     };
     let mut rules = record.rules;

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use device_class::config::Config;
+use device_class::name::{ClassName, DeviceRef};
+use injection_plan::plan::StepUser;
 
 use super::host_snapshot::HostSnapshot;
 use crate::live::attached_device::AttachedDevice;
@@ -20,8 +22,8 @@ use crate::live::recorded_rule::RecordedRule;
 use crate::live::{LiveError, lock};
 use crate::log;
 
-/// The keys of a container's devices that the host does not have.
-pub(super) type RemovedDevices = BTreeSet<String>;
+/// The devices of a container that the host does not have.
+pub(super) type RemovedDevices = BTreeSet<DeviceRef>;
 
 pub(super) fn find_removed(
     record: &AttachmentRecord,
@@ -34,13 +36,17 @@ pub(super) fn find_removed(
         None => has_lost_own_node(record, device, root),
     };
     let removed = record.devices.iter().filter(is_removed);
-    removed.map(AttachedDevice::key).collect()
+    removed.map(AttachedDevice::device_ref).collect()
+}
+
+fn is_removed(removed: &RemovedDevices, user: &StepUser) -> bool {
+    user.device().is_some_and(|device| removed.contains(device))
 }
 
 /// Whether a node that only this device needs is gone from the host or was replaced.
 fn has_lost_own_node(record: &AttachmentRecord, device: &AttachedDevice, root: &Path) -> bool {
-    let key = [device.key()];
-    let mut own = record.rules.iter().filter(|rule| rule.users == key);
+    let own_users = [StepUser::Device(device.device_ref())];
+    let mut own = record.rules.iter().filter(|rule| rule.users == own_users);
     own.any(|rule| rule.has_lost_node(root))
 }
 
@@ -90,7 +96,9 @@ pub(super) fn revoke_stale(
     }
     for rule in &stale {
         log::info(|| {
-            let (id, rule, users) = (&record.id, rule.rule, rule.users.join(", "));
+            let (id, users) = (&record.id, rule.users.iter());
+            let users: Vec<String> = users.map(ToString::to_string).collect();
+            let (rule, users) = (rule.rule, users.join(", "));
             format!("container {id}: {rule} is revoked: the host has {users} no more, or elsewhere")
         });
     }
@@ -106,19 +114,20 @@ struct NeedCheck<'a> {
 }
 
 impl NeedCheck<'_> {
-    fn is_needed_by(&self, user: &str, rule: &RecordedRule) -> bool {
-        if self.removed.contains(user) {
-            return false;
-        }
+    fn is_needed_by(&self, user: &StepUser, rule: &RecordedRule) -> bool {
+        let device = match user {
+            StepUser::Class(class) => return self.is_needed_by_class(class, rule),
+            StepUser::Device(device) => device,
+        };
         let mut devices = self.record.devices.iter();
-        match devices.find(|device| device.key() == user) {
-            Some(device) => self.is_needed_by_device(device, rule),
-            None => self.is_needed_by_class(user, rule),
-        }
+        // A device that was detached needs nothing.
+        let known = devices.find(|known| known.is_user(user));
+        !self.removed.contains(device)
+            && known.is_some_and(|known| self.is_needed_by_device(known, rule))
     }
 
     fn is_needed_by_device(&self, device: &AttachedDevice, rule: &RecordedRule) -> bool {
-        let shares_with_removed = || rule.users.iter().any(|key| self.removed.contains(key));
+        let shares_with_removed = || rule.users.iter().any(|user| is_removed(self.removed, user));
         // The snapshot cannot tell whether the host has the device. If the device is not followed,
         // this matters only for a rule that a removed device needed as well.
         let is_uncertain = match self.snapshot.has_device(device) {
@@ -129,13 +138,12 @@ impl NeedCheck<'_> {
         !is_lost && !self.snapshot.has_other_number(device, rule, self.root)
     }
 
-    /// Whether a class needs the rule for a node that all its devices share. Any other name is
-    /// that of a device which was detached, and needs nothing.
-    fn is_needed_by_class(&self, class: &str, rule: &RecordedRule) -> bool {
+    /// Whether a class needs the rule for a node that all its devices share.
+    fn is_needed_by_class(&self, class: &ClassName, rule: &RecordedRule) -> bool {
         let mut devices = self.record.devices.iter();
         let host_node = rule.host_node.as_ref();
         let has_other_number = || host_node.is_some_and(|node| node.has_other_number(self.root));
-        devices.any(|device| device.class == class)
+        devices.any(|device| device.class == *class)
             && (self.snapshot.is_unfollowed(class) || !has_other_number())
     }
 }
@@ -150,7 +158,11 @@ fn update_host_nodes(
 ) -> Result<(), LiveError> {
     let has_returned = |rule: &RecordedRule| {
         let devices = record.devices.iter();
-        let mut devices = devices.filter(|device| rule.users.contains(&device.key()));
+        let mut devices = devices.filter(|it| {
+            rule.users
+                .iter()
+                .any(|user| user.is_device(&it.device_ref()))
+        });
         rule.has_lost_node(root)
             && devices.any(|device| {
                 snapshot.has_device(device) == Some(true)
@@ -190,7 +202,9 @@ pub(super) fn remove_nodes(
     let as_read = current.clone();
     let is_theirs = |file: &CreatedFile| {
         let mut users = file.users.iter();
-        file.is_node_or_link() && !file.users.is_empty() && users.all(|user| removed.contains(user))
+        file.is_node_or_link()
+            && !file.users.is_empty()
+            && users.all(|user| is_removed(removed, user))
     };
     let (files, left) = current.files.drain(..).partition(is_theirs);
     current.files = left;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use device_class::name::{ClassName, DeviceRef};
 use serde::{Deserialize, Serialize};
 
 use super::announcement::Announcement;
@@ -17,7 +18,7 @@ pub(super) struct FollowerState {
     /// the error.
     pub(super) failed: BTreeMap<String, (u64, String)>,
     /// By class: why the class cannot be used.
-    pub(super) unusable: BTreeMap<String, String>,
+    pub(super) unusable: BTreeMap<ClassName, String>,
     /// The messages for records that cannot be read.
     #[serde(default)]
     pub(super) unreadable: BTreeSet<String>,
@@ -28,8 +29,8 @@ pub(super) struct FollowerState {
 pub(super) struct ContainerState {
     /// A container with the same id that was started later needs its own change.
     pub(super) start_time: u64,
-    /// The keys of the followed devices, each with the device as the host has it.
-    pub(super) followed: Vec<(String, Option<PresentDevice>)>,
+    /// The followed devices, each with the device as the host has it.
+    pub(super) followed: Vec<(DeviceRef, Option<PresentDevice>)>,
     /// The nodes that the classes have for all their devices together.
     pub(super) class_nodes: Vec<PresentNode>,
     /// By device: what is announced of it. `None` means that its class has no `announce`.

@@ -1,0 +1,22 @@
+//! The name of one device of a host.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ClassName, DeviceId};
+
+/// A device of a host, by its class and its id. The class is part of it because devices of two
+/// classes may have the same id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceRef {
+    pub class: ClassName,
+    pub id: DeviceId,
+}
+
+impl DeviceRef {
+    pub fn new(class: &ClassName, id: &DeviceId) -> Self {
+        DeviceRef {
+            class: class.clone(),
+            id: id.clone(),
+        }
+    }
+}
