@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use injection_plan::claim_record::DRIVER_DIRECTORY;
 use tokio::net::UnixListener;
 
 use crate::names::DRIVER;
@@ -28,7 +29,7 @@ impl Paths {
     /// Returns the paths below the kubelet's root directory. `instance` is the uid of this
     /// pod.
     pub(crate) fn new(kubelet: &Path, instance: Option<&str>) -> Result<Self, anyhow::Error> {
-        let directory = kubelet.join("plugins").join(DRIVER);
+        let directory = kubelet.join(DRIVER_DIRECTORY);
         let of_instance =
             |text: &str| instance.map_or(text.to_owned(), |uid| format!("{text}-{uid}"));
         let registration = kubelet

@@ -4,21 +4,33 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
+use injection_plan::claim_record::{records_directory, uid_in_file_name};
 use runtime_config::HostRoot;
 
 use crate::layout::DRIVER;
 
 /// Returns the uids of the prepared claims. A uid is the name of a claim record without suffix.
 pub(crate) fn find_prepared(host: &HostRoot) -> Result<BTreeSet<String>> {
-    let directory = Path::new(DRIVER).join("claims");
+    let directory = records_directory(Path::new(DRIVER));
     if !host.is_dir(&directory) {
         return Ok(BTreeSet::new());
     }
     let names = host.list(&directory)?;
-    let uids = names.iter().filter_map(|name| {
-        let uid = name.to_str()?.strip_suffix(".json")?;
-        // A record that is being written begins with a dot.
-        (!uid.starts_with('.')).then(|| uid.to_owned())
-    });
-    Ok(uids.collect())
+    let uids = names.iter().filter_map(|name| uid_in_file_name(name));
+    Ok(uids.map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use injection_plan::claim_record::DRIVER_DIRECTORY;
+
+    use super::*;
+
+    #[test]
+    fn the_drivers_directory_is_that_of_the_driver() {
+        assert_eq!(
+            Path::new(DRIVER),
+            Path::new("/var/lib/kubelet").join(DRIVER_DIRECTORY)
+        );
+    }
 }

@@ -16,6 +16,7 @@
 )]
 
 pub mod cdi;
+pub mod claim_record;
 pub mod facts;
 pub mod kubelet_checkpoint;
 pub mod kubelet_claims;

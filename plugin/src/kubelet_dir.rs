@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use device_class::name::ResourceName;
+use injection_plan::claim_record::{DRIVER_DIRECTORY, records_directory};
 use kubelet_api::{KUBELET_SOCKET, POD_RESOURCES_SOCKET};
 
 /// The longest path of a Unix socket, in bytes: `sun_path` has 108, the last
@@ -30,7 +31,7 @@ pub(crate) struct KubeletDir(PathBuf);
 /// Returns the directory, below a kubelet's root, where `boathook-dra` keeps its records of
 /// prepared claims.
 pub(crate) fn claims(kubelet: &Path) -> PathBuf {
-    kubelet.join("plugins/boathook.dev/claims")
+    records_directory(&kubelet.join(DRIVER_DIRECTORY))
 }
 
 impl KubeletDir {

@@ -40,10 +40,6 @@ pub enum ParameterError {
 }
 
 impl Parameters {
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Returns the environment variables by which a container would request the parameters.
     pub(super) fn variables(
         &self,

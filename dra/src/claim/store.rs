@@ -6,14 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use device_class::name::ClassName;
+use injection_plan::claim_record::{MAX_RECORD, records_directory, uid_in_file_name};
 use nix::fcntl::{Flock, FlockArg};
 use rooted_path::{UNFINISHED_PREFIX, open_lock_file, open_own_file, read_own_text, replace_file};
 
 use super::record::{ClaimUid, Record};
-
-/// The largest record, in bytes: a claim has at most 32 devices, each with parameters of 10 KiB,
-/// which take about four times that here.
-const MAX: u64 = 4 << 20;
 
 /// The reason for which records cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +47,7 @@ pub type Unreadable = Vec<(ClaimUid, String)>;
 impl Store {
     /// Opens the directory of records below the driver's directory. Creates both.
     pub fn open(driver_directory: &Path) -> Result<Self, StoreError> {
-        let directory = driver_directory.join("claims");
+        let directory = records_directory(driver_directory);
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o750);
         let failed = |path: &Path, error| StoreError::Io {
@@ -106,7 +103,7 @@ impl Store {
         let mut uids = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(self.failed())? {
             let name = entry.map_err(self.failed())?.file_name();
-            let uid = name.to_str().and_then(|name| name.strip_suffix(".json"));
+            let uid = uid_in_file_name(&name);
             uids.extend(uid.and_then(|uid| ClaimUid::try_from(uid.to_owned()).ok()));
         }
         Ok(uids)
@@ -114,7 +111,7 @@ impl Store {
 
     /// Reads a claim's record. Returns `None` if there is none.
     pub(super) fn read(&self, uid: &ClaimUid) -> Result<Option<Record>, String> {
-        let text = match read_own_text(&self.path(uid), MAX) {
+        let text = match read_own_text(&self.path(uid), MAX_RECORD) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|error| error.to_string())?,
         };
@@ -150,7 +147,7 @@ impl Store {
             error,
         })?;
         // A record that is too long to be read again would hide the devices of its claim.
-        let written = match text.len() as u64 <= MAX {
+        let written = match text.len() as u64 <= MAX_RECORD {
             true => replace_file(&path, 0o640, text.as_bytes()),
             false => Err(io::ErrorKind::FileTooLarge.into()),
         };
@@ -185,7 +182,7 @@ impl Store {
     }
 
     fn path(&self, uid: &ClaimUid) -> PathBuf {
-        self.directory.join(format!("{}.json", uid.as_str()))
+        self.directory.join(uid.file_name())
     }
 }
 

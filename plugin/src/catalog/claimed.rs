@@ -7,45 +7,19 @@ use std::io;
 use std::path::Path;
 
 use device_class::discover::{Device, Health};
-use device_class::name::{ClassName, DeviceId};
+use device_class::name::{ClassName, DeviceRef};
+use injection_plan::claim_record::{ClaimRecord, MAX_RECORD, uid_in_file_name};
 use rooted_path::read_own_text;
-use serde::Deserialize;
-
-/// The maximum size in bytes of a claim record, which is the same as in the DRA driver.
-const MAX: u64 = 4 << 20;
 
 /// The devices that are, or may be, in use by claims.
 #[derive(Debug, Default)]
 pub(crate) struct Claimed {
-    devices: BTreeSet<(ClassName, DeviceId)>,
+    devices: BTreeSet<DeviceRef>,
     /// The classes of which a part of a device is being made for a claim. Which device that
     /// is, is known only when the part exists.
     classes: BTreeSet<ClassName>,
     /// The error of a record that cannot be read. Such a record may have any device.
     unreadable: Option<String>,
-}
-
-/// The fields of a claim record that tell which devices the claim has.
-#[derive(Deserialize)]
-struct Record {
-    devices: Vec<Prepared>,
-    #[serde(default)]
-    making: Vec<Making>,
-}
-
-#[derive(Deserialize)]
-struct Making {
-    class: ClassName,
-}
-
-#[derive(Deserialize)]
-struct Prepared {
-    class: ClassName,
-    id: DeviceId,
-    /// Whether the claim has admin access (`adminAccess`). Then other claims and pods may have
-    /// the device as well.
-    #[serde(default)]
-    admin: bool,
 }
 
 impl Claimed {
@@ -78,14 +52,13 @@ impl Claimed {
                     break;
                 }
             };
-            if path.extension().is_none_or(|extension| extension != "json") {
+            if path.file_name().and_then(uid_in_file_name).is_none() {
                 continue;
             }
             match record(&path) {
                 Ok(record) => {
-                    let devices = record.devices.into_iter().filter(|one| !one.admin);
-                    let devices = devices.map(|one| (one.class, one.id));
-                    claimed.devices.extend(devices);
+                    let devices = record.devices.iter().filter(|one| !one.admin);
+                    claimed.devices.extend(devices.map(|one| one.device_ref()));
                     let making = record.making.into_iter();
                     claimed.classes.extend(making.map(|one| one.class));
                 }
@@ -99,9 +72,9 @@ impl Claimed {
 
     /// Makes a device of a class unhealthy if a claim has it, or may have it.
     pub(super) fn withhold(&self, class: &ClassName, device: &mut Device) {
-        let is_of = |(of, id): &(ClassName, DeviceId)| of == class && *id == device.id;
+        let device_ref = DeviceRef::new(class, &device.id);
         let reason = match &self.unreadable {
-            _ if self.devices.iter().any(is_of) => {
+            _ if self.devices.contains(&device_ref) => {
                 "a resource claim still has it by boathook-dra".to_owned()
             }
             _ if self.classes.contains(class) => {
@@ -116,6 +89,6 @@ impl Claimed {
     }
 }
 
-fn record(path: &Path) -> Result<Record, io::Error> {
-    Ok(serde_json::from_str(&read_own_text(path, MAX)?)?)
+fn record(path: &Path) -> Result<ClaimRecord, io::Error> {
+    Ok(serde_json::from_str(&read_own_text(path, MAX_RECORD)?)?)
 }

@@ -1,0 +1,202 @@
+//! The records of prepared resource claims. `boathook-dra` writes them, one file for each claim;
+//! the plugin does not offer the devices in them, and the installer leaves the driver in place
+//! while there is one.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use device_class::name::{ClassName, DeviceId, DeviceRef, excerpt};
+use serde::{Deserialize, Serialize};
+
+/// The driver's directory, below the kubelet's root directory.
+pub const DRIVER_DIRECTORY: &str = "plugins/boathook.dev";
+
+/// The directory of the records, below the driver's directory.
+const RECORDS: &str = "claims";
+
+/// The largest record, in bytes: a claim has at most 32 devices, each with parameters of 10 KiB,
+/// which take about four times that here.
+pub const MAX_RECORD: u64 = 4 << 20;
+
+const SUFFIX: &str = ".json";
+
+/// Returns the directory of the records. `driver` is the driver's directory.
+pub fn records_directory(driver: &Path) -> PathBuf {
+    driver.join(RECORDS)
+}
+
+/// The uid of a claim, which is valid as the name of a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ClaimUid(String);
+
+impl ClaimUid {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the name of the claim's record.
+    pub fn file_name(&self) -> String {
+        format!("{}{SUFFIX}", self.0)
+    }
+}
+
+impl TryFrom<String> for ClaimUid {
+    type Error = String;
+
+    fn try_from(uid: String) -> Result<Self, String> {
+        // The API server generates uids with 36 characters.
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if (1..=40).contains(&uid.len()) && uid.chars().all(fits) {
+            Ok(ClaimUid(uid))
+        } else {
+            Err(format!("`{}` is not the uid of a claim", excerpt(&uid)))
+        }
+    }
+}
+
+impl From<ClaimUid> for String {
+    fn from(uid: ClaimUid) -> String {
+        uid.0
+    }
+}
+
+/// Returns the uid in the name of a record, which need not be valid. A record that is being
+/// written begins with a dot; its name has none.
+pub fn uid_in_file_name(name: &OsStr) -> Option<&str> {
+    let uid = name.to_str()?.strip_suffix(SUFFIX)?;
+    (!uid.starts_with('.')).then_some(uid)
+}
+
+/// A prepared claim. Fields that a later version has added are ignored. `P` are the parameters of
+/// a device, which only the driver reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "P: Serialize + Default + PartialEq",
+    deserialize = "P: Deserialize<'de> + Default"
+))]
+pub struct ClaimRecord<P = OtherParameters> {
+    pub version: u32,
+    pub uid: ClaimUid,
+    pub namespace: String,
+    pub name: String,
+    pub devices: Vec<PreparedDevice<P>>,
+    /// The other devices of the claim, which are being made or could not be made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub making: Vec<PendingDevice>,
+}
+
+/// A part that is being made, or a device on which room is being made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingDevice {
+    pub pool: String,
+    /// The name in the pool.
+    pub device: String,
+    pub class: ClassName,
+}
+
+/// A device of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "P: Serialize + Default + PartialEq",
+    deserialize = "P: Deserialize<'de> + Default"
+))]
+pub struct PreparedDevice<P = OtherParameters> {
+    /// The name of the request, without its subrequest.
+    pub request: String,
+    pub pool: String,
+    /// The name in the pool.
+    pub device: String,
+    pub class: ClassName,
+    pub id: DeviceId,
+    /// The id of the share, for a device that several claims may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// The number of shares that the claim takes. Records of older versions do not have it;
+    /// most of their claims have one share.
+    #[serde(default = "default_shares", skip_serializing_if = "is_one")]
+    pub shares: u64,
+    /// Whether the claim has admin access (`adminAccess`). Then other claims and pods may have
+    /// the device as well.
+    #[serde(default)]
+    pub admin: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parameters: P,
+}
+
+/// The parameters for programs that do not read them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherParameters {}
+
+fn default_shares() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's form")]
+fn is_one(shares: &u64) -> bool {
+    *shares == 1
+}
+
+fn is_default<P: Default + PartialEq>(parameters: &P) -> bool {
+    *parameters == P::default()
+}
+
+impl<P> PreparedDevice<P> {
+    pub fn device_ref(&self) -> DeviceRef {
+        DeviceRef::new(&self.class, &self.id)
+    }
+}
+
+impl<P> ClaimRecord<P> {
+    /// The version of the records that this program writes.
+    pub const VERSION: u32 = 1;
+
+    /// Returns the claim's name for messages, `NAMESPACE/NAME`.
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_written_as_it_was_read() {
+        for text in [
+            concat!(
+                r#"{"version":1,"uid":"u-1","namespace":"n","name":"a","devices":[{"request":"r","#,
+                r#""pool":"p","device":"npu-0","class":"npu","id":"0","admin":false}]}"#
+            ),
+            concat!(
+                r#"{"version":1,"uid":"u-1","namespace":"n","name":"a","devices":[{"request":"r","#,
+                r#""pool":"p","device":"npu-0","class":"npu","id":"0","share":"s","shares":2,"#,
+                r#""admin":true}],"making":[{"pool":"p","device":"npu-1","class":"npu"}]}"#
+            ),
+        ] {
+            let record: ClaimRecord = serde_json::from_str(text).unwrap();
+            assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn parameters_are_ignored_by_programs_that_do_not_read_them() {
+        let text = r#"{"request":"r","pool":"p","device":"d","class":"npu","id":"0","parameters":{"capabilities":["a"]}}"#;
+        let device: PreparedDevice = serde_json::from_str(text).unwrap();
+        assert_eq!(device.parameters, OtherParameters {});
+    }
+
+    #[test]
+    fn a_record_has_its_uid_in_its_name() {
+        for (name, uid) in [
+            ("u-1.json", Some("u-1")),
+            (".u-1.json", None),
+            ("u-1", None),
+            ("u-1.json.tmp", None),
+        ] {
+            assert_eq!(uid_in_file_name(name.as_ref()), uid, "{name}");
+        }
+        let uid = ClaimUid::try_from("u-1".to_owned()).unwrap();
+        assert_eq!(uid.file_name(), "u-1.json");
+    }
+}
