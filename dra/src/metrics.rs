@@ -6,6 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 /// The upper bounds of the histogram's buckets, in seconds.
@@ -67,32 +68,57 @@ impl Metrics {
 
     /// Returns a registry with the metrics.
     pub(crate) fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("boathook_dra");
+        let mut registry = Registry::default();
+        let version = env!("CARGO_PKG_VERSION");
         registry.register(
+            "boathook_build",
+            "The program and its version",
+            Info::new([("program", "boathook-dra"), ("version", version)]),
+        );
+        let own = registry.sub_registry_with_prefix("boathook_dra");
+        own.register(
             "claims",
             "Claims of the kubelet's calls",
             self.calls.clone(),
         );
-        registry.register(
+        own.register(
             "prepare_duration_seconds",
             "Time to prepare a claim, with the API server's answer",
             self.prepare_duration.clone(),
         );
-        registry.register(
+        own.register(
             "slice_writes",
             "Resource slices created or replaced",
             self.slice_writes.clone(),
         );
-        registry.register(
+        own.register(
             "devices",
             "Devices in resource slices",
             self.devices.clone(),
         );
-        registry.register(
+        own.register(
             "unhealthy_devices",
             "Those of them that have the taint",
             self.unhealthy.clone(),
         );
         registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn the_version_has_the_name_that_all_programs_use() {
+        let mut page = String::new();
+        encode(&mut page, &Metrics::default().registry()).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        let line =
+            format!("boathook_build_info{{program=\"boathook-dra\",version=\"{version}\"}} 1\n");
+        assert!(page.contains(&line), "{page}");
+        assert!(page.contains("\nboathook_dra_"), "{page}");
     }
 }

@@ -32,6 +32,7 @@ Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
   boathook-init install --as NAME                for `docker run --gpus all` and compose files
+  boathook-init upgrade                          after another archive was unpacked
   boathook-init install --json                   what was done and what to do next, as JSON
   boathook-init --host-root /host status         in a container with the host mounted at /host
 
@@ -45,6 +46,9 @@ Exit codes:
 pub enum Command {
     /// Install the programs and configure the host's engines to call the hook
     Install(Install),
+    /// Install this version in place of the installed one, for the same engines and with the
+    /// same options; does nothing if nothing is installed
+    Upgrade(Upgrade),
     /// Show what is installed, configured and loaded, and what is missing
     Status,
     /// Remove the programs and revert the engines' configuration
@@ -93,6 +97,25 @@ pub struct Install {
     #[arg(long)]
     pub dry_run: bool,
     /// Restart (or reload) the engines now
+    #[arg(long)]
+    pub restart: bool,
+}
+
+/// The options of `upgrade`.
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    /// The directory of a release, or of a build, that contains the programs
+    /// [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub source: Option<PathBuf>,
+    /// Do nothing unless the installation was made from this directory; packages use it, so that
+    /// they change no installation of an archive or of a cluster
+    #[arg(long, value_name = "DIR")]
+    pub installed_from: Option<PathBuf>,
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Restart (or reload) the engines now, if their configuration has changed
     #[arg(long)]
     pub restart: bool,
 }

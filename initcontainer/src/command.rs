@@ -1,15 +1,18 @@
 //! Runs the commands. A command makes a plan, prints it or carries it out, and then prints what
 //! the operator has to do next.
 
+mod upgrade;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
 use initcontainer::compatibility::{OfferedNames, find_offers};
-use initcontainer::layout::{COMMANDS, CONFIG, HOOK, LINKS, ROOT, RUNTIME, record_path};
+use initcontainer::layout::{COMMANDS, CONFIG, HOOK, LINKS, PACKAGED, ROOT, RUNTIME, record_path};
 use initcontainer::lock::Lock;
-use initcontainer::payload::{ClassFiles, Payload};
+use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
+use initcontainer::recorded_options::EngineOptions;
 use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
@@ -29,6 +32,11 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Install(args) => {
             let mut output = output(args.dry_run);
             install(&host, &args, &mut output)?;
+            output.finish();
+        }
+        Command::Upgrade(args) => {
+            let mut output = output(args.dry_run);
+            upgrade::upgrade(&host, &args, &mut output)?;
             output.finish();
         }
         Command::Uninstall(args) => {
@@ -57,15 +65,18 @@ fn wait() -> Result<()> {
 )]
 fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     check_user(host)?;
-    let source = args.source.clone().map_or_else(own_source, Ok)?;
-    let classes = match &args.classes {
-        Some(dir) if dir.as_os_str() == "none" => ClassFiles::None,
+    let source = find_source(args.source.as_deref())?;
+    // The recorded paths must lead to the same directories from another working directory.
+    let classes_dir = args.classes.as_deref().map(std::path::absolute);
+    let classes_dir = classes_dir.transpose()?;
+    let classes = match &classes_dir {
+        Some(_) if args.classes.as_deref() == Some(Path::new(NO_CLASSES)) => ClassFiles::None,
         Some(dir) => ClassFiles::From(dir),
         None => ClassFiles::OfSource,
     };
-    let mut payload = Payload::read(env!("CARGO_PKG_VERSION"), &source, classes)?;
+    let mut payload = read_payload(host, &source, classes)?;
     if let Some(dir) = &args.own_classes {
-        payload = payload.with_own_classes(&source, dir)?;
+        payload = payload.with_own_classes(&source, &std::path::absolute(dir)?)?;
     }
     if let Some(file) = &args.config {
         let installed = host.read(Path::new(CONFIG))?;
@@ -75,34 +86,96 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
     };
     let names = OfferedNames::find(&payload, &args.toolkits)?;
-    let options = Options {
+    let options = EngineOptions {
+        set_default: args.set_default,
+        base_spec: args.base_spec.as_ref().map(read).transpose()?,
+    };
+    let options = complete_options(host, &payload, &names, options)?;
+    let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
+    let engines = choose_engines(host, &args.engine, &options, output)?;
+    let request = Request {
+        payload,
+        engines: engines
+            .into_iter()
+            .map(|engine| (engine, options.clone()))
+            .collect(),
+        names,
+        fewer_classes: args.classes.is_some(),
+        restart: args.restart,
+    };
+    carry_out(host, &request, lock, output)
+}
+
+/// Reads the release in `source`.
+fn read_payload(host: &HostRoot, source: &Path, classes: ClassFiles<'_>) -> Result<Payload> {
+    let version = Payload::find_version(source)?;
+    let version = version.as_deref().unwrap_or(env!("CARGO_PKG_VERSION"));
+    let mut payload = Payload::read(version, source, classes)?;
+    if host.as_path() != Path::new("/") {
+        payload.origin.source = None;
+    }
+    Ok(payload)
+}
+
+/// Returns the settings for an engine's configuration that follow from the options.
+fn complete_options(
+    host: &HostRoot,
+    payload: &Payload,
+    names: &OfferedNames,
+    options: EngineOptions,
+) -> Result<Options> {
+    Ok(Options {
         more_names: names.runtimes.clone(),
         hook: HOOK.into(),
         runtime: RUNTIME.into(),
-        set_default: args.set_default,
-        real_runtime: if args.set_default {
-            configuration::real_runtime(host, &payload)?
+        set_default: options.set_default,
+        real_runtime: if options.set_default {
+            configuration::real_runtime(host, payload)?
         } else {
             None
         },
-        base_spec: args.base_spec.as_ref().map(read).transpose()?,
-    };
-    let mut lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
-    let engines = choose_engines(host, &args.engine, &options, output)?;
-    let fewer = args.classes.is_some();
-    let plan = install::plan(host, &payload, &engines, &options, &names, fewer)?;
+        base_spec: options.base_spec,
+    })
+}
+
+/// The release and the engines of an installation or of an upgrade.
+struct Request {
+    payload: Payload,
+    engines: Vec<(Engine, Options)>,
+    names: OfferedNames,
+    /// Whether the release may have fewer classes than the installed one.
+    fewer_classes: bool,
+    /// Whether engines that have not read their configuration are restarted.
+    restart: bool,
+}
+
+/// Makes the plan of an installation, prints it or carries it out, and prints what the operator
+/// has to do next. Without the lock, which a dry run does not take, nothing is changed.
+fn carry_out(
+    host: &HostRoot,
+    request: &Request,
+    mut lock: Option<Lock>,
+    output: &mut Output,
+) -> Result<()> {
+    let Request {
+        payload,
+        engines,
+        names,
+        ..
+    } = request;
+    let plan = install::plan(host, payload, engines, names, request.fewer_classes)?;
     for note in &plan.notes {
         output.report_note(note);
     }
-    output.set_installed(describe_release(&payload, &plan));
-    if args.dry_run {
+    output.set_installed(describe_release(payload, &plan));
+    if lock.is_none() {
         show_steps(&plan.steps, output);
         let due = plan
             .engines
             .iter()
             .filter(|p| restart::would_be_due(host, p));
         let due: Vec<Engine> = due.map(|plan| plan.engine).collect();
-        let offers = find_offers(host, &payload, &names);
+        let offers = find_offers(host, payload, names);
         output.set_next_commands(next_commands(host, &plan, &due, &offers));
         return Ok(());
     }
@@ -119,9 +192,9 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
         release(lock, output);
     }
     show_links(&plan.steps, output);
-    output.print_text(&format_summary(&payload, &plan));
-    let due = follow_up(host, &plan.engines, args.restart, output)?;
-    let offers = find_offers(host, &payload, &names);
+    output.print_text(&format_summary(payload, &plan));
+    let due = follow_up(host, &plan.engines, request.restart, output)?;
+    let offers = find_offers(host, payload, names);
     let next = next_commands(host, &plan, &due, &offers);
     let lines: String = next.iter().map(|line| format!("  {line}\n")).collect();
     output.print_text(&format!("\nnext:\n{lines}"));
@@ -253,6 +326,15 @@ fn check_user(host: &HostRoot) -> Result<()> {
     Ok(())
 }
 
+/// Returns the absolute path of the release to install: the directory that was named, or the one
+/// that contains this program.
+fn find_source(named: Option<&Path>) -> Result<PathBuf> {
+    match named {
+        Some(dir) => Ok(std::path::absolute(dir)?),
+        None => own_source(),
+    }
+}
+
 /// Returns the directory of the release, or of the build, that contains this program.
 fn own_source() -> Result<PathBuf> {
     let program = std::env::current_exe().context("cannot find this program's own path")?;
@@ -363,7 +445,9 @@ fn next_commands(
     offers: &[(String, String)],
 ) -> Vec<String> {
     let link = Path::new(LINKS).join("boathook");
-    let linked = host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
+    let is_packaged = host.exists(&Path::new(PACKAGED).join("boathook"));
+    let linked =
+        is_packaged || host.exists(&link) || plan.steps.iter().any(|step| step.path() == link);
     let boathook = if linked { "boathook" } else { COMMANDS };
     let mut commands: Vec<String> = due
         .iter()

@@ -80,8 +80,8 @@ impl OfferedNames {
     }
 
     /// Returns the links that the host must have. Only Docker looks for programs.
-    pub(crate) fn links(&self, engines: &[Engine]) -> &[(PathBuf, PathBuf)] {
-        if engines.contains(&Engine::Docker) {
+    pub(crate) fn links(&self, mut engines: impl Iterator<Item = Engine>) -> &[(PathBuf, PathBuf)] {
+        if engines.any(|engine| engine == Engine::Docker) {
             &self.links
         } else {
             &[]

@@ -23,6 +23,7 @@ use crate::layout::{
 };
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
+use crate::recorded_options::RecordedOptions;
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
 
@@ -37,7 +38,8 @@ pub struct Installation {
     pub changes_programs_of_docker: bool,
 }
 
-/// Plans the installation of a payload and the configuration of the engines, which also know it
+/// Plans the installation of a payload and the configuration of the engines, each with its options,
+/// which also know it
 /// by the names `names`. With
 /// `fewer_classes`, an installed release that has more class files may be replaced.
 ///
@@ -47,8 +49,7 @@ pub struct Installation {
 pub fn plan(
     host: &HostRoot,
     payload: &Payload,
-    engines: &[Engine],
-    options: &Options,
+    engines: &[(Engine, Options)],
     names: &OfferedNames,
     fewer_classes: bool,
 ) -> Result<Installation> {
@@ -60,7 +61,7 @@ pub fn plan(
     notes.extend(removed_classes(host, payload, fewer_classes)?);
     names.refuse_foreign_programs(host)?;
     let mut plans = Vec::new();
-    for engine in engines {
+    for (engine, options) in engines {
         let record = InstallationRecord::load(host, &record_path(*engine))?;
         let now = engine.read(host, record.as_ref())?;
         plans.push(engine.plan_install(&now, record.as_ref(), options)?);
@@ -71,7 +72,7 @@ pub fn plan(
     let real_runtime = common_runtime(replaced)?;
     notes.extend(plans.iter().filter_map(replaced_runtime));
     notes.extend(unknown_classes(host, payload)?);
-    let offered = names.links(engines);
+    let offered = offered_links(names, engines);
     let links = plan_links(host, payload, !offered.is_empty(), &mut notes)?;
     let config = Configuration::plan(host, payload, real_runtime)?;
     notes.extend(config.kept.clone());
@@ -81,7 +82,7 @@ pub fn plan(
     }
     let old = Manifest::load(host)?.unwrap_or_default();
     notes.extend(dropped_names(&old, names));
-    let mut steps = record_manifest(host, payload, &links, names, offered, &config, &dirs)?;
+    let mut steps = record_manifest(host, payload, engines, &links, names, &config, &dirs)?;
     steps.extend(discard_leftovers(host)?);
     steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
@@ -264,14 +265,36 @@ pub(crate) fn remove_link(host: &HostRoot, link: &Path) -> Result<Option<Step>> 
     }))
 }
 
+fn offered_links<'n>(
+    names: &'n OfferedNames,
+    engines: &[(Engine, Options)],
+) -> &'n [(PathBuf, PathBuf)] {
+    names.links(engines.iter().map(|(engine, _)| *engine))
+}
+
+/// Returns the options to record. Those of engines that an earlier installation configured, and
+/// this one does not, stay recorded.
+fn record_options(
+    old: &Manifest,
+    payload: &Payload,
+    engines: &[(Engine, Options)],
+) -> RecordedOptions {
+    let mut options = payload.origin.clone();
+    options.engines.clone_from(&old.options.engines);
+    options
+        .engines
+        .extend(engines.iter().map(|(engine, o)| (*engine, o.into())));
+    options
+}
+
 /// Returns the steps that write the manifest and make its directories. `dirs` are further
 /// directories that the installation makes, and that the manifest has to list.
 fn record_manifest(
     host: &HostRoot,
     payload: &Payload,
+    engines: &[(Engine, Options)],
     links: &[PathBuf],
     names: &OfferedNames,
-    offered: &[(PathBuf, PathBuf)],
     config: &Configuration,
     dirs: &BTreeSet<PathBuf>,
 ) -> Result<Vec<Step>> {
@@ -296,7 +319,7 @@ fn record_manifest(
     manifest.toolkits.clone_from(&names.toolkits);
     // The links of an earlier installation stay listed, because this one may be killed before it
     // removes them.
-    for (link, _) in offered {
+    for (link, _) in offered_links(names, engines) {
         if !manifest.compatibility_links.contains(link) {
             manifest.compatibility_links.push(link.clone());
         }
@@ -305,6 +328,7 @@ fn record_manifest(
         manifest.config = Some(text.clone());
         manifest.config_before = config.replaced.clone();
     }
+    manifest.options = record_options(&manifest, payload, engines);
     if old.as_ref() == Some(&manifest) {
         return Ok(Vec::new());
     }

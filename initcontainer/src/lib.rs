@@ -16,6 +16,7 @@ pub mod layout;
 pub mod lock;
 pub mod manifest;
 pub mod payload;
+pub mod recorded_options;
 mod specifications;
 pub mod status;
 pub mod step;

@@ -7,6 +7,7 @@ use runtime_config::HostRoot;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::MANIFEST;
+use crate::recorded_options::RecordedOptions;
 
 /// The mode of all files in the state directory. Only root may read them, because the copy of an
 /// engine's configuration may contain secrets.
@@ -35,6 +36,9 @@ pub struct Manifest {
     /// installation was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_before: Option<String>,
+    /// The options with which an upgrade installs another version.
+    #[serde(default)]
+    pub options: RecordedOptions,
 }
 
 impl Manifest {
@@ -55,7 +59,7 @@ impl Manifest {
     }
 
     pub fn to_text(&self) -> String {
-        // The manifest has only strings and lists, whose serialization cannot fail.
+        // The manifest has only strings, lists and tables with names as keys, whose serialization cannot fail.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,11 +12,12 @@ use device_class::class::DeviceClass;
 use device_class::config::Config;
 use device_class::load::ClassSource;
 use device_class::strict_toml::FileError;
-use rooted_path::open_regular_file;
+use rooted_path::{open_regular_file, read_regular_text};
 use runtime_config::Error as HostError;
 
 use crate::elf::{self, describe_refusal};
 use crate::layout::{CONFIG, LOCAL};
+use crate::recorded_options::RecordedOptions;
 
 pub const PROGRAMS: [&str; 4] = [
     "boathook",
@@ -35,8 +37,13 @@ const SHARED: [&str; 5] = [
     "share/zsh/site-functions",
     "share/fish/vendor_completions.d",
 ];
+/// The maximum size of the file with a version, in bytes.
+const MAX_VERSION: u64 = 64;
 /// The maximum number of class files in a directory. With more, the installation fails.
 const MAX_CLASSES: usize = 1000;
+
+/// The value of `--classes` for an installation without class files.
+pub const NO_CLASSES: &str = "none";
 
 /// The choice of the class files that are installed.
 #[derive(Debug, Clone, Copy)]
@@ -49,6 +56,9 @@ pub enum ClassFiles<'a> {
     None,
 }
 
+/// The file of a release that contains its version.
+const VERSION_FILE: &str = "version";
+
 /// The files of one version, checked and ready to be copied.
 #[derive(Debug, Clone)]
 pub struct Payload {
@@ -58,6 +68,8 @@ pub struct Payload {
     files: Vec<PayloadFile>,
     /// The mistakes that do not stop an installation, one line each.
     pub(crate) notes: Vec<String>,
+    /// The directories that the files were read from.
+    pub origin: RecordedOptions,
     /// Whether a configuration was given that has a mistake, so that the host keeps the one that
     /// is installed.
     pub(crate) keeps_config: bool,
@@ -82,6 +94,29 @@ impl PayloadFile {
 }
 
 impl Payload {
+    /// Returns the version of the release in `source`, from its file `version`. A build has no
+    /// such file.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read, or if its text cannot be the name of a directory.
+    pub fn find_version(source: &Path) -> Result<Option<String>> {
+        let file = source.join(VERSION_FILE);
+        let text = match read_regular_text(&file, MAX_VERSION) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(HostError::io("read", &file))?,
+        };
+        let version = text.trim_end();
+        let is_valid = version.starts_with(|c: char| c.is_ascii_digit())
+            && version
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || ".+~-".contains(c));
+        ensure!(
+            is_valid,
+            describe_refusal(&file, "it has no version, such as 1.2.3")
+        );
+        Ok(Some(version.to_owned()))
+    }
+
     /// Collects and checks the files in `source`. It is a release with the directories `bin` and
     /// `classes.d`, or a directory with the programs themselves, such as that of a build.
     ///
@@ -114,6 +149,15 @@ impl Payload {
             config: None,
             files,
             notes: Vec::new(),
+            origin: RecordedOptions {
+                source: Some(source.to_path_buf()),
+                classes: match classes {
+                    ClassFiles::OfSource => None,
+                    ClassFiles::From(dir) => Some(dir.to_path_buf()),
+                    ClassFiles::None => Some(NO_CLASSES.into()),
+                },
+                ..RecordedOptions::default()
+            },
             keeps_config: false,
         })
     }
@@ -135,6 +179,7 @@ impl Payload {
             |file: &PayloadFile| file.dir == CLASSES && own.iter().any(|own| own.name == file.name);
         self.files.retain(|file| !is_replaced(file));
         self.files.extend(own);
+        self.origin.own_classes = Some(dir.to_path_buf());
         Ok(self)
     }
 

@@ -4,7 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Engine, HostRoot, InstallationRecord, LoadState, find_load_state};
+use runtime_config::{
+    Engine, HostRoot, InstallationRecord, LoadState, PACKAGED_VERSION, compare_versions,
+    find_load_state, find_running_programs,
+};
 use serde::Serialize;
 
 use crate::compatibility;
@@ -20,6 +23,8 @@ pub struct Status {
     pub version: Option<String>,
     /// All versions on the host, including those that are kept for running containers.
     pub versions: Vec<String>,
+    /// The version of the package, if one is installed.
+    pub packaged: Option<String>,
     /// The engines that were found on the host or that were configured.
     pub engines: Vec<EngineStatus>,
     /// The CDI specifications of Boathook. With such a specification an engine calls the hook
@@ -48,11 +53,19 @@ pub struct EngineStatus {
 impl Status {
     /// Reads the state of a host, without changing it.
     pub fn read(host: &HostRoot) -> Result<Self> {
+        let packaged = host.read(Path::new(PACKAGED_VERSION))?;
+        let packaged = packaged.map(|text| text.trim_end().to_owned());
         let version = current_version(host)?.map(|v| v.to_string_lossy().into_owned());
         let mut missing = Vec::new();
         for program in [HOOK, RUNTIME, COMMANDS] {
             if version.is_some() && !host.exists(Path::new(program)) {
                 missing.push(format!("{program}: install again"));
+            }
+        }
+        if let Some(version) = &version {
+            let running = find_running_programs(&host.as_path().join("proc"));
+            for other in compare_versions(version, packaged.as_deref(), &running) {
+                missing.push(format!("{}: {}", other.text, other.fix));
             }
         }
         let mut engines = Vec::new();
@@ -89,6 +102,7 @@ impl Status {
         Ok(Self {
             version,
             versions,
+            packaged,
             engines,
             specifications: specifications::find(host)?,
             toolkits,

@@ -1,7 +1,7 @@
 //! Configures container engines to call the hook, and undoes the configuration.
 //!
-//! Without the feature `configure` the crate contains only the table of the engines, and has no
-//! dependency that edits files. The hook needs only this table.
+//! Without the feature `configure` the crate contains only the table of the engines and the
+//! comparison of versions, which the hook needs, and has no dependency that edits files.
 //!
 //! Data flow: [`Engine::read`] takes a [`Snapshot`] of an engine's files from a [`HostRoot`].
 //! [`Engine::plan_install`] and [`Engine::plan_undo`], two pure functions, compute a [`Plan`]
@@ -68,6 +68,7 @@ mod state;
 mod toml_text;
 #[cfg(feature = "configure")]
 mod unit;
+mod versions;
 
 #[cfg(feature = "configure")]
 pub use apply::{scratch_path, scratch_place};
@@ -96,4 +97,7 @@ pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
 pub use state::{
     LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload, wait,
+};
+pub use versions::{
+    OtherVersion, PACKAGED_VERSION, RunningProgram, compare_versions, find_running_programs,
 };

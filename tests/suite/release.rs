@@ -8,6 +8,7 @@ mod clean;
 mod documents;
 mod images;
 mod roots;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -128,6 +129,7 @@ fn an_archive_can_be_installed_and_read() {
     for file in [
         "LICENSE",
         "README.md",
+        "version",
         "lib/systemd/system/boathook-cdi.service",
         "lib/systemd/system/boathook-follow.service",
         "lib/udev/rules.d/71-boathook-cdi.rules",
@@ -196,7 +198,7 @@ fn packages_hold_what_the_archive_holds() {
                 wanted.insert(entry);
                 continue;
             }
-            "bin" | "classes.d" => {
+            "bin" | "classes.d" | "version" => {
                 wanted.insert(format!("lib/boathook/{entry}"));
                 continue;
             }

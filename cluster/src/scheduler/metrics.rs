@@ -4,6 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
@@ -36,32 +37,58 @@ impl Default for Metrics {
 
 impl Metrics {
     pub fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("boathook_scheduler");
+        let mut registry = Registry::default();
+        let version = env!("CARGO_PKG_VERSION");
         registry.register(
+            "boathook_build",
+            "The program and its version",
+            Info::new([("program", "boathook-scheduler"), ("version", version)]),
+        );
+        let own = registry.sub_registry_with_prefix("boathook_scheduler");
+        own.register(
             "requests",
             "Requests of kube-scheduler",
             self.requests.clone(),
         );
-        registry.register(
+        own.register(
             "request_duration_seconds",
             "Time from a request's body to its answer",
             self.duration.clone(),
         );
-        registry.register(
+        own.register(
             "refused_nodes",
             "Nodes that filter refused",
             self.refused_nodes.clone(),
         );
-        registry.register(
+        own.register(
             "known_objects",
             "Nodes, and pods that hold one of the resources",
             self.known.clone(),
         );
-        registry.register(
+        own.register(
             "watch_errors",
             "Failures of watches",
             self.watch_errors.clone(),
         );
         registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn the_version_has_the_name_that_all_programs_use() {
+        let mut page = String::new();
+        encode(&mut page, &Metrics::default().registry()).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        let line = format!(
+            "boathook_build_info{{program=\"boathook-scheduler\",version=\"{version}\"}} 1\n"
+        );
+        assert!(page.contains(&line), "{page}");
+        assert!(page.contains("\nboathook_scheduler_"), "{page}");
     }
 }

@@ -3,6 +3,7 @@
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::watch::Label;
@@ -18,18 +19,44 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix("boathook_webhook");
-        registry.register("reviews", "Reviews of pods", self.reviews.clone());
+        let mut registry = Registry::default();
+        let version = env!("CARGO_PKG_VERSION");
         registry.register(
+            "boathook_build",
+            "The program and its version",
+            Info::new([("program", "boathook-webhook"), ("version", version)]),
+        );
+        let own = registry.sub_registry_with_prefix("boathook_webhook");
+        own.register("reviews", "Reviews of pods", self.reviews.clone());
+        own.register(
             "known_names",
             "Names of AcceleratorFunctions and FpgaRegions",
             self.names.clone(),
         );
-        registry.register(
+        own.register(
             "watch_errors",
             "Failures of watches",
             self.watch_errors.clone(),
         );
         registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    #[test]
+    fn the_version_has_the_name_that_all_programs_use() {
+        let mut page = String::new();
+        encode(&mut page, &Metrics::default().registry()).unwrap();
+        let version = env!("CARGO_PKG_VERSION");
+        let line = format!(
+            "boathook_build_info{{program=\"boathook-webhook\",version=\"{version}\"}} 1\n"
+        );
+        assert!(page.contains(&line), "{page}");
+        assert!(page.contains("\nboathook_webhook_"), "{page}");
     }
 }

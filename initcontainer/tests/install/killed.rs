@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use initcontainer::payload::{ClassFiles, PROGRAMS, Payload};
+use initcontainer::payload::PROGRAMS;
 use initcontainer::step::{self, Step};
 use initcontainer::uninstall;
 use nix::sys::signal::{Signal, kill, raise};
@@ -20,7 +20,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::Pid;
 use runtime_config::{Engine, HostRoot};
 
-use crate::site::{Site, fixture, write};
+use crate::site::{Site, fixture, payload, write};
 use crate::tree;
 
 /// The variable with the child's orders: the release, the host, the version, the engine, and the
@@ -65,7 +65,7 @@ fn steps(host: &HostRoot, release: &str, version: &str, engine: Engine) -> Vec<S
     if version == "none" {
         return uninstall::plan(host, &[], false).unwrap().steps;
     }
-    let payload = Payload::read(version, release.as_ref(), ClassFiles::OfSource).unwrap();
+    let payload = payload(version, release.as_ref());
     crate::site::plan(host, &payload, &[engine]).unwrap().steps
 }
 

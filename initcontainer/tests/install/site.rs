@@ -88,6 +88,11 @@ impl Site {
         write(&installed, fs::read(class).unwrap());
     }
 
+    /// Writes the file with the release's version.
+    pub(crate) fn write_release_version(&self, version: &str) {
+        write(&self.release().join("version"), format!("{version}\n"));
+    }
+
     /// Adds a class of the toolkit `vendor` to the release. The host has a device of it.
     pub(crate) fn add_toolkit(&self) {
         let class = "version = 1\ndescription = \"cards\"\nresource = \"vendor.com/card\"\n\
@@ -99,7 +104,7 @@ impl Site {
     }
 
     pub(crate) fn payload(&self, version: &str) -> Payload {
-        Payload::read(version, &self.release(), ClassFiles::OfSource).unwrap()
+        payload(version, &self.release())
     }
 
     pub(crate) fn plan(&self, version: &str, engines: &[Engine]) -> anyhow::Result<Installation> {
@@ -137,11 +142,18 @@ impl Site {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.without_source(arguments);
-        if arguments[0] == "install" {
+        if ["install", "upgrade"].contains(&arguments[0]) {
             command.arg("--source").arg(self.release());
         }
         command
     }
+}
+
+/// Reads a release. Like the program on a host below another root, it records no path of it.
+pub(crate) fn payload(version: &str, release: &Path) -> Payload {
+    let mut payload = Payload::read(version, release, ClassFiles::OfSource).unwrap();
+    payload.origin.source = None;
+    payload
 }
 
 /// Plans an installation under the names of the toolkit `vendor`, if the release has its class.
@@ -159,7 +171,8 @@ pub(crate) fn plan(
         more_names: names.runtimes.clone(),
         ..options()
     };
-    install::plan(host, payload, engines, &options, &names, false)
+    let engines: Vec<_> = engines.iter().map(|e| (*e, options.clone())).collect();
+    install::plan(host, payload, &engines, &names, false)
 }
 
 /// Writes a file. The file's directory is made first.

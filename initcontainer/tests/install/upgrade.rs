@@ -9,11 +9,15 @@ use initcontainer::{install, step, uninstall};
 use runtime_config::{Engine, Options};
 use serde_json::Value;
 
-use crate::site::{Site, fixture, options};
+use crate::site::{Site, complaint, fixture, options, said};
 use crate::tree;
 
 /// The bundle of a container on the host.
 const BUNDLE: &str = "run/containerd/io.containerd.runtime.v2.task/k8s.io/abc123";
+
+const OWN_CLASS: &str = "version = 1\nresource = \"own.com/card\"\n\
+    request = { env = \"OWN_VISIBLE_DEVICES\" }\ndiscover = [{ count = 1 }]\n\
+    device = { id = \"card\" }\n";
 
 fn versions(site: &Site) -> Vec<String> {
     install::installed_versions(&site.host).unwrap()
@@ -71,6 +75,79 @@ fn the_same_version_with_other_files_takes_its_place() {
     assert_eq!(names.count(), 3);
 }
 
+/// An upgrade has no options of its own: those of the installation are recorded.
+#[test]
+fn an_upgrade_keeps_the_engines_and_the_options_of_the_installation() {
+    let site = Site::new(&fixture("docker/empty-object"));
+    for program in ["dockerd", "containerd"] {
+        site.add_program(program);
+    }
+    site.add_toolkit();
+    site.write("own/own.toml", OWN_CLASS);
+    let own = site.path("own").display().to_string();
+    let options = ["--engine=docker", "--set-default", "--as=vendor"];
+    said(&site.run(&[&["install", "--own-classes", &own][..], &options].concat()));
+    let configuration = site.read("etc/docker/daemon.json");
+
+    site.write_release_version("0.9.2");
+    site.set_programs(b"two");
+    let planned = said(&site.run(&["upgrade", "--dry-run"]));
+    assert!(
+        planned.contains("link /opt/boathook/current -> 0.9.2"),
+        "{planned}"
+    );
+    assert!(!planned.contains("daemon.json"), "{planned}");
+    said(&site.run(&["upgrade"]));
+    let current = fs::read_link(site.path("opt/boathook/current")).unwrap();
+    assert_eq!(current, Path::new("0.9.2"));
+    let hook = fs::read(site.path(&HOOK[1..])).unwrap();
+    assert!(hook.ends_with(b"two"));
+    assert_eq!(site.read("etc/docker/daemon.json"), configuration);
+    assert!(
+        site.path("opt/boathook/current/classes.d/own.toml")
+            .is_file()
+    );
+    // It was on the host and not chosen.
+    assert!(!site.path("etc/containerd/config.toml").exists());
+}
+
+#[test]
+fn an_upgrade_of_a_cluster_keeps_its_configuration() {
+    let site = Site::with_containerd();
+    site.write("given.toml", "[class.dummy-npu]\nreplicas = 2\n");
+    let given = site.path("given.toml").display().to_string();
+    said(&site.run(&["install", "--config", &given]));
+    fs::remove_file(&given).unwrap();
+    site.write_release_version("0.9.2");
+    said(&site.run(&["upgrade"]));
+    for file in ["etc/boathook/config.toml", "opt/boathook/state/config.toml"] {
+        assert!(site.read(file).contains("replicas = 2"), "{file}");
+    }
+}
+
+#[test]
+fn an_upgrade_without_an_installation_does_nothing() {
+    let site = Site::with_containerd();
+    let before = tree::snapshot(site.root());
+    let text = said(&site.run(&["upgrade"]));
+    assert!(text.contains("boathook is not installed"), "{text}");
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+/// The version of a release is the name of its directory.
+#[test]
+fn a_version_that_cannot_be_a_directory_is_refused() {
+    for version in ["", "../0.1.0", "current", "0.1.0/x", "0 1"] {
+        let site = Site::with_containerd();
+        site.write_release_version(version);
+        let message = complaint(&site.run(&["install"]));
+        assert!(
+            message.contains("it has no version"),
+            "{version}: {message}"
+        );
+    }
+}
+
 /// The first versions configured engines to call `boathook` as the hook.
 #[test]
 fn a_hook_of_an_earlier_name_is_replaced() {
@@ -96,8 +173,7 @@ fn a_hook_of_an_earlier_name_is_replaced() {
         let plan = install::plan(
             &site.host,
             &payload,
-            &[engine],
-            &earlier,
+            &[(engine, earlier)],
             &OfferedNames::default(),
             false,
         )

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
@@ -16,6 +17,12 @@ impl MetricsPage {
     pub(crate) fn new(metrics: &Metrics, present: Present) -> Self {
         let mut registry = Registry::with_prefix("boathook");
         registry.register_collector(Box::new(present));
+        let version = env!("CARGO_PKG_VERSION");
+        registry.register(
+            "build",
+            "The program and its version",
+            Info::new([("program", "boathook-plugin"), ("version", version)]),
+        );
         metrics.register(&mut registry);
         MetricsPage(Arc::new(Mutex::new(registry)))
     }
@@ -90,6 +97,11 @@ mod tests {
             r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 2"#,
             r#"boathook_devices{resource="dummy.com/npu",health="unhealthy"} 1"#,
             r#"boathook_allocations_total{resource="dummy.com/npu",result="refused"} 1"#,
+            concat!(
+                r#"boathook_build_info{program="boathook-plugin",version=""#,
+                env!("CARGO_PKG_VERSION"),
+                r#""} 1"#
+            ),
             r#"boathook_registrations_total{resource="dummy.com/npu",result="failed"} 0"#,
             r#"boathook_streams{resource="dummy.com/npu"} 1"#,
             r#"boathook_left_to_other_plugin{resource="dummy.com/npu"} 0"#,

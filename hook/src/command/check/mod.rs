@@ -6,6 +6,7 @@ mod delivery;
 mod kernel;
 mod outdated;
 mod toolkit;
+mod versions;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub(super) fn run(
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
     let mut findings = kernel::check();
+    findings.extend(versions::check(&config.host_root));
     findings.extend(given_config(config));
     findings.extend(engines(&config.host_root));
     findings.extend(runtime(config));

@@ -1,0 +1,90 @@
+//! The command `upgrade`: another version is installed with the options of the installation that
+//! is there.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use initcontainer::cli::Upgrade;
+use initcontainer::compatibility::OfferedNames;
+use initcontainer::layout::{GIVEN_CONFIG, record_path};
+use initcontainer::lock::Lock;
+use initcontainer::manifest::Manifest;
+use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
+use runtime_config::{Engine, HostRoot, InstallationRecord, Options};
+
+use super::{Request, carry_out, check_user, complete_options, find_source, read_payload};
+use crate::output::Output;
+
+/// Installs a version in place of the installed one. The engines that were configured stay
+/// configured, each with its options. Nothing happens on a host without an installation.
+pub(super) fn upgrade(host: &HostRoot, args: &Upgrade, output: &mut Output) -> Result<()> {
+    let Some(manifest) = Manifest::load(host)? else {
+        output.report_note("boathook is not installed; boathook-init install does that");
+        return Ok(());
+    };
+    let installed_from = manifest.options.source.as_deref();
+    if let Some(expected) = &args.installed_from
+        && installed_from != Some(expected)
+    {
+        let from = installed_from.map_or("an image".into(), |dir| dir.display().to_string());
+        output.report_note(&format!(
+            "the installed version is from {from} and stays; to use that of {}, run \
+             boathook-init install",
+            expected.display()
+        ));
+        return Ok(());
+    }
+    check_user(host)?;
+    let source = find_source(args.source.as_deref())?;
+    let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
+    let payload = read_release(host, &source, &manifest)
+        .context("the installed version stays; run boathook-init install with other options")?;
+    let names = OfferedNames::find(&payload, &manifest.toolkits)?;
+    let request = Request {
+        engines: find_configured_engines(host, &payload, &names, &manifest)?,
+        payload,
+        names,
+        // The release is complete: it has the classes that its makers chose.
+        fewer_classes: true,
+        restart: args.restart,
+    };
+    carry_out(host, &request, lock, output)
+}
+
+/// Reads the new release, with the class files and the configuration that were given to the
+/// installation.
+fn read_release(host: &HostRoot, source: &Path, manifest: &Manifest) -> Result<Payload> {
+    let options = &manifest.options;
+    let classes = match options.classes.as_deref() {
+        Some(dir) if dir == Path::new(NO_CLASSES) => ClassFiles::None,
+        Some(dir) => ClassFiles::From(dir),
+        None => ClassFiles::OfSource,
+    };
+    let mut payload = read_payload(host, source, classes)?;
+    if let Some(dir) = &options.own_classes {
+        payload = payload.with_own_classes(source, dir)?;
+    }
+    payload.config = host.read(Path::new(GIVEN_CONFIG))?;
+    Ok(payload)
+}
+
+/// Returns the engines that were configured, with their options. The files of an engine that
+/// was removed from the host stay as they are.
+fn find_configured_engines(
+    host: &HostRoot,
+    payload: &Payload,
+    names: &OfferedNames,
+    manifest: &Manifest,
+) -> Result<Vec<(Engine, Options)>> {
+    let mut engines = Vec::new();
+    for engine in Engine::ALL {
+        let record = InstallationRecord::load(host, &record_path(engine))?;
+        if record.is_some() && engine.detect(host).is_some() {
+            let options = manifest.options.engines.get(&engine);
+            let options = options.cloned().unwrap_or_default();
+            let options = complete_options(host, payload, names, options)?;
+            engines.push((engine, options));
+        }
+    }
+    Ok(engines)
+}

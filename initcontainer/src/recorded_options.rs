@@ -1,0 +1,43 @@
+//! The options of an installation. The manifest records them, so that an upgrade installs another
+//! version in the same way.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use runtime_config::{Engine, Options};
+use serde::{Deserialize, Serialize};
+
+/// The options of an installation that no other file of the host shows. The engines that are
+/// configured, the toolkits' names and the given configuration have records of their own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RecordedOptions {
+    /// The directory of the release, as a path of the host. `None` means that the release was in
+    /// a container, whose paths are not the host's.
+    pub source: Option<PathBuf>,
+    /// The value of `--classes`: a directory, or `none`.
+    pub classes: Option<PathBuf>,
+    /// The value of `--own-classes`.
+    pub own_classes: Option<PathBuf>,
+    pub engines: BTreeMap<Engine, EngineOptions>,
+}
+
+/// The options with which one engine was configured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineOptions {
+    /// Whether the runtime is the engine's default (`--set-default`).
+    pub set_default: bool,
+    /// The text of the file that `--base-spec` named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base_spec: Option<String>,
+}
+
+impl From<&Options> for EngineOptions {
+    fn from(options: &Options) -> Self {
+        Self {
+            set_default: options.set_default,
+            base_spec: options.base_spec.clone(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Compares the versions of Boathook on a host: that of the package, the installed one, which
+//! engines call, and those of programs that run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The file with the version of the package.
+pub const PACKAGED_VERSION: &str = "/usr/lib/boathook/version";
+
+/// The directories with programs of Boathook: of installed versions, and of the package.
+const DIRECTORIES: [&str; 2] = ["/opt/boathook", "/usr/lib/boathook"];
+/// The text that the kernel appends to the path of a removed executable.
+const REMOVED: &str = " (deleted)";
+
+/// A process of the host that runs one of Boathook's programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningProgram {
+    pub pid: u32,
+    /// The path of the executable, as the link `exe` in /proc shows it.
+    pub path: PathBuf,
+}
+
+/// A program of another version than the one that engines call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherVersion {
+    pub text: String,
+    /// What an administrator does about it.
+    pub fix: &'static str,
+}
+
+/// Finds the processes that run Boathook's programs, except those whose program is in an image.
+/// `proc` is the host's /proc.
+pub fn find_running_programs(proc: &Path) -> Vec<RunningProgram> {
+    let processes = fs::read_dir(proc).into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| {
+            let pid = process.file_name().to_str()?.parse().ok()?;
+            let path = fs::read_link(process.path().join("exe")).ok()?;
+            let is_own = DIRECTORIES.iter().any(|dir| path.starts_with(dir));
+            is_own.then_some(RunningProgram { pid, path })
+        })
+        .collect()
+}
+
+/// Compares the version that engines call, `installed`, with that of the package and with the
+/// programs that run.
+pub fn compare_versions(
+    installed: &str,
+    packaged: Option<&str>,
+    running: &[RunningProgram],
+) -> Vec<OtherVersion> {
+    let mut others = Vec::new();
+    if let Some(packaged) = packaged.filter(|packaged| *packaged != installed) {
+        others.push(OtherVersion {
+            text: format!("the package has boathook {packaged}, but engines call {installed}"),
+            fix: "run boathook-init upgrade",
+        });
+    }
+    for RunningProgram { pid, path } in running {
+        let path = path.to_string_lossy();
+        let mut names = path
+            .split('/')
+            .skip_while(|name| *name != "boathook")
+            .skip(1);
+        let is_of_version = path.starts_with(DIRECTORIES[0]);
+        let is_installed = !is_of_version || names.next() == Some(installed);
+        if !is_installed || path.ends_with(REMOVED) {
+            let path = path.trim_end_matches(REMOVED);
+            others.push(OtherVersion {
+                text: format!("process {pid} runs an earlier {path}"),
+                fix: "restart its service",
+            });
+        }
+    }
+    others
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_package_and_running_programs_are_compared_with_the_installed_version() {
+        let package = "the package has boathook 0.2.0, but engines call 0.1.0";
+        let process = "process 7 runs an earlier ";
+        for (installed, packaged, running, expected) in [
+            ("0.1.0", None, None, vec![]),
+            ("0.1.0", Some("0.1.0"), None, vec![]),
+            ("0.1.0", Some("0.2.0"), None, vec![package.to_owned()]),
+            (
+                "0.1.0",
+                None,
+                Some("/opt/boathook/0.1.0/bin/boathook"),
+                vec![],
+            ),
+            (
+                "0.1.0",
+                None,
+                Some("/usr/lib/boathook/bin/boathook"),
+                vec![],
+            ),
+            (
+                "0.2.0",
+                None,
+                Some("/opt/boathook/0.1.0/bin/boathook"),
+                vec![format!("{process}/opt/boathook/0.1.0/bin/boathook")],
+            ),
+            (
+                "0.1.0",
+                None,
+                Some("/opt/boathook/0.1.0/bin/boathook (deleted)"),
+                vec![format!("{process}/opt/boathook/0.1.0/bin/boathook")],
+            ),
+            (
+                "0.1.0",
+                None,
+                Some("/usr/lib/boathook/bin/boathook (deleted)"),
+                vec![format!("{process}/usr/lib/boathook/bin/boathook")],
+            ),
+        ] {
+            let running: Vec<_> = running
+                .map(|path| RunningProgram {
+                    pid: 7,
+                    path: path.into(),
+                })
+                .into_iter()
+                .collect();
+            let found = compare_versions(installed, packaged, &running);
+            let texts: Vec<_> = found.into_iter().map(|other| other.text).collect();
+            assert_eq!(texts, expected, "{installed} {packaged:?} {running:?}");
+        }
+    }
+
+    #[test]
+    fn running_programs_are_found_by_their_executables() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, program) in [
+            ("12", "/opt/boathook/0.1.0/bin/boathook"),
+            ("13", "/usr/bin/bash"),
+            // In an image.
+            ("14", "/boathook/bin/boathook-plugin"),
+            ("self", "/opt/boathook/0.1.0/bin/boathook"),
+        ] {
+            let process = proc.path().join(pid);
+            fs::create_dir(&process).unwrap();
+            symlink(program, process.join("exe")).unwrap();
+        }
+        let expected = RunningProgram {
+            pid: 12,
+            path: "/opt/boathook/0.1.0/bin/boathook".into(),
+        };
+        assert_eq!(find_running_programs(proc.path()), [expected]);
+    }
+}

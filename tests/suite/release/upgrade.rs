@@ -1,0 +1,184 @@
+//! Two versions of the packages, one after the other, on a private copy of this machine's root.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::binaries;
+use harness::private_host::PrivateHost;
+use harness::scratch;
+use tempfile::TempDir;
+
+use super::{CLUSTER_PROGRAMS, PROGRAMS, printed};
+
+const OLD: &str = "0.9.1";
+const NEW: &str = "0.9.2";
+
+/// A format of packages, and its commands. `PACKAGE` is the path of a package.
+struct Format {
+    name: &'static str,
+    /// The command without which the packages cannot be made.
+    maker: &'static str,
+    install: &'static str,
+    upgrade: &'static str,
+    remove: &'static str,
+}
+
+const FORMATS: [Format; 2] = [
+    Format {
+        name: "deb",
+        maker: "dpkg-deb",
+        install: "dpkg --install PACKAGE",
+        upgrade: "dpkg --install PACKAGE",
+        remove: "dpkg --remove boathook",
+    },
+    Format {
+        name: "rpm",
+        maker: "rpmbuild",
+        install: "rpm --install --nodeps PACKAGE",
+        upgrade: "rpm --upgrade --nodeps PACKAGE",
+        remove: "rpm --erase boathook",
+    },
+];
+
+/// The packages of two versions. Their hooks differ by the last bytes.
+struct Packages(TempDir);
+
+impl Packages {
+    fn new() -> Self {
+        let packages = Self(scratch::directory("upgrade").unwrap());
+        for version in [OLD, NEW] {
+            packages.make(version);
+        }
+        packages
+    }
+
+    fn make(&self, version: &str) {
+        let programs = self.0.path().join(format!("programs-{version}"));
+        fs::create_dir(&programs).unwrap();
+        let header = fs::read(binaries::program("boathook").unwrap()).unwrap();
+        for name in PROGRAMS.iter().chain(&CLUSTER_PROGRAMS) {
+            let file = programs.join(name);
+            fs::write(&file, [&header[..64], version.as_bytes()].concat()).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // The scripts of the packages run it.
+        let mut strip = Command::new("strip");
+        strip.arg("-o").arg(programs.join("boathook-init"));
+        printed(strip.arg(binaries::program("boathook-init").unwrap()));
+        let mut dist = Command::new(binaries::source_tree().join("scripts/dist"));
+        dist.arg(self.directory(version))
+            .arg(format!("amd64={}", programs.display()))
+            .env("BOATHOOK_VERSION", version)
+            .env("SOURCE_DATE_EPOCH", "1750000000")
+            .env("BOATHOOK_DIST", binaries::program("boathook-dist").unwrap());
+        printed(&mut dist);
+    }
+
+    fn directory(&self, version: &str) -> PathBuf {
+        self.0.path().join(version)
+    }
+
+    /// Returns the package of a version, or `None` if this machine cannot make it.
+    fn find(&self, version: &str, extension: &str) -> Option<PathBuf> {
+        let entries = fs::read_dir(self.directory(version)).unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        paths.find(|path| path.extension().is_some_and(|e| e == extension))
+    }
+}
+
+/// A machine of its own with a package manager, in which Docker is configured.
+struct Machine(PrivateHost);
+
+impl Machine {
+    fn new() -> Self {
+        let machine = Self(PrivateHost::with_root(Some(Path::new("/")), &[]).unwrap());
+        // It is enough for the installer to find Docker.
+        machine.run("mkdir -p /etc/docker && echo {} >/etc/docker/daemon.json");
+        machine.run("touch /usr/bin/dockerd");
+        machine
+    }
+
+    fn run(&self, line: &str) -> String {
+        let mut shell = self.0.command("/bin/sh");
+        printed(shell.args(["-euc", line]))
+    }
+
+    fn read(&self, path: &str) -> String {
+        let bytes = fs::read(self.0.file(path)).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn installed_version(&self) -> String {
+        self.run("readlink /opt/boathook/current").trim().to_owned()
+    }
+}
+
+fn with_package(command: &str, package: &Path) -> String {
+    command.replace("PACKAGE", &package.display().to_string())
+}
+
+/// One test, because the packages take long to make.
+#[test]
+fn an_upgrade_of_the_package_reaches_the_engines() {
+    const TEST: &str = "an upgrade of the package";
+    if let Some(reason) = harness::privilege::missing_for_engines() {
+        return skip::report(TEST, &reason);
+    }
+    let packages = Packages::new();
+    for format in &FORMATS {
+        let found = [OLD, NEW].map(|version| packages.find(version, format.name));
+        let [Some(old), Some(new)] = found else {
+            skip::report(TEST, &format!("{} needs {}", format.name, format.maker));
+            continue;
+        };
+        upgrade_own_installation(format, &old, &new);
+        keep_other_installation(format, &old, &new);
+    }
+}
+
+fn upgrade_own_installation(format: &Format, old: &Path, new: &Path) {
+    let machine = Machine::new();
+    machine.run(&with_package(format.install, old));
+    // A package installs nothing in /opt by itself.
+    assert!(!machine.0.file("/opt/boathook").exists());
+    machine.run("boathook-init install --engine docker --set-default --classes none");
+    let configuration = machine.read("/etc/docker/daemon.json");
+    assert!(configuration.contains("default-runtime"), "{configuration}");
+    assert_eq!(machine.installed_version(), OLD);
+
+    machine.run(&with_package(format.upgrade, new));
+    assert_eq!(machine.installed_version(), NEW, "{}", format.name);
+    let hook = machine.read("/opt/boathook/current/bin/boathook-hook");
+    assert!(hook.ends_with(NEW), "{}", format.name);
+    assert_eq!(machine.read("/etc/docker/daemon.json"), configuration);
+    // The options of the installation stay, among them the choice of class files.
+    assert_eq!(machine.run("ls /opt/boathook/current/classes.d"), "");
+    let status = machine.run("boathook-init status");
+    let line = format!("boathook {NEW} is installed; kept beside it: {OLD}\n");
+    assert!(status.starts_with(&line), "{status}");
+
+    machine.run(format.remove);
+    assert!(!machine.0.file("/opt/boathook").exists());
+    assert_eq!(machine.read("/etc/docker/daemon.json"), "{}\n");
+}
+
+/// The package leaves an installation of an archive alone, and `status` names the difference.
+fn keep_other_installation(format: &Format, old: &Path, new: &Path) {
+    let machine = Machine::new();
+    machine.run(&with_package(format.install, old));
+    machine.run("cp -r /usr/lib/boathook /root/archive");
+    machine.run("boathook-init install --engine docker --source /root/archive");
+    machine.run(&with_package(format.upgrade, new));
+    assert_eq!(machine.installed_version(), OLD);
+    let status = machine.run("boathook-init status || true");
+    let line = format!(
+        "the package has boathook {NEW}, but engines call {OLD}: run boathook-init upgrade"
+    );
+    assert!(status.contains(&line), "{status}");
+
+    machine.run("boathook-init upgrade");
+    assert_eq!(machine.installed_version(), NEW);
+    machine.run("boathook-init status");
+}
