@@ -6,6 +6,8 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand};
 use runtime_config::Engine;
 
+use crate::service::Service;
+
 /// Install the hook on a host, report its state, and remove it.
 #[derive(Debug, Parser)]
 #[command(name = "boathook-init", version, after_help = HELP_END)]
@@ -31,6 +33,7 @@ const HELP_END: &str = "\
 Examples:
   boathook-init install --dry-run                print what would change
   boathook-init install --engine docker,podman   configure these engines only
+  boathook-init install --follow --cdi           with the services for USB devices and for CDI
   boathook-init install --as NAME                for `docker run --gpus all` and compose files
   boathook-init upgrade                          after another archive was unpacked
   boathook-init install --json                   what was done and what to do next, as JSON
@@ -93,12 +96,29 @@ pub struct Install {
     /// instead of the wrapper runtime
     #[arg(long, value_name = "FILE")]
     pub base_spec: Option<PathBuf>,
+    /// Enable and start boathook-cdi.service, which writes CDI specifications at each boot and
+    /// after devices have changed
+    #[arg(long)]
+    pub cdi: bool,
+    /// Enable and start boathook-follow.service, by which running containers follow devices that
+    /// are unplugged and come back
+    #[arg(long)]
+    pub follow: bool,
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Restart (or reload) the engines now
     #[arg(long)]
     pub restart: bool,
+}
+
+impl Install {
+    /// Returns the services to enable.
+    pub fn services(&self) -> Vec<Service> {
+        let options = [(self.cdi, Service::Cdi), (self.follow, Service::Follow)];
+        let wanted = options.into_iter().filter(|(is_wanted, _)| *is_wanted);
+        wanted.map(|(_, service)| service).collect()
+    }
 }
 
 /// The options of `upgrade`.

@@ -22,7 +22,7 @@ use runtime_config::{
 };
 
 use crate::output::{InstalledRelease, Output};
-use crate::restart;
+use crate::{restart, running_services};
 
 /// Runs a command. Returns whether it was successful and found nothing missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
@@ -93,6 +93,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = choose_engines(host, &args.engine, &options, output)?;
+    payload.origin.services = args.services();
     let request = Request {
         payload,
         engines: engines
@@ -192,6 +193,7 @@ fn carry_out(
         release(lock, output);
     }
     show_links(&plan.steps, output);
+    running_services::start(host, &plan.steps, &payload.origin.services, output)?;
     output.print_text(&format_summary(payload, &plan));
     let due = follow_up(host, &plan.engines, request.restart, output)?;
     let offers = find_offers(host, payload, names);
@@ -253,6 +255,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
             );
         }
     }
+    running_services::stop(host, output)?;
     let plan = uninstall::plan(host, also, force)?;
     step::run(host, &plan.steps, |step| {
         output.report_step(step);
@@ -267,6 +270,7 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     if plan.steps.is_empty() {
         output.print_text("nothing to do\n");
     } else {
+        running_services::forget(host, &plan.steps, output)?;
         output.print_text("boathook is uninstalled\n");
     }
     let engines = plan.engines.iter();

@@ -24,6 +24,7 @@ use crate::layout::{
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
 use crate::recorded_options::RecordedOptions;
+use crate::services;
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
 
@@ -82,7 +83,19 @@ pub fn plan(
     }
     let old = Manifest::load(host)?.unwrap_or_default();
     notes.extend(dropped_names(&old, names));
-    let mut steps = record_manifest(host, payload, engines, &links, names, &config, &dirs)?;
+    let wanted = &payload.origin.services;
+    let (dropped, dropped_notes) = services::find_dropped(&old.options.services, wanted);
+    notes.extend(dropped_notes);
+    // A run that is killed later has the services still recorded, so that the next one goes on.
+    let mut steps = services::plan_disabling(host, &dropped)?;
+    let files = services::plan_files(host)?;
+    let enabling = services::plan_links(host, wanted)?;
+    for step in files.iter().chain(&enabling) {
+        dirs.extend(host.missing_dirs(step.path())?);
+    }
+    steps.extend(record_manifest(
+        host, payload, engines, &links, names, &config, &dirs,
+    )?);
     steps.extend(discard_leftovers(host)?);
     steps.extend(plan_version(host, payload)?);
     let make_dir = |path| Step::Change(Change::MakeDir { path });
@@ -98,6 +111,7 @@ pub fn plan(
             }
         }
     }
+    steps.extend(files.into_iter().chain(enabling));
     let compatibility_links = compatibility::plan_links(host, &old, offered)?;
     let changes_programs_of_docker = !compatibility_links.is_empty();
     steps.extend(compatibility_links);

@@ -41,6 +41,9 @@ pub const SHARED_LINKS: &str = "/usr/local/share";
 /// The directory in which a distribution's package installs programs.
 pub const PACKAGED: &str = "/usr/bin";
 
+/// The directory of the units that an installation places, and of the links that enable units.
+pub const UNITS: &str = "/etc/systemd/system";
+
 /// The directory of the hook's log, which is kept until the next boot.
 pub const RUN: &str = "/run/boathook";
 

@@ -17,6 +17,8 @@ pub mod lock;
 pub mod manifest;
 pub mod payload;
 pub mod recorded_options;
+pub mod service;
+pub mod services;
 mod specifications;
 pub mod status;
 pub mod step;

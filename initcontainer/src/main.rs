@@ -8,6 +8,7 @@ use initcontainer::cli::Cli;
 mod command;
 mod output;
 mod restart;
+mod running_services;
 
 fn main() -> ExitCode {
     let cli: Cli = command_line::parse();

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use runtime_config::{Engine, Options};
 use serde::{Deserialize, Serialize};
 
+use crate::service::Service;
+
 /// The options of an installation that no other file of the host shows. The engines that are
 /// configured, the toolkits' names and the given configuration have records of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +21,9 @@ pub struct RecordedOptions {
     pub classes: Option<PathBuf>,
     /// The value of `--own-classes`.
     pub own_classes: Option<PathBuf>,
+    /// The services that were enabled (`--cdi`, `--follow`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
     pub engines: BTreeMap<Engine, EngineOptions>,
 }
 

@@ -84,6 +84,12 @@ pub(crate) fn release(host: &HostRoot, engine: Engine) -> Result<bool> {
 /// Reloads an engine from within the host's root directory. The process changes its root to the
 /// host's first, because systemctl and the pid files are only found there.
 fn reload(host: &HostRoot, engine: Engine) -> Result<String, runtime_config::Error> {
+    enter_root(host)?;
+    runtime_config::reload(engine)
+}
+
+/// Makes the host's root directory that of this process.
+pub(crate) fn enter_root(host: &HostRoot) -> Result<(), runtime_config::Error> {
     let root = host.as_path();
     let enter = |e| runtime_config::Error::io("enter", root)(e);
     let now = std::fs::metadata("/").map_err(enter)?;
@@ -95,5 +101,5 @@ fn reload(host: &HostRoot, engine: Engine) -> Result<String, runtime_config::Err
             .and_then(|()| nix::unistd::chdir("/"))
             .map_err(|e| runtime_config::Error::io("enter", root)(e.into()))?;
     }
-    runtime_config::reload(engine)
+    Ok(())
 }

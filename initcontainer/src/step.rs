@@ -10,7 +10,7 @@ use nix::fcntl::RenameFlags;
 use runtime_config::{Change, HostRoot, Place};
 
 use crate::layout::{
-    CONFIG, ROOT, SHARED_LINKS, STATE, discarded_name, is_leftover, unfinished_name,
+    CONFIG, ROOT, SHARED_LINKS, STATE, UNITS, discarded_name, is_leftover, unfinished_name,
 };
 use crate::payload::Payload;
 use crate::tree;
@@ -180,6 +180,7 @@ pub(crate) fn is_own(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_specification = path.parent().is_some_and(|dir| dir.ends_with("cdi"));
     path.starts_with(ROOT)
+        || path.starts_with(UNITS)
         || Path::new(CONFIG) == path
         || is_specification && name.starts_with(FILE_PREFIX)
 }

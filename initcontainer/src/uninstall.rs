@@ -22,6 +22,7 @@ use crate::layout::{
     record_path, unfinished_name, version_dir,
 };
 use crate::manifest::{MODE, Manifest};
+use crate::services;
 use crate::specifications;
 use crate::step::{Step, discard_leftovers};
 
@@ -57,7 +58,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
          boathook-dra runs, or use --force",
         list_ids(&claims)
     );
-    let mut steps = Vec::new();
+    let mut steps = services::plan_removal(host)?;
     let mut engines = Vec::new();
     for engine in Engine::ALL {
         let record = InstallationRecord::load(host, &record_path(engine))?;
@@ -86,6 +87,7 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
     let manifest = Manifest::load(host)?.unwrap_or_default();
     let mut kept = Vec::new();
     let mut gone: BTreeSet<PathBuf> = removed_paths(&engines).map(Path::to_path_buf).collect();
+    gone.extend(steps.iter().map(|step| step.path().to_path_buf()));
     let config = Path::new(CONFIG);
     // An installation may have been killed while it wrote the configuration.
     steps.extend(remove_file(host, &scratch_path(config))?);

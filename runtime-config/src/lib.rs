@@ -96,7 +96,8 @@ pub use record::InstallationRecord;
 pub use snapshot::Snapshot;
 #[cfg(feature = "configure")]
 pub use state::{
-    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload, wait,
+    LoadState, RuntimeUse, find_load_state, find_runtime_use, is_running, reload, run_systemctl,
+    wait,
 };
 pub use versions::{
     OtherVersion, PACKAGED_VERSION, RunningProgram, compare_versions, find_running_programs,

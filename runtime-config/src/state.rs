@@ -165,7 +165,11 @@ pub fn reload(engine: Engine) -> Result<String, Error> {
     }
 }
 
-fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
+/// Runs the host's systemctl, in whose root directory this process must be. Returns the command.
+///
+/// # Errors
+/// Fails with the message of systemctl.
+pub fn run_systemctl(verb: &str, units: &[&str]) -> Result<String, Error> {
     let command = format!("systemctl {verb} {}", units.join(" "));
     let failed = Error::io("run", Path::new("systemctl"));
     let output = Command::new("systemctl")

@@ -7,5 +7,6 @@ mod device_source;
 mod event;
 mod live;
 mod running_container;
+mod services;
 mod survival;
 mod table;

@@ -114,7 +114,7 @@ fn assert_whole(site: &Site, engine: Engine) {
 /// the release also has the names of a toolkit.
 fn with_pages(name: &str) -> Site {
     let site = Site::new(&fixture(name));
-    site.make_dirs(&["usr/local/share"]);
+    site.make_dirs(&["usr/local/share", "etc/systemd/system"]);
     let page = site.release().join("share/man/man1/boathook.1");
     write(&page, "a page");
     if name.starts_with("docker/") {

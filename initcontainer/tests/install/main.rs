@@ -17,6 +17,7 @@ mod payload;
 mod planted;
 mod program;
 mod round_trip;
+mod services;
 mod site;
 mod taken_back;
 mod upgrade;

@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 use super::{CLUSTER_PROGRAMS, PROGRAMS, printed};
 
+/// Lists what is enabled of the package.
+const ENABLED: &str = "find /etc/systemd/system -name 'boathook-*'";
+
 const OLD: &str = "0.9.1";
 const NEW: &str = "0.9.2";
 
@@ -159,7 +162,10 @@ fn upgrade_own_installation(format: &Format, old: &Path, new: &Path) {
     let line = format!("boathook {NEW} is installed; kept beside it: {OLD}\n");
     assert!(status.starts_with(&line), "{status}");
 
+    machine.run("systemctl enable boathook-follow.service boathook-cdi.service");
+    assert!(machine.run(ENABLED).contains("boathook-follow.service"));
     machine.run(format.remove);
+    assert_eq!(machine.run(ENABLED), "");
     assert!(!machine.0.file("/opt/boathook").exists());
     assert_eq!(machine.read("/etc/docker/daemon.json"), "{}\n");
 }

@@ -1,0 +1,88 @@
+//! Starts and stops the services of Boathook, where systemd runs.
+
+use std::path::Path;
+
+use anyhow::Result;
+use initcontainer::layout::UNITS;
+use initcontainer::service::Service;
+use initcontainer::services::find_units;
+use initcontainer::step::Step;
+use runtime_config::{HostRoot, run_systemctl};
+
+use crate::output::Output;
+use crate::restart::enter_root;
+
+/// The directory by whose presence programs know that systemd runs (sd_booted(3)).
+const RUNNING: &str = "/run/systemd/system";
+
+/// Starts the enabled services, and restarts those that run an earlier version. A failure is only
+/// reported, because everything is installed.
+pub(crate) fn start(
+    host: &HostRoot,
+    steps: &[Step],
+    services: &[Service],
+    output: &mut Output,
+) -> Result<()> {
+    if steps.is_empty() || !host.is_dir(Path::new(RUNNING)) {
+        return Ok(());
+    }
+    enter_root(host)?;
+    let units: Vec<&str> = services.iter().map(|service| service.unit()).collect();
+    let mut commands = Vec::new();
+    if steps.iter().any(|step| step.path().starts_with(UNITS)) {
+        commands.push(("daemon-reload", Vec::new()));
+    }
+    let disabled: Vec<&str> = steps.iter().filter_map(disabled_unit).collect();
+    if !disabled.is_empty() {
+        commands.push(("stop", disabled));
+    }
+    // Those that the administrator enabled run the earlier version, too.
+    let running = find_units(host);
+    if !running.is_empty() {
+        commands.push(("try-restart", running));
+    }
+    if !units.is_empty() {
+        commands.push(("start", units));
+    }
+    for (verb, units) in commands {
+        if let Err(error) = run_systemctl(verb, &units) {
+            output.report_note(&error.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the unit that a step disables.
+fn disabled_unit(step: &Step) -> Option<&str> {
+    match step {
+        Step::Point {
+            link, after: None, ..
+        } if link.starts_with(UNITS) => link.file_name()?.to_str(),
+        _ => None,
+    }
+}
+
+/// Stops all services, before their program is removed. A failure is only reported.
+pub(crate) fn stop(host: &HostRoot, output: &mut Output) -> Result<()> {
+    let units = find_units(host);
+    if units.is_empty() || !host.is_dir(Path::new(RUNNING)) {
+        return Ok(());
+    }
+    enter_root(host)?;
+    if let Err(error) = run_systemctl("stop", &units) {
+        output.report_note(&error.to_string());
+    }
+    Ok(())
+}
+
+/// Has systemd forget the units that were removed.
+pub(crate) fn forget(host: &HostRoot, steps: &[Step], output: &mut Output) -> Result<()> {
+    let is_due = steps.iter().any(|step| step.path().starts_with(UNITS));
+    if is_due && host.is_dir(Path::new(RUNNING)) {
+        enter_root(host)?;
+        if let Err(error) = run_systemctl("daemon-reload", &[]) {
+            output.report_note(&error.to_string());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The systemd units of an installation, and their links.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use crate::site::{Site, said};
+use crate::tree;
+
+const UNITS: &str = "etc/systemd/system";
+const FOLLOW: &str = "etc/systemd/system/multi-user.target.wants/boathook-follow.service";
+const CDI: &str = "etc/systemd/system/multi-user.target.wants/boathook-cdi.service";
+
+fn with_systemd() -> Site {
+    let site = Site::with_containerd();
+    site.make_dirs(&[UNITS, "etc/udev"]);
+    site
+}
+
+fn link(site: &Site, path: &str) -> Option<String> {
+    let target = fs::read_link(site.path(path)).ok()?;
+    Some(target.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn units_are_placed_and_enabled_by_options() {
+    let site = with_systemd();
+    let before = tree::snapshot(site.root());
+    said(&site.run(&["install"]));
+    let unit = site.read("etc/systemd/system/boathook-follow.service");
+    let start = "ExecStart=/opt/boathook/current/bin/boathook follow\n";
+    assert!(unit.contains(start), "{unit}");
+    assert!(
+        site.path("etc/udev/rules.d/71-boathook-cdi.rules")
+            .is_file()
+    );
+    assert_eq!((link(&site, FOLLOW), link(&site, CDI)), (None, None));
+
+    said(&site.run(&["install", "--follow", "--cdi"]));
+    let target = |name: &str| Some(format!("/{UNITS}/boathook-{name}.service"));
+    let both = (target("follow"), target("cdi"));
+    assert_eq!((link(&site, FOLLOW), link(&site, CDI)), both);
+    site.write_release_version("0.9.2");
+    said(&site.run(&["upgrade"]));
+    assert_eq!((link(&site, FOLLOW), link(&site, CDI)), both);
+
+    let text = said(&site.run(&["install", "--cdi"]));
+    let note = "boathook-follow.service is disabled; install with --follow to keep it\n";
+    assert!(text.contains(note), "{text}");
+    assert_eq!((link(&site, FOLLOW), link(&site, CDI)), (None, both.1));
+    said(&site.run(&["uninstall"]));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+/// `systemctl enable` made the link, and not the installer. The unit's program is removed.
+#[test]
+fn a_removal_disables_what_an_administrator_enabled() {
+    let site = with_systemd();
+    said(&site.run(&["install"]));
+    site.make_dirs(&["etc/systemd/system/graphical.target.wants"]);
+    let enabled = "etc/systemd/system/graphical.target.wants/boathook-follow.service";
+    symlink("../boathook-follow.service", site.path(enabled)).unwrap();
+    said(&site.run(&["install"]));
+    assert!(link(&site, enabled).is_some());
+    said(&site.run(&["uninstall"]));
+    assert_eq!(link(&site, enabled), None);
+    assert_eq!(fs::read_dir(site.path(UNITS)).unwrap().count(), 1);
+}
+
+#[test]
+fn the_units_of_a_package_are_used() {
+    let site = with_systemd();
+    said(&site.run(&["install", "--follow"]));
+    let packaged = "usr/lib/systemd/system/boathook-follow.service";
+    site.write(packaged, "[Service]\nExecStart=boathook follow\n");
+    said(&site.run(&["uninstall"]));
+    said(&site.run(&["install", "--follow"]));
+    assert!(
+        !site
+            .path("etc/systemd/system/boathook-follow.service")
+            .exists()
+    );
+    assert_eq!(link(&site, FOLLOW), Some(format!("/{packaged}")));
+    said(&site.run(&["uninstall"]));
+    assert_eq!(link(&site, FOLLOW), None);
+    assert!(site.path(packaged).is_file());
+}
+
+#[test]
+fn a_unit_of_the_administrator_stays() {
+    let site = with_systemd();
+    let unit = "etc/systemd/system/boathook-follow.service";
+    site.write(unit, "[Service]\nExecStart=/srv/boathook follow\n");
+    let text = site.read(unit);
+    said(&site.run(&["install", "--follow"]));
+    assert_eq!(site.read(unit), text);
+    said(&site.run(&["uninstall"]));
+    assert_eq!(site.read(unit), text);
+}
+
+#[test]
+fn a_host_without_systemd_gets_no_units() {
+    let site = Site::with_containerd();
+    said(&site.run(&["install"]));
+    assert!(!site.path(Path::new("etc/systemd")).exists());
+}

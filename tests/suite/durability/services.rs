@@ -1,0 +1,53 @@
+//! The services that `boathook-init install` enables on a booted host, and that a removal stops.
+
+use harness::captured::Captured;
+use harness::cgroup_view::CgroupView;
+use harness::systemd_host::{Distribution, SystemdHost};
+
+/// The root file system of the host is read-only.
+const WRITABLE: &str = "mount -t tmpfs -o mode=755 tmpfs /opt
+mount -t tmpfs -o mode=755 tmpfs /usr/local
+cp -a /etc /run/etc
+mount --bind /run/etc /etc";
+
+const FOLLOW: &str = "boathook-follow.service";
+const CDI: &str = "boathook-cdi.service";
+
+/// Returns what systemctl prints about a unit, whatever its exit status.
+fn ask(host: &SystemdHost, verb: &str, unit: &str) -> String {
+    let mut command = host.command("systemctl").unwrap();
+    let asked = Captured::run(command.arg(verb).args(unit.split(' '))).unwrap();
+    asked.stdout.trim().to_owned()
+}
+
+#[test]
+fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
+    let (distribution, view) = (Distribution::OfThisMachine, CgroupView::V1);
+    if let Some(reason) = SystemdHost::missing(distribution, view) {
+        return skip::report("the services of an installation", &reason);
+    }
+    let host = SystemdHost::boot(distribution, view).unwrap();
+    host.run("/bin/sh", &["-euc", WRITABLE]).unwrap();
+    let program = SystemdHost::program("boathook-init").display().to_string();
+    let install = ["install", "--engine=none", "--classes=none"];
+    let installed = "/opt/boathook/current/bin/boathook-init";
+
+    host.run(&program, &[&install[..], &["--follow", "--cdi"]].concat())
+        .unwrap();
+    assert_eq!(ask(&host, "is-active", FOLLOW), "active");
+    assert_eq!(ask(&host, "is-enabled", FOLLOW), "enabled");
+    assert_eq!(ask(&host, "is-enabled", CDI), "enabled");
+    host.run(installed, &["uninstall"]).unwrap();
+    assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
+    assert_eq!(ask(&host, "list-unit-files", "--no-legend boathook-*"), "");
+
+    // As the documents say, on a host that has the units and has not enabled them.
+    host.run(&program, &install).unwrap();
+    assert_eq!(ask(&host, "is-enabled", FOLLOW), "disabled");
+    host.run("systemctl", &["enable", "--now", FOLLOW]).unwrap();
+    assert_eq!(ask(&host, "is-active", FOLLOW), "active");
+    host.run(installed, &["uninstall"]).unwrap();
+    assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
+    let links = host.run("find", &["/etc/systemd", "-name", "boathook-*"]);
+    assert_eq!(links.unwrap(), "");
+}
