@@ -79,17 +79,39 @@ impl KubeletDir {
     }
 }
 
+/// The two names that the socket of a resource can have, so that two instances of the plugin can
+/// serve it at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum SocketSlot {
+    First,
+    Second,
+}
+
+impl SocketSlot {
+    pub(crate) fn next_slot(self) -> Self {
+        match self {
+            SocketSlot::First => SocketSlot::Second,
+            SocketSlot::Second => SocketSlot::First,
+        }
+    }
+}
+
 /// Returns the file name of a resource's socket. No two resources have the same name. A name
 /// that would be too long for a Unix socket is replaced by a hash.
-pub(crate) fn socket_name(resource: &ResourceName) -> String {
+pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
     // `_` is not allowed in a domain: the first one represents the slash.
     let spelled = resource.as_str().replacen('/', "_", 1);
-    let name = format!("{SOCKET_PREFIX}{spelled}{SOCKET_SUFFIX}");
+    // `@` is not allowed in the name of a resource.
+    let end = match slot {
+        SocketSlot::First => SOCKET_SUFFIX.to_owned(),
+        SocketSlot::Second => format!("@2{SOCKET_SUFFIX}"),
+    };
+    let name = format!("{SOCKET_PREFIX}{spelled}{end}");
     if name.len() <= MAX_SOCKET_NAME {
         return name;
     }
     format!(
-        "{SOCKET_PREFIX}{:016x}{SOCKET_SUFFIX}",
+        "{SOCKET_PREFIX}{:016x}{end}",
         device_class::name::fnv1a(resource.as_str().as_bytes())
     )
 }
@@ -102,13 +124,16 @@ mod tests {
     fn a_socket_name_is_readable_or_hashed_and_always_fits() {
         let long = "fpga.intel.com/region-ce48969398f05f33946d560708be108a";
         for (resource, wanted) in [
-            ("dummy.com/npu", "boathook-dummy.com_npu.sock"),
-            ("a.b/c_d", "boathook-a.b_c_d.sock"),
-            (long, "boathook-a04560402a8286d1.sock"),
+            ("dummy.com/npu", "boathook-dummy.com_npu"),
+            ("a.b/c_d", "boathook-a.b_c_d"),
+            (long, "boathook-a04560402a8286d1"),
         ] {
-            let name = socket_name(&resource.to_owned().try_into().unwrap());
-            assert_eq!(name, wanted);
-            assert!(name.len() <= MAX_SOCKET_NAME);
+            let resource = resource.to_owned().try_into().unwrap();
+            for (slot, end) in [(SocketSlot::First, ""), (SocketSlot::Second, "@2")] {
+                let name = socket_name(&resource, slot);
+                assert_eq!(name, format!("{wanted}{end}.sock"));
+                assert!(name.len() <= MAX_SOCKET_NAME);
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use kubelet_api::KUBELET_SOCKET;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher};
+use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, ScanPause};
 use crate::cli::{Delivery, Run};
 use crate::http::{MetricsPage, Pages, Present};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
@@ -51,7 +51,8 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     let grace = GracePeriod::new(options.forget);
     let claims = kubelet_dir::claims(kubelet.root());
     let (streams, left) = (Streams::default(), YieldedResources::default());
-    let watcher = InventoryWatcher::new(config, grace, claims, cdi, metrics.clone());
+    let pause = ScanPause::default();
+    let watcher = InventoryWatcher::new(config, grace, claims, cdi, pause.clone(), metrics.clone());
     let inventory = watcher.subscribe();
     let present = Present {
         inventory: inventory.clone(),
@@ -77,6 +78,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         register_by: options.register,
         take_over: options.take_over,
         left,
+        pause,
         timing: Timing {
             register: options.register_timeout,
             ..Timing::default()

@@ -10,7 +10,7 @@ use host_inventory::{HostWatcher, Notifications, ScanProgress, WatcherTask};
 use injection_plan::cdi::directory::{UnusableClasses, is_removed_mount};
 use tokio::sync::watch;
 
-use super::{CdiFiles, Claimed, GracePeriod, Resources, changes, scan};
+use super::{CdiFiles, Claimed, GracePeriod, Resources, ScanPause, changes, scan};
 use crate::metrics::Metrics;
 
 /// Keeps the inventory up to date.
@@ -23,6 +23,7 @@ pub(crate) struct InventoryWatcher {
     /// The CDI specifications, which are written before their devices are published. `None`
     /// means that none are written.
     cdi: Option<CdiFiles>,
+    pause: ScanPause,
     inventory: watch::Sender<Resources>,
 }
 
@@ -34,6 +35,7 @@ impl InventoryWatcher {
         grace: GracePeriod,
         claims: PathBuf,
         cdi: Option<CdiFiles>,
+        pause: ScanPause,
         metrics: Metrics,
     ) -> Self {
         let host = HostWatcher::new(config, Server::Plugin);
@@ -44,6 +46,7 @@ impl InventoryWatcher {
             host,
             metrics,
             cdi,
+            pause,
             inventory: watch::channel(Resources::new()).0,
         }
     }
@@ -60,9 +63,12 @@ impl InventoryWatcher {
     /// Scans the host now, every `period`, and whenever an event may concern a
     /// device; reads the class files again when one changes, or on `reload`. Returns if the
     /// directory of CDI specifications was removed while it is mounted in this container.
+    ///
+    /// During a [`ScanPause`] there are no scans, and nothing is written or published.
     pub(crate) async fn run(mut self, period: Duration, mut reload: Notifications) {
         let mut changed = true;
         loop {
+            self.pause.wait_for_end().await;
             self.scan(changed).await;
             let directory = self.cdi.as_ref().map(CdiFiles::directory);
             if directory.is_some_and(|directory| has_lost_mount(&directory)) {

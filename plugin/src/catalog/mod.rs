@@ -12,6 +12,7 @@ mod inventory_watcher;
 mod message_budget;
 mod resource;
 mod scan;
+mod scan_pause;
 mod yaml_kind;
 
 use std::collections::BTreeMap;
@@ -30,5 +31,6 @@ pub(crate) use resource::{AdvertisedDevice, Resource};
 #[cfg(test)]
 pub(crate) use scan::Scan;
 pub(crate) use scan::scan;
+pub(crate) use scan_pause::{ScanPause, ScanPauseGuard};
 
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

@@ -8,6 +8,8 @@
 //!                  │                  failed └────────┤ kubelet.sock is another,
 //!                  └── wait longer ◀─────┘            │ or ListAndWatch is closed
 //! ```
+//!
+//! The diagram leaves out the handover between two instances of the plugin: see [`super::instance`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,10 +22,14 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::instance::{Peer, Predecessor};
+use super::next_step::{PredecessorState, Situation, Step, next_step};
 use super::other_plugin::{YieldedResource, has_devices};
-use super::socket::{Presence, Socket, SocketId, is_served};
-use super::{Backoff, Context, RegisterBy, Timing, register};
-use crate::kubelet_dir::socket_name;
+use super::socket::{Presence, Socket, SocketId, is_served, remove_if_stale};
+use super::{Backoff, Context, RegisterBy, register};
+use crate::catalog::ScanPauseGuard;
+use crate::kubelet_dir::{SocketSlot, socket_name};
+use crate::service::{OptionsRefusal, RegistrationStreams, StreamCount};
 use kubelet_api::deviceplugin::DevicePluginOptions;
 
 /// The first delay after a failure. It is short, because the kubelet may have created its
@@ -34,23 +40,31 @@ const FIRST_RETRY: Duration = Duration::from_millis(10);
 /// may have just ended.
 const CONFIRM: Duration = Duration::from_millis(300);
 
+/// The time after which a registration whose stream ends is repeated without a delay.
+const STABLE: Duration = Duration::from_secs(1);
+
 /// The state of one resource's registration.
 pub(super) struct Lifecycle {
     resource: ResourceName,
     options: DevicePluginOptions,
     context: Context,
-    socket_name: String,
+    slot: SocketSlot,
     socket: Option<Socket>,
     /// The kubelet's socket at which the resource is registered, and the time of the
     /// registration.
     registered: Option<(SocketId, Instant)>,
     listener: watch::Sender<Option<Arc<UnixListener>>>,
-    listening: watch::Receiver<usize>,
+    streams: StreamCount,
+    listening: watch::Receiver<RegistrationStreams>,
+    refusal: OptionsRefusal,
     socket_changes: Notifications,
     backoff: Backoff,
     fault: Faults,
     /// Whether another boathook-plugin served the resource when this socket was created.
     succeeds: bool,
+    predecessor: Option<Predecessor>,
+    /// A newer instance, which serves the resource, and the pause of this one's scans.
+    successor: Option<(Peer, ScanPauseGuard)>,
     other: Option<Other>,
 }
 
@@ -61,77 +75,41 @@ enum Other {
     Found(#[allow(dead_code, reason = "a guard")] YieldedResource),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Bind,
-    /// Register with the kubelet at this socket.
-    Register(SocketId),
-    /// Wait for a change, for at most this time.
-    Wait(Duration),
-}
-
-/// The state that determines the next step.
-#[derive(Debug, Clone, Copy)]
-struct Situation {
-    /// The state of the plugin's socket, if it has one.
-    socket: Option<Presence>,
-    /// The kubelet's socket, if the resource is registered by a call at that socket.
-    kubelet: Option<SocketId>,
-    /// The kubelet's socket at which the resource is registered, and for how long.
-    registered: Option<(SocketId, Duration)>,
-    /// The number of open ListAndWatch streams.
-    listeners: usize,
-}
-
-fn next_step(now: Situation, timing: &Timing) -> Step {
-    match (now.socket, now.kubelet, now.registered) {
-        (None | Some(Presence::Free), ..) => Step::Bind,
-        // A newer boathook-plugin serves the resource.
-        (Some(Presence::Taken), ..) => Step::Wait(timing.poll),
-        (_, None, _) => Step::Wait(timing.poll),
-        (_, Some(kubelet), None) => Step::Register(kubelet),
-        (_, Some(kubelet), Some((known, _))) if kubelet != known => Step::Register(kubelet),
-        (_, Some(kubelet), Some((_, ago))) if now.listeners == 0 => {
-            match timing.listen.checked_sub(ago) {
-                Some(left) if !left.is_zero() => Step::Wait(left),
-                _ => Step::Register(kubelet),
-            }
-        }
-        _ => Step::Wait(timing.poll),
-    }
-}
-
 impl Lifecycle {
     pub(super) fn new(
         (resource, options): (ResourceName, DevicePluginOptions),
         context: Context,
         listener: watch::Sender<Option<Arc<UnixListener>>>,
-        listening: watch::Receiver<usize>,
+        (streams, refusal): (StreamCount, OptionsRefusal),
         socket_changes: Notifications,
     ) -> Self {
         Lifecycle {
-            socket_name: socket_name(&resource),
+            slot: SocketSlot::First,
             resource,
             options,
             socket: None,
             registered: None,
             listener,
-            listening,
+            listening: streams.subscribe(),
+            streams,
+            refusal,
             socket_changes,
             backoff: Backoff::new(FIRST_RETRY, context.timing.retry),
             context,
             fault: Faults::default(),
             succeeds: false,
+            predecessor: None,
+            successor: None,
             other: None,
         }
     }
 
     pub(super) async fn run(mut self) {
         loop {
-            let step = next_step(self.situation(), &self.context.timing);
+            let step = next_step(self.situation().await, &self.context.timing);
             let registers = match (step, self.context.register_by) {
                 (Step::Register(_), _) | (Step::Bind, RegisterBy::Watcher) => true,
-                (Step::Bind, RegisterBy::Kubelet) | (Step::Wait(_), _) => false,
+                (Step::Bind, RegisterBy::Kubelet) | (Step::Detach(_) | Step::Wait(_), _) => false,
             };
             if registers && self.another_serves().await {
                 self.leave_to_it().await;
@@ -140,23 +118,57 @@ impl Lifecycle {
             match step {
                 Step::Bind => self.bind().await,
                 Step::Register(kubelet) => self.register(kubelet).await,
+                Step::Detach(kubelet) => self.detach_predecessor(kubelet).await,
                 Step::Wait(longest) => self.wait(longest).await,
             }
         }
     }
 
-    fn situation(&mut self) -> Situation {
+    async fn situation(&mut self) -> Situation {
         // Changes until now are seen below.
         self.socket_changes.clear();
+        let mut presence = self.socket.as_ref().map(Socket::presence);
+        if presence == Some(Presence::Ours) && self.has_successor().await {
+            presence = Some(Presence::Taken);
+            // If the successor ends, the kubelet does not return to this instance by itself.
+            self.registered = None;
+        }
         Situation {
-            socket: self.socket.as_ref().map(Socket::presence),
+            socket: presence,
             kubelet: match self.context.register_by {
                 RegisterBy::Kubelet => SocketId::read(&self.context.kubelet.kubelet_socket()),
                 RegisterBy::Watcher => None,
             },
             registered: self.registered.map(|(id, since)| (id, since.elapsed())),
-            listeners: *self.listening.borrow_and_update(),
+            streams: *self.listening.borrow_and_update(),
+            predecessor: match &self.predecessor {
+                Some(Predecessor::Running {
+                    is_detached: false, ..
+                }) => PredecessorState::Attached,
+                Some(Predecessor::Ended(since)) => PredecessorState::Ended(since.elapsed()),
+                _ => PredecessorState::Harmless,
+            },
         }
+    }
+
+    /// Returns whether an instance with a newer socket serves the resource.
+    async fn has_successor(&mut self) -> bool {
+        if self.context.register_by == RegisterBy::Watcher {
+            return false;
+        }
+        let other = self.slot.next_slot();
+        let made = |id: Option<SocketId>, slot| id.map(|id| (id.made, slot));
+        let ours = made(self.socket.as_ref().map(Socket::id), self.slot);
+        let path = self.path(other);
+        if made(SocketId::read(&path), other) <= ours {
+            self.successor = None;
+        } else if self.successor.is_none()
+            && let Some(peer) = Peer::connect(&path).await
+        {
+            tracing::info!(resource = %self.resource, "a newer boathook-plugin serves");
+            self.successor = Some((peer, self.context.pause.start()));
+        }
+        self.successor.is_some()
     }
 
     fn directory(&self) -> PathBuf {
@@ -166,14 +178,14 @@ impl Lifecycle {
         }
     }
 
-    fn path(&self) -> PathBuf {
-        self.directory().join(&self.socket_name)
+    fn path(&self, slot: SocketSlot) -> PathBuf {
+        self.directory().join(socket_name(&self.resource, slot))
     }
 
     /// Returns whether the kubelet has devices of the resource from another plugin.
     async fn another_serves(&mut self) -> bool {
-        let is_listed = *self.listening.borrow() > 0;
-        let succeeds = self.succeeds || self.socket.is_none() && is_served(&self.path());
+        let is_listed = self.streams.open() > 0;
+        let succeeds = self.succeeds || self.socket.is_none() && is_served(&self.path(self.slot));
         if self.context.take_over || is_listed || succeeds {
             self.other = None;
             return false;
@@ -210,8 +222,12 @@ impl Lifecycle {
     /// A new socket is a new address: it must be registered.
     async fn bind(&mut self) {
         self.registered = None;
-        self.succeeds = is_served(&self.path());
-        match Socket::bind(self.path()) {
+        match self.context.register_by {
+            RegisterBy::Kubelet => self.choose_slot().await,
+            // The plugin watcher knows a plugin by its path, which therefore stays the same.
+            RegisterBy::Watcher => self.succeeds = is_served(&self.path(self.slot)),
+        }
+        match Socket::bind(self.path(self.slot)) {
             Ok(socket) => {
                 self.listener.send_replace(Some(socket.listener()));
                 self.socket = Some(socket);
@@ -227,37 +243,53 @@ impl Lifecycle {
             Err(error) => {
                 self.warn_once(format!(
                     "cannot listen at {}: {error}",
-                    self.path().display()
+                    self.path(self.slot).display()
                 ));
                 self.pause().await;
             }
         }
     }
 
-    async fn register(&mut self, kubelet: SocketId) {
-        let again = self
-            .registered
-            .take()
-            .is_some_and(|(known, _)| known == kubelet);
-        if again {
-            self.warn_once("the kubelet has not called ListAndWatch; registering again".to_owned());
-            // With growing delays, in case the kubelet never does.
-            self.pause().await;
-        }
-        let at = self.context.kubelet.kubelet_socket();
-        let (resource, timeout) = (self.resource.clone(), self.context.timing.register);
-        let asking = register(&at, &self.socket_name, &resource, self.options, timeout);
-        let overtaken = overtaken(
-            self.socket_changes.clone(),
-            self.socket.as_ref(),
-            (&at, kubelet),
-            self.context.timing.poll,
-        );
-        let answer = tokio::select! {
-            answer = asking => answer,
-            // The kubelet would dial a removed socket for 10 s.
-            () = overtaken => return,
+    /// Chooses the name of the socket: one that no other instance serves, or the older one.
+    async fn choose_slot(&mut self) {
+        let [first, second] = [SocketSlot::First, SocketSlot::Second];
+        let (one, two) = (self.path(first), self.path(second));
+        let peers = (Peer::connect(&one).await, Peer::connect(&two).await);
+        let made = |path| SocketId::read(path).map(|id| id.made);
+        let (slot, peer) = match peers {
+            (Some(_), Some(newer)) if made(&two) >= made(&one) => (first, Some(newer)),
+            (Some(newer), _) => (second, Some(newer)),
+            (None, newer) => (first, newer),
         };
+        self.slot = slot;
+        self.succeeds = peer.is_some();
+        self.successor = None;
+        self.predecessor = peer.map(|peer| Predecessor::Running {
+            peer,
+            is_detached: false,
+        });
+    }
+
+    async fn register(&mut self, kubelet: SocketId) {
+        let registered = self.registered.take();
+        let age = registered
+            .filter(|(known, _)| *known == kubelet)
+            .map(|(_, since)| since.elapsed());
+        let again = age.is_some();
+        if let Some(age) = age {
+            self.explain_repetition();
+            let streams = *self.listening.borrow();
+            // Without a stream for a moment at least there are growing delays, in case that the
+            // kubelet never opens one that lasts.
+            if streams.open == 0 && !(streams.has_begun && age > STABLE) {
+                self.pause().await;
+            }
+        }
+        self.streams.start_registration();
+        let Some(answer) = self.call_register(kubelet).await else {
+            return;
+        };
+        let at = self.context.kubelet.kubelet_socket();
         self.context
             .metrics
             .registered(&self.resource, answer.is_ok());
@@ -267,6 +299,9 @@ impl Lifecycle {
                 self.registered = Some((kubelet, Instant::now()));
                 self.fault = Faults::default();
                 self.succeeds = false;
+                if let Some(Predecessor::Ended(_)) = self.predecessor {
+                    self.predecessor = None;
+                }
                 if !again {
                     self.backoff.reset();
                 }
@@ -278,6 +313,61 @@ impl Lifecycle {
         }
     }
 
+    /// Logs why the resource is registered again with the same kubelet.
+    fn explain_repetition(&mut self) {
+        let streams = *self.listening.borrow();
+        match (streams.open, streams.has_begun) {
+            (0, false) => self
+                .warn_once("the kubelet has not called ListAndWatch; registering again".to_owned()),
+            (0, true) => tracing::info!(
+                resource = %self.resource,
+                "the kubelet has closed ListAndWatch; registering again"
+            ),
+            _ => tracing::info!(
+                resource = %self.resource,
+                "the earlier boathook-plugin has ended; registering again, so that the kubelet \
+                 notices the end of this one"
+            ),
+        }
+    }
+
+    /// Calls Register. Returns `None` if the call became obsolete meanwhile.
+    async fn call_register(&self, kubelet: SocketId) -> Option<anyhow::Result<()>> {
+        let at = self.context.kubelet.kubelet_socket();
+        let name = socket_name(&self.resource, self.slot);
+        let timeout = self.context.timing.register;
+        let asking = register(&at, &name, &self.resource, self.options, timeout);
+        let overtaken = overtaken(
+            self.socket_changes.clone(),
+            self.socket.as_ref(),
+            (&at, kubelet),
+            self.context.timing.poll,
+        );
+        tokio::select! {
+            answer = asking => Some(answer),
+            // The kubelet would dial a removed socket for 10 s.
+            () = overtaken => None,
+        }
+    }
+
+    /// Lets the kubelet forget whose end it waits for, by a registration that fails.
+    async fn detach_predecessor(&mut self, kubelet: SocketId) {
+        self.refusal.start();
+        let answer = self.call_register(kubelet).await;
+        let was_refused = self.refusal.end();
+        if !was_refused && !matches!(answer, Some(Ok(()))) {
+            self.pause().await;
+            return;
+        }
+        if let Some(Predecessor::Running { is_detached, .. }) = &mut self.predecessor {
+            *is_detached = true;
+        }
+        tracing::info!(
+            resource = %self.resource,
+            "serving in place of an earlier boathook-plugin, which may end now"
+        );
+    }
+
     /// Waits after a failure. A change in the kubelet's directory ends the wait.
     async fn pause(&mut self) {
         let wait = self.backoff.next_wait();
@@ -285,10 +375,36 @@ impl Lifecycle {
     }
 
     async fn wait(&mut self, longest: Duration) {
+        let predecessor = async {
+            match &self.predecessor {
+                Some(Predecessor::Running { peer, .. }) => peer.wait_for_end().await,
+                _ => std::future::pending().await,
+            }
+        };
+        let successor = async {
+            match &self.successor {
+                Some((peer, _)) => peer.wait_for_end().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = tokio::time::sleep(longest) => {}
             () = self.socket_changes.wait() => {}
             Ok(()) = self.listening.changed() => {}
+            () = successor => {
+                tracing::info!(resource = %self.resource, "the newer boathook-plugin has ended");
+                self.successor = None;
+                remove_if_stale(&self.path(self.slot.next_slot()));
+            }
+            () = predecessor => {
+                remove_if_stale(&self.path(self.slot.next_slot()));
+                self.predecessor = match self.predecessor {
+                    Some(Predecessor::Running { is_detached: true, .. }) => {
+                        Some(Predecessor::Ended(Instant::now()))
+                    }
+                    _ => None,
+                };
+            }
         }
     }
 
@@ -313,45 +429,5 @@ async fn overtaken(
             return;
         }
         let _ = tokio::time::timeout(poll, socket_changes.wait()).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn each_situation_has_its_step() {
-        let directory = tempfile::tempdir().unwrap();
-        let socket = |name: &str| Socket::bind(directory.path().join(name)).unwrap();
-        let (_old, _new) = (socket("old"), socket("new"));
-        let id = |name: &str| SocketId::read(&directory.path().join(name));
-        let (old, new) = (id("old").unwrap(), id("new").unwrap());
-        let timing = Timing::default();
-        let (poll, moment) = (timing.poll, Duration::from_secs(1));
-        let [ours, taken, free] = [Presence::Ours, Presence::Taken, Presence::Free].map(Some);
-        let listen_on = Step::Wait(timing.listen - moment);
-        let too_late = Some((new, timing.listen));
-        for (socket, kubelet, registered, listeners, wanted) in [
-            (None, None, None, 0, Step::Bind),
-            (None, Some(new), None, 0, Step::Bind),
-            (ours, None, None, 0, Step::Wait(poll)),
-            (ours, Some(new), None, 0, Step::Register(new)),
-            (ours, Some(new), Some((new, moment)), 1, Step::Wait(poll)),
-            (ours, Some(new), Some((new, moment)), 0, listen_on),
-            (ours, Some(new), too_late, 0, Step::Register(new)),
-            (ours, Some(new), Some((old, moment)), 1, Step::Register(new)),
-            (ours, None, Some((old, moment)), 1, Step::Wait(poll)),
-            (free, Some(new), Some((new, moment)), 1, Step::Bind),
-            (taken, Some(new), Some((new, moment)), 1, Step::Wait(poll)),
-        ] {
-            let now = Situation {
-                socket,
-                kubelet,
-                registered,
-                listeners,
-            };
-            assert_eq!(next_step(now, &timing), wanted, "{now:?}");
-        }
     }
 }

@@ -2,7 +2,9 @@
 //! start and end together.
 
 mod backoff;
+mod instance;
 mod lifecycle;
+mod next_step;
 mod other_plugin;
 mod register;
 mod socket;
@@ -24,10 +26,10 @@ pub(crate) use other_plugin::YieldedResources;
 use register::register;
 pub(crate) use socket::remove_stale;
 
-use crate::catalog::Resource;
+use crate::catalog::{Resource, ScanPause};
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
-use crate::service::{PluginInfoService, Service, Streams, options};
+use crate::service::{OptionsRefusal, PluginInfoService, Service, Streams, options};
 use host_inventory::{Faults, Notifications};
 use kubelet_api::WatcherStream;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePluginServer;
@@ -53,6 +55,9 @@ pub(crate) struct Timing {
     pub(crate) listen: Duration,
     /// The longest delay between two attempts.
     pub(crate) retry: Duration,
+    /// The time between the end of an earlier instance and the registration after it. The kubelet
+    /// must have noticed the end before.
+    pub(crate) settle: Duration,
 }
 
 impl Default for Timing {
@@ -62,6 +67,7 @@ impl Default for Timing {
             poll: Duration::from_secs(10),
             listen: Duration::from_secs(5),
             retry: Duration::from_secs(10),
+            settle: Duration::from_secs(2),
         }
     }
 }
@@ -77,6 +83,9 @@ pub(crate) struct Context {
     pub(crate) take_over: bool,
     /// The resources that are left to other plugins.
     pub(crate) left: YieldedResources,
+    /// The pause of the scans while a newer instance of this plugin serves. That instance writes
+    /// the CDI specifications, and the kubelet still reads the lists of this one.
+    pub(crate) pause: ScanPause,
     pub(crate) timing: Timing,
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
@@ -93,10 +102,11 @@ pub(crate) async fn serve(
     let options = options();
     context.metrics.serving(&name);
     let streams = context.streams.start_count(name.clone());
-    let listening = streams.subscribe();
+    let refusal = OptionsRefusal::default();
     let service = DevicePluginServer::new(Service {
         resource: resource.clone(),
-        streams,
+        streams: streams.clone(),
+        refusal: refusal.clone(),
         metrics: context.metrics.clone(),
     });
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
@@ -117,7 +127,7 @@ pub(crate) async fn serve(
         (name, options),
         context,
         listener,
-        listening,
+        (streams, refusal),
         socket_changes,
     );
     tokio::select! {

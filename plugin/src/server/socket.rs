@@ -24,7 +24,7 @@ pub(crate) struct SocketId {
     inode: u64,
     /// The time since the epoch at which the file was created (statx(2), `STATX_BTIME`), or
     /// last changed if the file system does not store that.
-    made: Duration,
+    pub(super) made: Duration,
 }
 
 impl SocketId {
@@ -95,6 +95,10 @@ impl Socket {
         })
     }
 
+    pub(crate) fn id(&self) -> SocketId {
+        self.id
+    }
+
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
         Arc::clone(&self.listener)
     }
@@ -147,12 +151,19 @@ pub(crate) fn remove_stale(directory: &Path) {
             .unwrap_or_default();
         let ours = name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX)
             || name.starts_with(TEMPORARY_PREFIX);
-        if ours && SocketId::read(&path).is_some() && !is_served(&path) {
-            match remove(&path) {
-                Ok(()) => tracing::info!("removed stale socket {}", path.display()),
-                Err(error) => {
-                    tracing::warn!("cannot remove stale socket {}: {error}", path.display())
-                }
+        if ours {
+            remove_if_stale(&path);
+        }
+    }
+}
+
+/// Removes the socket at `path` if no process listens at it.
+pub(crate) fn remove_if_stale(path: &Path) {
+    if SocketId::read(path).is_some() && !is_served(path) {
+        match remove(path) {
+            Ok(()) => tracing::info!("removed stale socket {}", path.display()),
+            Err(error) => {
+                tracing::warn!("cannot remove stale socket {}: {error}", path.display())
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The device plugin API for one resource, as the kubelet calls it.
 
 pub(crate) mod allocate;
+mod options_refusal;
 mod plugin_info;
 mod preferred;
 mod streams;
@@ -12,10 +13,11 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use allocate::containers_of_a_call;
+pub(crate) use options_refusal::OptionsRefusal;
 pub(crate) use plugin_info::PluginInfoService;
 use preferred::preferred;
 use streams::{DeviceStream, lists};
-pub(crate) use streams::{StreamCount, Streams};
+pub(crate) use streams::{RegistrationStreams, StreamCount, Streams};
 
 use crate::catalog::Resource;
 use crate::metrics::Metrics;
@@ -40,6 +42,7 @@ pub(crate) struct Service {
     /// The channel with the resource. The streams end when its sender is dropped.
     pub(crate) resource: watch::Receiver<Arc<Resource>>,
     pub(crate) streams: StreamCount,
+    pub(crate) refusal: OptionsRefusal,
     pub(crate) metrics: Metrics,
 }
 
@@ -57,6 +60,7 @@ impl DevicePlugin for Service {
         &self,
         _: Request<Empty>,
     ) -> Result<Response<DevicePluginOptions>, Status> {
+        self.refusal.check()?;
         Ok(Response::new(options()))
     }
 

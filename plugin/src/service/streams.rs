@@ -14,7 +14,8 @@ use tonic::Status;
 use crate::catalog::{Resource, Resources};
 use kubelet_api::deviceplugin::ListAndWatchResponse;
 
-/// The numbers of open ListAndWatch streams, by resource. Clones share the counts.
+/// The numbers of open ListAndWatch streams, by resource. Clones share the counts. A kubelet that
+/// reads the streams of two registrations counts twice.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Streams(watch::Sender<BTreeMap<ResourceName, usize>>);
 
@@ -22,7 +23,7 @@ impl Streams {
     /// Starts the count of the streams of one server of `resource`. None is open yet.
     pub(crate) fn start_count(&self, resource: ResourceName) -> StreamCount {
         StreamCount {
-            open: watch::Sender::new(0),
+            current: watch::Sender::new(RegistrationStreams::default()),
             resource,
             all: self.clone(),
         }
@@ -40,11 +41,22 @@ impl Streams {
     }
 }
 
-/// The number of open streams of one server. If it is 0, no kubelet uses the server, whatever
-/// the answer to the registration was.
+/// The streams that were opened since the last registration. If none is open, no kubelet uses the
+/// server, whatever the answer to the registration was. The kubelet may go on reading the streams
+/// of earlier registrations, which do not keep the devices healthy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RegistrationStreams {
+    /// The number of the registration.
+    registration: u64,
+    pub(crate) open: usize,
+    /// Whether a stream was open at any time since the registration.
+    pub(crate) has_begun: bool,
+}
+
+/// The open streams of one server.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamCount {
-    open: watch::Sender<usize>,
+    current: watch::Sender<RegistrationStreams>,
     resource: ResourceName,
     all: Streams,
 }
@@ -52,31 +64,61 @@ pub(crate) struct StreamCount {
 impl StreamCount {
     /// Counts one more stream until the guard is dropped.
     pub(crate) fn enter(&self) -> StreamGuard {
-        self.open.send_modify(|open| *open += 1);
+        let mut registration = 0;
+        self.current.send_modify(|current| {
+            current.open += 1;
+            current.has_begun = true;
+            registration = current.registration;
+        });
         let name = self.resource.clone();
         self.all
             .0
             .send_modify(|all| *all.entry(name).or_default() += 1);
-        StreamGuard(self.clone())
+        StreamGuard {
+            count: self.clone(),
+            registration,
+        }
     }
 
-    /// Returns a receiver for the count, which is notified of changes.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<usize> {
-        self.open.subscribe()
+    /// Counts from now on only the streams that are opened after a new registration.
+    pub(crate) fn start_registration(&self) {
+        self.current.send_modify(|current| {
+            *current = RegistrationStreams {
+                registration: current.registration + 1,
+                ..RegistrationStreams::default()
+            };
+        });
+    }
+
+    /// Returns the number of all open streams.
+    pub(crate) fn open(&self) -> usize {
+        self.all.open(&self.resource)
+    }
+
+    /// Returns a receiver for the streams of the last registration, which is notified of changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<RegistrationStreams> {
+        self.current.subscribe()
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct StreamGuard(StreamCount);
+pub(crate) struct StreamGuard {
+    count: StreamCount,
+    registration: u64,
+}
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let StreamCount {
-            open,
+            current,
             resource,
             all,
-        } = &self.0;
-        open.send_modify(|open| *open -= 1);
+        } = &self.count;
+        current.send_if_modified(|current| {
+            let is_current = current.registration == self.registration;
+            current.open -= usize::from(is_current);
+            is_current
+        });
         all.0.send_modify(|all| {
             if let Some(open) = all.get_mut(resource) {
                 *open -= 1;
@@ -119,7 +161,7 @@ mod tests {
         let count = streams.start_count(name.clone());
         let open = count.subscribe();
         let mut stream = lists(receiver, count.enter());
-        assert_eq!((*open.borrow(), streams.open(&name)), (1, 1));
+        assert_eq!((open.borrow().open, streams.open(&name)), (1, 1));
         let sizes = |list: Option<Result<ListAndWatchResponse, Status>>| {
             list.unwrap().unwrap().devices.len()
         };
@@ -139,6 +181,27 @@ mod tests {
         drop(sender);
         assert!(stream.next().await.is_none());
         drop(stream);
-        assert_eq!((*open.borrow(), streams.open(&name)), (0, 0));
+        assert_eq!((open.borrow().open, streams.open(&name)), (0, 0));
+    }
+
+    #[test]
+    fn streams_of_earlier_registrations_do_not_count() {
+        let streams = Streams::default();
+        let count = streams.start_count(resource(vec![]).name);
+        let earlier = count.enter();
+        count.start_registration();
+        let state = |open, has_begun| RegistrationStreams {
+            registration: 1,
+            open,
+            has_begun,
+        };
+        let current = || *count.subscribe().borrow();
+        assert_eq!((current(), count.open()), (state(0, false), 1));
+        let later = count.enter();
+        assert_eq!((current(), count.open()), (state(1, true), 2));
+        drop(later);
+        assert_eq!((current(), count.open()), (state(0, true), 1));
+        drop(earlier);
+        assert_eq!((current(), count.open()), (state(0, true), 0));
     }
 }

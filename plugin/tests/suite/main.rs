@@ -14,6 +14,7 @@ mod damaged;
 mod devices;
 mod faults;
 mod footprint;
+mod handover;
 mod hanging;
 mod host_programs;
 mod hostile;

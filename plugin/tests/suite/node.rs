@@ -198,6 +198,11 @@ impl Node {
         self.plugin = Some(self.command().spawn().unwrap());
     }
 
+    /// Gives the plugin away, which the node then neither ends nor signals.
+    pub(crate) fn take_plugin(&mut self) -> SecondPlugin {
+        SecondPlugin(self.plugin.take().unwrap())
+    }
+
     /// Starts a kubelet and the plugin, and waits until the kubelet has the devices of a
     /// resource.
     pub(crate) fn serve(&mut self, resource: &str) -> FakeKubelet {
@@ -255,6 +260,12 @@ impl SecondPlugin {
         // The process may have ended already, so errors are ignored.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+
+    /// Sends a signal and waits for the end of the plugin.
+    pub(crate) fn end(&mut self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
+        self.0.wait().unwrap();
     }
 }
 

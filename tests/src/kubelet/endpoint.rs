@@ -1,13 +1,11 @@
 //! One plugin as the kubelet sees it: its client, and its devices.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_api::HEALTHY;
 use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
 use kubelet_api::deviceplugin::{DevicePluginOptions, Empty, ListAndWatchResponse};
 use tokio::time::{Instant, sleep, timeout_at};
-use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint as Address};
 
 use super::event::DeviceReport;
@@ -21,21 +19,16 @@ const DIAL_AGAIN: Duration = Duration::from_millis(20);
 /// A plugin that was dialled.
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
-    /// For calls.
-    pub(super) client: DevicePluginClient<Channel>,
+    /// For calls. `None` after the plugin was disconnected, which closes the connection.
+    pub(super) client: Option<DevicePluginClient<Channel>>,
     /// The options that it reports.
     pub(super) options: DevicePluginOptions,
-    /// Its devices in its last list; all unhealthy after its stream broke.
-    pub(super) devices: Vec<DeviceReport>,
-    /// The number of the registration of this resource.
-    pub(super) generation: u64,
+    pub(super) socket: PathBuf,
 }
 
-/// Dials a plugin, requests its options and opens its stream.
-pub(super) async fn dial(
-    socket: &Path,
-    generation: u64,
-) -> Result<(Endpoint, Streaming<ListAndWatchResponse>), String> {
+/// Dials a plugin and requests its options.
+pub(super) async fn dial(socket: &Path) -> Result<Endpoint, String> {
+    let path = socket.to_owned();
     let socket = socket.display();
     let address = Address::from_shared(format!("unix://{socket}")).map_err(|e| e.to_string())?;
     let end = Instant::now() + DIAL;
@@ -51,36 +44,15 @@ pub(super) async fn dial(
         .await
         .map_err(|_| format!("failed to dial device plugin at {socket} in {DIAL:?}"))?;
     let mut client = DevicePluginClient::new(channel);
-    let talking = async {
-        let options = client
-            .get_device_plugin_options(Empty {})
-            .await?
-            .into_inner();
-        let stream = client.list_and_watch(Empty {}).await?.into_inner();
-        Ok::<_, tonic::Status>((options, stream))
-    };
-    let (options, stream) = timeout_at(end, talking)
+    let options = timeout_at(end, client.get_device_plugin_options(Empty {}))
         .await
         .map_err(|_| format!("device plugin at {socket} did not answer in {DIAL:?}"))?
-        .map_err(|status| status.to_string())?;
-    Ok((
-        Endpoint {
-            client,
-            options,
-            devices: Vec::new(),
-            generation,
-        },
-        stream,
-    ))
-}
-
-impl Endpoint {
-    /// Ids that may be given.
-    pub(super) fn healthy(&self) -> impl Iterator<Item = &DeviceReport> {
-        self.devices
-            .iter()
-            .filter(|device| device.health == HEALTHY)
-    }
+        .map_err(|status| format!("failed to get device plugin options: {status}"))?;
+    Ok(Endpoint {
+        client: Some(client),
+        options: options.into_inner(),
+        socket: path,
+    })
 }
 
 /// A list as it is reported.

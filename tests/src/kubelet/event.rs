@@ -28,7 +28,8 @@ pub enum Event {
         /// The devices, in the plugin's order.
         devices: Vec<DeviceReport>,
     },
-    /// A plugin's stream ended: its devices count as unhealthy.
+    /// A stream ended, and the kubelet has disconnected a plugin: the resource has no healthy
+    /// device until the next list.
     StreamBroken { resource: String },
     /// A request failed.
     Error { message: String },

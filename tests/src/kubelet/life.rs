@@ -31,6 +31,7 @@ pub(super) struct Life {
 enum Command {
     Allocate(Allocation, oneshot::Sender<Result<Allocated, String>>),
     SetRegisterFault(RegisterFault),
+    Disconnect(String),
     /// Dies during a call to the plugin: so many turns of the runtime after the
     /// request was made.
     DieAllocating(Allocation, usize),
@@ -84,6 +85,11 @@ impl Life {
         let _ = self.commands.send(Command::SetRegisterFault(fault));
     }
 
+    pub(super) fn disconnect(&self, resource: &str) {
+        // A kubelet that died has no connections any more.
+        let _ = self.commands.send(Command::Disconnect(resource.to_owned()));
+    }
+
     pub(super) fn die_allocating(self, allocation: Allocation, turns: usize) {
         let _ = self
             .commands
@@ -126,6 +132,7 @@ fn live(
                     Command::SetRegisterFault(wanted) => {
                         fault.send_replace(wanted);
                     }
+                    Command::Disconnect(resource) => manager.disconnect(&resource, Path::new("")),
                     Command::DieAllocating(allocation, turns) => {
                         tokio::select! {
                             _ = manager.allocate(allocation) => {}

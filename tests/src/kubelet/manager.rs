@@ -4,18 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kubelet_api::UNHEALTHY;
+use kubelet_api::deviceplugin::device_plugin_client::DevicePluginClient;
 use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
-    ContainerPreferredAllocationRequest, ListAndWatchResponse, PreferredAllocationRequest,
+    ContainerPreferredAllocationRequest, Empty, PreferredAllocationRequest,
 };
-use tonic::{Status, Streaming};
+use kubelet_api::{HEALTHY, UNHEALTHY};
+use tokio::sync::Notify;
+use tonic::Status;
+use tonic::transport::Channel;
 
-use super::Config;
 use super::checkpoint::{self, Entry, NO_NUMA, Record};
 use super::container;
 use super::endpoint::{self, Endpoint};
 use super::event::{DeviceReport, Event, EventLog};
+use super::{Config, PluginTracking};
+
+/// The error of a call to a plugin that was disconnected (endpoint.go).
+const STOPPED: &str = "the endpoint of the device plugin has been stopped";
 
 /// The request for devices of a container.
 #[derive(Debug, Clone)]
@@ -68,15 +74,36 @@ pub struct Allocated {
 
 pub(super) struct Manager {
     directory: PathBuf,
+    tracking: PluginTracking,
     log: EventLog,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    /// The plugins that the kubelet watches, by resource.
+    clients: BTreeMap<String, Vec<Client>>,
+    /// The plugin of each resource that answers Allocate.
     endpoints: BTreeMap<String, Endpoint>,
+    /// The devices of each resource in the last list of any of its plugins; all unhealthy after
+    /// its plugin was disconnected.
+    devices: BTreeMap<String, Vec<DeviceReport>>,
     entries: Vec<Entry>,
-    registrations: u64,
+}
+
+impl State {
+    /// The devices of a resource that may be given.
+    fn healthy(&self, resource: &str) -> impl Iterator<Item = &DeviceReport> {
+        let devices = self.devices.get(resource).into_iter().flatten();
+        devices.filter(|device| device.health == HEALTHY)
+    }
+}
+
+/// A plugin whose stream the kubelet reads.
+struct Client {
+    socket: PathBuf,
+    /// Ends the reading of its stream.
+    closed: Arc<Notify>,
 }
 
 impl Manager {
@@ -90,44 +117,71 @@ impl Manager {
         });
         Manager {
             directory,
+            tracking: config.tracking,
             log,
             state,
         }
     }
 
-    /// Dials a plugin that registers, and listens to it from then on.
+    /// Dials a plugin that registers, and listens to it from then on (connectClient in
+    /// plugin/v1beta1/handler.go). If the plugin cannot be reached, or refuses to tell its options,
+    /// the kubelet forgets the plugin of the resource that it watched until then, and nothing else
+    /// changes.
     pub(super) async fn connect(
         self: &Arc<Self>,
         resource: &str,
         socket: &Path,
     ) -> Result<(), String> {
-        let generation = {
-            let mut state = self.state();
-            state.registrations += 1;
-            state.registrations
+        let closed = Arc::new(Notify::new());
+        let client = Client {
+            socket: socket.to_owned(),
+            closed: Arc::clone(&closed),
         };
-        let name = socket.file_name().unwrap_or_default();
-        let endpoint = name.to_string_lossy().into_owned();
-        let (dialled, stream) = endpoint::dial(socket, generation).await?;
+        {
+            let mut state = self.state();
+            let clients = state.clients.entry(resource.to_owned()).or_default();
+            if self.tracking == PluginTracking::ByResource {
+                clients.clear();
+            }
+            clients.push(client);
+        }
+        let dialled = match endpoint::dial(socket).await {
+            Ok(dialled) => dialled,
+            Err(error) => {
+                self.take_client(resource, socket);
+                return Err(error);
+            }
+        };
+        let plugin = dialled.client.clone();
         self.state().endpoints.insert(resource.to_owned(), dialled);
+        let name = socket.file_name().unwrap_or_default();
         self.log.push(Event::Registered {
             resource: resource.into(),
-            endpoint,
+            endpoint: name.to_string_lossy().into_owned(),
         });
         let (manager, resource) = (Arc::clone(self), resource.to_owned());
-        tokio::spawn(async move { manager.listen(&resource, generation, stream).await });
+        let socket = socket.to_owned();
+        tokio::spawn(async move {
+            if let Some(plugin) = plugin {
+                tokio::select! {
+                    () = manager.listen(&resource, plugin) => {}
+                    () = closed.notified() => {}
+                }
+            }
+            manager.disconnect(&resource, &socket);
+        });
         Ok(())
     }
 
     /// The healthy devices, each with its resource.
     pub(super) fn healthy(&self) -> Vec<(String, String)> {
         let state = self.state();
-        let of = |(resource, endpoint): (&String, &Endpoint)| {
-            let ids = endpoint.healthy().map(|device| device.id.clone());
+        let of = |resource: &String| {
+            let ids = state.healthy(resource).map(|device| device.id.clone());
             let devices = ids.map(|id| (resource.clone(), id));
             devices.collect::<Vec<_>>()
         };
-        state.endpoints.iter().flat_map(of).collect()
+        state.devices.keys().flat_map(of).collect()
     }
 
     /// A device plugin's socket by the name that Register gives.
@@ -148,49 +202,62 @@ impl Manager {
         });
     }
 
-    async fn listen(
-        &self,
-        resource: &str,
-        generation: u64,
-        mut stream: Streaming<ListAndWatchResponse>,
-    ) {
+    /// Reads a plugin's lists until its stream ends. A list replaces the devices of the resource,
+    /// also if another plugin has registered since (genericDeviceUpdateCallback in manager.go).
+    async fn listen(&self, resource: &str, mut plugin: DevicePluginClient<Channel>) {
+        let Ok(stream) = plugin.list_and_watch(Empty {}).await else {
+            return;
+        };
+        let mut stream = stream.into_inner();
+        drop(plugin);
         while let Ok(Some(list)) = stream.message().await {
             let devices = endpoint::reports(list);
-            if !self.replace_devices(resource, generation, |known| known.clone_from(&devices)) {
-                return;
-            }
+            let mut state = self.state();
+            state.devices.insert(resource.to_owned(), devices.clone());
+            self.record(&state);
+            drop(state);
             self.log.push(Event::Devices {
                 resource: resource.into(),
                 devices,
             });
         }
-        let unhealthy = |known: &mut Vec<DeviceReport>| {
-            known
-                .iter_mut()
-                .for_each(|device| device.health = UNHEALTHY.to_owned());
-        };
-        if self.replace_devices(resource, generation, unhealthy) {
-            self.log.push(Event::StreamBroken {
-                resource: resource.into(),
-            });
-        }
     }
 
-    /// Whether this is still the plugin that counts for the resource.
-    fn replace_devices(
-        &self,
-        resource: &str,
-        generation: u64,
-        change: impl FnOnce(&mut Vec<DeviceReport>),
-    ) -> bool {
-        let mut state = self.state();
-        let endpoint = state.endpoints.get_mut(resource);
-        let Some(endpoint) = endpoint.filter(|e| e.generation == generation) else {
-            return false;
+    /// Disconnects the plugin that the kubelet finds for a stream that has ended (runClient in
+    /// plugin/v1beta1/handler.go): its connection is closed, and the devices of the resource are
+    /// unhealthy. There may be none, and then nothing changes.
+    pub(super) fn disconnect(&self, resource: &str, socket: &Path) {
+        let Some(client) = self.take_client(resource, socket) else {
+            return;
         };
-        change(&mut endpoint.devices);
+        client.closed.notify_one();
+        let mut state = self.state();
+        let Some(endpoint) = state.endpoints.get_mut(resource) else {
+            return;
+        };
+        if self.tracking == PluginTracking::BySocket && endpoint.socket != client.socket {
+            return;
+        }
+        endpoint.client = None;
+        for device in state.devices.get_mut(resource).into_iter().flatten() {
+            device.health = UNHEALTHY.to_owned();
+        }
         self.record(&state);
-        true
+        drop(state);
+        self.log.push(Event::StreamBroken {
+            resource: resource.into(),
+        });
+    }
+
+    /// Removes a plugin from those that the kubelet watches, and returns it.
+    fn take_client(&self, resource: &str, socket: &Path) -> Option<Client> {
+        let mut state = self.state();
+        let clients = state.clients.get_mut(resource)?;
+        let found = match self.tracking {
+            PluginTracking::ByResource => 0,
+            PluginTracking::BySocket => clients.iter().position(|one| one.socket == socket)?,
+        };
+        (found < clients.len()).then(|| clients.remove(found))
     }
 
     /// Gives devices to a container, and starts it.
@@ -210,17 +277,15 @@ impl Manager {
         let request = AllocateRequest {
             container_requests: vec![container],
         };
-        let answer = endpoint
-            .client
-            .allocate(request)
-            .await
-            .map_err(|status| said(&status))?;
+        let plugin = endpoint.client.as_mut().ok_or(STOPPED)?;
+        let answer = plugin.allocate(request).await;
+        let answer = answer.map_err(|status| said(&status))?;
         let mut responses = answer.into_inner().container_responses;
         let response = match (responses.pop(), responses.len()) {
             (Some(response), 0) => response,
             (_, more) => return Err(format!("1 container asked, {more} more or none answered")),
         };
-        self.give(&endpoint, &allocation, &ids, &response);
+        self.give(&allocation, &ids, &response);
         // The kubelet writes the pod's after the plugin's; engines keep the last of a name.
         let envs = response.envs.clone().into_iter();
         Ok(Allocated {
@@ -248,7 +313,7 @@ impl Manager {
             let taken: BTreeSet<&String> = of_resource
                 .flat_map(|entry| entry.device_ids.values().flatten())
                 .collect();
-            let ids = endpoint.healthy().map(|device| &device.id);
+            let ids = state.healthy(resource).map(|device| &device.id);
             ids.filter(|id| !taken.contains(id)).cloned().collect()
         };
         if free.len() < count {
@@ -268,7 +333,8 @@ impl Manager {
         let request = PreferredAllocationRequest {
             container_requests: vec![request],
         };
-        let answer = endpoint.client.get_preferred_allocation(request).await;
+        let plugin = endpoint.client.as_mut().ok_or(STOPPED)?;
+        let answer = plugin.get_preferred_allocation(request).await;
         let answer = answer.map_err(|status| said(&status))?.into_inner();
         let first = answer.container_responses.into_iter().next();
         first
@@ -276,21 +342,16 @@ impl Manager {
             .ok_or_else(|| "no preference".to_owned())
     }
 
-    fn give(
-        &self,
-        endpoint: &Endpoint,
-        allocation: &Allocation,
-        ids: &[String],
-        response: &ContainerAllocateResponse,
-    ) {
+    fn give(&self, allocation: &Allocation, ids: &[String], response: &ContainerAllocateResponse) {
+        let mut state = self.state();
         let mut device_ids: BTreeMap<i64, Vec<String>> = BTreeMap::new();
-        let numa = endpoint.devices.iter().map(|d| (&d.id, d.numa));
+        let devices = state.devices.get(&allocation.resource);
+        let numa = devices.into_iter().flatten().map(|d| (&d.id, d.numa));
         let numa: BTreeMap<&String, Option<i64>> = numa.collect();
         for id in ids {
             let numa = numa.get(id).copied().flatten().unwrap_or(NO_NUMA);
             device_ids.entry(numa).or_default().push(id.clone());
         }
-        let mut state = self.state();
         state.entries.push(Entry {
             pod_uid: allocation.pod_uid.clone(),
             container_name: allocation.container.clone(),
@@ -302,11 +363,9 @@ impl Manager {
     }
 
     fn record(&self, state: &State) {
-        let healthy = |endpoint: &Endpoint| endpoint.healthy().map(|d| d.id.clone()).collect();
-        let registered = state
-            .endpoints
-            .iter()
-            .map(|(name, e)| (name.clone(), healthy(e)));
+        let healthy = |name: &String| state.healthy(name).map(|d| d.id.clone()).collect();
+        let names = state.devices.keys();
+        let registered = names.map(|name| (name.clone(), healthy(name)));
         let record = Record {
             pod_device_entries: state.entries.clone(),
             registered_devices: registered.collect(),

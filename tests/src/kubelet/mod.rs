@@ -6,8 +6,9 @@
 //! - it dials a plugin back while that waits for the answer to Register;
 //! - it finds plugins by their sockets in `plugins_registry`, which it does not
 //!   clear (pkg/kubelet/pluginmanager);
-//! - it keeps each plugin's ListAndWatch stream, and considers all its devices
-//!   unhealthy when the stream breaks;
+//! - it reads the ListAndWatch stream of each plugin that has registered. When one ends, it
+//!   disconnects a plugin of the resource, whose devices are unhealthy from then on: see
+//!   [`PluginTracking`];
 //! - it lists the healthy devices that it has (pkg/kubelet/apis/podresources), and takes
 //!   the plugin that registers last, without informing the previous one;
 //! - it passes a plugin's environment and annotations on as the kubelet and
@@ -46,6 +47,19 @@ pub struct Config {
     pub dir: PathBuf,
     /// What is wrong with its Register.
     pub register: RegisterFault,
+    /// How it finds the plugin of a stream that has ended.
+    pub tracking: PluginTracking,
+}
+
+/// How a kubelet finds the plugin that it disconnects when a ListAndWatch stream ends
+/// (plugin/v1beta1/handler.go, `getClient`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PluginTracking {
+    /// The last plugin that registered the resource, whichever stream has ended: Kubernetes 1.25
+    /// to 1.36.
+    ByResource,
+    /// The first plugin with the same socket: kubernetes/kubernetes since pull request 135437.
+    BySocket,
 }
 
 impl Config {
@@ -54,6 +68,7 @@ impl Config {
         Config {
             dir: dir.to_owned(),
             register: RegisterFault::None,
+            tracking: PluginTracking::ByResource,
         }
     }
 }
@@ -81,6 +96,13 @@ impl FakeKubelet {
     pub fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
         let life = self.life.as_ref().ok_or("the kubelet is stopped")?;
         life.allocate(allocation)
+    }
+
+    /// Disconnects the plugin of a resource, as when the stream of an earlier plugin ends.
+    pub fn disconnect(&self, resource: &str) {
+        if let Some(life) = &self.life {
+            life.disconnect(resource);
+        }
     }
 
     /// Changes the fault of Register, from the next start on or, if it
