@@ -7,6 +7,8 @@
 //!                                                          Register) calls)
 //! ```
 //!
+//! `holders` compares allocations with the pods that run.
+//!
 //! Everything runs on one thread, except for device scans, which may block.
 //! State is passed by watch channels: only the newest value counts, and a slow
 //! reader does not delay others.
@@ -19,6 +21,7 @@
 mod catalog;
 pub mod cli;
 mod engine_check;
+mod holders;
 mod http;
 mod kubelet_dir;
 mod list;

@@ -20,6 +20,7 @@ type Histograms = Family<[Label; 1], Histogram, fn() -> Histogram>;
 pub(crate) struct Metrics {
     allocations: Family<[Label; 2], Counter>,
     registrations: Family<[Label; 2], Counter>,
+    allocation_conflicts: Family<[Label; 1], Counter>,
     allocation_duration: Histograms,
     scan_duration: Histogram,
     class_errors: Gauge,
@@ -31,6 +32,7 @@ impl Default for Metrics {
         Metrics {
             allocations: Family::default(),
             registrations: Family::default(),
+            allocation_conflicts: Family::default(),
             allocation_duration: Family::new_with_constructor(histogram),
             scan_duration: histogram(),
             class_errors: Gauge::default(),
@@ -63,6 +65,8 @@ impl Metrics {
             let labels = with_result(resource, result);
             drop(self.registrations.get_or_create(&labels));
         }
+        let label = [resource_label(resource)];
+        drop(self.allocation_conflicts.get_or_create(&label));
         drop(
             self.allocation_duration
                 .get_or_create(&[resource_label(resource)]),
@@ -76,6 +80,13 @@ impl Metrics {
             .allocation_duration
             .get_or_create(&[resource_label(resource)]);
         durations.observe(took.as_secs_f64());
+    }
+
+    /// Counts a device that was allocated although a pod that the kubelet has forgotten runs with
+    /// it.
+    pub(crate) fn allocation_conflict(&self, resource: &str) {
+        let label = [("resource", resource.to_owned())];
+        self.allocation_conflicts.get_or_create(&label).inc();
     }
 
     pub(crate) fn registered(&self, resource: &ResourceName, accepted: bool) {
@@ -107,6 +118,11 @@ impl Metrics {
             "registrations",
             "Registrations with the kubelet",
             self.registrations.clone(),
+        );
+        registry.register(
+            "allocation_conflicts",
+            "Allocated devices with which a pod runs that the kubelet has no record of any more",
+            self.allocation_conflicts.clone(),
         );
         registry.register(
             "allocation_duration_seconds",

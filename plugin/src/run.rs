@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, ScanPause};
 use crate::cli::{Delivery, Run};
+use crate::holders::HolderWatch;
 use crate::http::{MetricsPage, Pages, Present};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
@@ -46,6 +47,9 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         remove_stale(&directory);
     }
     let metrics = Metrics::default();
+    let record = kubelet.device_plugins().join(kubelet_checkpoint::FILE_NAME);
+    let root = config.host_root.clone();
+    let (holders, allocations) = HolderWatch::new(record.clone(), &root, metrics.clone());
     let by_cdi = options.delivery == Delivery::Cdi;
     let cdi = by_cdi.then(|| CdiFiles::new(node.cdi, node.hook, host_root));
     let grace = GracePeriod::new(options.forget);
@@ -59,7 +63,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         streams: streams.clone(),
         left: left.clone(),
         scans: watcher.scans(),
-        record: kubelet.device_plugins().join(kubelet_checkpoint::FILE_NAME),
+        record,
     };
     let all = Pages {
         metrics: Some(MetricsPage::new(&metrics, present.clone())),
@@ -83,6 +87,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
             register: options.register_timeout,
             ..Timing::default()
         },
+        allocations,
         metrics,
         streams,
     };
@@ -91,6 +96,7 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         name = ends.next() => { tracing::info!("received {name}, exiting"); None }
         () = supervisor.run(inventory) => Some("the supervisor"),
         () = watcher.run(node.rescan, reloads) => Some("the inventory watcher"),
+        () = holders.run() => Some("the watch of holders"),
         () = watch_sockets(&kubelet, sockets_changed) => Some("the socket watch"),
         () = serve_pages(http, all) => Some("the HTTP server"),
         () = serve_pages(probes, probes_alone) => Some("the server of probes"),

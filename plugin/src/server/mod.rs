@@ -27,6 +27,7 @@ use register::register;
 pub(crate) use socket::remove_stale;
 
 use crate::catalog::{Resource, ScanPause};
+use crate::holders::AllocationReports;
 use crate::kubelet_dir::KubeletDir;
 use crate::metrics::Metrics;
 use crate::service::{OptionsRefusal, PluginInfoService, Service, Streams, options};
@@ -87,6 +88,7 @@ pub(crate) struct Context {
     /// the CDI specifications, and the kubelet still reads the lists of this one.
     pub(crate) pause: ScanPause,
     pub(crate) timing: Timing,
+    pub(crate) allocations: AllocationReports,
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
 }
@@ -107,6 +109,7 @@ pub(crate) async fn serve(
         resource: resource.clone(),
         streams: streams.clone(),
         refusal: refusal.clone(),
+        allocations: context.allocations.clone(),
         metrics: context.metrics.clone(),
     });
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);

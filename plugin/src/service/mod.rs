@@ -20,6 +20,7 @@ use streams::{DeviceStream, lists};
 pub(crate) use streams::{RegistrationStreams, StreamCount, Streams};
 
 use crate::catalog::Resource;
+use crate::holders::AllocationReports;
 use crate::metrics::Metrics;
 use kubelet_api::deviceplugin::device_plugin_server::DevicePlugin;
 use kubelet_api::deviceplugin::{
@@ -43,6 +44,7 @@ pub(crate) struct Service {
     pub(crate) resource: watch::Receiver<Arc<Resource>>,
     pub(crate) streams: StreamCount,
     pub(crate) refusal: OptionsRefusal,
+    pub(crate) allocations: AllocationReports,
     pub(crate) metrics: Metrics,
 }
 
@@ -114,6 +116,7 @@ impl DevicePlugin for Service {
             tracing::warn!(resource = %resource.name, "allocation refused: {}", refusal.message());
         })?;
         for asked in &containers {
+            self.allocations.report(&resource.name, &asked.devices_ids);
             tracing::debug!(resource = %resource.name, devices = ?asked.devices_ids, "allocated");
         }
         Ok(Response::new(AllocateResponse {

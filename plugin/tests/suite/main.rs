@@ -21,6 +21,7 @@ mod hostile;
 mod hotplug;
 mod leaks;
 mod listeners;
+mod lost_record;
 mod mounts;
 mod node;
 mod operation;
