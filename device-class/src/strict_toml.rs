@@ -1,6 +1,7 @@
 //! Strict parsing of class files and config.toml: an error names the file, the
 //! line, the key and, for an unknown key, the most similar known one.
 
+mod error;
 mod layers;
 mod list_changes;
 mod value;
@@ -12,9 +13,9 @@ use serde::de::DeserializeOwned;
 
 use toml::de::DeTable;
 
-use crate::similar;
+use error::{Error, Example};
 pub(crate) use layers::{EXTENDS, Layer, parse_layers};
-use value::{Error, Value};
+use value::Value;
 
 /// An error of a class file or config.toml, with the file and, if known, line and key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -125,23 +126,55 @@ impl FileError {
         }
     }
 
-    /// Creates an error at a byte offset in the file's text.
-    fn new_at_offset(path: &Path, text: &str, at: Option<usize>, message: &str) -> Self {
-        let message = first_line(message);
-        let unknown = message.starts_with("unknown field");
+    /// Creates an error of a value or key, at the byte offset `at` in the file's text.
+    fn from_parse_error(path: &Path, text: &str, at: Option<usize>, error: &Error) -> Self {
+        let mut message = first_line(&error.message);
         let key = at
-            .filter(|_| !unknown)
+            .filter(|_| !error.names_key)
             .and_then(|at| find_key_before(text, at));
+        if let Some(example) = &error.example {
+            message += "; write ";
+            message += &write_example(
+                example,
+                key.as_deref(),
+                at.is_some_and(|at| is_whole(text, at)),
+            );
+        }
         FileError {
             path: path.into(),
             line: at.map(|at| line_of(text, at)),
-            message: if unknown {
-                suggest_known_key(&message)
-            } else {
-                message
-            },
+            message,
             key,
         }
+    }
+}
+
+/// Returns whether the value at the byte offset `at` is the whole value of its key, and not an item
+/// of a list.
+fn is_whole(text: &str, at: usize) -> bool {
+    text.get(..at)
+        .is_some_and(|before| before.trim_end().ends_with('='))
+}
+
+/// Returns the line that a user should write for a key, or only the value if the key is not known.
+fn write_example(example: &Example, key: Option<&str>, is_whole: bool) -> String {
+    let header = key.and_then(|key| key.strip_prefix('['));
+    if let Some(header) = header {
+        let name = header.trim_matches(['[', ']']);
+        return match example {
+            Example::ListOfTables => format!("[[{name}]]"),
+            Example::Table => format!("[{name}]"),
+            Example::Value(value) => format!("{name} = {value}"),
+        };
+    }
+    let value = match example {
+        Example::ListOfTables => "[{ ... }]",
+        Example::Table => "{ ... }",
+        Example::Value(value) => value,
+    };
+    match key.filter(|_| is_whole) {
+        Some(key) => format!("{key} = {value}"),
+        None => value.to_owned(),
     }
 }
 
@@ -151,7 +184,7 @@ pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, FileErro
     let parsed = table.and_then(|table| T::deserialize(Value::of_table(table)));
     parsed.map_err(|error| {
         let at = error.at.map(|at| at.min(text.len()));
-        FileError::new_at_offset(path, text, at, &error.message)
+        FileError::from_parse_error(path, text, at, &error)
     })
 }
 
@@ -180,20 +213,4 @@ fn find_key_before(text: &str, at: usize) -> Option<String> {
     let is_bare = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     let key = line.trim_end().rsplit(|c: char| !is_bare(c)).next()?;
     (!key.is_empty()).then(|| key.to_owned())
-}
-
-/// Replaces serde's list of expected keys with the most similar one.
-fn suggest_known_key(message: &str) -> String {
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let Some(unknown) = quoted.next() else {
-        return message.to_owned();
-    };
-    let known: Vec<&str> = quoted.collect();
-    match similar::find_most_similar(unknown, known.iter().copied()) {
-        Some(key) => format!("unknown key `{unknown}`, did you mean `{key}`?"),
-        None => format!(
-            "unknown key `{unknown}`; known keys here: {}",
-            known.join(", ")
-        ),
-    }
 }

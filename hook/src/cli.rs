@@ -18,7 +18,7 @@ use crate::planner::Caller;
 use crate::start::{StartOptions, parse_level};
 
 pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, RunningContainer};
-pub(crate) use class::ClassCommand;
+pub(crate) use class::{CheckArguments, ClassCommand};
 pub(crate) use container_selector::ContainerSelector;
 pub(crate) use list_target::ListTarget;
 

@@ -4,6 +4,7 @@
 mod authority;
 mod broken_classes;
 mod cdi;
+mod class_check;
 mod classes;
 mod confinement;
 mod damaged;

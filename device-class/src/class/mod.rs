@@ -10,6 +10,7 @@ mod condition;
 mod edits;
 mod facts;
 mod file;
+mod fixed_resources;
 mod health;
 mod image_libraries;
 mod library;

@@ -34,6 +34,7 @@ mod source;
 mod ungiven;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -95,6 +96,22 @@ pub struct Inventory {
     /// The reason, for people, if the host cannot have devices of the class because their
     /// driver is not loaded.
     pub no_driver: Option<String>,
+}
+
+/// Writes one line for each device and each warning, as golden files of recorded hosts have them.
+impl fmt::Display for Inventory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for device in &self.devices {
+            let numa = device
+                .numa
+                .map_or("none".to_owned(), |node| node.to_string());
+            let (id, resource, health) = (&device.id, &device.resource, &device.health);
+            writeln!(f, "{id}  {resource}  numa {numa}  {health}")?;
+        }
+        self.warnings
+            .iter()
+            .try_for_each(|warning| writeln!(f, "warning: {warning}"))
+    }
 }
 
 impl Inventory {

@@ -8,8 +8,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::FileError;
+use super::error::Error;
 use super::list_changes::ListChanges;
-use super::value::{Error, Value};
+use super::value::Value;
 
 /// The key by which a file names the class that it extends.
 pub(crate) const EXTENDS: &str = "extends";
@@ -47,7 +48,7 @@ pub(crate) fn parse_layers<T: DeserializeOwned>(layers: &[Layer<'_>]) -> Result<
         let place = places.find(|(_, (begin, _))| *begin <= at);
         let (layer, begin) = place.map_or((&layers[0], 0), |(layer, (begin, _))| (layer, *begin));
         let at = error.at.map(|_| (at - begin).min(layer.text.len()));
-        FileError::new_at_offset(layer.path, layer.text, at, &error.message)
+        FileError::from_parse_error(layer.path, layer.text, at, &error)
     };
     let mut tables = Vec::new();
     for (layer, (_, text)) in layers.iter().zip(&texts) {

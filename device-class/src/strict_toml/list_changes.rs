@@ -4,7 +4,7 @@
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::value::Error;
+use super::error::Error;
 
 pub(super) const ADD: &str = "add";
 pub(super) const REMOVE: &str = "remove";
@@ -38,10 +38,7 @@ impl<'t> ListChanges<'t> {
 }
 
 fn new_error(at: usize, message: &str) -> Error {
-    Error {
-        at: Some(at),
-        message: message.to_owned(),
-    }
+    <Error as serde::de::Error>::custom(message).with_offset(at)
 }
 
 fn into_table<'t>(value: Spanned<DeValue<'t>>, key: &str) -> Result<DeTable<'t>, Error> {

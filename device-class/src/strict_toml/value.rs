@@ -13,37 +13,7 @@ use serde::forward_to_deserialize_any;
 use toml::Spanned;
 use toml::de::{DeArray, DeInteger, DeString, DeTable, DeValue};
 
-/// An error with the byte offset in the text, if it is known.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub(super) struct Error {
-    pub(super) at: Option<usize>,
-    pub(super) message: String,
-}
-
-impl Error {
-    /// Sets the offset of the error, unless the error has one already.
-    fn with_offset(mut self, at: usize) -> Self {
-        self.at.get_or_insert(at);
-        self
-    }
-}
-
-impl de::Error for Error {
-    fn custom<T: std::fmt::Display>(message: T) -> Self {
-        let message = message.to_string();
-        Error { at: None, message }
-    }
-}
-
-impl From<toml::de::Error> for Error {
-    fn from(error: toml::de::Error) -> Self {
-        Error {
-            at: error.span().map(|span| span.start),
-            message: error.message().to_owned(),
-        }
-    }
-}
+use super::error::{Error, Example};
 
 /// The serde name of structs with a short form. The short form is a string in place of a table,
 /// and gives the value of the first key.
@@ -91,13 +61,14 @@ impl<'de> Value<'de> {
                 Some(number) => Unexpected::Signed(number),
                 None => Unexpected::Other("a number that is too large"),
             },
-            DeValue::Float(number) => Unexpected::Float(number.as_str().parse().unwrap_or(0.0)),
+            DeValue::Float(_) => Unexpected::Other("a number with a fraction"),
             DeValue::Boolean(is_true) => Unexpected::Bool(*is_true),
             DeValue::Datetime(_) => Unexpected::Other("a date"),
             DeValue::Array(_) => Unexpected::Seq,
             DeValue::Table(_) => Unexpected::Map,
         };
-        let error: Error = de::Error::invalid_type(unexpected, expected);
+        let mut error: Error = de::Error::invalid_type(unexpected, expected);
+        error.example = Example::from_value(&self.value, &expected.to_string());
         error.with_offset(self.at)
     }
 }

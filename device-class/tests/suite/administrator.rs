@@ -366,9 +366,15 @@ fn a_wrong_value_is_an_error_that_names_file_and_key() {
             "node_mode = '0990'",
             "node_mode: mode `0990` is not an octal number from 0000 to 0777",
         ),
-        ("node_mode = 660", "node_mode: invalid type: integer"),
+        (
+            "node_mode = 660",
+            "node_mode: must be a text in quotes, and is the number 660; write node_mode = \"660\"",
+        ),
         ("node_gid = -1", "node_gid: "),
-        ("node_gid = 'render'", "node_gid: invalid type: string"),
+        (
+            "node_gid = 'render'",
+            "node_gid: must be a whole number, and is the text \"render\"",
+        ),
     ] {
         let text = format!("[class.amd-gpu]\n{line}\n");
         let error = Config::parse("config.toml".as_ref(), &text).unwrap_err();

@@ -274,7 +274,7 @@ index = "{index}" | index = "{index}", order = "{serial}" | either `index` or `o
 #more | prepare = { program = "/x", timeout = 0, file = "f", equals = "x" }
     | 0 seconds is not between 1
 #more | prepare = { program = "x", timeout = 1, file = "f", equals = "x" } | not an absolute path
-#more | allocate = { placement = "scattered" } | unknown variant `scattered`
+#more | allocate = { placement = "scattered" } | `scattered` is none of `
 numa = | unmask = ["/proc/chips/{index}"], numa =
     | `/proc/chips/{index}` is not in a directory of `masks`
 #more | edits = [{ masks = [{ path = "/proc/a", copies = ["/proc/ab"] }] }]

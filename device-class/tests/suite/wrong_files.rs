@@ -26,11 +26,31 @@ fn error(text: &str) -> String {
 
 /// What is replaced in [`GOOD`], by what, and how the message begins.
 const MISTAKES: &str = r#"
-[[discover]] | [discover] | chip.toml:5: [discover]: invalid type: map, expected a sequence
-[device] | [[device]] | chip.toml:7: [[device]]: invalid type: sequence, expected struct DeviceSpec
-replicas = 4 | replicas = "4" | chip.toml:12: replicas: invalid type: string "4", expected i64
+[[discover]] | [discover] | chip.toml:5: [discover]: must be a list, and is a table; write [[discover]]
+[device] | [[device]] | chip.toml:7: [[device]]: must be a table, and is a list; write [device]
+replicas = 4 | replicas = "4"
+    | chip.toml:12: replicas: must be a whole number, and is the text "4"; write replicas = 4
+replicas = 4 | replicas = "four" | chip.toml:12: replicas: must be a whole number, and is the text "four"
+replicas = 4 | replicas = 4.5 | chip.toml:12: replicas: must be a whole number, and is a number with a fraction
+health = [{ file = "/sys/chip{index}/state", equals = "up" }]
+    | health = { file = "/sys/chip{index}/state", equals = "up" }
+    | chip.toml:9: health: must be a list, and is a table; write health = [{ ... }]
+files = ["/etc/chip.conf"] | files = "/etc/chip.conf"
+    | chip.toml:14: files: must be a list, and is the text "/etc/chip.conf"; write files = ["/etc/chip.conf"]
+files = ["/etc/chip.conf"] | files = [["/etc/chip.conf"]]
+    | chip.toml:14: files: must be a text or a table, and is a list
+env = "CHIPS" | env = ["CHIPS"]
+    | chip.toml:4: env: must be a text in quotes, and is a list; write env = "CHIPS"
+id = "chip-{index}" | id = 7 | chip.toml:8: id: must be a text in quotes, and is the number 7; write id = "7"
+id = "chip-{index}" | di = "chip-{index}" | chip.toml:8: unknown key `di`, did you mean `id`?
 mode = "0660" | mode = 0660 | chip.toml:10: mode: unexpected leading zero
-mode = "0660" | mode = 0o660 | chip.toml:10: mode: invalid type: integer `432`, expected a string
+mode = "0660" | mode = 0o660
+    | chip.toml:10: mode: must be a text in quotes, and is the number 432; write mode = "0660"
+path = "/dev/chip{index:number}" | path = "/dev/chip{index:number}"\nadditional = "true"
+    | chip.toml:7: additional: must be true or false, and is the text "true"; write additional = true
+path = "/dev/chip{index:number}" | path = "/dev/chip{index:number}"\nsymlink = "require"
+    | chip.toml:7: symlink: `require` is none of `required`, `refused`; did you mean `required`?
+resource = "example.com/chip" | description = "chip" | chip.toml:1: the key `resource` is missing
 example.com/chip | chip
     | chip.toml:2: resource `chip` is not of the form domain/name; write it as vendor.example/chip
 example.com/chip | kubernetes.io/chip

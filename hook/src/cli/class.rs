@@ -2,23 +2,17 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use device_class::name::ClassName;
 
 /// The commands on class files.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClassCommand {
     /// Check a class file, and show what it matches on this host
-    Check {
-        /// The class file, named CLASS.toml
-        file: PathBuf,
-        /// Match it against a recorded host (`class record`) instead of this one
-        #[arg(long, value_name = "HOST.txt")]
-        host: Option<PathBuf>,
-        /// Also report what the plugin cannot read in its container
-        #[arg(long)]
-        as_plugin: bool,
-    },
+    ///
+    /// The names of its variable and resource are compared with those of the installed classes.
+    #[command(after_help = CHECK_END)]
+    Check(CheckArguments),
     /// Print a first class file for a device, with comments
     New {
         /// A path in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
@@ -51,4 +45,44 @@ pub(crate) enum ClassCommand {
     },
     /// Print a JSON Schema of class files, for editors
     Schema,
+}
+
+const CHECK_END: &str = "\
+Examples:
+  boathook class check mychip.toml
+  boathook class check --strict --expect 2 mychip.toml
+  boathook class check --host host.txt --golden mychip.txt mychip.toml
+
+Exit codes:
+  0  no error was found
+  1  an error was found: a name of another class, something that the host lacks, a golden file that
+     differs; with --strict also a warning, or no device; with --expect also another number of
+     devices, one that is unhealthy, or one that is left out
+  2  invalid command line, or invalid recorded host
+  3  invalid class file or configuration";
+
+/// The arguments of `class check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// The class file, named CLASS.toml
+    pub file: PathBuf,
+    /// Match it against a recorded host (`class record`) instead of this one
+    #[arg(long, value_name = "HOST.txt")]
+    pub host: Option<PathBuf>,
+    /// Also report what the plugin cannot read in its container
+    #[arg(long)]
+    pub as_plugin: bool,
+    /// Warnings are errors, and so is a host without a device of the class
+    #[arg(long)]
+    pub strict: bool,
+    /// An error if the class does not have this many devices, if one of them is unhealthy, or if a
+    /// match is left out
+    #[arg(long, value_name = "NUMBER")]
+    pub expect: Option<usize>,
+    /// Compare with this file what the class finds on the recorded host, and what a container gets
+    #[arg(long, value_name = "FILE", requires = "host")]
+    pub golden: Option<PathBuf>,
+    /// Write the golden file, if it differs or does not exist
+    #[arg(long, requires = "golden")]
+    pub update: bool,
 }

@@ -95,6 +95,12 @@ pub(crate) enum CommandError {
     UnknownClass { name: ClassName, hint: String },
     #[error("{} is not a recorded host: {reason}", path.display())]
     Recorded { path: PathBuf, reason: String },
+    #[error("cannot read the golden file {}", path.display())]
+    Golden {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
     #[error("cannot write {}", path.display())]
     File {
         path: PathBuf,
@@ -135,6 +141,7 @@ impl CommandError {
             | CommandError::Recorded { .. } => ExitCode::Usage,
             CommandError::Cdi(_)
             | CommandError::File { .. }
+            | CommandError::Golden { .. }
             | CommandError::Trial(_)
             | CommandError::Confine(_)
             | CommandError::Deadline(_)

@@ -8,10 +8,9 @@
 //! `UPDATE_EXPECT=1 cargo test -p boathook-injection-plan` regenerates the golden files;
 //! the difference is then read like any other change.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use device_class::discover::{self, Inventory};
+use device_class::discover;
 use device_class::host::{RecordedHost, Recording};
 use device_class::{DeviceClass, HostView};
 use injection_plan::request::Request;
@@ -21,21 +20,6 @@ use crate::planning::{asker, directory, plan, recordings, shipped, with_causes};
 /// Returns the directories with recorded hosts of a class.
 fn cases(class: &DeviceClass) -> Vec<PathBuf> {
     recordings(directory("testdata").join(class.name.as_str()))
-}
-
-pub(crate) fn inventory_text(inventory: &Inventory) -> String {
-    let mut text = String::new();
-    for device in &inventory.devices {
-        let numa = device
-            .numa
-            .map_or("none".to_owned(), |node| node.to_string());
-        let (id, resource, health) = (&device.id, &device.resource, &device.health);
-        writeln!(text, "{id}  {resource}  numa {numa}  {health}").unwrap();
-    }
-    for warning in &inventory.warnings {
-        writeln!(text, "warning: {warning}").unwrap();
-    }
-    text
 }
 
 pub(crate) fn plan_text(class: &DeviceClass, host: &dyn HostView, env: &[(&str, &str)]) -> String {
@@ -83,8 +67,7 @@ fn every_class_finds_and_plans_what_its_golden_files_say() {
                 case.display(),
                 inventory.warnings
             );
-            expect_test::expect_file![case.join("inventory.txt")]
-                .assert_eq(&inventory_text(&inventory));
+            expect_test::expect_file![case.join("inventory.txt")].assert_eq(&inventory.to_string());
             let golden = std::fs::read_to_string(case.join("plan.txt")).unwrap_or_default();
             let asked = requests(&golden);
             assert!(
@@ -118,7 +101,7 @@ fn what_is_looked_at_can_be_recorded() {
             let look = |view: &dyn HostView| {
                 let asked = requests(&golden);
                 let plans = asked.iter().map(|env| plan_text(&class, view, env));
-                plans.collect::<String>() + &inventory_text(&discover::devices(&class, view))
+                plans.collect::<String>() + &discover::devices(&class, view).to_string()
             };
             let first = look(&recording);
             let written = recording.to_string();

@@ -14,7 +14,7 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::host::RecordedHost;
 
-use crate::golden::{inventory_text, pair, plan_text};
+use crate::golden::{pair, plan_text};
 use crate::planning::{directory, parse, shipped_class};
 
 /// Returns the faults of a case. A case is its first line and the lines below.
@@ -49,7 +49,9 @@ fn faults(case: &str) -> Vec<String> {
     let class = config.with_settings(shipped_class(name), Path::new("class.toml"));
     let class = class.unwrap_or_else(|error| panic!("{case}: {error}"));
     let said = if asked == "list" {
-        inventory_text(&discover::devices(&class, &host)).replace("  ", " ")
+        discover::devices(&class, &host)
+            .to_string()
+            .replace("  ", " ")
     } else {
         let plan = plan_text(&class, &host, &env);
         let lines = plan.lines().filter(|line| !line.contains(" note "));
@@ -104,6 +106,6 @@ fn a_class_takes_the_place_of_a_generic_plugin() {
     let smarter = "smarter-devices/adc{number}";
     assert!(section.contains(smarter));
     let class = parse("adc", &text.replace("squat.ai/adc", smarter)).unwrap();
-    let listed = inventory_text(&discover::devices(&class, &host));
+    let listed = discover::devices(&class, &host).to_string();
     assert!(listed.contains("smarter-devices/adc3"), "{listed}");
 }

@@ -1,12 +1,15 @@
 //! `boathook class check`: checks a class file, and shows what the class matches on the host.
 
+mod clashes;
+mod golden;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use device_class::config::Config;
-use device_class::discover::{self, FoundClass, FoundEdits, Presence};
+use device_class::discover::{self, FoundClass, FoundEdits, Inventory, Presence};
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
@@ -14,6 +17,9 @@ use device_class::{DeviceClass, HostView, ownership};
 use injection_plan::request::RequestNames;
 use serde_json::json;
 
+use clashes::find_clashes;
+
+use crate::cli::CheckArguments;
 use crate::command::devices::{self, Listed};
 use crate::command::finding::{Finding, Verdict, exit_code, print_table};
 use crate::command::output::Style;
@@ -31,17 +37,21 @@ pub(crate) const MOUNTED_FOR_PLUGIN: [&str; 6] = [
     "/opt/boathook",
 ];
 
+/// The beginning of the finding for a class without devices.
+const NO_DEVICE: &str = "no device of this class on this host";
+
 /// Reads one class file, and shows what the class matches on this host or on a recorded host.
 pub(super) fn run(
-    file: &Path,
-    recorded: Option<&Path>,
-    as_plugin: bool,
+    arguments: &CheckArguments,
     json: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let class = config.class(&ClassSource::read(file, &config.classes)?)?;
-    let (found, by_default) = match recorded {
-        Some(recorded) => look_up(&class, &read_recorded(recorded)?),
+    let file = arguments.file.as_path();
+    let source = ClassSource::read(file, &config.classes)?;
+    let class = config.class(&source)?;
+    let recorded = arguments.host.as_deref().map(read_recorded).transpose()?;
+    let (found, by_default) = match &recorded {
+        Some(recorded) => look_up(&class, recorded),
         None => look_up(&class, &planner::open_host(config)?),
     }?;
     let mut findings = Vec::new();
@@ -50,9 +60,19 @@ pub(super) fn run(
         findings.push(Finding::new(Verdict::Error, "file", text));
     }
     findings.extend(judge(&class, &found, &by_default));
-    if as_plugin {
+    if arguments.as_plugin {
         findings.extend(outside_the_plugin(&class));
     }
+    findings.extend(find_clashes(&source, &class, &found.inventory, config)?);
+    let golden = arguments.golden.as_deref().zip(recorded.as_ref());
+    let golden =
+        golden.map(|(golden, host)| golden::compare(golden, arguments.update, &class, host));
+    let mut difference = Vec::new();
+    if let Some(comparison) = golden.transpose()? {
+        findings.push(comparison.finding);
+        difference = comparison.difference;
+    }
+    judge_strictly(arguments, &found.inventory, &mut findings);
     let names = RequestNames::new(&class, &found.inventory);
     let devices: Vec<Listed> = found
         .inventory
@@ -68,11 +88,40 @@ pub(super) fn run(
             "capabilities": class.spec.capabilities(),
             "devices": devices,
             "findings": findings,
+            "difference": difference,
         }))?;
     } else {
         print(file, &class, &devices, &found.edits, &findings)?;
+        let mut out = io::stdout().lock();
+        for line in difference {
+            writeln!(out, "{}", printable::line(&line))?;
+        }
     }
     Ok(exit_code(&findings))
+}
+
+/// Applies `--strict` and `--expect`: more findings are errors.
+fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &mut Vec<Finding>) {
+    let expected = arguments.expect;
+    for finding in &mut *findings {
+        let is_about_devices = ["discover", "health"].contains(&finding.subject.as_str());
+        let is_error = match finding.verdict {
+            Verdict::Warning => arguments.strict || expected.is_some() && is_about_devices,
+            Verdict::Note => {
+                let is_absence = finding.text.starts_with(NO_DEVICE);
+                arguments.strict && is_absence && expected != Some(0)
+            }
+            Verdict::Ok | Verdict::Error => false,
+        };
+        if is_error {
+            finding.verdict = Verdict::Error;
+        }
+    }
+    let count = inventory.devices.len();
+    if let Some(expected) = expected.filter(|expected| *expected != count) {
+        let text = format!("the class has {count} devices here, and --expect says {expected}");
+        findings.push(Finding::new(Verdict::Error, "expect", text));
+    }
 }
 
 /// Looks the class up on the host twice: with all capabilities of the class, and with the
@@ -124,9 +173,7 @@ fn judge(class: &DeviceClass, found: &FoundClass, by_default: &FoundEdits) -> Ve
             ),
         };
         let note = |text: String| Finding::new(Verdict::Note, "discover", text);
-        findings.push(note(format!(
-            "no device of this class on this host: {reason}"
-        )));
+        findings.push(note(format!("{NO_DEVICE}: {reason}")));
         findings.extend(refused.first.iter().cloned().map(note));
         return findings;
     }
@@ -183,7 +230,8 @@ fn print(
     let worst = findings.iter().max_by_key(|finding| finding.verdict);
     let verdict = match worst.map(|finding| (finding.verdict, finding.subject.as_str())) {
         Some((Verdict::Error, "file")) => "refused",
-        Some((Verdict::Error, _)) => "this host lacks what the file names",
+        Some((Verdict::Error, "edits" | "plugin")) => "this host lacks what the file names",
+        Some((Verdict::Error, _)) => "not OK",
         Some((Verdict::Warning, _)) => "OK, with warnings",
         _ => "OK",
     };

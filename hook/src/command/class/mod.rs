@@ -30,11 +30,7 @@ pub(super) fn run(
     config_file: Option<&Path>,
 ) -> Result<ExitCode, CommandError> {
     match command {
-        ClassCommand::Check {
-            file,
-            host,
-            as_plugin,
-        } => return check::run(file, host.as_deref(), *as_plugin, json, config),
+        ClassCommand::Check(arguments) => return check::run(arguments, json, config),
         ClassCommand::Record { directory, classes } => {
             return record::run(directory, classes, json, config);
         }

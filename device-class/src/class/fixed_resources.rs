@@ -1,0 +1,94 @@
+//! Finds the resources that a class can have, as far as its file alone shows them.
+
+use std::collections::BTreeSet;
+
+use super::attribute::{AttributeSource, Origin, Text};
+use super::{ClassSpec, Template};
+use crate::name::AttributeName;
+use crate::template::Attributes;
+
+impl ClassSpec {
+    /// Returns the names of the resources that the class can have on some host, without those
+    /// that contain a value read from a host. A template such as `vendor.example/{sort}` has one
+    /// name for each fixed value that an attribute `sort` can have.
+    pub fn fixed_resources(&self) -> BTreeSet<String> {
+        let mut names = fill_with_fixed_values(&self.resource, self);
+        names.extend(self.count_resource().map(String::from));
+        names
+    }
+
+    /// Returns the fixed values that an attribute of the class can have.
+    fn fixed_values(&self, attribute: &AttributeName) -> BTreeSet<String> {
+        let sources = self.discover.iter().flat_map(|source| &source.attributes);
+        let sources = self.attributes.iter().chain(sources);
+        sources
+            .filter(|source| source.names().any(|name| name == attribute))
+            .flat_map(fixed_values_of_source)
+            .collect()
+    }
+}
+
+fn fill_with_fixed_values(template: &Template, spec: &ClassSpec) -> BTreeSet<String> {
+    let attributes: BTreeSet<&AttributeName> = template.attributes().collect();
+    let Some(attribute) = attributes.first() else {
+        return BTreeSet::from([template.to_string()]);
+    };
+    if attributes.len() > 1 {
+        return BTreeSet::new();
+    }
+    let values = spec.fixed_values(attribute).into_iter();
+    let filled = values.filter_map(|value| {
+        let mut attributes = Attributes::default();
+        attributes.insert((*attribute).clone(), value);
+        template.fill(&attributes).ok()
+    });
+    filled.collect()
+}
+
+/// Returns the texts of an attribute's source that have no other attribute in them.
+fn fixed_values_of_source(source: &AttributeSource) -> impl Iterator<Item = String> {
+    let own = match &source.origin {
+        Origin::Text {
+            text: Text::Value(value),
+            regex: None,
+            ..
+        } if source.map.is_empty() => Some(value),
+        _ => None,
+    };
+    let texts = own.into_iter().chain(&source.default);
+    let texts = texts.filter(|text| text.attributes().next().is_none());
+    texts
+        .map(ToString::to_string)
+        .chain(source.map.values().cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::DeviceClass;
+
+    #[test]
+    fn a_template_has_a_name_for_each_fixed_value() {
+        for (resource, attributes, expected) in [
+            ("x.com/x", "", "x.com/x"),
+            ("x.com/{sort}", "{ name = 'sort', value = 'a' }", "x.com/a"),
+            (
+                "x.com/{sort}",
+                "{ name = 'sort', file = 'f', map = { one = 'a', two = 'b' }, default = 'c' }",
+                "x.com/a x.com/b x.com/c",
+            ),
+            ("x.com/{sort}", "{ name = 'sort', file = 'f' }", ""),
+            ("x.com/{sort}", "{ name = 'sort', value = 'n{n}' }", ""),
+            ("x.com/{n}-{sort}", "{ name = 'sort', value = 'a' }", ""),
+        ] {
+            let text = format!(
+                "version = 1\nresource = '{resource}'\nrequest = {{ env = 'X' }}\n\
+                 device = {{ id = 'x-{{n}}' }}\n\
+                 [[discover]]\npath = '/dev/x{{n:number}}'\nattributes = [{attributes}]\n"
+            );
+            let name = "x".to_owned().try_into().unwrap();
+            let class = DeviceClass::parse(name, "x.toml".as_ref(), &text).unwrap();
+            let found: Vec<String> = class.spec.fixed_resources().into_iter().collect();
+            assert_eq!(found.join(" "), expected, "{text}");
+        }
+    }
+}
