@@ -95,9 +95,10 @@ pub(super) fn directory(
     if spec.libraries && matches!(directory, Presence::Found(_)) {
         libraries = driver
             .view
-            .list(&path)
+            .list_matching(&path, &|name| {
+                class::SoName::try_from(name.to_owned()).is_ok()
+            })
             .map_err(|error| DeviceError::io(&path, &error))?;
-        libraries.retain(|name| class::SoName::try_from(name.clone()).is_ok());
         libraries.sort_unstable();
     }
     Ok(FoundDirectory {

@@ -74,7 +74,8 @@ impl LibrarySearch<'_> {
         let mut all: BTreeSet<String> = inserted(cached);
         if programs == Programs::Native {
             for directory in &self.directories {
-                let listed = self.driver.view.list(directory);
+                let is_match = |name: &str| names.matches_name(name);
+                let listed = self.driver.view.list_matching(directory, &is_match);
                 all.extend(listed.map_err(|error| DeviceError::io(directory, &error))?);
             }
         }

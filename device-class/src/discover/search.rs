@@ -55,7 +55,8 @@ fn descend(
             false => descend(rest, Match { path, attributes }, host, limit, found),
         };
     }
-    let names = host.list(&parent.path)?;
+    let is_match = |name: &str| component.matches(name, &parent.attributes).is_some();
+    let names = host.list_matching(&parent.path, &is_match)?;
     let fitting = names.into_iter().filter_map(|name| {
         let captured = component.matches(&name, &parent.attributes)?;
         let mut attributes = parent.attributes.clone();

@@ -39,6 +39,18 @@ pub trait HostView {
     /// counts as empty.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
+    /// Returns the names in a directory that `is_match` accepts, in no particular order. Only these
+    /// are part of a recorded host, because other names of the directory decide nothing.
+    fn list_matching(
+        &self,
+        path: &Path,
+        is_match: &dyn Fn(&str) -> bool,
+    ) -> io::Result<Vec<String>> {
+        let mut names = self.list(path)?;
+        names.retain(|name| is_match(name));
+        Ok(names)
+    }
+
     /// Reads at most the first `limit` bytes of a file.
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>>;
 

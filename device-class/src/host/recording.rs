@@ -50,6 +50,9 @@ impl<'a> Recording<'a> {
     }
 
     fn note_through(&self, path: &Path, links: usize) {
+        if is_of_process(path) {
+            return;
+        }
         if links > MAX_LINKS || !self.seen.borrow_mut().passed.insert(self.recorded(path)) {
             return;
         }
@@ -64,6 +67,9 @@ impl<'a> Recording<'a> {
             let place = parent.join(name);
             if let Ok(target) = self.view.read_link(&place) {
                 let leads_to = parent.join(&target);
+                if is_of_process(&place) {
+                    return;
+                }
                 let place = self.recorded(&place);
                 self.seen
                     .borrow_mut()
@@ -72,12 +78,29 @@ impl<'a> Recording<'a> {
                 self.note_through(&leads_to, links + 1);
             }
         }
-        if let (Ok(place), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path)) {
+        if let (Ok(place), Ok(Some(entry))) = (self.view.canonical(path), self.view.entry(path))
+            && !is_of_process(&place)
+        {
             let tree = &mut self.seen.borrow_mut().tree;
             tree.entry(self.recorded(&place))
                 .or_insert(Recorded::Is(entry));
         }
     }
+}
+
+/// Returns whether a path is below the directory of a process in /proc, to which links such as
+/// /dev/fd lead. Its files differ for each process, and name files that are no part of the host's
+/// devices.
+fn is_of_process(path: &Path) -> bool {
+    let Ok(below) = path.strip_prefix("/proc") else {
+        return false;
+    };
+    let first = below.components().next();
+    let first = first.map(|component| component.as_os_str().to_string_lossy());
+    first.is_some_and(|name| {
+        let is_pid = name.bytes().all(|byte| byte.is_ascii_digit());
+        is_pid || name == "self" || name == "thread-self"
+    })
 }
 
 impl HostView for Recording<'_> {
@@ -92,8 +115,16 @@ impl HostView for Recording<'_> {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.list_matching(path, &|_| true)
+    }
+
+    fn list_matching(
+        &self,
+        path: &Path,
+        is_match: &dyn Fn(&str) -> bool,
+    ) -> io::Result<Vec<String>> {
         self.note(path);
-        let names = self.view.list(path)?;
+        let names = self.view.list_matching(path, is_match)?;
         for name in &names {
             self.note(&path.join(name));
         }
@@ -103,7 +134,9 @@ impl HostView for Recording<'_> {
     fn read(&self, path: &Path, limit: usize) -> io::Result<Vec<u8>> {
         self.note(path);
         let bytes = self.view.read(path, limit)?;
-        if let Ok(place) = self.view.canonical(path) {
+        if let Ok(place) = self.view.canonical(path)
+            && !is_of_process(&place)
+        {
             let tree = &mut self.seen.borrow_mut().tree;
             tree.insert(self.recorded(&place), Recorded::Content(bytes.clone()));
         }

@@ -39,7 +39,10 @@ pub(crate) enum ClassCommand {
     Record {
         /// The directory for the file host.txt, which must not exist yet
         directory: PathBuf,
-        /// Only what this class reads; can be given several times
+        /// Only what the classes in these files read, which need not be installed
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Only what this installed class reads; can be given several times
         #[arg(long = "class", value_name = "CLASS")]
         classes: Vec<ClassName>,
     },

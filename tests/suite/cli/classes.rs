@@ -1,7 +1,7 @@
 //! Class files that cannot be used.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use harness::binaries;
@@ -192,6 +192,53 @@ fn a_host_is_recorded_once() {
     let ran = boathook(&host, &["class", "record", file.to_str().unwrap()], b"");
     assert_refused(&ran, code::FAILURE, &["file/host.txt", "cannot write"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+}
+
+/// A class file need not be installed, and a recording has nothing else of /dev and /proc.
+#[test]
+fn only_what_the_class_of_a_file_reads_is_recorded() {
+    let host = HostDirectory::new().unwrap();
+    let text = GOOD
+        .replace("/dev/thing{index:number}", "/dev/{name}")
+        .replace("thing-{index}", "thing-{name}")
+        .replace("index = \"{index}\"\n", "")
+        .replace(
+            "nodes = [\"/dev/thing{index}\"]",
+            "nodes = [\"/dev/{name}\"]",
+        );
+    let narrow = GOOD
+        .replace("/dev/thing", "/sys/thing")
+        .replace("nodes =", "# nodes =");
+    let [file, narrow_file] = ["wide.toml", "thing.toml"].map(|name| host.path().join(name));
+    fs::write(&file, text).unwrap();
+    fs::write(&narrow_file, narrow).unwrap();
+    host.add_file("/sys/thing7", "").unwrap();
+    host.add_file("/sys/other7", "").unwrap();
+    host.add_file("/tmp/private", "").unwrap();
+    host.add_file("/proc/71/fd/1", "").unwrap();
+    for (target, link) in [
+        ("/proc/self/fd", "dev/fd"),
+        ("71", "proc/self"),
+        ("/proc/71/fd/1", "dev/stdout"),
+    ] {
+        symlink(target, host.root().join(link)).unwrap();
+    }
+    let record = |name: &str, file: &Path| {
+        let directory = host.path().join(name);
+        let [directory, file] = [&directory, file].map(|path| path.to_str().unwrap());
+        succeeds(&host, &["class", "record", directory, file]);
+        fs::read_to_string(host.path().join(name).join("host.txt")).unwrap()
+    };
+    let recorded = record("one", &narrow_file);
+    assert!(recorded.contains("file /sys/thing7\n"), "{recorded}");
+    assert!(!recorded.contains("other7"), "{recorded}");
+    // The class of any name in /dev sees where the links lead, but not what is there.
+    let recorded = record("two", &file);
+    assert!(recorded.contains("link /dev/stdout "), "{recorded}");
+    for line in recorded.lines() {
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        assert!(!path.starts_with("/proc"), "{recorded}");
+    }
 }
 
 /// Two classes that are requested by one variable: neither is guessed.

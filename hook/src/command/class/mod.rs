@@ -31,8 +31,12 @@ pub(super) fn run(
 ) -> Result<ExitCode, CommandError> {
     match command {
         ClassCommand::Check(arguments) => return check::run(arguments, json, config),
-        ClassCommand::Record { directory, classes } => {
-            return record::run(directory, classes, json, config);
+        ClassCommand::Record {
+            directory,
+            files,
+            classes,
+        } => {
+            return record::run(directory, files, classes, json, config);
         }
         ClassCommand::New { device, nodes } => {
             let target = Target::parse(device)?;

@@ -2,12 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use device_class::discover;
 use device_class::host::Recording;
-use device_class::load;
+use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use serde_json::json;
 
@@ -15,14 +15,15 @@ use crate::command::{CommandError, asked, print_json};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Records the files that the named classes read, and writes the record to `directory`. An
-/// empty list of names means all classes.
+/// Records the files that the classes in `files` and the installed classes with these names read,
+/// and writes the record to `directory`. Two empty lists mean all installed classes.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file, which no link leads to"
 )]
 pub(super) fn run(
     directory: &Path,
+    files: &[PathBuf],
     names: &[ClassName],
     json: bool,
     config: &Config,
@@ -30,7 +31,14 @@ pub(super) fn run(
     let host = planner::open_host(config)?;
     let recording = Recording::new(&host);
     let mut found = Vec::new();
-    for source in asked(names, load::each_source(&config.classes)?)? {
+    let mut sources: Vec<_> = files
+        .iter()
+        .map(|file| ClassSource::read(file, &config.classes))
+        .collect();
+    if files.is_empty() || !names.is_empty() {
+        sources.extend(asked(names, load::each_source(&config.classes)?)?);
+    }
+    for source in sources {
         let class = config.class(&source?)?;
         match discover::look_up(&class, (&class.spec.capabilities()).into(), &recording) {
             Ok(has) if has.inventory.devices.is_empty() => {}
