@@ -188,6 +188,11 @@ name! {
 }
 
 name! {
+    /// The name of a group of the host (groupadd(8)).
+    GroupName("group", 32, "a-z A-Z 0-9 - _ .", is_label)
+}
+
+name! {
     /// The name of a unit of systemd.
     UnitName("name of a unit", 255, "a-z A-Z 0-9 - _ . @ :", |c| is_label(c) || "@:".contains(c))
 }

@@ -48,7 +48,7 @@ pub use image_libraries::ImageLibraries;
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
 pub use list_changes::ListChanges;
-pub use node::{DRIVERS, Make, Node, NodeMode};
+pub use node::{DRIVERS, Group, GroupId, Make, Node, NodeMode};
 pub use parts::{FoundPart, PartStep, Parts, WriteStep};
 pub(crate) use parts::{MAX_COUNTERS, check_profile, parse_number, parse_placements};
 pub(crate) use path_template::is_plain;

@@ -1,10 +1,13 @@
 //! Device nodes that a container gets.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::path_template::PathTemplate;
 use crate::device::Access;
-use crate::name::CapabilityName;
+use crate::name::{CapabilityName, GroupName};
 use crate::pattern::PathPattern;
 use crate::template::Template;
 
@@ -14,7 +17,7 @@ pub const DRIVERS: &str = "/proc/devices";
 /// # `nodes`
 ///
 /// A device node. Short form: its path. It keeps the host's owner and mode
-/// unless `mode` or `gid` is set.
+/// unless `mode`, `gid` or `group` is set.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -43,11 +46,14 @@ pub struct Node {
     /// The access that the device rule allows: a combination of `r`, `w` and `m`. Default `rw`.
     #[serde(default)]
     pub access: Access,
-    /// The mode of the node in the container, in octal, such as `0660`. With `mode` or `gid` a new
-    /// node is created in the container, and the host's node is not mounted.
+    /// The mode of the node in the container, in octal, such as `0660`. With `mode`, `gid` or
+    /// `group` a new node is created in the container, and the host's node is not mounted.
     pub mode: Option<NodeMode>,
-    /// The node's group in the container.
-    pub gid: Option<u32>,
+    /// The number of the node's group in the container.
+    pub gid: Option<GroupId>,
+    /// In place of `gid`: the name of a group in the host's /etc/group, such as `dialout`, whose
+    /// number is looked up on each host. Groups of other sources, such as LDAP, are not known.
+    pub group: Option<GroupName>,
     /// Whether the node may be missing on the host.
     #[serde(default)]
     pub optional: bool,
@@ -84,8 +90,83 @@ pub struct Make {
     pub minor: Template,
     /// The mode, in octal. Default `0660`, or the node's `mode`.
     pub mode: Option<NodeMode>,
-    /// The group in the container. Default 0, or the node's `gid`.
-    pub gid: Option<u32>,
+    /// The number of the group in the container. Default 0, or the node's `gid` or `group`.
+    pub gid: Option<GroupId>,
+    /// In place of `gid`: the name of a group in the host's /etc/group.
+    pub group: Option<GroupName>,
+}
+
+/// The number of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupId(pub u32);
+
+/// This visitor is used in place of a derived one, so that the message for a name tells the key of
+/// names.
+impl<'de> Deserialize<'de> for GroupId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct GroupIdVisitor;
+
+        impl Visitor<'_> for GroupIdVisitor {
+            type Value = GroupId;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "the number of a group (for a name use `group`, and in config.toml \
+                     `node_group`)",
+                )
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<GroupId, E> {
+                let number = u32::try_from(number).ok();
+                number
+                    .map(GroupId)
+                    .ok_or_else(|| E::custom("is not the number of a group"))
+            }
+        }
+
+        deserializer.deserialize_i64(GroupIdVisitor)
+    }
+}
+
+/// The group of a node in a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Group {
+    Id(u32),
+    /// The name of a group of the host.
+    Name(GroupName),
+}
+
+impl Group {
+    /// Returns the group of the two keys, of which one may be set.
+    fn from_keys(gid: Option<GroupId>, name: Option<&GroupName>) -> Option<Self> {
+        let name = name.map(|name| Group::Name(name.clone()));
+        gid.map(|GroupId(number)| Group::Id(number)).or(name)
+    }
+}
+
+impl Node {
+    /// Returns the group of the node in the container, if the class sets it.
+    pub(crate) fn own_group(&self) -> Option<Group> {
+        Group::from_keys(self.gid, self.group.as_ref())
+    }
+
+    /// Returns the group of the node that `make` creates.
+    pub(crate) fn made_group(&self, make: &Make) -> Option<Group> {
+        Group::from_keys(make.gid, make.group.as_ref()).or_else(|| self.own_group())
+    }
+
+    /// Returns whether a group of the node has a name, which is looked up on the host.
+    pub(crate) fn has_named_group(&self) -> bool {
+        let of_make = self.make.as_ref().and_then(|make| make.group.as_ref());
+        self.group.as_ref().or(of_make).is_some()
+    }
+
+    /// Returns whether a group is given by its number and by a name.
+    pub(crate) fn has_two_groups(&self) -> bool {
+        let make = self.make.as_ref();
+        let is_twice = make.is_some_and(|make| make.gid.is_some() && make.group.is_some());
+        is_twice || self.gid.is_some() && self.group.is_some()
+    }
 }
 
 /// The permission bits of a node, written in octal: `0660`.

@@ -6,6 +6,7 @@ use super::attribute::{Origin, Text};
 use super::condition::Condition;
 use super::health::HealthTest;
 use super::{AttributeSource, ClassSpec, DRIVERS, Ends, HealthCheck, Node};
+use crate::host::GROUP_FILE;
 
 impl ClassSpec {
     /// Returns whether a health check of the class reads the kernel's log.
@@ -119,6 +120,9 @@ impl Paths {
             self.add(&node.path.template().to_string());
             if node.driver.is_some() {
                 self.add(DRIVERS);
+            }
+            if node.has_named_group() {
+                self.add(GROUP_FILE);
             }
             self.add_all(&node.for_each);
             self.add_all(node.links.iter().map(|link| link.template()));

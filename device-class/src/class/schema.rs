@@ -32,8 +32,8 @@ mod tests {
     use crate::class::*;
     use crate::device::Access;
     use crate::name::{
-        AttributeName, CapabilityName, ClassName, EnvName, ListName, ProgramName, RuntimeName,
-        UnitName, WordName,
+        AttributeName, CapabilityName, ClassName, EnvName, GroupName, ListName, ProgramName,
+        RuntimeName, UnitName, WordName,
     };
     use crate::pattern::PathPattern;
     use crate::template::Template;
@@ -62,6 +62,8 @@ mod tests {
         ClassName => String,
         ListName => String,
         EnvName => String,
+        GroupId => Number,
+        GroupName => String,
         NamePattern => String,
         NodeMode => String,
         PathPattern => String,
@@ -103,6 +105,7 @@ mod tests {
 
     numbers! {
         One: { "const": 1 },
+        Number: { "type": "integer", "minimum": 0, "maximum": u32::MAX },
         Count: { "type": "integer", "minimum": 1, "maximum": MAX_REPLICAS },
         Seconds: { "type": "integer", "minimum": 1, "maximum": MAX_CONTAINER_START.as_secs() },
     }

@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer};
 
 use super::allocate::Preference;
 use super::file::Directory;
-use super::node::NodeMode;
+use super::node::{GroupId, NodeMode};
 use super::path_template::PathTemplate;
 use super::sharing::ReplicaCount;
-use crate::name::{AttributeName, CapabilityName, EnvName, excerpt};
+use crate::name::{AttributeName, CapabilityName, EnvName, GroupName, excerpt};
 use crate::template::Template;
 
 /// The table `[class.NAME]`, with the differences between this host and the class file. Values that
@@ -56,7 +56,10 @@ pub struct ClassConfig {
     pub directories: Vec<Directory>,
     /// The mode of the class's nodes in containers, instead of the class's or the host's.
     pub node_mode: Option<NodeMode>,
-    pub node_gid: Option<u32>,
+    /// The number of the group of the class's nodes in containers.
+    pub node_gid: Option<GroupId>,
+    /// In place of `node_gid`: the name of a group of this host.
+    pub node_group: Option<GroupName>,
     /// The number of containers that may have a device at once, for all devices or by resource.
     /// Overrides the class file.
     pub replicas: Option<Replicas>,

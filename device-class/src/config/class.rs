@@ -78,12 +78,20 @@ impl ClassConfig {
         if let Some(resource) = &self.resource {
             spec.resource = resource.clone();
         }
+        if self.node_gid.is_some() && self.node_group.is_some() {
+            return Err("`node_gid` and `node_group` both set the group: write one of them".into());
+        }
+        let sets_group = self.node_gid.is_some() || self.node_group.is_some();
         for node in nodes(spec) {
             node.mode = self.node_mode.or(node.mode);
-            node.gid = self.node_gid.or(node.gid);
+            if sets_group {
+                (node.gid, node.group) = (self.node_gid, self.node_group.clone());
+            }
             if let Some(make) = &mut node.make {
                 make.mode = self.node_mode.or(make.mode);
-                make.gid = self.node_gid.or(make.gid);
+                if sets_group {
+                    (make.gid, make.group) = (self.node_gid, self.node_group.clone());
+                }
             }
         }
         spec.enabled = self.enabled.unwrap_or(spec.enabled);

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::group::{GroupError, resolve_group};
 use crate::class::{self, FileKind};
 use crate::device::{Access, DeviceNumber};
-use crate::host::Programs;
+use crate::host::{HostView, Programs};
 use crate::name::CapabilityName;
 use crate::template::{Attributes, Template};
 
@@ -91,21 +92,36 @@ pub struct OwnNode {
 impl OwnNode {
     /// The mode and group of a node, if the class sets at least one of them. By default the
     /// group is root's, and owner and group may read and write.
-    pub(super) fn from_node(spec: &class::Node) -> Option<Self> {
-        let set = spec.mode.is_some() || spec.gid.is_some();
-        set.then(|| Self::from(spec.mode, spec.gid))
+    pub(super) fn from_node(
+        spec: &class::Node,
+        host: &dyn HostView,
+    ) -> Result<Option<Self>, GroupError> {
+        let group = spec.own_group();
+        if spec.mode.is_none() && group.is_none() {
+            return Ok(None);
+        }
+        Self::new(spec.mode, group.as_ref(), host).map(Some)
     }
 
     /// The mode and group of a node that the host lacks: those of `make`, else those of `spec`.
-    pub(super) fn from_make(spec: &class::Node, make: &class::Make) -> Self {
-        Self::from(make.mode.or(spec.mode), make.gid.or(spec.gid))
+    pub(super) fn from_make(
+        spec: &class::Node,
+        make: &class::Make,
+        host: &dyn HostView,
+    ) -> Result<Self, GroupError> {
+        let group = spec.made_group(make);
+        Self::new(make.mode.or(spec.mode), group.as_ref(), host)
     }
 
-    fn from(mode: Option<class::NodeMode>, gid: Option<u32>) -> Self {
-        OwnNode {
+    fn new(
+        mode: Option<class::NodeMode>,
+        group: Option<&class::Group>,
+        host: &dyn HostView,
+    ) -> Result<Self, GroupError> {
+        Ok(OwnNode {
             mode: mode.map_or(0o660, class::NodeMode::bits),
-            gid: gid.unwrap_or(0),
-        }
+            gid: group.map_or(Ok(0), |group| resolve_group(group, host))?,
+        })
     }
 }
 

@@ -9,6 +9,7 @@ mod fact_commands;
 mod facts_kept;
 mod files;
 mod found;
+mod group;
 mod health;
 mod health_command;
 mod health_history;

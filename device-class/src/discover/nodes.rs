@@ -54,7 +54,14 @@ fn node(
     let mut links = links.collect::<Result<Vec<PathBuf>, _>>()?;
     links.retain(|link| leads_to(link, &path, host));
     let mut number = number_at(&path, optional || spec.optional, host);
-    let mut form = OwnNode::from_node(spec).map_or(NodeForm::Bound, NodeForm::Own);
+    let mut group_error = None;
+    let mut form = match OwnNode::from_node(spec, host) {
+        Ok(own) => own.map_or(NodeForm::Bound, NodeForm::Own),
+        Err(error) => {
+            group_error = Some(error);
+            NodeForm::Bound
+        }
+    };
     if !matches!(number, Presence::Found(_)) {
         let advice = spec.advice.as_ref();
         let advice = advice.map(|advice| advised(advice, attributes));
@@ -67,11 +74,17 @@ fn node(
         let is_absent = matches!(host.entry(&path), Ok(None));
         if let (Some(driver), Some(make), true) = (&driver, &spec.make, is_absent) {
             number = Presence::Found(driver.number(&make.minor.fill(attributes)?)?);
-            form = NodeForm::Made(MadeNode {
-                driver: driver.name.clone(),
-                own: OwnNode::from_make(spec, make),
-                advice: advice.clone(),
-            });
+            match OwnNode::from_make(spec, make, host) {
+                Ok(own) => {
+                    group_error = None;
+                    form = NodeForm::Made(MadeNode {
+                        driver: driver.name.clone(),
+                        own,
+                        advice: advice.clone(),
+                    });
+                }
+                Err(error) => group_error = Some(error),
+            }
         }
         if let Presence::Unfit(reason) = &mut number {
             if let Some(LoadedDriver { name, .. }) = driver {
@@ -81,6 +94,10 @@ fn node(
                 reason.push_str(&format!("; {advice}"));
             }
         }
+    }
+    // A node of the host's group or of root's would be open to other users than the class says.
+    if let (Some(error), Presence::Found(_)) = (group_error, &number) {
+        number = Presence::Unfit(format!("{}: {error}", path.display()));
     }
     Ok(FoundNode {
         host: path,

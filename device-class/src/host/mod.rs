@@ -1,5 +1,6 @@
 //! The view of a host that a scan reads: the files of the real host, or a recorded host.
 
+mod groups;
 mod real;
 mod recorded;
 mod recording;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::ownership::OwnershipError;
 
 pub use crate::device::{DeviceKind, DeviceNumber};
+pub use groups::GROUP_FILE;
 pub use real::RealHost;
 pub use recorded::{RecordedHost, RecordedHostError};
 pub use recording::Recording;
@@ -89,6 +91,22 @@ pub trait HostView {
         let text = self.read(Path::new("/proc/uptime"), 64).ok()?;
         let text = String::from_utf8(text).ok()?;
         text.split(['.', ' ']).next()?.parse().ok()
+    }
+
+    /// Returns the number of a group in the host's /etc/group, or `None` if the file lacks it.
+    ///
+    /// # Errors
+    /// The file does not exist, as in a container that has only parts of the host, or cannot be
+    /// read.
+    fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
+        let bytes = self.read(Path::new(GROUP_FILE), groups::MAX_GROUP_FILE)?;
+        if bytes.len() == groups::MAX_GROUP_FILE {
+            return Err(io::Error::other("it is too large"));
+        }
+        Ok(groups::find_group_id(
+            &String::from_utf8_lossy(&bytes),
+            name,
+        ))
     }
 
     /// Reads the target of the symbolic link at `path`, as the link has it.

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use rooted_path::MAX_LINKS;
 
 use super::recorded::{Libraries, Recorded};
-use super::{DeviceKind, Entry, HostView, Place, Programs, View};
+use super::{DeviceKind, Entry, GROUP_FILE, HostView, Place, Programs, View};
 use crate::ownership::OwnershipError;
 
 /// A [`HostView`] that passes all calls to another view, and records the files that were read.
@@ -157,6 +157,21 @@ impl HostView for Recording<'_> {
     fn place(&self, path: &Path) -> Result<Option<Place>, OwnershipError> {
         self.note(path);
         self.view.place(path)
+    }
+
+    /// Records only the line of this group, without its members.
+    fn group_id(&self, name: &str) -> io::Result<Option<u32>> {
+        let number = self.view.group_id(name)?;
+        let path = self.recorded(Path::new(GROUP_FILE));
+        let tree = &mut self.seen.borrow_mut().tree;
+        let file = tree.entry(path).or_insert(Recorded::Content(Vec::new()));
+        if let (Some(number), Recorded::Content(text)) = (number, file) {
+            let line = format!("{name}:x:{number}:\n");
+            if !text.windows(line.len()).any(|part| part == line.as_bytes()) {
+                text.extend_from_slice(line.as_bytes());
+            }
+        }
+        Ok(number)
     }
 
     fn read_link(&self, path: &Path) -> io::Result<PathBuf> {

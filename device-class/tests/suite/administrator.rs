@@ -373,7 +373,7 @@ fn a_wrong_value_is_an_error_that_names_file_and_key() {
         ("node_gid = -1", "node_gid: "),
         (
             "node_gid = 'render'",
-            "node_gid: must be a whole number, and is the text \"render\"",
+            "node_gid: must be the number of a group (for a name use `group`, and in config.toml",
         ),
     ] {
         let text = format!("[class.amd-gpu]\n{line}\n");

@@ -19,6 +19,7 @@ mod health_commands;
 mod large_hosts;
 mod layouts;
 mod memory_by_model;
+mod node_groups;
 mod parts;
 mod schema;
 mod shipped;

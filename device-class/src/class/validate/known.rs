@@ -123,6 +123,10 @@ impl KnownAttributes {
             let paths = paths.into_iter().chain(others.map(Some));
             self.check_paths(paths, &node.for_each)?;
             let known = self.with_captures(&node.for_each);
+            if node.has_two_groups() {
+                let message = "a node has `gid`, the number of its group, or `group`, its name";
+                return Err(BrokenRule::new("group", message));
+            }
             let minor = node.make.as_ref().map(|make| &make.minor);
             if let (Some(minor), None) = (minor, &node.driver) {
                 let minor = minor.to_string();

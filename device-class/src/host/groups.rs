@@ -1,0 +1,45 @@
+//! Finds the number of a group in the text of /etc/group (group(5)). Boathook links no name service,
+//! so that groups of LDAP, NIS or systemd-userdb are not known.
+
+/// The file of a host's groups.
+pub const GROUP_FILE: &str = "/etc/group";
+
+/// The largest file of groups that is read, in bytes.
+pub(super) const MAX_GROUP_FILE: usize = 1 << 20;
+
+/// Returns the number of the group `name`. Of several lines with this name the first one counts, as
+/// for the C library.
+pub(super) fn find_group_id(text: &str, name: &str) -> Option<u32> {
+    let mut numbers = text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let number = (fields.next()? == name).then(|| fields.nth(1))??;
+        // The largest number stands for no group (chown(2)).
+        number.parse().ok().filter(|number| *number != u32::MAX)
+    });
+    numbers.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_that_of_the_first_line_with_the_name() {
+        const TEXT: &str = "root:x:0:\n+@nis::\ndialout:x:20:alice,bob\n\n# video:x:1:\nvideo:x:44:\n\
+            video:x:45:\nbroken:x\nlast:x:4294967295:\nminus:x:-1:\nrender:x:992";
+        for (name, number) in [
+            ("root", Some(0)),
+            ("dialout", Some(20)),
+            ("video", Some(44)),
+            ("render", Some(992)),
+            ("broken", None),
+            ("last", None),
+            ("minus", None),
+            ("alice", None),
+            ("vide", None),
+            ("", None),
+        ] {
+            assert_eq!(find_group_id(TEXT, name), number, "{name}");
+        }
+    }
+}
