@@ -15,7 +15,7 @@ pub(crate) enum ClassCommand {
     Check(CheckArguments),
     /// Print a first class file for a device, with comments
     New {
-        /// A path in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
+        /// A node or directory in /dev, pci:VENDOR:DEVICE or usb:VENDOR:PRODUCT
         device: String,
         /// Further nodes that a container needs, of the same device or for all
         #[arg(value_name = "NODE")]

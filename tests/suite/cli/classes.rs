@@ -148,6 +148,23 @@ fn a_first_class_file_can_be_used() {
         let file = host.classes().join(format!("{name}.toml"));
         succeeds(&host, &["class", "check", file.to_str().unwrap()]);
     }
+    // No installed class has the names of a new one.
+    for (class, device, name) in [
+        ("serial-port", "/dev/serial0", "my-serial"),
+        ("usb-054c-06c1", "usb:054c:06c1", "my-usb-054c-06c1"),
+    ] {
+        if class == "serial-port" {
+            host.add_shipped_class(class).unwrap();
+        }
+        let ran = succeeds(&host, &["class", "new", device]);
+        let variable = name.replace('-', "_").to_uppercase();
+        let variable = format!("env = \"{variable}_VISIBLE_DEVICES\"");
+        let resource = format!("resource = \"example.com/{name}\"");
+        assert_says(
+            &ran.stdout,
+            &[&variable, &resource, &format!("as {name}.toml")],
+        );
+    }
     // A path that may be a slip of the pen is no error, but is said.
     host.add_file("/dev/log0", "not a device").unwrap();
     for (device, said) in [

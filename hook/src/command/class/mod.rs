@@ -12,11 +12,12 @@ use device_class::HostView;
 use device_class::class::JSON_SCHEMA;
 use device_class::config::Config;
 use device_class::host::Entry;
+use device_class::load;
 use serde_json::json;
 
 pub(super) use starter::TargetError;
 
-use starter::Target;
+use starter::{InstalledNames, Target, find_offered_devices};
 
 use super::{CommandError, print_json};
 use crate::cli::ClassCommand;
@@ -39,11 +40,21 @@ pub(super) fn run(
             return record::run(directory, files, classes, json, config);
         }
         ClassCommand::New { device, nodes } => {
-            let target = Target::parse(device)?;
-            let text = target.with_nodes(nodes)?;
+            let host = planner::open_host(config)?;
+            let target = Target::parse(device)?.resolve(&host)?;
+            let text = target.write_class_file(nodes, &InstalledNames::read(config)?)?;
             let first = matches!(target, Target::Node { .. }).then_some(device);
             for node in first.into_iter().chain(nodes) {
-                note_absence(Path::new(node), config)?;
+                note_absence(Path::new(node), &host);
+            }
+            let classes = load::each_source(&config.classes)?.into_iter().flatten();
+            let classes = classes.filter_map(|source| config.class(&source).ok());
+            for offered in find_offered_devices(&target, &host, classes) {
+                let (class, device, variable) = (offered.class, offered.device, offered.variable);
+                crate::log::warning(&format!(
+                    "the class {class} has this device already, as {device}: {variable} requests it \
+                     (`boathook list {class}`)"
+                ));
             }
             if json {
                 print_json(&json!({ "class_file": text }))?;
@@ -62,10 +73,9 @@ pub(super) fn run(
 
 /// Logs a note if the device does not exist on this host. This is not an error, because a
 /// class file may be written before the device is present, but the note shows a mistyped path.
-fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
-    let host = planner::open_host(config)?;
+fn note_absence(path: &Path, host: &dyn HostView) {
     let what = match host.entry(path) {
-        Ok(Some(Entry::Device(_))) => return Ok(()),
+        Ok(Some(Entry::Device(_))) => return,
         Ok(Some(entry)) => format!("is {entry}, not a device"),
         Ok(None) => "is not on this host".to_owned(),
         Err(error) => format!("cannot be read: {error}"),
@@ -74,5 +84,4 @@ fn note_absence(path: &Path, config: &Config) -> Result<(), CommandError> {
         "{} {what}; the class file is printed nevertheless",
         path.display()
     ));
-    Ok(())
 }

@@ -1,14 +1,18 @@
 //! `boathook class new`: writes a first class file for a device. Comments in the class file
 //! explain each setting.
 
-use std::fmt;
+mod directory;
+mod hardware;
+mod names;
+
 use std::path::Path;
 
+use device_class::HostView;
+use device_class::host::Entry;
 use device_class::name::excerpt;
 
-/// The maximum length of a class name, in bytes. The names of the resource and of the variable
-/// contain the class name and have length limits of their own.
-const MAX_NAME: usize = 40;
+pub(super) use hardware::find_offered_devices;
+pub(super) use names::InstalledNames;
 
 /// The device for which a class file is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +26,12 @@ pub(super) enum Target {
         /// The text after the number.
         rest: String,
     },
+    /// A directory in /dev with its nodes, which are one device.
+    Directory {
+        path: String,
+        /// The names of the device nodes in the directory.
+        nodes: Vec<String>,
+    },
     /// All devices on the bus `pci` or `usb` with these ids, each of four hexadecimal digits.
     OnBus {
         bus: &'static str,
@@ -30,15 +40,25 @@ pub(super) enum Target {
     },
 }
 
-/// The error for a text that is neither a path in /dev nor a device id.
+/// The error for a text that names no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
-pub(crate) struct TargetError(String);
+pub(crate) enum TargetError {
+    #[error("`{}` is neither a path in /dev nor an id such as pci:10ee:5000 or usb:054c:06c1", excerpt(.0))]
+    Form(String),
+    #[error(
+        "no USB device of this host has the node {}, whose number changes when it is plugged in \
+         again; name the device by its ids, as in usb:054c:06c1 (`lsusb` shows them)",
+        excerpt(.0)
+    )]
+    NoUsbDevice(String),
+    #[error("the directory {} has no device nodes", excerpt(.0))]
+    NoNodes(String),
+}
 
 impl Target {
     /// Reads a path in /dev, `pci:VVVV:DDDD` or `usb:VVVV:PPPP`.
     pub(super) fn parse(text: &str) -> Result<Self, TargetError> {
-        let error = || TargetError(text.to_owned());
+        let error = || TargetError::Form(text.to_owned());
         let fits = |id: &str| id.len() == 4 && id.bytes().all(|b| b.is_ascii_hexdigit());
         for bus in ["pci", "usb"] {
             let ids = text.strip_prefix(bus);
@@ -80,13 +100,53 @@ impl Target {
         }
     }
 
+    /// Replaces a target by what the host knows of it: the node of a USB device by its ids, because
+    /// the number in the path changes, and a directory by its nodes.
+    ///
+    /// # Errors
+    /// The host has no such USB device, or no node in the directory.
+    pub(super) fn resolve(self, host: &dyn HostView) -> Result<Self, TargetError> {
+        let Target::Node { stem, number, rest } = &self else {
+            return Ok(self);
+        };
+        let path = format!("{stem}{number}{rest}");
+        if hardware::parse_usb_node(&path).is_some() {
+            let ids = hardware::find_usb_ids(&path, host);
+            let (vendor, product) = ids.ok_or(TargetError::NoUsbDevice(path))?;
+            return Ok(Target::OnBus {
+                bus: "usb",
+                vendor,
+                product,
+            });
+        }
+        if !matches!(host.entry(Path::new(&path)), Ok(Some(Entry::Directory))) {
+            return Ok(self);
+        }
+        let path = path.trim_end_matches('/').to_owned();
+        let mut nodes = host.list(Path::new(&path)).unwrap_or_default();
+        nodes.retain(|name| {
+            let is_plain = Target::parse(&format!("{path}/{name}")).is_ok();
+            let entry = host.entry(&Path::new(&path).join(name));
+            is_plain && matches!(entry, Ok(Some(Entry::Device(_))))
+        });
+        if nodes.is_empty() {
+            return Err(TargetError::NoNodes(path));
+        }
+        Ok(Target::Directory { path, nodes })
+    }
+
     /// Returns the class file with further nodes. A node whose name begins with the device's
     /// full name belongs to that device. A node with another number in the name belongs to
-    /// another device. All other nodes are for all devices of the class.
-    pub(super) fn with_nodes(&self, further: &[String]) -> Result<String, TargetError> {
+    /// another device. All other nodes are for all devices of the class. The class has names that
+    /// no installed class has.
+    pub(super) fn write_class_file(
+        &self,
+        further: &[String],
+        installed: &InstalledNames,
+    ) -> Result<String, TargetError> {
         for node in further {
             if !matches!(Target::parse(node)?, Target::Node { .. }) {
-                return Err(TargetError(node.clone()));
+                return Err(TargetError::Form(node.clone()));
             }
         }
         let first = match self {
@@ -106,7 +166,9 @@ impl Target {
         }
         let list = |nodes: &[String]| format!("nodes = [\"{}\"]\n", nodes.join("\", \""));
         let own = list(&of_device[..1]);
-        let mut text = first.to_string().replacen(&own, &list(&of_device), 1);
+        let name = installed.choose_name(&first.name());
+        let text = first.fill_template(&name);
+        let mut text = text.replacen(&own, &list(&of_device), 1);
         if !of_class.is_empty() {
             text += "\n# For every container with a device.\n[[edits]]\n";
             text += &list(&of_class);
@@ -145,7 +207,7 @@ impl Target {
         match self {
             Target::Node { stem, number, .. } if number.is_empty() => stem.clone(),
             Target::Node { stem, rest, .. } => format!("{stem}{{index}}{rest}"),
-            Target::OnBus { .. } => String::new(),
+            Target::OnBus { .. } | Target::Directory { .. } => String::new(),
         }
     }
 
@@ -157,40 +219,39 @@ impl Target {
                 vendor,
                 product,
             } => format!("{bus}-{vendor}-{product}"),
-            Target::Node { stem, .. } => {
-                let name = stem.strip_prefix("/dev/").unwrap_or(stem);
+            Target::Node { stem: path, .. } | Target::Directory { path, .. } => {
+                let name = path.strip_prefix("/dev/").unwrap_or(path);
                 let parts = name.split(|c: char| !c.is_ascii_alphanumeric());
                 let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
-                let mut name = parts.join("-").to_ascii_lowercase();
-                name.truncate(MAX_NAME);
-                name.trim_end_matches('-').to_owned()
+                parts.join("-").to_ascii_lowercase()
             }
         }
     }
-}
 
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        let variable = name.replace('-', "_").to_ascii_uppercase();
+    /// Returns the class file with this name.
+    fn fill_template(&self, name: &str) -> String {
         let text = match self {
             Target::Node { number, .. } if number.is_empty() => include_str!("starter/node.toml"),
             Target::Node { .. } => include_str!("starter/nodes.toml"),
+            Target::Directory { .. } => include_str!("starter/directory.toml"),
             Target::OnBus { bus: "pci", .. } => include_str!("starter/pci.toml"),
             Target::OnBus { .. } => include_str!("starter/usb.toml"),
         };
         let text = text
-            .replace("@NAME@", &name)
-            .replace("@VARIABLE@", &variable);
-        let text = match self {
+            .replace("@NAME@", name)
+            .replace("@VARIABLE@", &names::variable(name))
+            .replace("@RESOURCE@", &names::resource(name));
+        match self {
             Target::Node { stem, rest, .. } => text.replace("@STEM@", stem).replace("@REST@", rest),
+            Target::Directory { path, nodes } => text
+                .replace("@STEM@", path)
+                .replace("@NODES@", &directory::describe_nodes(path, nodes)),
             Target::OnBus {
                 vendor, product, ..
             } => text
                 .replace("@VENDOR@", vendor)
                 .replace("@PRODUCT@", product),
-        };
-        f.write_str(&text)
+        }
     }
 }
 
@@ -216,6 +277,15 @@ mod tests {
     use device_class::host::RecordedHost;
     use device_class::name::ClassName;
 
+    fn parse(text: &str) -> (String, DeviceClass) {
+        let name = ClassName::try_from("new".to_owned()).unwrap();
+        let class = DeviceClass::parse(name, Path::new("new.toml"), text);
+        (
+            text.to_owned(),
+            class.unwrap_or_else(|error| panic!("{error}\n{text}")),
+        )
+    }
+
     #[test]
     fn a_first_class_file_finds_the_device() {
         let host = "char /dev/mychip0 240:0\nchar /dev/mychip10 240:10\n\
@@ -230,7 +300,8 @@ mod tests {
             file /sys/bus/usb/devices/1-2/idProduct\n| 06c1\n\
             file /sys/bus/usb/devices/1-2/busnum\n| 1\n\
             file /sys/bus/usb/devices/1-2/devnum\n| 7\n\
-            char /dev/bus/usb/001/007 189:6\n";
+            char /dev/bus/usb/001/007 189:6\n\
+            char /dev/snd/controlC0 116:1\nchar /dev/snd/seq 116:2\ndir /dev/snd/by-path\n";
         let host = RecordedHost::parse(host).unwrap();
         for (text, name, ids) in [
             ("/dev/mychip0", "mychip", "mychip-0 mychip-10"),
@@ -239,8 +310,8 @@ mod tests {
             ("/dev/v4l2loop", "v4l2loop", "v4l2loop"),
             (
                 "/dev/serial/by-id/usb-ITead_Sonoff_Zigbee_3.0_USB_Dongle_Plus-if00-port0",
-                "serial-by-id-usb-itead-sonoff-zigbee-3-0",
-                "serial-by-id-usb-itead-sonoff-zigbee-3-0",
+                "serial-by-id-usb-itead-sonoff-z-e6008bf6",
+                "serial-by-id-usb-itead-sonoff-z-e6008bf6",
             ),
             ("/dev/vend/chip3", "vend-chip", "vend-chip-3"),
             (
@@ -250,22 +321,75 @@ mod tests {
             ),
             (
                 "/dev/serial/by-path/pci-0000:00:14.0-usb-0:2:1.0-port0",
-                "serial-by-path-pci-0000-00-14-0-usb-0-2",
-                "serial-by-path-pci-0000-00-14-0-usb-0-2",
+                "serial-by-path-pci-0000-00-14-0-f94eecc6",
+                "serial-by-path-pci-0000-00-14-0-f94eecc6",
             ),
             ("/dev/a+b#c@d=e", "a-b-c-d-e", "a-b-c-d-e"),
             ("pci:10EE:5000", "pci-10ee-5000", "0000:01:00.0"),
             ("usb:054c:06c1", "usb-054c-06c1", "usb-1-2"),
+            ("/dev/bus/usb/001/007", "usb-054c-06c1", "usb-1-2"),
+            ("/dev/snd", "snd", "snd"),
         ] {
-            let target = Target::parse(text).unwrap();
-            assert_eq!(target.name(), name, "{text}");
-            let class = ClassName::try_from(target.name()).unwrap();
-            let path = Path::new("new.toml");
-            let class = DeviceClass::parse(class, path, &target.to_string()).unwrap();
+            let target = Target::parse(text).unwrap().resolve(&host).unwrap();
+            let file = target.write_class_file(&[], &InstalledNames::default());
+            let (file, class) = parse(&file.unwrap());
+            assert!(file.contains(&format!("as {name}.toml")), "{text}: {file}");
             let found = discover::devices(&class, &host).devices;
             assert!(found.iter().all(|device| device.health.is_healthy()));
             let found: Vec<_> = found.iter().map(|device| device.id.as_str()).collect();
             assert_eq!(found.join(" "), ids, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_usb_device_is_named_by_its_port_and_its_serial_number() {
+        const PORTS: &str = "\
+            file /sys/bus/usb/devices/@/idVendor\n| 0bda\nfile /sys/bus/usb/devices/@/idProduct\n| 2838\n\
+            file /sys/bus/usb/devices/@/busnum\n| 1\nfile /sys/bus/usb/devices/@/devnum\n| #\n\
+            char /dev/bus/usb/001/00# 189:#\n";
+        let port = |port: &str, number: &str| PORTS.replace('@', port).replace('#', number);
+        // Two sticks as sold have one serial number, and a third has none.
+        let text = format!(
+            "{}{}{}file /sys/bus/usb/devices/1-1/serial\n| 00000001\n\
+             file /sys/bus/usb/devices/1-2/serial\n| 00000001\n",
+            port("1-1", "3"),
+            port("1-2", "4"),
+            port("1-3", "5")
+        );
+        let host = RecordedHost::parse(&text).unwrap();
+        let target = Target::parse("usb:0bda:2838").unwrap();
+        let file = target.write_class_file(&[], &InstalledNames::default());
+        let file = file.unwrap();
+        // The keys in comments are right too.
+        let uncommented = file
+            .replace("# follow", "follow")
+            .replace("# unmask", "unmask")
+            .replace("# [[edits]]\n# masks", "[[edits]]\nmasks");
+        assert_eq!(uncommented.matches("\n[[edits]]\nmasks").count(), 1);
+        for file in [file, uncommented] {
+            let found = discover::devices(&parse(&file).1, &host);
+            assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+            let devices = found.devices.iter();
+            let ids: Vec<&str> = devices.map(|device| device.id.as_str()).collect();
+            assert_eq!(ids, ["usb-1-1", "usb-1-2", "usb-1-3"]);
+            let aliases = found.devices.iter().map(|device| device.aliases.join(" "));
+            let aliases: Vec<String> = aliases.collect();
+            assert_eq!(aliases, ["00000001", "00000001", ""]);
+        }
+    }
+
+    #[test]
+    fn a_path_of_no_device_is_refused() {
+        let host = RecordedHost::parse("dir /dev/empty\ndir /dev/empty/by-path\n").unwrap();
+        for (path, says) in [
+            (
+                "/dev/bus/usb/001/009",
+                "no USB device of this host has the node",
+            ),
+            ("/dev/empty", "the directory /dev/empty has no device nodes"),
+        ] {
+            let error = Target::parse(path).unwrap().resolve(&host).unwrap_err();
+            assert!(error.to_string().starts_with(says), "{error}");
         }
     }
 
@@ -287,9 +411,9 @@ acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{inde
             };
             let mut paths = nodes.split(' ').map(|name| format!("/dev/{name}"));
             let target = Target::parse(&paths.next().unwrap()).unwrap();
-            let text = target.with_nodes(&paths.collect::<Vec<_>>()).unwrap();
-            let class = ClassName::try_from("acme".to_owned()).unwrap();
-            DeviceClass::parse(class, Path::new("acme.toml"), &text).unwrap();
+            let further = paths.collect::<Vec<_>>();
+            let text = target.write_class_file(&further, &InstalledNames::default());
+            let (text, _) = parse(&text.unwrap());
             let written = text
                 .lines()
                 .filter_map(|line| line.strip_prefix("nodes = "));
@@ -299,7 +423,9 @@ acme0_ctl acme0_dma0 acme1_ctl acme1_dma0 acme01_ctl | acme{index}_ctl acme{inde
             assert_eq!(written, lists, "{nodes}: {text}");
         }
         let target = Target::parse("/dev/acme0").unwrap();
-        assert!(target.with_nodes(&["pci:10ee:5000".to_owned()]).is_err());
+        let further = ["pci:10ee:5000".to_owned()];
+        let error = target.write_class_file(&further, &InstalledNames::default());
+        assert!(error.is_err());
     }
 
     #[test]

@@ -1,0 +1,199 @@
+//! Finds the hardware for which a class file is written: by the sysfs of the host.
+
+use std::path::{Path, PathBuf};
+
+use device_class::device::{DeviceKind, DeviceNumber};
+use device_class::discover::{self, Presence};
+use device_class::host::{Entry, MAX_ATTRIBUTE};
+use device_class::{DeviceClass, HostView};
+
+use super::Target;
+
+/// The directory of the USB devices.
+const USB_DEVICES: &str = "/sys/bus/usb/devices";
+
+/// Returns the vendor and product ids of the USB device with the node /dev/bus/usb/BUS/NUMBER.
+/// Returns `None` if the path is not of this form, or if there is no such device.
+pub(super) fn find_usb_ids(node: &str, host: &dyn HostView) -> Option<(String, String)> {
+    let (bus, number) = parse_usb_node(node)?;
+    let names = host.list(Path::new(USB_DEVICES)).ok()?;
+    let mut directories = names.iter().map(|name| Path::new(USB_DEVICES).join(name));
+    let has_number = |directory: &PathBuf| {
+        let read = |file: &str| read_line(&directory.join(file), host)?.parse::<u32>().ok();
+        read("busnum") == Some(bus) && read("devnum") == Some(number)
+    };
+    let directory = directories.find(has_number)?;
+    let [vendor, product] =
+        ["idVendor", "idProduct"].map(|file| read_line(&directory.join(file), host));
+    Some((vendor?, product?))
+}
+
+/// Returns the numbers of the bus and of the device in the path of a USB device's node.
+pub(super) fn parse_usb_node(node: &str) -> Option<(u32, u32)> {
+    let (bus, number) = node.strip_prefix("/dev/bus/usb/")?.split_once('/')?;
+    Some((bus.parse().ok()?, number.parse().ok()?))
+}
+
+fn read_line(path: &Path, host: &dyn HostView) -> Option<String> {
+    let bytes = host.read(path, MAX_ATTRIBUTE).ok()?;
+    let text = String::from_utf8(bytes).ok()?;
+    Some(text.lines().next()?.trim().to_owned())
+}
+
+/// The device of an installed class that is the target, or a part of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::command::class) struct OfferedDevice {
+    pub(in crate::command::class) class: String,
+    pub(in crate::command::class) device: String,
+    pub(in crate::command::class) variable: String,
+}
+
+/// Finds the devices of these classes that have the target's node, or a node of hardware with
+/// the target's ids.
+pub(in crate::command::class) fn find_offered_devices(
+    target: &Target,
+    host: &dyn HostView,
+    classes: impl IntoIterator<Item = DeviceClass>,
+) -> Vec<OfferedDevice> {
+    let hardware = Hardware::from_target(target, host);
+    let mut offered = Vec::new();
+    for class in classes {
+        let devices = discover::devices(&class, host).devices;
+        let found = devices.iter().find(|device| {
+            let numbers = device.nodes.iter().filter_map(|node| match &node.number {
+                Presence::Found(number) => Some(*number),
+                Presence::Optional | Presence::Unfit(_) => None,
+            });
+            numbers
+                .into_iter()
+                .any(|number| hardware.has_node(number, host))
+        });
+        offered.extend(found.map(|device| OfferedDevice {
+            class: class.name.to_string(),
+            device: device.id.to_string(),
+            variable: class.spec.request.env.to_string(),
+        }));
+    }
+    offered
+}
+
+/// The hardware of a target, by which nodes of other classes are recognized.
+enum Hardware {
+    Nodes(Vec<DeviceNumber>),
+    /// The directories in sysfs of the devices, without links.
+    Directories(Vec<PathBuf>),
+}
+
+impl Hardware {
+    fn from_target(target: &Target, host: &dyn HostView) -> Self {
+        let number = |path: String| match host.entry(Path::new(&path)) {
+            Ok(Some(Entry::Device(number))) => Some(number),
+            _ => None,
+        };
+        match target {
+            Target::Node {
+                stem,
+                number: index,
+                rest,
+            } => {
+                let node = number(format!("{stem}{index}{rest}"));
+                Hardware::Nodes(node.into_iter().collect())
+            }
+            Target::Directory { path, nodes } => {
+                let nodes = nodes.iter().map(|name| format!("{path}/{name}"));
+                Hardware::Nodes(nodes.filter_map(number).collect())
+            }
+            Target::OnBus {
+                bus,
+                vendor,
+                product,
+            } => {
+                let (vendor_file, product_file, prefix) = match *bus {
+                    "usb" => ("idVendor", "idProduct", ""),
+                    _ => ("vendor", "device", "0x"),
+                };
+                let devices = PathBuf::from(format!("/sys/bus/{bus}/devices"));
+                let names = host.list(&devices).unwrap_or_default();
+                let directories = names.iter().map(|name| devices.join(name));
+                let has_ids = |directory: &PathBuf| {
+                    [(vendor_file, vendor), (product_file, product)]
+                        .into_iter()
+                        .all(|(file, id)| {
+                            let read = read_line(&directory.join(file), host);
+                            read.is_some_and(|read| read == format!("{prefix}{id}"))
+                        })
+                };
+                let directories = directories.filter(has_ids);
+                Hardware::Directories(
+                    directories
+                        .filter_map(|it| host.canonical(&it).ok())
+                        .collect(),
+                )
+            }
+        }
+    }
+
+    /// Returns whether a node is one of the hardware.
+    fn has_node(&self, number: DeviceNumber, host: &dyn HostView) -> bool {
+        match self {
+            Hardware::Nodes(numbers) => numbers.contains(&number),
+            Hardware::Directories(directories) => {
+                let DeviceNumber { kind, major, minor } = number;
+                let kind = match kind {
+                    DeviceKind::Character => "char",
+                    DeviceKind::Block => "block",
+                };
+                let link = format!("/sys/dev/{kind}/{major}:{minor}");
+                let place = host.canonical(Path::new(&link));
+                place.is_ok_and(|place| directories.iter().any(|it| place.starts_with(it)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device_class::host::RecordedHost;
+
+    use super::*;
+
+    const HOST: &str = "
+link /sys/bus/usb/devices/1-2 ../../../devices/usb1/1-2
+file /sys/devices/usb1/1-2/idVendor
+| 10c4
+file /sys/devices/usb1/1-2/idProduct
+| ea60
+file /sys/devices/usb1/1-2/busnum
+| 1
+file /sys/devices/usb1/1-2/devnum
+| 7
+link /sys/class/tty/ttyUSB0 ../../devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0
+link /sys/devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0/device ../../../ttyUSB0
+link /sys/dev/char/188:0 ../../devices/usb1/1-2/1-2:1.0/ttyUSB0/tty/ttyUSB0
+char /dev/ttyUSB0 188:0
+link /dev/zigbee ttyUSB0
+char /dev/bus/usb/001/007 189:6
+char /dev/null 1:3
+";
+
+    #[test]
+    fn the_class_that_has_the_hardware_is_found() {
+        let host = RecordedHost::parse(HOST).unwrap();
+        for (target, expected) in [
+            ("usb:10c4:ea60", "serial-1-2:1.0"),
+            ("/dev/bus/usb/001/007", "serial-1-2:1.0"),
+            ("/dev/ttyUSB0", "serial-1-2:1.0"),
+            ("/dev/zigbee", "serial-1-2:1.0"),
+            ("usb:10c4:ea61", ""),
+            ("/dev/null", ""),
+        ] {
+            let text = include_str!("../../../../../device-class/classes/serial-port.toml");
+            let name = "serial-port".to_owned().try_into().unwrap();
+            let class = DeviceClass::parse(name, "serial-port.toml".as_ref(), text).unwrap();
+            let resolved = Target::parse(target).unwrap().resolve(&host).unwrap();
+            let offered = find_offered_devices(&resolved, &host, [class]).into_iter();
+            let found: Vec<String> = offered.map(|offered| offered.device).collect();
+            assert_eq!(found.join(" "), expected, "{target}");
+        }
+    }
+}
