@@ -282,6 +282,9 @@ pub(crate) struct HookArguments {
     /// A device that a CDI specification grants; a container has one hook for each
     #[arg(long, value_name = "CLASS=DEVICE", value_parser = CdiGrant::parse)]
     cdi: Option<CdiGrant>,
+    /// A path that boathook-runtime has taken out of maskedPaths in config.json
+    #[arg(long, value_name = "PATH")]
+    masked_path: Vec<PathBuf>,
 }
 
 impl HookArguments {
@@ -292,6 +295,7 @@ impl HookArguments {
             also_classes: cli.also_classes.clone(),
             log_level: cli.log_level(),
             is_json: cli.json,
+            masked_paths: self.masked_path.clone(),
             caller: self.cdi.clone().map_or(Caller::Engine, Caller::Cdi),
         }
     }

@@ -1,6 +1,7 @@
 //! Computes the injection plan of a container from its requests.
 
 mod container_requests;
+mod masked_paths;
 
 use std::io;
 use std::path::PathBuf;
@@ -122,6 +123,10 @@ pub fn plan_for(
         }
     };
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
+    let is_covered = !bundle.masked_paths.covered_by_hook.is_empty();
+    if is_covered || plan.file_mounts_mut().next().is_some() {
+        masked_paths::apply_masked_paths(&mut plan, &bundle.masked_paths, &open_host(config)?);
+    }
     let left_out = left_out
         .iter()
         .map(|error| format!("class left out: {error}"));

@@ -12,6 +12,7 @@ mod image_names;
 mod libraries;
 mod libraries_32bit;
 mod made_nodes;
+mod masked_paths;
 mod masks;
 mod nested;
 mod nothing_asked;

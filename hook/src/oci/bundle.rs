@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::hooks::{CdiGrant, Hooks};
-use super::{State, devices, open_regular, read_capped};
+use super::{MaskedPaths, State, devices, open_regular, read_capped};
 
 /// The parts of a container's config.json that a hook needs.
 #[derive(Debug, Clone)]
@@ -36,6 +36,7 @@ pub struct Bundle {
     /// The devices that CDI specifications grant, in the order of the hooks.
     pub cdi: Vec<CdiGrant>,
     pub hooks: Hooks,
+    pub masked_paths: MaskedPaths,
     /// Whether the runtime creates a user namespace for the container, or makes it join one.
     pub has_user_namespace: bool,
     /// The devices that `boathook attach` grants in addition to config.json.
@@ -152,6 +153,10 @@ struct Linux {
     mount_label: Option<String>,
     #[serde(default, deserialize_with = "deserialize_valid_items")]
     namespaces: Vec<Namespace>,
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
+    masked_paths: Vec<PathBuf>,
+    #[serde(default, deserialize_with = "deserialize_valid_items")]
+    readonly_paths: Vec<PathBuf>,
 }
 
 #[derive(Deserialize)]
@@ -261,6 +266,11 @@ impl Bundle {
                 .any(|name| name == "CAP_SYS_ADMIN"),
             mount_label: linux.mount_label.filter(|label| !label.is_empty()),
             cdi: config.hooks.grants(),
+            masked_paths: MaskedPaths {
+                masked: linux.masked_paths,
+                read_only: linux.readonly_paths,
+                covered_by_hook: config.hooks.masked_paths(),
+            },
             hooks: config.hooks,
             has_user_namespace: linux.namespaces.iter().any(|of| of.kind == "user"),
             attached: Vec::new(),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use device_class::name::{ClassName, is_reserved_name};
@@ -13,6 +14,9 @@ use serde::Deserialize;
 
 /// The option that names a granted device.
 pub(crate) const CDI_OPTION: &str = "--cdi";
+
+/// The option that names a path that the hook masks in place of the runtime.
+pub(crate) const MASKED_PATH_OPTION: &str = "--masked-path";
 
 /// The file name of the hook.
 pub(crate) const FILE_NAME: &str = "boathook-hook";
@@ -111,19 +115,25 @@ impl Hook {
     /// Returns the value of [`CDI_OPTION`], if a CDI specification added the hook. It is empty if
     /// the arguments end with the option.
     fn cdi_value(&self) -> Option<&str> {
+        self.values(CDI_OPTION).next()
+    }
+
+    /// Returns the values of an option: the text after `=`, or the next argument.
+    fn values<'h>(&'h self, option: &'static str) -> impl Iterator<Item = &'h str> {
         let mut arguments = self.args.iter();
-        while let Some(argument) = arguments.next() {
-            let Some(rest) = argument.strip_prefix(CDI_OPTION) else {
-                continue;
-            };
-            if rest.is_empty() {
-                return Some(arguments.next().map_or("", String::as_str));
+        iter::from_fn(move || {
+            loop {
+                let Some(rest) = arguments.next()?.strip_prefix(option) else {
+                    continue;
+                };
+                if rest.is_empty() {
+                    return Some(arguments.next().map_or("", String::as_str));
+                }
+                if let Some(value) = rest.strip_prefix('=') {
+                    return Some(value);
+                }
             }
-            if let Some(value) = rest.strip_prefix('=') {
-                return Some(value);
-            }
-        }
-        None
+        })
     }
 }
 
@@ -161,6 +171,13 @@ impl Hooks {
             let is_boathook_hook = Some(&*hook.path) == path || hook.is_boathook_hook();
             is_boathook_hook && hook.cdi_value().is_none()
         })
+    }
+
+    /// Returns the paths that the Boathook hooks mask in place of the runtime.
+    pub(super) fn masked_paths(&self) -> Vec<PathBuf> {
+        let hooks = self.boathook_hooks();
+        let paths = hooks.flat_map(|(_, hook)| hook.values(MASKED_PATH_OPTION));
+        paths.map(PathBuf::from).collect()
     }
 
     /// Returns the grants of the Boathook hooks, in the order in which the runtime calls them.
@@ -219,6 +236,20 @@ mod tests {
             .map(|(class, devices)| (class.as_str(), devices.as_str()))
             .collect();
         assert_eq!(grants, [("fpga", "0,1"), ("gpu", "all"), ("npu", "1,0")]);
+    }
+
+    #[test]
+    fn masked_paths_are_read_from_the_arguments_of_our_hooks_alone() {
+        let text = r#"{
+            "prestart": [
+                {"path": "/usr/bin/other", "args": ["other", "--masked-path", "/proc/other"]},
+                {"path": "/usr/bin/boathook-hook", "args": ["boathook-hook", "--masked-path", "/sys/firmware",
+                    "--masked-path=/proc/asound", "--masked-paths=/proc/scsi", "prestart"]}
+            ]
+        }"#;
+        let hooks: Hooks = serde_json::from_str(text).unwrap();
+        let wanted = ["/sys/firmware", "/proc/asound"].map(PathBuf::from);
+        assert_eq!(hooks.masked_paths(), wanted);
     }
 
     #[test]

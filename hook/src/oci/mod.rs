@@ -10,11 +10,13 @@ use serde::de::DeserializeOwned;
 mod bundle;
 pub(crate) mod devices;
 pub(crate) mod hooks;
+mod masked_paths;
 mod state;
 
 pub use bundle::{AttachRequest, Bundle, BundleError};
 pub(crate) use devices::rules as device_rules;
 pub use hooks::{CdiGrant, Hooks};
+pub use masked_paths::MaskedPaths;
 pub use state::{State, StateError};
 
 /// Another user may own the directory of a bundle. A pipe at the path of a file is therefore

@@ -11,6 +11,7 @@ use std::slice;
 use device_class::config::LogLevel;
 
 use crate::oci::CdiGrant;
+use crate::oci::hooks::MASKED_PATH_OPTION;
 use crate::planner::Caller;
 
 /// The command that the command line requests.
@@ -33,6 +34,8 @@ pub(crate) struct StartOptions {
     pub(crate) log_level: Option<LogLevel>,
     /// Whether a failure is printed as JSON.
     pub(crate) is_json: bool,
+    /// The paths that the hook masks in place of the runtime.
+    pub(crate) masked_paths: Vec<PathBuf>,
     pub(crate) caller: Caller,
 }
 
@@ -96,6 +99,10 @@ impl CommandLine {
                     let device = words.parse_value("--cdi", CdiGrant::parse)?;
                     set_once(&mut grant, "--cdi", device)?;
                 }
+                Some(MASKED_PATH_OPTION) => {
+                    let path = words.parse_value(MASKED_PATH_OPTION, parse_masked_path)?;
+                    options.masked_paths.push(path);
+                }
                 Some("-v" | "--verbose") => words.set_flag(&mut is_verbose, "--verbose")?,
                 Some("--json") => words.set_flag(&mut options.is_json, "--json")?,
                 Some("-h" | "--help") => {
@@ -132,6 +139,13 @@ fn set_once<T>(place: &mut Option<T>, option: &'static str, value: T) -> Result<
     }
     *place = Some(value);
     Ok(())
+}
+
+fn parse_masked_path(text: &str) -> Result<PathBuf, &'static str> {
+    if !text.starts_with('/') {
+        return Err("it is not an absolute path");
+    }
+    Ok(text.into())
 }
 
 pub(crate) fn parse_level(text: &str) -> Result<LogLevel, &'static str> {
@@ -262,6 +276,18 @@ mod tests {
             ),
             (&["-v", "prestart"], with_level(LogLevel::Info)),
             (&["prestart", "--verbose"], with_level(LogLevel::Info)),
+            (
+                &[
+                    "--masked-path",
+                    "/sys/firmware",
+                    "--masked-path=/proc/asound",
+                    "prestart",
+                ],
+                StartOptions {
+                    masked_paths: vec!["/sys/firmware".into(), "/proc/asound".into()],
+                    ..StartOptions::default()
+                },
+            ),
             (&["create-runtime", "--cdi", "npu=0,1@u-1"], granted()),
             (&["create-runtime", "--cdi=npu=0,1@u-1"], granted()),
             (
@@ -365,6 +391,10 @@ mod tests {
             (
                 &["--log-level", "debug", "prestart"],
                 "invalid value `debug` for `--log-level`: write error, warning or info",
+            ),
+            (
+                &["--masked-path", "sys/firmware", "prestart"],
+                "invalid value `sys/firmware` for `--masked-path`: it is not an absolute path",
             ),
             (
                 &["--deadline", "soon", "prestart"],

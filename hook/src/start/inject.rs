@@ -7,7 +7,7 @@ use device_class::config::Config;
 use device_class::strict_toml::FileError;
 use injection_plan::plan::{Grant, SpecRule};
 
-use super::StartError;
+use super::{StartError, StartOptions};
 use crate::apply;
 use crate::exit::ExitCode;
 use crate::installation;
@@ -22,13 +22,13 @@ use crate::wrapper;
 /// specification, "State") is on stdin.
 pub(super) fn run(
     config: &Config,
-    caller: &Caller,
+    options: &StartOptions,
     deadline: &mut Deadline,
 ) -> Result<ExitCode, StartError> {
     let state = read_state()?;
     deadline::set_container(&printable::line(&state.id));
     let warnings =
-        give(&state, config, caller, deadline).map_err(|error| StartError::Container {
+        give(&state, config, options, deadline).map_err(|error| StartError::Container {
             id: state.id.clone(),
             error: Box::new(error),
         })?;
@@ -54,7 +54,11 @@ fn read_state() -> Result<State, StateError> {
 
 /// Handles a configuration that cannot be read. A container that requests nothing still
 /// starts, so that a mistake in config.toml does not stop every container of the host.
-pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode, StartError> {
+pub(super) fn unconfigured(
+    error: FileError,
+    options: &StartOptions,
+) -> Result<ExitCode, StartError> {
+    let caller = &options.caller;
     let Ok(state) = read_state() else {
         return Err(error.into());
     };
@@ -62,7 +66,10 @@ pub(super) fn unconfigured(error: FileError, caller: &Caller) -> Result<ExitCode
         let config = installation::config_despite_error(&error);
         config.is_some_and(|config| planner::requests_nothing(bundle, caller, &config))
     };
-    if !Bundle::from_state(&state).is_ok_and(|bundle| nothing(&bundle)) {
+    // A path that boathook-runtime has taken out of config.json must not stay visible.
+    let requests_nothing = options.masked_paths.is_empty()
+        && Bundle::from_state(&state).is_ok_and(|bundle| nothing(&bundle));
+    if !requests_nothing {
         return Err(StartError::Container {
             id: state.id,
             error: Box::new(error.into()),
@@ -85,11 +92,16 @@ fn unknown(grant: &CdiGrant) -> StartError {
 fn give(
     state: &State,
     config: &Config,
-    caller: &Caller,
+    options: &StartOptions,
     deadline: &mut Deadline,
 ) -> Result<Vec<String>, StartError> {
     state.check()?;
     let mut bundle = Bundle::from_state(state)?;
+    let caller = &options.caller;
+    bundle
+        .masked_paths
+        .covered_by_hook
+        .clone_from(&options.masked_paths);
     if let Caller::Cdi(grant) = caller {
         // A container has one hook for each CDI device. The first hook injects all devices.
         match bundle.cdi.iter().position(|known| known == grant) {

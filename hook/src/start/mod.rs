@@ -46,6 +46,8 @@ Options:
                           absent]
       --cdi CLASS=DEVICE  A device that a CDI specification grants; a container has one hook
                           for each
+      --masked-path PATH  A path that boathook-runtime has taken out of maskedPaths in config.json,
+                          and that this hook masks except for the files of the devices
       --log-level LEVEL   Which messages are reported on stderr and in the log: error, warning
                           or info [default: log_level in the configuration]
   -v, --verbose           Same as --log-level info
@@ -87,8 +89,8 @@ pub(crate) fn start(options: &StartOptions) -> Result<ExitCode, StartError> {
     confined?;
     let mut deadline = deadline.map_err(StartError::Deadline)?;
     match config {
-        Ok(config) => inject::run(&config, &options.caller, &mut deadline),
-        Err(error) => inject::unconfigured(error, &options.caller),
+        Ok(config) => inject::run(&config, options, &mut deadline),
+        Err(error) => inject::unconfigured(error, options),
     }
 }
 

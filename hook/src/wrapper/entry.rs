@@ -1,7 +1,7 @@
 //! Adds the hook and the device rules to config.json.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use device_class::class::MAX_CONTAINER_START;
 use injection_plan::plan::{Action, InjectionPlan};
@@ -10,10 +10,11 @@ use runtime_config::HOOK_ENV;
 use serde_json::json;
 
 use super::WrapperError;
+use super::masked_paths::RemovedPaths;
 use crate::installation;
 use crate::oci::Hooks;
 use crate::oci::devices;
-use crate::oci::hooks::FILE_NAME;
+use crate::oci::hooks::{FILE_NAME, MASKED_PATH_OPTION};
 
 const TIMEOUT: u32 = runtime_config::HOOK_TIMEOUT;
 const _: () = assert!(TIMEOUT as u64 > MAX_CONTAINER_START.as_secs());
@@ -56,7 +57,9 @@ impl HookEntry {
     }
 
     /// Adds this hook to `text`, a config.json with the hooks `hooks`, together with the
-    /// variables of the plan, its missing device rules, and `groups`, which the user lacks.
+    /// variables of the plan, its missing device rules, and `groups`, which the user lacks. The
+    /// paths in `removed` are taken out, unless another hook of Boathook is there already, which
+    /// does not mask them.
     ///
     /// The stage is prestart, because every runtime has it, even the oldest. The rules are
     /// appended, because later rules override earlier ones.
@@ -66,10 +69,13 @@ impl HookEntry {
         hooks: &Hooks,
         plan: &InjectionPlan,
         groups: &BTreeSet<u32>,
+        removed: &RemovedPaths,
     ) -> Result<String, EditError> {
         let mut text = text.to_owned();
         if !hooks.reads_requests(Some(Path::new(&self.path))) {
-            text = json_text::append(&text, &["hooks", "prestart"], &self.json())?;
+            let entry = self.json(&removed.masked);
+            text = json_text::append(&text, &["hooks", "prestart"], &entry)?;
+            text = removed.remove_from(text);
         }
         for (name, value) in &plan.env {
             let variable = json!(format!("{name}={value}")).to_string();
@@ -93,10 +99,14 @@ impl HookEntry {
         Ok(text)
     }
 
-    fn json(&self) -> String {
+    fn json(&self, masked: &[PathBuf]) -> String {
         let mut args = vec![FILE_NAME];
         if let Some(config) = &self.config {
             args.extend(["--config", config]);
+        }
+        // The paths come from config.json, which is UTF-8.
+        for path in masked.iter().filter_map(|path| path.to_str()) {
+            args.extend([MASKED_PATH_OPTION, path]);
         }
         args.push("prestart");
         json!({"path": self.path, "args": args, "env": [HOOK_ENV], "timeout": TIMEOUT}).to_string()
@@ -119,7 +129,12 @@ mod tests {
     }
 
     fn added(text: &str, plan: &InjectionPlan) -> Result<String, EditError> {
-        hook().add_to(text, &Hooks::from_config(text), plan, &BTreeSet::new())
+        let removed = RemovedPaths {
+            masked: vec!["/sys/firmware".into()],
+            read_only: Vec::new(),
+        };
+        let hooks = Hooks::from_config(text);
+        hook().add_to(text, &hooks, plan, &BTreeSet::new(), &removed)
     }
 
     fn plan() -> InjectionPlan {
@@ -145,7 +160,7 @@ mod tests {
         let after: Value = serde_json::from_str(&after).unwrap();
         let hook = json!([{
             "path": "/opt/boathook/1/boathook-hook",
-            "args": ["boathook-hook", "prestart"],
+            "args": ["boathook-hook", "--masked-path", "/sys/firmware", "prestart"],
             "env": [HOOK_ENV],
             "timeout": TIMEOUT,
         }]);
@@ -155,6 +170,26 @@ mod tests {
         ]);
         assert_eq!(after["hooks"]["prestart"], hook);
         assert_eq!(after["linux"]["resources"]["devices"], rules);
+    }
+
+    /// A hook that is there already does not get the argument with the path.
+    #[test]
+    fn masks_are_removed_only_for_the_hook_that_is_added() {
+        for (hooks, is_removed) in [
+            ("{}", true),
+            (r#"{"prestart":[{"path":"/usr/bin/boathook-hook"}]}"#, false),
+        ] {
+            let before = format!(
+                r#"{{"hooks":{hooks},"linux":{{"maskedPaths":["/sys/firmware","/proc/kcore"]}}}}"#
+            );
+            let after = added(&before, &InjectionPlan::default()).unwrap();
+            let after: Value = serde_json::from_str(&after).unwrap();
+            let masked = match is_removed {
+                true => json!(["/proc/kcore"]),
+                false => json!(["/sys/firmware", "/proc/kcore"]),
+            };
+            assert_eq!(after["linux"]["maskedPaths"], masked, "{hooks}");
+        }
     }
 
     #[test]
@@ -182,7 +217,7 @@ mod tests {
             config: Some("/elsewhere/config.toml".into()),
             ..hook()
         };
-        let entry: Value = serde_json::from_str(&hook.json()).unwrap();
+        let entry: Value = serde_json::from_str(&hook.json(&[])).unwrap();
         let wanted = json!([
             "boathook-hook",
             "--config",

@@ -3,9 +3,9 @@
 //!
 //! For `create` and `run`, the wrapper reads config.json of the bundle. If the container
 //! requests devices, it adds the hook, the device rules and the groups of the device nodes to the
-//! file. The rules persist
-//! there when an engine or systemd sets the rules of config.json again. For `update`, it keeps
-//! these rules in the resources ([`update`]). Then this process executes the real runtime,
+//! file, and takes masks away that would hide the devices' files ([`masked_paths`]). The rules
+//! persist there when an engine or systemd sets the rules of config.json again. For `update`, it
+//! keeps these rules in the resources ([`update`]). Then this process executes the real runtime,
 //! which therefore has its process number, stdio and signals, and determines the exit code.
 //!
 //! The config.json of a container that requests nothing is not changed, because the hook
@@ -17,6 +17,7 @@ mod command_line;
 mod config_file;
 mod entry;
 mod error;
+mod masked_paths;
 mod node_groups;
 mod real_runtime;
 mod runtime_log;
@@ -44,6 +45,7 @@ use crate::sys::deadline::{self, Deadline, Stage};
 use command_line::{Action, CommandLine, NewContainer};
 use config_file::ConfigFile;
 use entry::HookEntry;
+use masked_paths::RemovedPaths;
 
 pub(crate) use error::WrapperError;
 pub(crate) use real_runtime::find as real_runtime;
@@ -230,8 +232,9 @@ fn add_hook(
     let hook = HookEntry::new(config.runtime.hook.as_deref(), config_path)?;
     let (host_root, in_namespace) = (&config.host_root, bundle.has_user_namespace);
     let groups = node_groups::find_missing_groups(file.text(), in_namespace, &plan, host_root);
+    let removed = RemovedPaths::find(&plan, &bundle, config);
     let text = hook
-        .add_to(file.text(), &bundle.hooks, &plan, &groups)
+        .add_to(file.text(), &bundle.hooks, &plan, &groups, &removed)
         .map_err(|error| WrapperError::Edit {
             path: file.path().into(),
             error,

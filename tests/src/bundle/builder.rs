@@ -115,6 +115,12 @@ impl BundleBuilder {
         self
     }
 
+    /// Has the runtime mask nothing, as with Docker's `systempaths=unconfined`.
+    pub fn without_masked_paths(mut self) -> Self {
+        self.config["linux"]["maskedPaths"] = json!([]);
+        self
+    }
+
     /// Runs the command as this user and group.
     pub fn user(mut self, uid: u32, gid: u32) -> Self {
         self.config["process"]["user"] = json!({"uid": uid, "gid": gid});

@@ -160,11 +160,16 @@ impl Case {
     }
 
     fn bundle(&self, host: &RecordedHost, command: Vec<String>) -> Bundle {
-        let mut builder = Bundle::builder(Rootfs::Glibc).args(command);
-        // What the kernel's drivers would show in the container.
-        let drivers = host.root().join(&DRIVERS[1..]);
-        if drivers.is_dir() {
-            builder = builder.hook(STAGE, HookCommand::binding(&drivers, DRIVERS));
+        // The runtime would mask files of /sys/firmware after the hook.
+        let mut builder = Bundle::builder(Rootfs::Glibc)
+            .args(command)
+            .without_masked_paths();
+        // The files that the kernel of the recorded host shows in each container.
+        for directory in [DRIVERS, "/sys"] {
+            let source = host.root().join(&directory[1..]);
+            if source.is_dir() {
+                builder = builder.hook(STAGE, HookCommand::binding(&source, directory));
+            }
         }
         builder = builder.hook(STAGE, hook(host));
         for (name, value) in self.request() {

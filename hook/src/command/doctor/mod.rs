@@ -13,7 +13,7 @@ mod unrequested;
 mod user;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
 use injection_plan::plan::Grant;
@@ -177,11 +177,25 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         findings.push(hook_entry::finding(container, spec, all_there));
     }
     if let (Some(root), Some(missing)) = (&root, missing) {
+        let masked = plan.find_masked_steps(&spec.bundle.masked_paths.masked);
+        let is_masked = |path: &String| {
+            let mut steps = masked.values();
+            steps.any(|steps| steps.paths.contains(Path::new(path)))
+        };
+        let fix = match &missing {
+            Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
+                "create the container again, with the runtime boathook or without the masks that \
+                 the warning names"
+            }
+            _ => {
+                "create the container again: the hook acts when a container is created, and \
+                 devices or classes that came later are not added"
+            }
+        };
         findings.push(injected::finding(
             missing,
             "everything that the plan has is in the container",
-            "create the container again: the hook acts when a container is created, and devices \
-             or classes that came later are not added",
+            fix,
         ));
         findings.extend(rules::finding(container, &plan));
         let nodes = &spec.bundle.spec_devices.nodes;

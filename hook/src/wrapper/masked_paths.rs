@@ -1,0 +1,97 @@
+//! Paths that config.json masks or makes read-only although the plan needs them.
+//!
+//! The runtime does both after its hooks have run. This program takes such a path out of
+//! config.json. What the plan does not need stays masked, because the hook covers the path by a
+//! mask of its own, in which only the files of the plan are visible.
+
+use std::path::{Path, PathBuf};
+
+use device_class::config::Config;
+use injection_plan::plan::InjectionPlan;
+
+use crate::oci::Bundle;
+
+/// The paths that are taken out of the two lists of config.json.
+#[derive(Debug, Default)]
+pub(super) struct RemovedPaths {
+    /// Paths of `linux.maskedPaths`, which the hook masks.
+    pub(super) masked: Vec<PathBuf>,
+    /// Paths of `linux.readonlyPaths`, at which the hook mounts a writable directory.
+    pub(super) read_only: Vec<PathBuf>,
+}
+
+impl RemovedPaths {
+    /// Finds the paths that hide files of the plan, or make its directories read-only. Only paths
+    /// of the kernel's file systems are removed, which an engine masks by default. A mask
+    /// elsewhere is the choice of a user.
+    pub(super) fn find(plan: &InjectionPlan, bundle: &Bundle, config: &Config) -> Self {
+        // The hook refuses a container that could remove its mask.
+        let may_remove_masks = bundle.has_sys_admin
+            && bundle.has_user_namespace
+            && !config.trust.allow_removable_masks;
+        if may_remove_masks {
+            return Self::default();
+        }
+        let masked = plan.find_masked_steps(&bundle.masked_paths.masked);
+        let is_of_kernel = |path: &PathBuf| path.starts_with("/proc") || path.starts_with("/sys");
+        RemovedPaths {
+            masked: masked.into_keys().filter(is_of_kernel).collect(),
+            read_only: plan.find_read_only_directories(&bundle.masked_paths.read_only),
+        }
+    }
+
+    /// Removes the paths from the lists of `text`, a config.json.
+    pub(super) fn remove_from(&self, text: String) -> String {
+        let text = remove_items(text, "maskedPaths", &self.masked);
+        remove_items(text, "readonlyPaths", &self.read_only)
+    }
+}
+
+/// Removes paths from a list of `linux` in config.json. The rest of the text is unchanged.
+fn remove_items(text: String, list: &str, paths: &[PathBuf]) -> String {
+    if paths.is_empty() {
+        return text;
+    }
+    let is_removed = |item: &&str| {
+        let path = serde_json::from_str::<String>(item);
+        path.is_ok_and(|path| paths.iter().any(|removed| removed == Path::new(&path)))
+    };
+    let items = json_text::items(&text, &["linux", list]);
+    let rest: Vec<&str> = items.into_iter().filter(|item| !is_removed(item)).collect();
+    let rest = format!("[{}]", rest.join(","));
+    match json_text::find(&text, &["linux"]) {
+        Some(linux) => json_text::set(&text, linux, list, &rest),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_named_paths_are_removed() {
+        let removed = RemovedPaths {
+            masked: vec!["/sys/firmware".into()],
+            read_only: vec!["/proc/bus".into()],
+        };
+        for (before, after) in [
+            (
+                r#"{"linux": {"maskedPaths": ["/proc/kcore", "/sys/firmware"], "readonlyPaths": ["/proc/bus/", "/proc/irq"]}, "a": 1}"#,
+                r#"{"linux": {"maskedPaths": ["/proc/kcore"], "readonlyPaths": ["/proc/irq"]}, "a": 1}"#,
+            ),
+            (
+                r#"{"linux": {"readonlyPaths": [], "maskedPaths": ["/sys/firmware/efi", 1]}}"#,
+                r#"{"linux": {"readonlyPaths": [], "maskedPaths": ["/sys/firmware/efi",1]}}"#,
+            ),
+        ] {
+            assert_eq!(removed.remove_from(before.to_owned()), after);
+        }
+    }
+
+    #[test]
+    fn nothing_is_changed_without_paths() {
+        let text = r#"{"linux":{"maskedPaths":[ "/sys/firmware" ]}}"#;
+        assert_eq!(RemovedPaths::default().remove_from(text.to_owned()), text);
+    }
+}

@@ -1,0 +1,284 @@
+//! Steps of a plan below paths that the runtime masks (OCI runtime specification, "Masked
+//! Paths"). The runtime masks them after its hooks have run, so that what a hook has mounted below
+//! such a path is not visible in the container.
+//!
+//! `boathook-runtime` takes such a path out of config.json, and the hook covers it by a mask of
+//! its own, in which only the files and directories of the plan are visible.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::path::{Path, PathBuf};
+
+use super::{Action, BindMount, InjectionPlan, InjectionStep};
+
+/// A path of the container that config.json masks, with the paths of the plan below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MaskedSteps {
+    /// The devices or the class that need the paths, as a text for messages.
+    pub users: BTreeSet<String>,
+    pub paths: BTreeSet<PathBuf>,
+}
+
+impl InjectionPlan {
+    /// Returns the mounts of files and directories, those in masks included.
+    pub fn file_mounts_mut(&mut self) -> impl Iterator<Item = &mut BindMount> {
+        self.steps.iter_mut().flat_map(|step| {
+            let (one, many) = match &mut step.action {
+                Action::File(mount) | Action::Directory(mount) => (Some(mount), None),
+                Action::Mask { shown, .. } => (None, Some(shown)),
+                _ => (None, None),
+            };
+            one.into_iter().chain(many.into_iter().flatten())
+        })
+    }
+
+    /// Returns the paths in `masked` that hide files or directories of this plan.
+    pub fn find_masked_steps(&self, masked: &[PathBuf]) -> BTreeMap<PathBuf, MaskedSteps> {
+        let mut found = BTreeMap::<PathBuf, MaskedSteps>::new();
+        for step in &self.steps {
+            for path in find_file_paths(&step.action) {
+                for masked in masked.iter().filter(|masked| path.starts_with(masked)) {
+                    let steps = found.entry(masked.clone()).or_default();
+                    steps.users.insert(step.user_labels.clone());
+                    steps.paths.insert(path.to_owned());
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the paths in `read_only` at which this plan has a writable directory.
+    pub fn find_read_only_directories(&self, read_only: &[PathBuf]) -> Vec<PathBuf> {
+        let is_writable = |path: &&PathBuf| {
+            self.steps.iter().any(|step| match &step.action {
+                Action::Directory(mount) => mount.path == **path && !mount.attributes.read_only,
+                _ => false,
+            })
+        };
+        read_only.iter().filter(is_writable).cloned().collect()
+    }
+
+    /// Covers paths that config.json does not mask any more by masks of this plan. The container
+    /// sees only the files and directories of the plan there. A path without any is empty then.
+    pub fn cover_masked_paths(&mut self, paths: &[PathBuf]) {
+        for path in paths {
+            self.cover_masked_path(path);
+        }
+    }
+
+    fn cover_masked_path(&mut self, masked: &Path) {
+        // The file or directory itself was requested, so nothing below it may be hidden.
+        let is_whole = self.steps.iter().any(|step| match &step.action {
+            Action::File(mount) | Action::Directory(mount) => mount.path == masked,
+            _ => false,
+        });
+        if is_whole {
+            return;
+        }
+        let (mut shown, mut files) = (Vec::new(), BTreeMap::new());
+        let (mut labels, mut users) = (BTreeSet::new(), BTreeSet::new());
+        for mut step in mem::take(&mut self.steps) {
+            match &mut step.action {
+                Action::File(mount) | Action::Directory(mount)
+                    if mount.path.starts_with(masked) =>
+                {
+                    shown.push(mount.clone());
+                }
+                Action::Mask {
+                    path,
+                    files: texts,
+                    shown: mounts,
+                    ..
+                } if path.starts_with(masked) => {
+                    shown.append(mounts);
+                    files.append(texts);
+                }
+                _ => {
+                    self.steps.push(step);
+                    continue;
+                }
+            }
+            labels.insert(step.user_labels);
+            users.extend(step.users);
+        }
+        remove_nested_mounts(&mut shown);
+        let action = Action::Mask {
+            path: masked.to_owned(),
+            make: false,
+            files,
+            shown,
+        };
+        let user_labels = if labels.is_empty() {
+            "config.json".to_owned()
+        } else {
+            labels.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let is_before_masks =
+            |step: &InjectionStep| matches!(step.action, Action::Prepare(_) | Action::Allow { .. });
+        let at = self.steps.partition_point(is_before_masks);
+        let mask = InjectionStep {
+            action,
+            user_labels,
+            users: users.into_iter().collect(),
+        };
+        self.steps.insert(at, mask);
+    }
+}
+
+/// Returns the paths in the container of the files and directories that an action mounts.
+fn find_file_paths(action: &Action) -> Vec<&Path> {
+    match action {
+        Action::File(mount) | Action::Directory(mount) => vec![&mount.path],
+        Action::Mask { files, shown, .. } => {
+            let shown = shown.iter().map(|mount| &*mount.path);
+            files.keys().map(PathBuf::as_path).chain(shown).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Removes the mounts below a directory that is mounted as well, because the directory has the
+/// same files, and two mounts at one path.
+fn remove_nested_mounts(mounts: &mut Vec<BindMount>) {
+    mounts.sort_by(|a, b| a.path.cmp(&b.path));
+    let mut last: Option<PathBuf> = None;
+    mounts.retain(|mount| {
+        let is_nested = matches!(&last, Some(last) if mount.path.starts_with(last));
+        if !is_nested {
+            last = Some(mount.path.clone());
+        }
+        !is_nested
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use device_class::class::FileKind;
+    use device_class::discover::FileSource;
+
+    use super::*;
+
+    fn file(path: &str) -> InjectionStep {
+        let source = FileSource {
+            path: path.into(),
+            kind: FileKind::File,
+            writable: false,
+        };
+        step(Action::File(BindMount::file(source, path.into())))
+    }
+
+    fn directory(path: &str, writable: bool) -> InjectionStep {
+        let mount = BindMount::directory(path.into(), path.into(), writable);
+        step(Action::Directory(mount))
+    }
+
+    fn mask(path: &str, shown: &str) -> InjectionStep {
+        step(Action::Mask {
+            path: path.into(),
+            make: true,
+            files: BTreeMap::new(),
+            shown: vec![BindMount::shown(shown.into(), shown.into())],
+        })
+    }
+
+    fn step(action: Action) -> InjectionStep {
+        InjectionStep {
+            action,
+            user_labels: "npu".into(),
+            users: vec!["npu".into()],
+        }
+    }
+
+    fn plan(steps: &[InjectionStep]) -> InjectionPlan {
+        InjectionPlan {
+            steps: steps.to_vec(),
+            ..InjectionPlan::default()
+        }
+    }
+
+    fn steps_text(plan: &InjectionPlan) -> Vec<String> {
+        let text = plan.to_string();
+        let lines = text.lines().skip(1);
+        lines
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_below_a_masked_path_is_hidden() {
+        let plan = plan(&[
+            file("/sys/firmware/devicetree/base/model"),
+            file("/sys/firmwares/a"),
+            directory("/proc/asound", false),
+            mask("/proc/driver/chips", "/proc/driver/chips/1"),
+        ]);
+        for (masked, hidden) in [
+            (
+                "/sys/firmware",
+                &["/sys/firmware/devicetree/base/model"][..],
+            ),
+            ("/sys/firmware/", &["/sys/firmware/devicetree/base/model"]),
+            ("/proc/asound", &["/proc/asound"]),
+            ("/proc/driver", &["/proc/driver/chips/1"]),
+            ("/proc/driver/chips/0", &[]),
+            ("/proc/kcore", &[]),
+        ] {
+            let found = plan.find_masked_steps(&[masked.into()]);
+            let paths = found.values().flat_map(|steps| &steps.paths);
+            let paths: Vec<&str> = paths.filter_map(|path| path.to_str()).collect();
+            assert_eq!(paths, hidden, "{masked}");
+        }
+    }
+
+    #[test]
+    fn a_mask_of_the_plan_takes_the_place_of_the_engines() {
+        for (steps, masked, wanted) in [
+            (
+                vec![file("/sys/firmware/a/model"), file("/etc/a.conf")],
+                "/sys/firmware",
+                &[
+                    "mask npu /sys/firmware shows only a/model",
+                    "file npu /etc/a.conf (bind,ro,nosuid,nodev)",
+                ][..],
+            ),
+            // The whole directory is visible, so no mask is needed.
+            (
+                vec![directory("/proc/asound", false)],
+                "/proc/asound",
+                &["directory npu /proc/asound (rbind,ro,nosuid,nodev)"],
+            ),
+            // A directory has what is below it.
+            (
+                vec![file("/proc/a/b/c"), directory("/proc/a/b", false)],
+                "/proc/a",
+                &["mask npu /proc/a shows only b"],
+            ),
+            // A mask of the class below the path has only its own contents.
+            (
+                vec![mask("/proc/a/b", "/proc/a/b/1")],
+                "/proc/a",
+                &["mask npu /proc/a shows only b/1"],
+            ),
+            // The class file was changed after boathook-runtime had read it.
+            (
+                vec![],
+                "/sys/firmware",
+                &["mask config.json /sys/firmware shows nothing"],
+            ),
+        ] {
+            let mut plan = plan(&steps);
+            plan.cover_masked_paths(&[masked.into()]);
+            assert_eq!(steps_text(&plan), wanted, "{masked}");
+        }
+    }
+
+    #[test]
+    fn a_writable_directory_needs_its_own_path_alone() {
+        let plan = plan(&[directory("/proc/bus", true), directory("/proc/irq", false)]);
+        let read_only = ["/proc/bus", "/proc/irq", "/proc/bus/pci"].map(PathBuf::from);
+        assert_eq!(
+            plan.find_read_only_directories(&read_only),
+            [PathBuf::from("/proc/bus")]
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! Files that a class puts below a path that engines mask, such as the board's properties in
+//! /sys/firmware. runc masks these paths after the hook.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand};
+use harness::demo_host::{DemoHost, HostDirectory};
+use harness::rootfs::Rootfs;
+use harness::runc::{self, Runc};
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, STAGE, on_each_cgroup_version, requesting};
+use crate::live::boathook;
+use crate::said::assert_says;
+
+on_each_cgroup_version!(
+    behind_the_wrapper_only_the_files_of_the_class_are_visible,
+    the_hook_alone_names_the_mask,
+    doctor_names_the_mask,
+    a_container_that_could_remove_the_mask_keeps_the_engines,
+);
+
+const MODEL: &str = "/sys/firmware/devicetree/base/model";
+
+/// A board with a device whose library reads the board's model.
+fn host(edits: &str) -> HostDirectory {
+    let host = HostDirectory::new().unwrap();
+    add_board(&host, edits);
+    host
+}
+
+fn add_board(host: &HostDirectory, edits: &str) {
+    let class = format!(
+        "version = 1\nresource = 'example.com/board'\nrequest = {{ env = 'BOARDS' }}\n\
+         [[discover]]\ncount = 1\n[device]\nid = 'board-{{index}}'\n[[edits]]\n{edits}\n"
+    );
+    host.add_class("board", &class).unwrap();
+    host.add_file(MODEL, "Board 5").unwrap();
+    host.add_file("/sys/firmware/devicetree/base/serial-number", "secret")
+        .unwrap();
+    host.add_file("/sys/firmware/acpi/tables/DSDT", "secret")
+        .unwrap();
+    host.add_file("/proc/keys", "keys of the host").unwrap();
+    let link = host.root().join("proc/device-tree");
+    symlink("/sys/firmware/devicetree/base", link).unwrap();
+    let program = runc::program().unwrap();
+    host.write_config(&format!("[runtime]\npath = {program:?}\n"))
+        .unwrap();
+}
+
+fn behind_wrapper(lab: &Lab, host: &HostDirectory) -> Runc {
+    let runc = Runc::new(lab.runc.view()).unwrap();
+    runc.behind_wrapper(&host.config_file())
+}
+
+fn running(script: &str) -> BundleBuilder {
+    Bundle::builder(Rootfs::Busybox).args(["/bin/sh", "-c", script])
+}
+
+/// Returns a list of config.json, as the runtime has read it.
+fn list_of_config(bundle: &Bundle, list: &str) -> Vec<String> {
+    let text = fs::read_to_string(bundle.config_file()).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    serde_json::from_value(config["linux"][list].clone()).unwrap()
+}
+
+fn behind_the_wrapper_only_the_files_of_the_class_are_visible(lab: &Lab) {
+    const ALL: &str = "cd /sys/firmware; find . -type f; cat devicetree/base/model";
+    for (edits, value, script, printed, unmasked) in [
+        (
+            "files = ['/sys/firmware/devicetree/base/model']",
+            "all",
+            ALL,
+            "./devicetree/base/model\nBoard 5",
+            Some("/sys/firmware"),
+        ),
+        // A link of the kernel leads below the masked path.
+        (
+            "files = ['/proc/device-tree/model']",
+            "all",
+            ALL,
+            "./devicetree/base/model\nBoard 5",
+            Some("/sys/firmware"),
+        ),
+        (
+            "directories = ['/proc/device-tree']",
+            "all",
+            "cd /sys/firmware; ls . devicetree/base",
+            ".:\ndevicetree\n\ndevicetree/base:\nmodel\nserial-number\n",
+            Some("/sys/firmware"),
+        ),
+        // The masked file itself.
+        (
+            "files = ['/proc/keys']",
+            "all",
+            "cat /proc/keys; ls /sys/firmware",
+            "keys of the host",
+            Some("/proc/keys"),
+        ),
+        // A container that requests nothing.
+        (
+            "files = ['/proc/keys']",
+            "void",
+            "cat /proc/keys; ls /sys/firmware",
+            "",
+            None,
+        ),
+    ] {
+        let host = host(edits);
+        let runc = behind_wrapper(lab, &host);
+        let bundle = running(script).env("BOARDS", value).build().unwrap();
+        let before = list_of_config(&bundle, "maskedPaths");
+        let ran = runc.run(&bundle).unwrap();
+        assert_eq!(ran.stdout, printed, "{edits} {value}: {ran:?}");
+        let mut after = list_of_config(&bundle, "maskedPaths");
+        after.extend(unmasked.map(str::to_owned));
+        after.sort();
+        let mut before = before;
+        before.sort();
+        assert_eq!(after, before, "{edits} {value}");
+        assert_eq!(host.log(), "", "{edits} {value}");
+        lab.assert_nothing_left(&bundle);
+    }
+}
+
+fn the_hook_alone_names_the_mask(lab: &Lab) {
+    for (edits, command, printed, says) in [
+        (
+            "files = ['/proc/keys']",
+            "cat /proc/keys",
+            "",
+            &[
+                "board: the container does not see /proc/keys, because config.json masks /proc/keys: \
+                 use the runtime boathook, which shows only that, or remove the mask (Docker: \
+                 --security-opt systempaths=unconfined, podman: --security-opt unmask=/proc/keys)",
+            ][..],
+        ),
+        (
+            "directories = [{ path = '/proc/bus', writable = true }]",
+            "touch /proc/bus/new",
+            "",
+            &["the container cannot write to /proc/bus, which is in readonlyPaths of config.json"],
+        ),
+        (
+            "files = ['/etc/board.conf']",
+            "cat /etc/board.conf",
+            "conf",
+            &[],
+        ),
+    ] {
+        let host = host(edits);
+        host.add_file("/etc/board.conf", "conf").unwrap();
+        fs::create_dir_all(host.root().join("proc/bus")).unwrap();
+        let bundle = requesting(&host, Rootfs::Busybox, "BOARDS", "all")
+            .args(["/bin/sh", "-c", command])
+            .build()
+            .unwrap();
+        let ran = lab.runc.run(&bundle).unwrap();
+        assert_eq!(ran.stdout, printed, "{edits}: {ran:?}");
+        assert!(!host.root().join("proc/bus/new").exists(), "{edits}");
+        let log = host.log();
+        assert_says(&log, says);
+        assert_eq!(log.is_empty(), says.is_empty(), "{edits}: {log}");
+        // With the wrapper in front, the directory can be written to.
+        let behind = running(command).env("BOARDS", "all").build().unwrap();
+        let ran = behind_wrapper(lab, &host).run(&behind).unwrap();
+        assert!(ran.status.success(), "{edits}: {ran:?}");
+    }
+}
+
+fn doctor_names_the_mask(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    add_board(&host, "files = ['/sys/firmware/devicetree/base/model']");
+    for (masks, code, says) in [
+        (
+            json!(["/sys/firmware"]),
+            17,
+            &[
+                "the container does not see /sys/firmware/devicetree/base/model, because config.json \
+                 masks /sys/firmware",
+                "not in the container: /sys/firmware/devicetree/base/model",
+                "create the container again, with the runtime boathook or without the masks",
+            ][..],
+        ),
+        // The mask is not the reason.
+        (
+            json!([]),
+            17,
+            &["the hook acts when a container is created"],
+        ),
+    ] {
+        let idle = HookCommand::new(&host.root().join("boathook-hook"));
+        host.add_file("boathook-hook", "#!/bin/sh\n").unwrap();
+        fs::set_permissions(
+            host.root().join("boathook-hook"),
+            Permissions::from_mode(0o755),
+        )
+        .unwrap();
+        let bundle = Bundle::builder(Rootfs::Busybox)
+            .hook(STAGE, idle)
+            .env("BOARDS", "all")
+            .build()
+            .unwrap();
+        let text = fs::read_to_string(bundle.config_file()).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config["linux"]["maskedPaths"] = masks;
+        fs::write(bundle.config_file(), config.to_string()).unwrap();
+        let _running = lab.start(&bundle);
+        let ran = boathook(lab, &host, &["doctor", "--container", bundle.id()]);
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        assert_says(&ran.stdout, says);
+    }
+}
+
+/// The hook refuses to mask for a container that can unmount the mask.
+fn a_container_that_could_remove_the_mask_keeps_the_engines(lab: &Lab) {
+    let host = host("files = [{ path = '/proc/keys' }]");
+    let bundle = running("cat /proc/keys")
+        .env("BOARDS", "all")
+        .user_namespace()
+        .sys_admin()
+        .build()
+        .unwrap();
+    let before = list_of_config(&bundle, "maskedPaths");
+    let ran = behind_wrapper(lab, &host).run(&bundle).unwrap();
+    assert_eq!(ran.stdout, "", "{ran:?}");
+    assert_eq!(list_of_config(&bundle, "maskedPaths"), before);
+    assert_says(&host.log(), &["because config.json masks /proc/keys"]);
+}
