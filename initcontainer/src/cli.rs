@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
+use release_lock::ReleaseName;
 use runtime_config::Engine;
 
 use crate::service::Service;
@@ -104,6 +105,9 @@ pub struct Install {
     /// are unplugged and come back
     #[arg(long)]
     pub follow: bool,
+    /// Name of the release in the cluster; a node that another release serves is refused
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub release: Option<ReleaseName>,
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -152,6 +156,9 @@ pub struct Uninstall {
     /// Restart (or reload) the engines now
     #[arg(long)]
     pub restart: bool,
+    /// Name of the release in the cluster; a node that another release serves is refused
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub release: Option<ReleaseName>,
     /// Continue even if containers cannot be stopped or started afterwards
     #[arg(long)]
     pub force: bool,

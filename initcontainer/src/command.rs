@@ -17,6 +17,7 @@ use initcontainer::status::Status;
 use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
+use release_lock::ReleaseLock;
 use runtime_config::{
     Engine, HostRoot, InstallationRecord, Options, Plan, RuntimeUse, find_runtime_use, is_running,
 };
@@ -26,6 +27,7 @@ use crate::{restart, running_services};
 
 /// Runs a command. Returns whether it was successful and found nothing missing.
 pub(crate) fn run(cli: Cli) -> Result<bool> {
+    let _release_lock = take_release_lock(&cli)?;
     let host = HostRoot::open(cli.host_root)?;
     let output = |dry_run| Output::new(cli.json, cli.verbose, dry_run);
     match cli.command {
@@ -48,6 +50,18 @@ pub(crate) fn run(cli: Cli) -> Result<bool> {
         Command::Wait => wait()?,
     }
     Ok(true)
+}
+
+/// Takes the lock of the release that the command names, before the host is changed. The plugin
+/// of the same release takes it too, and keeps it as long as it runs.
+fn take_release_lock(cli: &Cli) -> Result<Option<ReleaseLock>> {
+    let release = match &cli.command {
+        Command::Install(args) if !args.dry_run => args.release.as_ref(),
+        Command::Uninstall(args) if !args.dry_run => args.release.as_ref(),
+        _ => None,
+    };
+    let lock = release.map(|release| ReleaseLock::take_to_install(&cli.host_root, release));
+    Ok(lock.transpose()?)
 }
 
 /// Waits for SIGTERM or SIGINT. The first process of a container ignores these signals by

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use command_line::{LogOptions, NodeOptions, ProgramInRoot, absolute_path, seconds};
 use device_class::name::ClassName;
 use host_inventory::host_program;
+use release_lock::ReleaseName;
 
 use crate::server::RegisterBy;
 
@@ -104,6 +105,10 @@ pub struct Run {
     /// Timeout of a registration
     #[arg(long, value_name = "SECONDS", default_value = "15", value_parser = seconds)]
     pub(crate) register_timeout: Duration,
+
+    /// Name of the release in the cluster; a second release on this node is refused
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub(crate) release: Option<ReleaseName>,
 
     /// What brings the hook to a container that has devices
     #[arg(long, value_name = "WAY", default_value = "cdi")]

@@ -8,6 +8,7 @@ use host_inventory::{Interest, Notice, Notifier, watch_directories};
 use http_server::Limits;
 use injection_plan::kubelet_checkpoint;
 use kubelet_api::KUBELET_SOCKET;
+use release_lock::ReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -39,6 +40,9 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     if let Some(root) = &node.host_root {
         config = config.mounted_at(root);
     }
+    let release = options.release.as_ref();
+    let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
+    let _lock = lock.transpose()?;
     let signals = "cannot install a signal handler";
     let mut ends = EndSignals::new().context(signals)?;
     let hang_up = signal(SignalKind::hangup()).context(signals)?;

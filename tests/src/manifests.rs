@@ -69,10 +69,14 @@ pub fn kustomized(directory: &Path) -> Result<Option<Vec<Value>>> {
 /// How Helm's rendering of the chart with these values ends; `None`, and the test is
 /// skipped, without Helm.
 pub fn helm(values: &Value) -> Result<Option<Output>> {
+    render_release("boathook", values)
+}
+
+fn render_release(release: &str, values: &Value) -> Result<Option<Output>> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), values.to_string())?;
     let mut helm = Command::new(repository("scripts/helm-template"));
-    let output = helm.arg(file.path()).output()?;
+    let output = helm.arg(file.path()).arg(release).output()?;
     if output.status.code() == Some(NO_HELM) {
         skip::report("the Helm chart", "needs helm, or scripts/install-helm");
         return Ok(None);
@@ -82,7 +86,12 @@ pub fn helm(values: &Value) -> Result<Option<Output>> {
 
 /// The chart's objects with these values; `None` as for [`helm`].
 pub fn chart(values: &Value) -> Result<Option<Vec<Value>>> {
-    let Some(output) = helm(values)? else {
+    chart_as("boathook", values)
+}
+
+/// The chart's objects with these values, as a release of this name.
+pub fn chart_as(release: &str, values: &Value) -> Result<Option<Vec<Value>>> {
+    let Some(output) = render_release(release, values)? else {
         return Ok(None);
     };
     let problem = String::from_utf8_lossy(&output.stderr);

@@ -1,30 +1,6 @@
 {{- /* What the programs beside the nodes have in common. Each definition takes a
 dictionary with "root", the chart's top, and "name", scheduler or webhook. */ -}}
 
-{{- define "boathook.cluster.selector" -}}
-app.kubernetes.io/name: boathook-{{ .name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-{{- end }}
-
-{{- define "boathook.cluster.labels" -}}
-{{ include "boathook.cluster.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: boathook
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-{{- end }}
-
-{{- define "boathook.cluster.global" -}}
-metadata:
-  name: boathook-{{ .name }}
-  labels:
-    {{- include "boathook.cluster.labels" . | nindent 4 }}
-{{- end }}
-
-{{- define "boathook.cluster.metadata" -}}
-{{ include "boathook.cluster.global" . }}
-  namespace: {{ .root.Release.Namespace }}
-{{- end }}
-
 {{- define "boathook.cluster.image" -}}
 {{- with .root.Values.clusterImage -}}
 {{- if .digest -}}
@@ -39,14 +15,14 @@ metadata:
 {{- define "boathook.cluster.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding
-{{ include (eq .kind "Role" | ternary "boathook.cluster.metadata" "boathook.cluster.global") . }}
+{{ include (eq .kind "Role" | ternary "boathook.metadata" "boathook.global") . }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ .kind }}
-  name: boathook-{{ .name }}
+  name: {{ include "boathook.component" . }}
 subjects:
   - kind: ServiceAccount
-    name: boathook-{{ .name }}
+    name: {{ include "boathook.component" . }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
@@ -60,7 +36,7 @@ which is mounted under its name. */ -}}
 {{- end }}
 apiVersion: v1
 kind: ServiceAccount
-{{ include "boathook.cluster.metadata" . }}
+{{ include "boathook.metadata" . }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
@@ -70,22 +46,22 @@ imagePullSecrets:
 ---
 apiVersion: apps/v1
 kind: Deployment
-{{ include "boathook.cluster.metadata" . }}
+{{ include "boathook.metadata" . }}
 spec:
   replicas: {{ $values.replicas }}
   selector:
     matchLabels:
-      {{- include "boathook.cluster.selector" . | nindent 6 }}
+      {{- include "boathook.selector" . | nindent 6 }}
   template:
     metadata:
       labels:
-        {{- include "boathook.cluster.labels" . | nindent 8 }}
-      {{- with .annotations }}
+        {{- include "boathook.labels" . | nindent 8 }}
+      {{- with .podAnnotations }}
       annotations:
         {{- toYaml . | nindent 8 }}
       {{- end }}
     spec:
-      serviceAccountName: boathook-{{ .name }}
+      serviceAccountName: {{ include "boathook.component" . }}
       priorityClassName: system-cluster-critical
       securityContext:
         runAsNonRoot: true
@@ -98,7 +74,7 @@ spec:
           whenUnsatisfiable: ScheduleAnyway
           labelSelector:
             matchLabels:
-              {{- include "boathook.cluster.selector" . | nindent 14 }}
+              {{- include "boathook.selector" . | nindent 14 }}
       containers:
         - name: {{ .name }}
           image: {{ include "boathook.cluster.image" . }}
@@ -132,32 +108,32 @@ spec:
 ---
 apiVersion: v1
 kind: Service
-{{ include "boathook.cluster.metadata" . }}
+{{ include "boathook.metadata" . }}
 spec:
   {{- with $values.clusterIP }}
   clusterIP: {{ . | quote }}
   {{- end }}
   selector:
-    {{- include "boathook.cluster.selector" . | nindent 4 }}
+    {{- include "boathook.selector" . | nindent 4 }}
   ports:
     - {name: {{ .port.name }}, port: {{ .port.service }}, targetPort: {{ .port.name }}}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
-{{ include "boathook.cluster.metadata" . }}
+{{ include "boathook.metadata" . }}
 spec:
   minAvailable: 1
   selector:
     matchLabels:
-      {{- include "boathook.cluster.selector" . | nindent 6 }}
+      {{- include "boathook.selector" . | nindent 6 }}
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
-{{ include "boathook.cluster.metadata" . }}
+{{ include "boathook.metadata" . }}
 spec:
   podSelector:
     matchLabels:
-      {{- include "boathook.cluster.selector" . | nindent 6 }}
+      {{- include "boathook.selector" . | nindent 6 }}
   policyTypes: [Ingress]
   ingress:
     - from:

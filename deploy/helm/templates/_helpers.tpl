@@ -1,14 +1,162 @@
-{{- define "boathook.labels" -}}
-app.kubernetes.io/name: boathook
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/part-of: boathook
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- /* Names and labels of a component. Each of these definitions takes a dictionary with
+"root", the chart's top, and "name": follow, dra, scheduler or webhook, and none for the
+plugin. */ -}}
+
+{{- define "boathook.label" -}}
+{{- $label := .root.Values.nameOverride | default .root.Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- $label }}{{ with .name }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "boathook.component" -}}
+{{- $values := .root.Values -}}
+{{- $base := $values.nameOverride | default .root.Chart.Name -}}
+{{- $full := printf "%s-%s" .root.Release.Name $base -}}
+{{- if contains $base .root.Release.Name }}{{ $full = .root.Release.Name }}{{ end -}}
+{{- $values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}{{ with .name }}-{{ . }}{{ end }}
 {{- end }}
 
 {{- define "boathook.selector" -}}
-app.kubernetes.io/name: boathook
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "boathook.label" . }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end }}
+
+{{- define "boathook.labels" -}}
+{{ include "boathook.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: boathook
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* The metadata of an object of the cluster: with "labels" and "annotations", which are
+added to those of all objects. */ -}}
+{{- define "boathook.global" -}}
+metadata:
+  name: {{ include "boathook.component" . }}{{ .suffix }}
+  labels:
+    {{- include "boathook.labels" . | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with merge (dict) (.annotations | default dict) .root.Values.commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- define "boathook.metadata" -}}
+{{ include "boathook.global" . }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{- define "boathook.fullname" -}}
+{{ include "boathook.component" (dict "root" .) }}
+{{- end }}
+
+{{- define "boathook.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (include "boathook.fullname" .) }}
+{{- end }}
+
+{{- define "boathook.priorityClass" -}}
+{{ .Values.priorityClassName | default (include "boathook.fullname" .) }}
+{{- end }}
+
+{{- /* The name by which the node's lock knows the pods of this release. */ -}}
+{{- define "boathook.release" -}}
+{{ .Release.Namespace }}/{{ include "boathook.fullname" . }}
+{{- end }}
+
+{{- /* Which nodes have the pods: Linux on the processors that the image is built for, and of
+these those that the values choose. Terms are alternatives, so each gets the requirement. */ -}}
+{{- define "boathook.nodes" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $built := list
+    (dict "key" "kubernetes.io/os" "operator" "In" "values" (list "linux"))
+    (dict "key" "kubernetes.io/arch" "operator" "In" "values" (list "amd64" "arm64")) }}
+{{- $affinity := deepCopy .Values.affinity }}
+{{- $node := get $affinity "nodeAffinity" | default dict }}
+{{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict }}
+{{- $terms := list }}
+{{- range get $required "nodeSelectorTerms" | default (list dict) }}
+{{- $own := get . "matchExpressions" | default list }}
+{{- $terms = append $terms (merge (dict "matchExpressions" (concat $built $own)) .) }}
+{{- end }}
+{{- $_ := set $required "nodeSelectorTerms" $terms }}
+{{- $_ := set $node "requiredDuringSchedulingIgnoredDuringExecution" $required }}
+{{- $_ := set $affinity "nodeAffinity" $node }}
+affinity:
+  {{- toYaml $affinity | nindent 2 }}
+{{- end }}
+
+{{- define "boathook.updateStrategy" -}}
+updateStrategy:
+  {{- with .root.Values.updateStrategy }}
+  {{- toYaml . | nindent 2 }}
+  {{- else }}
+  type: RollingUpdate
+  rollingUpdate:
+    {{- if .surge }}
+    # The new instance serves the kubelet before the earlier one ends.
+    maxSurge: {{ .root.Values.maxUnavailable }}
+    maxUnavailable: 0
+    {{- else }}
+    maxUnavailable: {{ .root.Values.maxUnavailable }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+
+{{- /* Labels and annotations of the pods of the plugin and of the follower. */ -}}
+{{- define "boathook.podMetadata" -}}
+metadata:
+  labels:
+    {{- include "boathook.labels" . | nindent 4 }}
+    {{- with .root.Values.podLabels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  annotations:
+    # The plugin reads its configuration when it starts, and classes are installed
+    # before.
+    checksum/config: {{ print (include "boathook.config" .root) .root.Values.classes.own | sha256sum }}
+    {{- with .root.Values.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+
+{{- /* Refuses the name of a class that no node will have: the pods would only log it.
+classes.txt has the classes of the image. */ -}}
+{{- define "boathook.checkClasses" -}}
+{{- $classes := .Values.classes }}
+{{- $known := .Files.Get "classes.txt" | trim | splitList "\n" }}
+{{- $known = concat $known (keys $classes.own) $classes.onNodes }}
+{{- $named := dict }}
+{{- range $place, $names := dict
+    "classes.enabled" $classes.enabled
+    "classes.disabled" $classes.disabled
+    "dra.classes" .Values.dra.classes
+    "replicas" (keys .Values.replicas) }}
+{{- range $names }}
+{{- $_ := set $named . $place }}
+{{- end }}
+{{- end }}
+{{- /* TOML allows spaces and quotes in the header of a table. */}}
+{{- range regexFindAll "(?m)^[ \\t]*\\[[ \\t]*[\"']?class[\"']?[ \\t]*\\.[ \\t]*[\"']?[a-z0-9-]+" .Values.config -1 }}
+{{- $_ := set $named (regexFind "[a-z0-9-]+$" .) "config" }}
+{{- end }}
+{{- range $name, $place := $named }}
+{{- if not (has $name $known) }}
+{{- fail (printf "%s names the class %s, which the image does not have: correct it, add its class file to classes.own, or name it in classes.onNodes if the nodes or an image of your own have it" $place $name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "boathook.image" -}}
@@ -42,6 +190,7 @@ rke2:
 
 {{- /* The config.toml of the nodes. */ -}}
 {{- define "boathook.config" -}}
+{{- include "boathook.checkClasses" . -}}
 # The configuration of the nodes, of the plugin and of the hook. Paths are the node's.
 {{- /* Keys without a table come before all tables. */}}
 {{- $parts := regexSplit "(?m)^[ \\t]*\\[" .Values.config 2 }}

@@ -116,7 +116,8 @@ fn every_value_has_its_effect() {
     let Some(plain) = render(&json!({})) else {
         return;
     };
-    let wanted = "run --config=/config/config.toml --host-root=/host --probes=[::]:9910";
+    let wanted = "run --config=/config/config.toml --host-root=/host \
+                  --release=boathook-system/boathook --probes=[::]:9910";
     assert_eq!(arguments(&plain).join(" "), wanted);
     let with = |values: Value| {
         let objects = render(&values).unwrap();
@@ -142,7 +143,7 @@ fn every_value_has_its_effect() {
     }));
     let wanted = "--kubelet-dir=/k --register=watcher --take-over --log-level=debug \
                   --log-format=json --probes=[::]:9910";
-    assert_eq!(arguments(&options)[3..].join(" "), wanted);
+    assert_eq!(arguments(&options)[4..].join(" "), wanted);
     assert!(mount_at(options.plugin(), "/k/plugins_registry").is_some());
     let scheduling = with(json!({
         "nodeSelector": {"a": "b"}, "tolerations": [], "priorityClassName": "mine",
@@ -214,7 +215,7 @@ fn monitoring_has_a_port_and_a_pod_monitor() {
     let Some(objects) = render(&values) else {
         return;
     };
-    assert_eq!(arguments(&objects)[4], "--http=[::]:9000");
+    assert_eq!(arguments(&objects)[5], "--http=[::]:9000");
     references::check_monitoring(&objects);
     references::check_probes(&objects);
     assert!(objects.of_kind("NetworkPolicy").is_empty());
@@ -257,16 +258,24 @@ fn wrong_values_are_refused() {
         json!({"replicas": {"nvidia-gpu": 4}, "config": "[class.nvidia-gpu]\nexcept = []"}),
         json!({"kubeletDir": "/k", "config": "[trust]\ntrusted_pods = []"}),
         json!({"engine": "cdi", "restartEngine": true}),
-        json!({"classes": {"enabled": ["a"], "disabled": ["a"]}}),
-        json!({"replicas": {"a": 2}, "config": "[class.\"a\"]\nexcept = []"}),
-        json!({"replicas": {"a": 2}, "config": "[ class . 'a' ]\nexcept = []"}),
-        json!({"replicas": {"a": 2}, "config": "[class]\nb = { except = [] }"}),
+        json!({"classes": {"enabled": ["hailo"], "disabled": ["hailo"]}}),
+        json!({"replicas": {"hailo": 2}, "config": "[class.\"hailo\"]\nexcept = []"}),
+        json!({"replicas": {"hailo": 2}, "config": "[ class . 'hailo' ]\nexcept = []"}),
+        json!({"replicas": {"hailo": 2}, "config": "[class]\nb = { except = [] }"}),
         json!({"nodeSelector": {"pool": 1}}),
         json!({"nodeSelector": {"gpu": true}}),
         json!({"podAnnotations": {"a": 1}}),
         json!({"monitoring": {"enabled": true, "port": 9910}}),
         json!({"podLabels": {"app.kubernetes.io/name": "mine"}}),
         json!({"podLabels": {"app.kubernetes.io/instance": "mine"}}),
+        json!({"commonLabels": {"app.kubernetes.io/instance": "mine"}}),
+        json!({"fullnameOverride": "Mine"}),
+        json!({"fullnameOverride": "a".repeat(51)}),
+        json!({"affinity": {"nodeSelectorTerms": []}}),
+        json!({"updateStrategy": {"maxSurge": 1}}),
+        json!({"serviceAccount": {"create": "no"}}),
+        json!({"extraArgs": {"plugin": "--rescan=1"}}),
+        json!({"extraEnv": {"plugin": {"A": "b"}}}),
         json!({"classes": {"own": {"large": "#".repeat(1_000_001)}}}),
     ];
     assert_eq!(accepted(&wrong).unwrap(), None);
@@ -276,8 +285,8 @@ fn wrong_values_are_refused() {
 #[test]
 fn values_that_look_like_wrong_ones_are_accepted() {
     for values in [
-        json!({"replicas": {"a": 2}, "config": "# [class.a] is written by replicas\nlog_level = \"info\""}),
-        json!({"replicas": {"a": 2}, "config": "[class.a-b]\nexcept = []"}),
+        json!({"replicas": {"hailo": 2}, "config": "# [class.hailo] is written by replicas\nlog_level = \"info\""}),
+        json!({"replicas": {"sriov-vfio": 2}, "config": "[class.sriov-vfio-parts]\nexcept = []"}),
         json!({"config": "[class]\na = { except = [] }"}),
         json!({"podLabels": {"team": "a"}, "monitoring": {"enabled": true, "port": 9912}}),
     ] {

@@ -6,8 +6,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod chart;
+mod classes;
 mod manifest;
 mod references;
+mod releases;
 mod rendered;
 mod sources;
 mod workflows;

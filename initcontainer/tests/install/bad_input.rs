@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use initcontainer::lock::Lock;
+use release_lock::ReleaseLock;
 use runtime_config::Engine;
 
 use crate::site::{Site, complaint, fixture, said, with_mounts};
@@ -51,6 +52,20 @@ fn a_class_file_that_the_hook_would_refuse() {
     let class = site.release().join("classes.d/dummy-npu.toml");
     fs::write(&class, "version = 1\nresuorce = \"x.com/y\"\n").unwrap();
     assert_refused(&site, &["install"], "classes.d/dummy-npu.toml:2");
+}
+
+/// The pod of another release runs on the node.
+#[test]
+fn a_node_of_another_release() {
+    let site = Site::with_containerd();
+    let pool_a = "boathook-system/pool-a".parse().unwrap();
+    let _serving = ReleaseLock::take_to_install(site.root(), &pool_a).unwrap();
+    for command in ["install", "uninstall"] {
+        let arguments = [command, "--release=boathook-system/pool-b"];
+        let refused = "release boathook-system/pool-a of boathook runs on this node";
+        assert_refused(&site, &arguments, refused);
+    }
+    said(&site.run(&["install", "--release=boathook-system/pool-a"]));
 }
 
 #[test]

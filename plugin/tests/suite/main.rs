@@ -27,6 +27,7 @@ mod node;
 mod operation;
 mod pages;
 mod registration;
+mod releases;
 mod shutdown;
 mod withdrawal;
 mod without_events;

@@ -1,0 +1,47 @@
+//! The name of a release in a cluster.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The maximum length of a name in bytes: a namespace and a name of Kubernetes, with a slash.
+pub(crate) const MAX_LENGTH: usize = 63 + 1 + 253;
+
+/// The name of a release, by which pods of the same release know each other:
+/// `NAMESPACE/NAME` of its DaemonSet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReleaseName(String);
+
+/// The reason why a text is not the name of a release.
+#[derive(Debug, thiserror::Error)]
+#[error("a release is named by NAMESPACE/NAME, in lower-case letters, digits, - and .")]
+pub struct InvalidReleaseName;
+
+impl ReleaseName {
+    /// The name as a text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for ReleaseName {
+    type Err = InvalidReleaseName;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let is_allowed =
+            |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+        let is_part = |part: &str| !part.is_empty() && part.chars().all(is_allowed);
+        let parts = text.split_once('/');
+        let is_name = parts.is_some_and(|(namespace, name)| is_part(namespace) && is_part(name));
+        if is_name && text.len() <= MAX_LENGTH {
+            Ok(ReleaseName(text.to_owned()))
+        } else {
+            Err(InvalidReleaseName)
+        }
+    }
+}
+
+impl fmt::Display for ReleaseName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
