@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use release_lock::ReleaseName;
 use runtime_config::Engine;
 
+use crate::layout::NODE_LABELS;
 use crate::service::Service;
 
 /// Install the hook on a host, report its state, and remove it.
@@ -159,6 +160,9 @@ pub struct Uninstall {
     /// Name of the release in the cluster; a node that another release serves is refused
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,
+    /// The file with labels of the node that the plugin wrote
+    #[arg(long, value_name = "FILE", default_value = NODE_LABELS)]
+    pub node_labels: PathBuf,
     /// Continue even if containers cannot be stopped or started afterwards
     #[arg(long)]
     pub force: bool,

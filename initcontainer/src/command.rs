@@ -239,7 +239,9 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
     let named = args.engine.as_ref().map(|names| names.0.as_slice());
     let (also, force) = (named.unwrap_or_default(), args.force);
     if args.dry_run {
-        let plan = uninstall::plan(host, also, force)?;
+        let mut plan = uninstall::plan(host, also, force)?;
+        let labels = uninstall::remove_labels(host, &args.node_labels)?;
+        plan.steps.splice(0..0, labels);
         show_steps(&plan.steps, output);
         for kept in &plan.kept {
             output.report_kept(kept);
@@ -270,7 +272,9 @@ fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<(
         }
     }
     running_services::stop(host, output)?;
-    let plan = uninstall::plan(host, also, force)?;
+    let mut plan = uninstall::plan(host, also, force)?;
+    let labels = uninstall::remove_labels(host, &args.node_labels)?;
+    plan.steps.splice(0..0, labels);
     step::run(host, &plan.steps, |step| {
         output.report_step(step);
         Ok(())

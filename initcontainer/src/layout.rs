@@ -50,6 +50,9 @@ pub const RUN: &str = "/run/boathook";
 /// The directory of `boathook-dra` with claim records, sockets and locks.
 pub const DRIVER: &str = "/var/lib/kubelet/plugins/boathook.dev";
 
+/// The plugin's file with labels of the node, at its usual place.
+pub const NODE_LABELS: &str = "/etc/kubernetes/node-feature-discovery/features.d/boathook";
+
 /// The hook, as engines call it.
 pub const HOOK: &str = runtime_config::INSTALLED_HOOK;
 /// The program with the commands for administrators.

@@ -257,6 +257,12 @@ fn find_last_directory(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Resul
     Ok(host.exists(&dir).then_some(dir))
 }
 
+/// Returns the step that removes the plugin's file with labels of the node, if there is one. The
+/// step comes first, so that no pod is sent to a node whose devices go.
+pub fn remove_labels(host: &HostRoot, file: &Path) -> Result<Option<Step>> {
+    remove_file(host, file)
+}
+
 fn remove_file(host: &HostRoot, path: &Path) -> Result<Option<Step>> {
     let text = host.read(path)?;
     Ok(Change::rewrite(path, text.as_deref(), None, MODE).map(Step::Change))

@@ -110,6 +110,11 @@ pub struct Run {
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) release: Option<ReleaseName>,
 
+    /// File with labels of the node by its devices, for Node Feature Discovery, such as
+    /// /etc/kubernetes/node-feature-discovery/features.d/boathook; none is written if unset
+    #[arg(long, value_name = "FILE", value_parser = absolute_path)]
+    pub(crate) node_labels: Option<PathBuf>,
+
     /// What brings the hook to a container that has devices
     #[arg(long, value_name = "WAY", default_value = "cdi")]
     pub(crate) delivery: Delivery,

@@ -26,6 +26,7 @@ mod http;
 mod kubelet_dir;
 mod list;
 mod metrics;
+mod node_labels;
 mod run;
 mod server;
 mod service;

@@ -18,6 +18,7 @@ use crate::holders::HolderWatch;
 use crate::http::{MetricsPage, Pages, Present};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
+use crate::node_labels::LabelFile;
 use crate::server::{Context, Timing, YieldedResources, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;
@@ -60,7 +61,9 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     let claims = kubelet_dir::claims(kubelet.root());
     let (streams, left) = (Streams::default(), YieldedResources::default());
     let pause = ScanPause::default();
+    let labels = options.node_labels.map(LabelFile::new);
     let watcher = InventoryWatcher::new(config, grace, claims, cdi, pause.clone(), metrics.clone());
+    let watcher = watcher.with_labels(labels);
     let inventory = watcher.subscribe();
     let present = Present {
         inventory: inventory.clone(),

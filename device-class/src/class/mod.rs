@@ -13,6 +13,7 @@ mod file;
 mod fixed_resources;
 mod health;
 mod image_libraries;
+mod label;
 mod library;
 mod links;
 mod list_changes;
@@ -45,6 +46,7 @@ pub(crate) use facts::words;
 pub use file::{Directory, File, FileKind};
 pub use health::{FileRule, HealthCheck, HealthProgram, HealthTest, LoggedFaults, Part, Printed};
 pub use image_libraries::ImageLibraries;
+pub use label::{Label, LabelName, LabelNameError};
 pub use library::{Library, LibraryNames, NamePattern, SoName, SoNameTemplate};
 pub use links::{Ends, Links};
 pub use list_changes::ListChanges;
@@ -169,6 +171,11 @@ pub struct ClassSpec {
     pub prepare: Option<Prepare>,
     /// The names of another toolkit, under which `boathook-init install --as` offers Boathook.
     pub compatibility: Option<Compatibility>,
+    /// Labels of a cluster's node by its devices, for Node Feature Discovery, by the name of the
+    /// label. Each resource has one more, with the number of its devices: `RESOURCE.count`.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "BTreeMap<String, schema::TextOr<Label>>"))]
+    pub labels: BTreeMap<LabelName, Label>,
     /// How much a device has of what its `[[parts]]` take, beside slots: names, such as
     /// `compute`, and numbers by template over the attributes of the device.
     #[serde(default)]

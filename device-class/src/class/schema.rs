@@ -72,6 +72,7 @@ mod tests {
         RuntimeName => String,
         SoName => String,
         SoNameTemplate => String,
+        LabelName => String,
         Template => String,
         UnitName => String,
         WordName => String,

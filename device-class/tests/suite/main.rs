@@ -16,6 +16,7 @@ mod followed;
 mod foreign_text;
 mod health;
 mod health_commands;
+mod labels;
 mod large_hosts;
 mod layouts;
 mod memory_by_model;

@@ -21,7 +21,10 @@ const SECTIONS: [(&str, &str); 5] = [
         "Discovery",
         "source attribute condition facts fact_lines unclaimed",
     ),
-    ("Devices", "device health links parts found_part write_step"),
+    (
+        "Devices",
+        "device health links label parts found_part write_step",
+    ),
     (
         "Contents of containers",
         "edits node make library library_names image_libraries file directory mask text",

@@ -231,6 +231,35 @@ fn a_policy_names_who_may_read_the_metrics() {
     references::check_metrics_policy(&objects, 9000, &peer);
 }
 
+/// The file is removed by the uninstallation, also from a directory of its own.
+#[test]
+fn nodes_are_labelled_if_that_is_asked_for() {
+    let usual = "/etc/kubernetes/node-feature-discovery/features.d";
+    for directory in [usual, "/var/lib/nfd"] {
+        let with = |uninstall: bool| {
+            let values = json!({
+                "nodeLabels": true, "nodeLabelsDir": directory, "uninstall": uninstall,
+            });
+            render(&values)
+        };
+        let (Some(objects), Some(uninstalled)) = (with(false), with(true)) else {
+            return;
+        };
+        references::check(&objects, &config_maps(&objects));
+        references::check_node_labels(&objects, directory);
+        references::check(&uninstalled, &config_maps(&uninstalled));
+        let init = uninstalled.init();
+        let mut mounts = ["/etc", directory].into_iter();
+        let mounted = mounts.any(|path| {
+            directory.starts_with(path) && mount_at(init, &format!("/host{path}")).is_some()
+        });
+        assert!(mounted, "{directory}");
+        let option = format!("--node-labels={directory}/boathook");
+        let is_named = words(&init["args"]).contains(&&*option);
+        assert_eq!(is_named, directory != usual, "{directory}");
+    }
+}
+
 #[test]
 fn it_uninstalls_with_the_image_that_is_there() {
     let Some(objects) = render(&json!({"uninstall": true, "engine": "crio"})) else {

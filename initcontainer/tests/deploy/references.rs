@@ -99,6 +99,16 @@ pub(crate) fn check_monitoring(objects: &Objects) {
     check_labels(&spec["selector"], objects.of_kind("DaemonSet")[0]);
 }
 
+/// Checks that the plugin writes its labels to a directory of the node.
+pub(crate) fn check_node_labels(objects: &Objects, directory: &str) {
+    let plugin = objects.plugin();
+    assert!(words(&plugin["args"]).contains(&"--node-labels=/node-labels/boathook"));
+    let mount = mount_at(plugin, "/node-labels").unwrap();
+    assert_eq!(mount["readOnly"], Value::Null);
+    let volume = named(&objects.pod()["volumes"], text(&mount["name"])).unwrap();
+    assert_eq!(volume["hostPath"]["path"], directory);
+}
+
 /// Checks that only `peer` reaches the plugin's port.
 pub(crate) fn check_metrics_policy(objects: &Objects, port: i32, peer: &Value) {
     let policy = &objects.only("NetworkPolicy")["spec"];

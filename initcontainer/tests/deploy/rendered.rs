@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use crate::manifest::{Objects, list, mount_at, name, named, text, words};
 use crate::references;
 
+/// The directory of Node Feature Discovery.
+const FEATURES: &str = "/etc/kubernetes/node-feature-discovery/features.d";
+
 /// Renders a kustomization. Returns `None` without kubectl; the test is skipped then.
 pub(crate) fn render(directory: &Path) -> Option<Objects> {
     kustomized(directory).unwrap().map(Objects::from_documents)
@@ -100,6 +103,7 @@ fn every_component_fits_every_overlay() {
         for (component, checks) in [
             ("monitoring", references::check_monitoring as fn(&Objects)),
             ("watcher", is_found_by_the_watcher),
+            ("node-labels", writes_labels),
             ("canary", is_on_canaries),
             ("restart", restarts_the_engine),
             ("metrics-policy", is_read_by_the_watchers),
@@ -126,6 +130,10 @@ fn is_found_by_the_watcher(objects: &Objects) {
     let plugin = objects.plugin();
     assert!(words(&plugin["args"]).contains(&"--register=watcher"));
     assert!(mount_at(plugin, "/var/lib/kubelet/plugins_registry").is_some());
+}
+
+fn writes_labels(objects: &Objects) {
+    references::check_node_labels(objects, FEATURES);
 }
 
 fn is_read_by_the_watchers(objects: &Objects) {

@@ -238,3 +238,28 @@ fn waiting_ends_with_sigterm() {
     nix::sys::signal::kill(pid, sigterm).unwrap();
     assert!(waiting.wait().unwrap().success());
 }
+
+/// The plugin writes the file, and no longer runs when its node is uninstalled.
+#[test]
+fn uninstall_removes_the_labels_of_the_node() {
+    let features = "etc/kubernetes/node-feature-discovery/features.d";
+    for (file, option) in [
+        (format!("{features}/boathook"), None),
+        (
+            "srv/features.d/boathook".to_owned(),
+            Some("--node-labels=/srv/features.d/boathook"),
+        ),
+    ] {
+        let site = Site::with_containerd();
+        site.run(&["install"]);
+        let other = file.replace("boathook", "other");
+        for path in [&file, &other] {
+            site.write(path, "vendor.example/chip.count=1\n");
+        }
+        let arguments = ["uninstall"].into_iter().chain(option);
+        let text = said(&site.run(&arguments.collect::<Vec<_>>()));
+        assert!(text.contains(&format!("/{file}")), "{text}");
+        assert!(!site.path(&file).exists());
+        assert!(site.path(&other).exists());
+    }
+}

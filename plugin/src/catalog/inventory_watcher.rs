@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::{CdiFiles, Claimed, GracePeriod, Resources, ScanPause, changes, scan};
 use crate::metrics::Metrics;
+use crate::node_labels::{LabelFile, NodeLabels};
 
 /// Keeps the inventory up to date.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(crate) struct InventoryWatcher {
     /// means that none are written.
     cdi: Option<CdiFiles>,
     pause: ScanPause,
+    /// The file with labels of the node. `None` means that none is written.
+    labels: Option<LabelFile>,
     inventory: watch::Sender<Resources>,
 }
 
@@ -47,8 +50,14 @@ impl InventoryWatcher {
             metrics,
             cdi,
             pause,
+            labels: None,
             inventory: watch::channel(Resources::new()).0,
         }
+    }
+
+    /// Writes the labels of the node to a file at each scan.
+    pub(crate) fn with_labels(self, labels: Option<LabelFile>) -> Self {
+        InventoryWatcher { labels, ..self }
     }
 
     pub(crate) fn scans(&self) -> ScanProgress {
@@ -97,7 +106,12 @@ impl InventoryWatcher {
         let (mut cdi, claims) = (self.cdi.clone(), self.claims.clone());
         // If a class file cannot be read now, its devices may still be there.
         let broken = self.host.broken_classes().cloned();
+        let labels = self.labels.clone();
         let scanned = self.host.scan(move |judged| {
+            // Then the labels of before stay, too.
+            let labels = labels.filter(|_| broken.as_ref().is_some_and(BTreeSet::is_empty));
+            let label_error =
+                labels.and_then(|file| file.write(&NodeLabels::from_devices(&judged.classes)));
             let (claimed, unreadable) = Claimed::read(&claims);
             let mut scan = scan(judged, &claimed, cdi.as_ref().map(CdiFiles::description));
             let described = std::mem::take(&mut scan.described);
@@ -111,6 +125,7 @@ impl InventoryWatcher {
             let cdi_errors = errors.len();
             let mut warnings = scan.warnings;
             warnings.extend(unreadable);
+            warnings.extend(label_error);
             warnings.extend(errors.into_iter().map(|error| format!("CDI: {error}")));
             ((scan.inventory, cdi, cdi_errors), warnings)
         });

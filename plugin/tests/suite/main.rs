@@ -24,6 +24,7 @@ mod listeners;
 mod lost_record;
 mod mounts;
 mod node;
+mod node_labels;
 mod operation;
 mod pages;
 mod registration;

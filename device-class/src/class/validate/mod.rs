@@ -32,6 +32,7 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
     parts::check(spec)?;
     let mut host = KnownAttributes::default();
     host.add_sources(&spec.attributes)?;
+    check_labels(spec, host.clone())?;
     for (number, source) in spec.discover.iter().enumerate() {
         let known = known_attributes_of_source(source, host.clone());
         let known = known.map_err(|error| error.in_table("[[discover]]", number))?;
@@ -55,6 +56,24 @@ pub(super) fn check(spec: &ClassSpec) -> Result<(), BrokenRule> {
         checked.map_err(|error| error.in_table("[[edits]]", number))?;
     }
     Ok(())
+}
+
+/// Checks that a device of some source has each attribute that `[labels]` uses. A device that lacks
+/// the attribute has no label. A class that extends another one may find devices in another way,
+/// and cannot remove the labels of that class.
+fn check_labels(spec: &ClassSpec, host: KnownAttributes) -> Result<(), BrokenRule> {
+    if spec.extends.is_some() {
+        return Ok(());
+    }
+    let mut known = host.clone();
+    for source in &spec.discover {
+        let of_source = known_attributes_of_source(source, host.clone())?;
+        known.names.extend(of_source.names);
+    }
+    let mut labels = spec.labels.values();
+    labels
+        .try_for_each(|label| known.check_template(&label.value))
+        .map_err(|error| error.in_table("[labels]", 0))
 }
 
 /// Checks `only` and `except` of config.toml. An attribute that no device of the class has is a

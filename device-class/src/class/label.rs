@@ -1,0 +1,166 @@
+//! Labels that a cluster's node has because of its devices.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::attribute::Pattern;
+use crate::name::{NameError, ResourceName};
+use crate::template::{Attributes, Template};
+
+/// The maximum length of a label's value in characters (Kubernetes, "Labels and Selectors").
+const MAX_VALUE: usize = 63;
+
+/// The domain of Kubernetes' own labels.
+const RESERVED: &str = "kubernetes.io";
+
+/// The domain in which Kubernetes lets programs describe the hardware of a node.
+const FEATURES: &str = "feature.node.kubernetes.io";
+
+/// The name of a label: a domain and a name. The rules are those for names of resources.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+pub struct LabelName(ResourceName);
+
+/// # `[labels]`
+///
+/// The value of a label of the node, such as `"vendor.example/chip.model" = "{model}"`. Short form:
+/// `value`. With
+/// `--node-labels` the plugin writes the labels of all devices for Node Feature Discovery. If
+/// devices differ in a label, the node does not get it, because a pod that selects the node
+/// might get another device. Characters that no value may have become `-`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    rename = "text or table",
+    expecting = "a text or a table"
+)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "label"))]
+pub struct Label {
+    /// The value, by template over the attributes of a device. A device that lacks one of these
+    /// attributes has no label.
+    pub value: Template,
+    /// The part of the value that is used: the first group, or the whole match. A device whose
+    /// value does not match has no label.
+    pub regex: Option<Pattern>,
+    /// Values that mean that a device has no label.
+    #[serde(default)]
+    pub none_of: Vec<String>,
+}
+
+impl LabelName {
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for LabelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The reason why a text cannot be the name of a label.
+#[derive(Debug, thiserror::Error)]
+pub enum LabelNameError {
+    #[error("label: {0}")]
+    Name(#[from] NameError),
+    #[error("label `{0}` has a domain that Kubernetes reserves; use your own, or {FEATURES}")]
+    Reserved(String),
+    #[error("each part of the label `{0}` has to begin and end with a letter or a digit")]
+    Ends(String),
+}
+
+impl TryFrom<String> for LabelName {
+    type Error = LabelNameError;
+
+    fn try_from(text: String) -> Result<Self, LabelNameError> {
+        let name = ResourceName::try_from(text.clone())?;
+        let parts: Vec<&str> = text.splitn(2, '/').collect();
+        let is_reserved = parts[0] == RESERVED || parts[0].ends_with(&format!(".{RESERVED}"));
+        if is_reserved && parts[0] != FEATURES {
+            return Err(LabelNameError::Reserved(text));
+        }
+        let ends_well = |part: &str| {
+            let fits = |c: char| c.is_ascii_alphanumeric();
+            part.starts_with(fits) && part.ends_with(fits)
+        };
+        if parts.into_iter().all(ends_well) {
+            Ok(LabelName(name))
+        } else {
+            Err(LabelNameError::Ends(text))
+        }
+    }
+}
+
+impl Label {
+    /// Returns the value of the label for a device with these attributes. Returns `None` if the
+    /// device has no such label.
+    pub fn fill(&self, attributes: &Attributes) -> Option<String> {
+        let text = self.value.fill(attributes).ok()?;
+        let part = match &self.regex {
+            None => text.as_str(),
+            Some(Pattern(regex)) => {
+                let groups = regex.captures(&text)?;
+                groups.get(1).or(groups.get(0))?.as_str()
+            }
+        };
+        if self.none_of.iter().any(|refused| refused == part) {
+            return None;
+        }
+        let value = to_label_value(part);
+        (!value.is_empty()).then_some(value)
+    }
+}
+
+/// Turns a text into a valid value of a label, as the vendors' labellers do: `X1 80GB` becomes
+/// `X1-80GB`.
+fn to_label_value(text: &str) -> String {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let text = text.trim().chars();
+    let text = text.map(|c| if fits(c) { c } else { '-' }).take(MAX_VALUE);
+    let text: String = text.collect();
+    let is_end = |c: char| !c.is_ascii_alphanumeric();
+    text.trim_matches(is_end).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_has_the_characters_of_labels() {
+        for (text, value) in [
+            ("Vendor X1-SXM4-40GB", "Vendor-X1-SXM4-40GB"),
+            (" X1 (NVL) ", "X1--NVL"),
+            ("1.5", "1.5"),
+            ("--", ""),
+            ("é 910B", "910B"),
+        ] {
+            assert_eq!(to_label_value(text), value, "{text}");
+        }
+        assert_eq!(to_label_value(&"a".repeat(100)).len(), MAX_VALUE);
+    }
+
+    #[test]
+    fn a_label_has_a_domain_of_its_own() {
+        let parse = |text: &str| LabelName::try_from(text.to_owned());
+        for valid in [
+            "vendor.example/chip.model",
+            "feature.node.kubernetes.io/chip",
+        ] {
+            assert_eq!(parse(valid).unwrap().as_str(), valid);
+        }
+        for (invalid, reason) in [
+            ("model", "domain"),
+            ("node.kubernetes.io/model", "Kubernetes reserves"),
+            ("kubernetes.io/arch", "Kubernetes reserves"),
+            ("vendor.example/model.", "begin and end"),
+            ("vendor.example/mo del", "name of the resource"),
+        ] {
+            let error = parse(invalid).unwrap_err().to_string();
+            assert!(error.contains(reason), "{invalid}: {error}");
+        }
+    }
+}

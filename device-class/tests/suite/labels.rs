@@ -1,0 +1,96 @@
+//! Labels that the devices of recorded hosts give their node.
+
+use std::collections::BTreeMap;
+
+use device_class::DeviceClass;
+use device_class::discover;
+use device_class::name::AttributeName;
+use device_class::template::Attributes;
+
+use crate::parse;
+use crate::shipped::{class, host};
+
+/// Returns the labels of one device.
+fn labels(class: &DeviceClass, attributes: &Attributes) -> BTreeMap<String, String> {
+    let labels = class.spec.labels.iter();
+    let filled = labels.filter_map(|(name, label)| Some((name, label.fill(attributes)?)));
+    filled
+        .map(|(name, value)| (name.to_string(), value))
+        .collect()
+}
+
+/// The names are those of the vendor's labeller, so that pods that select by them run on.
+#[test]
+fn gpus_have_the_labels_of_the_vendors_labeller() {
+    let class = class("nvidia-gpu");
+    let found = discover::devices(&class, &host("nvidia-gpu/h200"));
+    let labels = labels(&class, &found.devices[0].attributes);
+    let shown = labels.iter().map(|(name, value)| format!("{name}={value}"));
+    let wanted = [
+        "nvidia.com/cuda.driver-version.full=580.159.03",
+        "nvidia.com/cuda.driver-version.major=580",
+        "nvidia.com/cuda.driver-version.minor=159",
+        "nvidia.com/cuda.driver-version.revision=03",
+        "nvidia.com/cuda.runtime-version.full=13.0",
+        "nvidia.com/cuda.runtime-version.major=13",
+        "nvidia.com/cuda.runtime-version.minor=0",
+        "nvidia.com/gpu.product=NVIDIA-H200",
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), wanted);
+}
+
+/// The memory and the architecture are facts of the vendor's program, and no device has 0 MiB.
+#[test]
+fn labels_of_facts_are_left_out_where_no_program_reports_them() {
+    let class = class("nvidia-gpu");
+    let attributes = |list: &[(&str, &str)]| -> Attributes {
+        let name = |text: &str| AttributeName::try_from(text.to_owned()).unwrap();
+        list.iter()
+            .map(|(key, value)| (name(key), (*value).to_owned()))
+            .collect()
+    };
+    let with = attributes(&[("memory_mib", "143771"), ("arch", "9.0"), ("cuda", "600")]);
+    let with: Vec<_> = labels(&class, &with).into_iter().collect();
+    let pair = |name: &str, value: &str| (format!("nvidia.com/gpu.{name}"), value.to_owned());
+    // The class does not know the CUDA of a newer branch of the driver.
+    let wanted = [
+        pair("compute.major", "9"),
+        pair("compute.minor", "0"),
+        pair("memory", "143771"),
+    ];
+    assert_eq!(with, wanted);
+    let without = attributes(&[("memory_mib", "0"), ("arch", ""), ("model", " ")]);
+    assert!(labels(&class, &without).is_empty());
+}
+
+const CLASS: &str = "version = 1
+resource = 'x.example/chip'
+request = { env = 'CHIPS' }
+discover = [{ path = '/dev/chip{index:number}' }]
+device = { id = '{index}' }
+[labels]
+";
+
+#[test]
+fn a_label_that_no_device_can_have_is_refused() {
+    for (label, reason) in [
+        (
+            "'x.example/model' = '{modle}'",
+            "uses the attribute `modle`",
+        ),
+        ("model = '{index}'", "label"),
+        ("'node.kubernetes.io/x' = '{index}'", "Kubernetes reserves"),
+        (
+            "'x.example/model' = { value = '{index}', regexp = '.' }",
+            "regexp",
+        ),
+        (
+            "'x.example/model' = { value = '{index}', regex = '(' }",
+            "bad regex",
+        ),
+    ] {
+        let error = parse("chip", &format!("{CLASS}{label}\n")).unwrap_err();
+        assert!(error.contains(reason), "{label}: {error}");
+    }
+    parse("chip", &format!("{CLASS}'x.example/model' = '{{index}}'\n")).unwrap();
+}

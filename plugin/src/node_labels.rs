@@ -1,0 +1,108 @@
+//! Labels of the node by its devices, in a file for Node Feature Discovery.
+//!
+//! The plugin has no access to the API server. Node Feature Discovery reads each file of its
+//! directory `features.d`, one `NAME=VALUE` a line, and gives the node these labels. It ignores
+//! files whose names begin with a dot, such as the unfinished file that is renamed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use device_class::name::DeviceId;
+use host_inventory::ClassScan;
+use rooted_path::{read_own_text, replace_file};
+
+/// The mode of the file: every user may read it, because Node Feature Discovery need not run as
+/// root.
+const MODE: u32 = 0o644;
+/// The maximum size of the file in bytes. Node Feature Discovery ignores a larger one.
+const MAX_SIZE: u64 = 65_536;
+/// The maximum length of a label's name after the domain, in characters.
+const MAX_NAME: usize = 63;
+/// The suffix of the label with the number of a resource's devices.
+const COUNT: &str = ".count";
+
+/// The labels of a node, by name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeLabels(BTreeMap<String, String>);
+
+impl NodeLabels {
+    /// Collects the labels of the devices that the host has, whatever their health. Each
+    /// resource also has a label with the number of its devices. Shares of a device count as one.
+    pub(crate) fn from_devices(classes: &[ClassScan<'_>]) -> Self {
+        let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let mut devices: BTreeMap<String, BTreeSet<&DeviceId>> = BTreeMap::new();
+        for ClassScan {
+            class, inventory, ..
+        } in classes
+        {
+            for device in &inventory.devices {
+                let resource = device.resource.to_string();
+                devices.entry(resource).or_default().insert(&device.id);
+                for (name, label) in &class.spec.labels {
+                    if let Some(value) = label.fill(&device.attributes) {
+                        values.entry(name.to_string()).or_default().insert(value);
+                    }
+                }
+            }
+        }
+        let counts = devices
+            .into_iter()
+            .map(|(resource, ids)| (resource + COUNT, ids.len().to_string()))
+            .filter(|(name, _)| has_valid_length(name));
+        // A label in which devices differ says nothing about the device that a pod gets.
+        let same = values
+            .into_iter()
+            .filter(|(_, values)| values.len() == 1)
+            .filter_map(|(name, values)| Some((name, values.into_iter().next()?)));
+        NodeLabels(counts.chain(same).collect())
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.0 {
+            let _ = writeln!(text, "{name}={value}");
+        }
+        text
+    }
+}
+
+fn has_valid_length(name: &str) -> bool {
+    let (_, local) = name.split_once('/').unwrap_or(("", name));
+    local.len() <= MAX_NAME
+}
+
+/// The file with the labels of this node.
+#[derive(Debug, Clone)]
+pub(crate) struct LabelFile(PathBuf);
+
+impl LabelFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        LabelFile(path)
+    }
+
+    /// Writes the file, if its content differs. A node without labels has no file. Returns the
+    /// reason if that fails, in one line.
+    pub(crate) fn write(&self, labels: &NodeLabels) -> Option<String> {
+        let path = &self.0;
+        let text = labels.to_text();
+        let result = match read_own_text(path, MAX_SIZE) {
+            Ok(present) if present == text => Ok(()),
+            _ if text.is_empty() => remove(path),
+            _ => replace_file(path, MODE, text.as_bytes()),
+        };
+        let error = result.err()?;
+        Some(format!(
+            "{}: cannot write the labels of the node: {error}",
+            path.display()
+        ))
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

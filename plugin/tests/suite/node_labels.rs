@@ -1,0 +1,95 @@
+//! Tests of the labels of the node, in a file for Node Feature Discovery.
+
+use std::fs;
+
+use crate::node::{CARDS, MARK_1, Node, wait_until};
+
+const LABELS: &str = r#"
+[labels]
+"cards.example/model" = "{model}"
+"cards.example/slot" = "{index}"
+"cards.example/generation" = { value = "{model}", regex = "([0-9]+)$", none_of = ["9"] }
+"#;
+
+/// Returns a node with a class of cards that has labels. The plugin writes the file `labels`.
+fn node(classes: &[(&str, &str)]) -> Node {
+    let node = Node::new(classes);
+    let file = format!("--node-labels={}", node.path("labels").display());
+    node.with_arguments(&[&file])
+}
+
+fn read(node: &Node) -> Option<String> {
+    fs::read_to_string(node.path("labels")).ok()
+}
+
+fn wait_for(node: &Node, expected: &str) {
+    wait_until(expected, || read(node).as_deref() == Some(expected));
+}
+
+/// A value in which the devices differ says nothing about the one that a pod gets, so the label
+/// `slot` is there for one card only.
+#[test]
+fn the_file_has_the_labels_in_which_all_devices_agree() {
+    let class = format!("{CARDS}{LABELS}");
+    let mut node = node(&[("cards", &class)]);
+    node.add_card(0, "mark-1", 0);
+    let _kubelet = node.serve(MARK_1);
+    wait_for(
+        &node,
+        "cards.example/generation=1\ncards.example/mark-1.count=1\ncards.example/model=mark-1\n\
+         cards.example/slot=0\n",
+    );
+    node.add_card(1, "mark-1", 0);
+    wait_for(
+        &node,
+        "cards.example/generation=1\ncards.example/mark-1.count=2\ncards.example/model=mark-1\n",
+    );
+    node.add_card(2, "mark-9", 0);
+    wait_for(
+        &node,
+        "cards.example/generation=1\ncards.example/mark-1.count=2\ncards.example/mark-9.count=1\n",
+    );
+    for card in 0..3 {
+        node.remove(&format!("host/dev/card{card}"));
+    }
+    wait_until("no file without devices", || read(&node).is_none());
+}
+
+/// Shares are no devices, and an unhealthy device is still in the node.
+#[test]
+fn shares_count_as_one_device_whatever_its_health() {
+    let class = format!("{CARDS}[sharing]\nreplicas = 4\n");
+    let mut node = node(&[("cards", &class)]);
+    node.add_card(0, "mark-1", 0);
+    node.add_card(1, "mark-1", 0);
+    node.write("host/sys/card1/health", "broken\n");
+    let _kubelet = node.serve(MARK_1);
+    wait_for(&node, "cards.example/mark-1.count=2\n");
+}
+
+/// The devices of a class file that cannot be read may still be there.
+#[test]
+fn labels_stay_while_a_class_file_is_broken() {
+    let class = format!("{CARDS}{LABELS}");
+    let mut node = node(&[("cards", &class)]);
+    node.add_card(0, "mark-1", 0);
+    let _kubelet = node.serve(MARK_1);
+    wait_until("the file", || read(&node).is_some());
+    let before = read(&node);
+    node.write("classes/cards.toml", "version = 1\nresuorce = 1\n");
+    node.wait_log("resuorce");
+    node.add_card(1, "mark-1", 0);
+    node.write("classes/more.toml", "version = 1\nresuorce = 1\n");
+    node.wait_log("more.toml");
+    assert_eq!(read(&node), before);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_a_warning() {
+    let mut node = Node::new(&[("cards", CARDS)]);
+    let file = format!("--node-labels={}/gone/labels", node.path("host").display());
+    node = node.with_arguments(&[&file]);
+    node.add_card(0, "mark-1", 0);
+    let _kubelet = node.serve(MARK_1);
+    node.wait_log("gone/labels: cannot write the labels of the node: No such file or directory");
+}
