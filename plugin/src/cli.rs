@@ -38,7 +38,7 @@ Examples:
 
 Exit codes:
   0  success; run: ended by SIGTERM or SIGINT
-  1  failure; list: a class or a device is left out
+  1  failure; list: a class or a device is left out; open-devices: one cannot be opened
   2  invalid command line";
 
 /// The commands.
@@ -56,6 +56,12 @@ pub enum Command {
         /// The engine's socket [default: each of those of the known engines that exists]
         #[arg(long, value_name = "FILE", value_parser = absolute_path)]
         socket: Option<PathBuf>,
+    },
+    /// Open each device of the container that this is run in, and fail if one cannot be opened
+    OpenDevices {
+        /// The directory with the container's devices
+        #[arg(value_name = "DIR", default_value = "/dev", value_parser = absolute_path)]
+        directory: PathBuf,
     },
     /// Change the root directory and execute a program there
     #[command(name = host_program::IN_ROOT, hide = true)]

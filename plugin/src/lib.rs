@@ -20,6 +20,7 @@
 
 mod catalog;
 pub mod cli;
+mod device_check;
 mod engine_check;
 mod holders;
 mod http;
@@ -33,6 +34,7 @@ mod service;
 mod signals;
 mod supervisor;
 
+pub use device_check::{OpenedDevice, open_devices};
 pub use engine_check::check_engine;
 pub use list::Listing;
 pub use run::run;

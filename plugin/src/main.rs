@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())
         }
+        Some(Command::OpenDevices { directory }) => open_devices(&directory),
         Some(Command::InRoot(given)) => {
             let error = host_program::enter(&given.root, &given.program, &given.arguments);
             let message = format!("cannot run {}: {error}", given.program.display());
@@ -60,6 +61,22 @@ fn check_engine(host_root: &Path, socket: Option<&Path>) -> anyhow::Result<ExitC
         engines.join(", ")
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn open_devices(directory: &Path) -> anyhow::Result<ExitCode> {
+    let devices = plugin::open_devices(directory)?;
+    let mut code = ExitCode::SUCCESS;
+    for device in devices {
+        let path = device.path.display();
+        match device.fault {
+            None => print(&format!("{path} works\n"))?,
+            Some(fault) => {
+                command_line::warn("boathook-plugin", &format!("cannot open {path}: {fault}"));
+                code = ExitCode::from(FAILURE);
+            }
+        }
+    }
+    Ok(code)
 }
 
 fn run(options: Run) -> anyhow::Result<ExitCode> {

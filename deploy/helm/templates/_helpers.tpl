@@ -98,6 +98,11 @@ affinity:
   {{- toYaml $affinity | nindent 2 }}
 {{- end }}
 
+{{- /* The capabilities of the follower; deploy/components/follow says what each is for. */ -}}
+{{- define "boathook.followCapabilities" -}}
+SYS_ADMIN SYS_CHROOT SYS_PTRACE NET_ADMIN MKNOD CHOWN DAC_OVERRIDE FOWNER SETGID SETUID
+{{- end }}
+
 {{- define "boathook.updateStrategy" -}}
 updateStrategy:
   {{- with .root.Values.updateStrategy }}

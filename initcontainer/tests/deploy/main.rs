@@ -8,8 +8,11 @@
 mod chart;
 mod classes;
 mod manifest;
+mod openshift;
 mod references;
 mod releases;
 mod rendered;
 mod sources;
+mod tolerations;
+mod validator;
 mod workflows;

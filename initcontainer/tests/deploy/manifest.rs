@@ -4,10 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use harness::manifests::{documents, repository, typed};
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,8 +106,24 @@ fn checked(value: Value) -> Value {
         "node.k8s.io/v1/RuntimeClass" => parse_in_full::<RuntimeClass>(&value),
         "scheduling.k8s.io/v1/PriorityClass" => parse_in_full::<PriorityClass>(&value),
         "v1/ServiceAccount" => parse_in_full::<ServiceAccount>(&value),
-        // The crates have no type for this resource, which belongs to Prometheus' operator.
-        "monitoring.coreos.com/v1/PodMonitor" => value,
+        // The crates have no types for these resources, which belong to Prometheus' operator and to
+        // OpenShift.
+        "apps/v1/Deployment" => parse_in_full::<Deployment>(&value),
+        "v1/Service" => parse_in_full::<Service>(&value),
+        "policy/v1/PodDisruptionBudget" => parse_in_full::<PodDisruptionBudget>(&value),
+        "rbac.authorization.k8s.io/v1/ClusterRole" => parse_in_full::<ClusterRole>(&value),
+        "rbac.authorization.k8s.io/v1/ClusterRoleBinding" => {
+            parse_in_full::<ClusterRoleBinding>(&value)
+        }
+        "rbac.authorization.k8s.io/v1/RoleBinding" => parse_in_full::<RoleBinding>(&value),
+        "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" => {
+            parse_in_full::<ValidatingAdmissionPolicy>(&value)
+        }
+        "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding" => {
+            parse_in_full::<ValidatingAdmissionPolicyBinding>(&value)
+        }
+        "monitoring.coreos.com/v1/PodMonitor"
+        | "security.openshift.io/v1/SecurityContextConstraints" => value,
         other => panic!("no type for {other}"),
     }
 }

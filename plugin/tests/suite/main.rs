@@ -25,6 +25,7 @@ mod lost_record;
 mod mounts;
 mod node;
 mod node_labels;
+mod opened_devices;
 mod operation;
 mod pages;
 mod registration;
