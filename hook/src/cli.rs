@@ -54,7 +54,7 @@ pub(crate) struct Cli {
 
     /// Also report what was injected and which files were read; same as --log-level info
     #[arg(short, long, global = true, conflicts_with = "log_level")]
-    verbose: bool,
+    pub(crate) verbose: bool,
 
     /// Print the result as JSON, and a failure as {"error": ...}
     #[arg(long, global = true)]
@@ -98,7 +98,8 @@ impl Cli {
 const HELP_END: &str = "\
 Examples:
   boathook check                                 check the host's prerequisites, and show fixes
-  boathook list                                  the devices of each class
+  boathook list                                  the devices, and the variables that request them
+  boathook list --watch                          and each device that comes or goes
   boathook list --used                           which containers have them
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
   boathook doctor --container 4f1c2a             why that container has no device
@@ -187,9 +188,12 @@ pub(crate) enum Command {
         /// Only these classes; or, by a path in /dev, which device it is, and how a container gets it
         #[arg(value_name = "CLASS", value_parser = ListTarget::parse)]
         classes: Vec<ListTarget>,
-        /// Also classes that are not enabled
+        /// Also virtual devices, and on a node of a cluster classes that are not offered to pods
         #[arg(long)]
         all: bool,
+        /// Then print a line for each device that comes, goes or changes, until stopped
+        #[arg(long, conflicts_with = "used")]
+        watch: bool,
         /// Only devices of containers that run, which have them from their start or attached
         #[arg(long)]
         used: bool,

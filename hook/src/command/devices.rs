@@ -10,8 +10,17 @@ use serde::Serialize;
 use super::holders::Holder;
 use super::output::Style;
 
+/// The column of the table that says how containers request a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestColumn {
+    /// The resource, which pods request.
+    Resource,
+    /// The variable, which other containers set.
+    Variable,
+}
+
 /// A device in the output of `boathook list --json`.
-#[derive(Serialize)]
+#[derive(PartialEq, Eq, Serialize)]
 pub(super) struct Listed {
     pub(super) class: String,
     pub(super) id: String,
@@ -29,7 +38,7 @@ pub(super) struct Listed {
     #[serde(skip)]
     pub(super) own_aliases: Vec<String>,
     numa: Option<u32>,
-    nodes: Vec<String>,
+    pub(super) nodes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replicas: Option<u16>,
     /// The containers that hold the device. `None` means that the holders are unknown, as on a
@@ -85,14 +94,17 @@ impl Listed {
         }
     }
 
-    fn row(&self) -> [String; 7] {
+    fn row(&self, column: RequestColumn) -> [String; 7] {
         let dash = || "-".to_owned();
         let nodes = self.nodes.join(" ");
         [
             self.class.clone(),
             self.id.clone(),
             self.index.clone().unwrap_or_else(dash),
-            self.resource.clone(),
+            match column {
+                RequestColumn::Resource => self.resource.clone(),
+                RequestColumn::Variable => self.variable.clone(),
+            },
             match self.healthy {
                 true => "healthy".to_owned(),
                 false => "unhealthy".to_owned(),
@@ -110,17 +122,31 @@ fn is_printable(name: &WrittenName) -> bool {
     name.text.len() <= LONGEST && printable::line(&name.text) == name.text
 }
 
+/// Prints devices with their resources.
 pub(super) fn print_table(
     style: Style,
     out: &mut impl Write,
     devices: &[Listed],
 ) -> io::Result<()> {
+    print_table_with(RequestColumn::Resource, style, out, devices)
+}
+
+pub(super) fn print_table_with(
+    column: RequestColumn,
+    style: Style,
+    out: &mut impl Write,
+    devices: &[Listed],
+) -> io::Result<()> {
+    let request = match column {
+        RequestColumn::Resource => "RESOURCE",
+        RequestColumn::Variable => "VARIABLE",
+    };
     let head = [
-        "CLASS", "DEVICE", "INDEX", "RESOURCE", "HEALTH", "NUMA", "NODES",
+        "CLASS", "DEVICE", "INDEX", request, "HEALTH", "NUMA", "NODES",
     ];
     let rows: Vec<_> = [head.map(str::to_owned)]
         .into_iter()
-        .chain(devices.iter().map(Listed::row))
+        .chain(devices.iter().map(|device| device.row(column)))
         .collect();
     if devices.iter().all(|device| device.holders.is_none()) {
         return style.table(out, &rows);

@@ -16,6 +16,7 @@ use injection_plan::request::{
 use serde::Serialize;
 
 use super::devices::Listed;
+use super::engine_words::{quote_for_shell, quote_for_yaml};
 use super::output::Style;
 use super::{CommandError, print_json};
 use crate::exit::ExitCode;
@@ -179,14 +180,6 @@ fn print_device(device: &NamedDevice, out: &mut impl Write) -> Result<(), Comman
         style.text(out, text)?;
     }
     Ok(())
-}
-
-fn quote_for_shell(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
-}
-
-fn quote_for_yaml(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
 }
 
 /// systemd.syntax(7), "Quoting".

@@ -8,6 +8,7 @@ mod class;
 mod containers;
 mod devices;
 mod doctor;
+mod engine_words;
 mod facts;
 mod finding;
 mod follow;
@@ -32,6 +33,7 @@ use serde::Serialize;
 
 use class::TargetError;
 use holders::Holders;
+use list::ListOptions;
 
 use crate::cli::{Cli, Command, ListTarget};
 use crate::exit::ExitCode;
@@ -82,6 +84,8 @@ pub(crate) enum CommandError {
     Cdi(#[from] cdi::CdiError),
     #[error("a class and a path cannot be listed together: name one kind")]
     ClassAndPath,
+    #[error("--watch lists classes: name the class of the device in place of its path")]
+    WatchedPath,
     #[error(transparent)]
     Target(#[from] TargetError),
     #[error(transparent)]
@@ -136,6 +140,7 @@ impl CommandError {
             CommandError::Planner(error) => error.exit_code(),
             CommandError::Target(_)
             | CommandError::ClassAndPath
+            | CommandError::WatchedPath
             | CommandError::UnknownClass { .. }
             | CommandError::NoContainer { .. }
             | CommandError::Recorded { .. } => ExitCode::Usage,
@@ -208,6 +213,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             classes,
             all,
             used,
+            watch,
             root,
         } => {
             let config = config(cli)?;
@@ -221,15 +227,28 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             if !paths.is_empty() && !names.is_empty() {
                 return Err(CommandError::ClassAndPath);
             }
+            if !paths.is_empty() && *watch {
+                return Err(CommandError::WatchedPath);
+            }
             if !paths.is_empty() {
                 return list_path::run(&paths, cli.json, &config);
+            }
+            let options = ListOptions {
+                names: &names,
+                all: *all,
+                used: *used,
+                verbose: cli.verbose,
+                json: cli.json,
+            };
+            if *watch {
+                return end_with_reader(list::watch(&options, &config));
             }
             let holders = if *used {
                 Some(Holders::from_running(root.clone(), &config))
             } else {
                 Holders::read(&config)
             };
-            list::run(&names, *all, *used, cli.json, holders.as_ref(), &config)
+            list::run(&options, holders.as_ref(), &config)
         }
         Command::Doctor { whose, root } => {
             doctor::run(whose, root.clone(), cli.json, &config(cli)?)
@@ -244,8 +263,12 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
         Command::Log => print_log(cli.json, &config(cli)?),
     };
+    end_with_reader(done)
+}
+
+/// A reader that closes the output early, such as head(1), is not an error.
+fn end_with_reader(done: Result<ExitCode, CommandError>) -> Result<ExitCode, CommandError> {
     match done {
-        // A reader that closes the output early, such as head(1), is not an error.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             Ok(ExitCode::Success)
         }

@@ -1,13 +1,17 @@
 //! `boathook list` and `boathook check`.
 
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
 use harness::binaries;
 use harness::demo_host::HostDirectory;
+use harness::patience::PATIENCE;
 use serde_json::{Value, json};
 
-use super::{boathook, bundle, code, host_with_thing, succeeds};
+use super::{assert_refused, boathook, bundle, code, host_with_thing, succeeds};
 use crate::said::assert_says;
 
 /// What `boathook list --json` prints.
@@ -23,7 +27,7 @@ fn every_device_is_listed() {
     let devices: Vec<_> = ran
         .stdout
         .lines()
-        .filter(|line| line.contains("dummy.com/npu"))
+        .filter(|line| line.starts_with("dummy-npu "))
         .collect();
     assert_eq!(devices.len(), 64, "{}", ran.stdout);
     assert!(
@@ -32,17 +36,150 @@ fn every_device_is_listed() {
         devices[63]
     );
 
-    let variable = "containers request dummy-npu by DUMMY_VISIBLE_DEVICES";
-    assert!(ran.stdout.contains(variable), "{}", ran.stdout);
-    let not_enabled = "[class.dummy-npu]\nenabled = false\n";
-    host.write_config(not_enabled).unwrap();
-    let folded = boathook(&host, &["list"], b"").stdout;
-    assert_says(&folded, &["shown by name or with --all: dummy-npu (64)"]);
-
     let listed = listed(&host, &["--all"]);
     assert_eq!(listed["devices"].as_array().unwrap().len(), 64);
     assert_eq!(listed["devices"][10]["id"], "npu-10");
     assert_eq!(listed["devices"][10]["healthy"], true);
+}
+
+/// A host with a class that is not enabled and whose devices are found, one without devices, and
+/// one whose devices are virtual.
+fn host_after_an_installation() -> HostDirectory {
+    let host = host_with_thing(
+        "enabled = false\ndiscover = [{ path = '/dev/thing{index:number}' }]\n\
+         device = { id = 'thing-{index}' }\n",
+    );
+    let absent = "version = 1\nresource = 'example.com/absent'\nrequest = { env = 'ABSENT' }\n\
+                  discover = [{ path = '/dev/absent{index:number}' }]\n\
+                  device = { id = 'absent-{index}' }\n";
+    host.add_class("absent", absent).unwrap();
+    host.write_config("[class.dummy-npu]\nenabled = false\n")
+        .unwrap();
+    host.add_file("/dev/thing1", "").unwrap();
+    host
+}
+
+#[test]
+fn without_a_kubelet_the_devices_of_this_host_are_listed_with_their_variables() {
+    let host = host_after_an_installation();
+    let list = |arguments: &[&str]| succeeds(&host, &[&["list"], arguments].concat()).stdout;
+    let text = list(&[]);
+    let lines: Vec<&str> = text.lines().collect();
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        words(lines[0]),
+        "CLASS DEVICE INDEX VARIABLE HEALTH NUMA NODES"
+    );
+    assert_eq!(words(lines[1]), "thing thing-1 0 THINGS healthy - -");
+    assert_says(
+        &text,
+        &["a container requests a device by its variable: `THINGS=thing-1`"],
+    );
+    for word in ["npu", "absent", "enabled"] {
+        assert!(!text.contains(word), "{text}");
+    }
+    let verbose = list(&["-v"]);
+    assert_says(
+        &verbose,
+        &["no devices of absent", "virtual devices", "dummy-npu (64)"],
+    );
+    assert_says(&list(&["absent"]), &["no devices of absent"]);
+
+    // The example has the words of the engines that the host has.
+    for (program, request) in [
+        (
+            "dockerd",
+            "`docker run --runtime boathook -e THINGS=thing-1 IMAGE`",
+        ),
+        ("podman", "`podman run -e THINGS=thing-1 IMAGE`"),
+    ] {
+        host.add_file(&format!("/usr/bin/{program}"), "").unwrap();
+        assert_says(&list(&[]), &[request]);
+    }
+    fs::remove_file(host.root().join("dev/thing1")).unwrap();
+    assert_says(
+        &list(&[]),
+        &["no device of any class on this host", "`boathook class new"],
+    );
+}
+
+#[test]
+fn on_a_node_the_devices_that_are_offered_to_pods_are_listed() {
+    let host = host_after_an_installation();
+    fs::create_dir_all(host.root().join("var/lib/kubelet/device-plugins")).unwrap();
+    let text = succeeds(&host, &["list"]).stdout;
+    let not_offered = "not offered to pods unless config.toml enables the class, and shown by name \
+                       or with --all: dummy-npu (64), thing (1)";
+    assert_says(&text, &[not_offered]);
+    assert!(!text.contains("thing-1"), "{text}");
+    let text = succeeds(&host, &["list", "--all"]).stdout;
+    let variables = "containers request dummy-npu by DUMMY_VISIBLE_DEVICES, thing by THINGS";
+    assert_says(&text, &["RESOURCE", "example.com/thing", variables]);
+}
+
+/// The program is stopped at the end.
+struct Watch {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Watch {
+    fn start(host: &HostDirectory, arguments: &[&str]) -> Self {
+        let mut command = Command::new(binaries::program("boathook").unwrap());
+        command.arg("--config").arg(host.config_file());
+        command.args(["list", "--watch"]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = mpsc::channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Watch { child, lines }
+    }
+
+    /// Reads lines until one contains all the words.
+    fn read(&self, words: &[&str]) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("no line with {words:?}"));
+            if words.iter().all(|word| line.contains(word)) {
+                return line;
+            }
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn devices_that_come_and_go_are_printed_until_the_program_is_stopped() {
+    let host = host_after_an_installation();
+    let text = Watch::start(&host, &[]);
+    text.read(&["thing  thing-1"]);
+    let json = Watch::start(&host, &["--json"]);
+    let first: Value = serde_json::from_str(&json.read(&["thing-1"])).unwrap();
+    assert_eq!(first["devices"][0]["id"], "thing-1");
+
+    host.add_file("/dev/thing2", "").unwrap();
+    text.read(&["Z added  thing  thing-2  THINGS"]);
+    let line: Value = serde_json::from_str(&json.read(&["thing-2"])).unwrap();
+    assert_eq!(
+        (&line["change"], &line["device"]["class"]),
+        (&"added".into(), &"thing".into())
+    );
+    fs::remove_file(host.root().join("dev/thing1")).unwrap();
+    text.read(&["removed  thing  thing-1"]);
+    json.read(&["\"removed\"", "thing-1"]);
+
+    let refused = boathook(&host, &["list", "--watch", "/dev/thing2"], b"");
+    assert_refused(&refused, code::USAGE, &["name the class of the device"]);
 }
 
 #[test]

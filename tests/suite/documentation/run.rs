@@ -13,7 +13,11 @@ use serde_json::json;
 use super::{OURS, commands, mentioned, pages};
 
 /// A command that runs until it is stopped: for a second here.
-const SERVING: [&str; 2] = ["boathook-plugin run", "boathook follow"];
+const SERVING: [&str; 3] = [
+    "boathook-plugin run",
+    "boathook follow",
+    "boathook list --watch",
+];
 
 /// A placeholder in the documentation for a name of the reader's host.
 const PLACEHOLDERS: [(&str, &str, &str); 8] = [

@@ -1,0 +1,151 @@
+//! One look at the classes and devices of this host.
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::facts::Facts;
+use device_class::load;
+use device_class::name::ClassName;
+use injection_plan::request::RequestNames;
+
+use crate::command::devices::Listed;
+use crate::command::engine_words::is_node;
+use crate::command::finding::no_class_file;
+use crate::command::holders::Holders;
+use crate::command::{CommandError, asked};
+use crate::exit::ExitCode;
+use crate::planner;
+
+/// Which classes are listed.
+pub(super) struct ListedClasses<'a> {
+    /// The named classes. Without names, the classes that containers of this host may request.
+    pub(super) names: &'a [ClassName],
+    /// Every class.
+    pub(super) all: bool,
+}
+
+/// The classes and devices of this host.
+#[derive(Default)]
+pub(super) struct Scan {
+    pub(super) devices: Vec<Listed>,
+    /// The names of the listed classes.
+    pub(super) classes: Vec<String>,
+    pub(super) without_devices: Vec<String>,
+    /// The classes whose devices config.toml hides, with their number.
+    pub(super) hidden: Vec<String>,
+    /// The classes that are not listed by default and have devices, with their number.
+    pub(super) not_enabled: Vec<String>,
+    /// The reasons for which class files cannot be used.
+    pub(super) left_out: Vec<String>,
+    pub(super) warnings: Vec<String>,
+    /// Whether the host is a node of a Kubernetes cluster.
+    pub(super) is_node: bool,
+}
+
+impl Scan {
+    /// Scans the host. A class file that cannot be used does not prevent the scan of the others.
+    pub(super) fn run(
+        wanted: &ListedClasses<'_>,
+        holders: Option<&Holders>,
+        config: &Config,
+    ) -> Result<Self, CommandError> {
+        let host = planner::open_host(config)?;
+        let mut scan = Scan {
+            is_node: is_node(config),
+            ..Scan::default()
+        };
+        let sources = load::each_source(&config.classes)?;
+        if sources.is_empty() {
+            scan.warnings.push(no_class_file(config));
+        }
+        // A class file that cannot be read could be the class that is missing.
+        if sources.iter().all(Result::is_ok) {
+            let known = sources.iter().flatten();
+            let known = known.map(|source| source.name.as_str());
+            scan.warnings.extend(config.warn_of_unknown_classes(known));
+        }
+        for source in asked(wanted.names, sources)? {
+            let class = match source.and_then(|source| config.class(&source)) {
+                Ok(class) => class,
+                Err(error) => {
+                    scan.left_out.push(crate::log::chain(&error));
+                    continue;
+                }
+            };
+            scan.add(&class, wanted, holders, &host);
+        }
+        Ok(scan)
+    }
+
+    fn add(
+        &mut self,
+        class: &DeviceClass,
+        wanted: &ListedClasses<'_>,
+        holders: Option<&Holders>,
+        host: &impl device_class::HostView,
+    ) {
+        let mut inventory = discover::devices(class, host);
+        if let Some(reason) = discover::missing(class, host) {
+            inventory.refuse(&reason);
+        }
+        inventory.refuse_mixed(class);
+        if wanted.names.is_empty() && !wanted.all && !is_offered(class, self.is_node) {
+            if !inventory.devices.is_empty() {
+                let entry = format!("{} ({})", class.name, inventory.devices.len());
+                self.not_enabled.push(entry);
+            }
+            return;
+        }
+        if !inventory.devices.is_empty() {
+            inventory
+                .warnings
+                .extend(Facts::describe_absence(class, host));
+        }
+        let capabilities = class.spec.request.capabilities_by_default();
+        let lacks = discover::find_lacks(class, &capabilities, &inventory, host);
+        inventory.warnings.extend(lacks);
+        let warnings = inventory.warnings.iter();
+        self.warnings
+            .extend(warnings.map(|warning| format!("class {}: {warning}", class.name)));
+        if inventory.devices.is_empty() {
+            self.without_devices.push(class.name.to_string());
+            if !inventory.hidden.is_empty() {
+                let entry = format!("{} ({})", class.name, inventory.hidden.len());
+                self.hidden.push(entry);
+            }
+        }
+        self.classes.push(class.name.to_string());
+        let request_names = RequestNames::new(class, &inventory);
+        self.devices.extend(inventory.devices.iter().map(|device| {
+            let mut listed = Listed::new(class, device, &request_names);
+            listed.holders = holders.map(|holders| holders.holders_of(&class.name, device));
+            listed
+        }));
+    }
+
+    /// Reports the warnings and the class files that cannot be used.
+    pub(super) fn report_problems(&self) {
+        for warning in &self.warnings {
+            crate::log::warning(warning);
+        }
+        for reason in &self.left_out {
+            crate::log::error(&format!("class left out: {reason}"));
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> ExitCode {
+        if self.left_out.is_empty() {
+            ExitCode::Success
+        } else {
+            ExitCode::Config
+        }
+    }
+}
+
+/// Returns whether a list without names has the class. On a node these are the classes that are
+/// offered to pods. Elsewhere a container may request each class, and only virtual devices, which
+/// every host has, are left out.
+fn is_offered(class: &DeviceClass, is_node: bool) -> bool {
+    let mut sources = class.spec.discover.iter();
+    class.spec.enabled || !is_node && sources.any(|source| source.count.is_none())
+}
