@@ -102,7 +102,7 @@ Examples:
   boathook list --watch                          and each device that comes or goes
   boathook list --used                           which containers have them
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
-  boathook doctor --container 4f1c2a             why that container has no device
+  boathook doctor 4f1c2a                         why that container has no device
   boathook cdi generate                          devices by name, for docker run --device
   boathook cdi list                              these names
   boathook class new /dev/mychip0 > mychip.toml  a first class file for your own device
@@ -122,7 +122,8 @@ Exit codes:
 
 const DOCTOR_END: &str = "\
 Examples:
-  boathook doctor --container 4f1c2a
+  boathook doctor 4f1c2a
+  boathook doctor --device nvidia.com/gpu=all
   boathook doctor --pod default/training
   boathook doctor --env DUMMY_VISIBLE_DEVICES=0,1
 
@@ -131,7 +132,7 @@ Exit codes, determined by the first fault:
   3  invalid configuration or class file
   4  invalid config.json
   5  the request was denied or cannot be satisfied
- 10  no-container      there is no such container
+ 10  no-container      there is no such container, or its engine could not start it
  11  no-request        the container requests no device
  12  similar-variable  a variable is similar to that of a class
  13  no-hook           nothing calls the hook for the container

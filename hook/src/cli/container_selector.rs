@@ -7,9 +7,12 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[group(id = "whose", required = true, multiple = true)]
 pub(crate) struct ContainerSelector {
-    /// A container, by its id, its name, or the first characters of its id
-    #[arg(long, value_name = "ID", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
-    pub(crate) container: Option<String>,
+    /// A container, by its name, its id, or the first characters of its id
+    #[arg(value_name = "CONTAINER", conflicts_with_all = ["container", "pid", "pod", "bundle", "env", "device"])]
+    name: Option<String>,
+    /// The same
+    #[arg(long, value_name = "ID", conflicts_with_all = ["pid", "pod", "bundle", "env", "device"])]
+    container: Option<String>,
     /// A process of a container
     #[arg(long, value_name = "PID", conflicts_with_all = ["pod", "env"])]
     pub(crate) pid: Option<i32>,
@@ -22,6 +25,16 @@ pub(crate) struct ContainerSelector {
     /// No container: what would one get that sets this variable?
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
+    /// No container: what is a device of this name, as in `--device nvidia.com/gpu=all`?
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
+    pub(crate) device: Option<String>,
+}
+
+impl ContainerSelector {
+    /// Returns the container that is named.
+    pub(crate) fn container(&self) -> Option<&str> {
+        self.name.as_deref().or(self.container.as_deref())
+    }
 }
 
 fn variable(text: &str) -> Result<String, String> {

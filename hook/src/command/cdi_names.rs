@@ -64,6 +64,18 @@ pub(super) fn list(
     Ok(ExitCode::Success)
 }
 
+/// Returns the specifications in the usual directories that can be read, with the names of their
+/// devices.
+pub(super) fn specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
+    let directories = DIRECTORIES.iter();
+    let files = directories.flat_map(|directory| files(&config.host_root.join(directory)));
+    let named = files.filter_map(|file| {
+        let names = names(&file)?;
+        Some((file, names))
+    });
+    named.collect()
+}
+
 /// Returns the paths of the specifications in a directory, sorted. The set is empty if the
 /// directory does not exist.
 fn files(directory: &Path) -> BTreeSet<PathBuf> {

@@ -4,6 +4,7 @@
 
 mod bundles;
 mod by_id;
+mod ended;
 mod name;
 mod processes;
 mod state;
@@ -18,6 +19,7 @@ use serde::Serialize;
 pub(super) use bundles::is_same_bundle;
 use bundles::{find_matching, has_config, matches_pattern, read_bundle};
 use by_id::by_id_or_name;
+pub(super) use ended::EndedContainer;
 use processes::{Processes, is_of_container};
 
 use crate::cli::ContainerSelector;
@@ -42,6 +44,9 @@ pub(super) struct Container {
     /// The directory in which the container's runtime keeps the states of containers.
     #[serde(skip)]
     state_root: Option<PathBuf>,
+    /// What the engine keeps of a container that has ended or was refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ended: Option<EndedContainer>,
 }
 
 /// The error if no container was found: the name, the reason and the fix.
@@ -101,7 +106,13 @@ impl Container {
 
     /// Returns the engine that keeps its bundles in the directory of this container's bundle.
     pub(super) fn engine(&self) -> Option<&'static str> {
+        if self.ended.is_some() {
+            return Some(Engine::Docker.name());
+        }
         let bundle = self.bundle.as_deref()?;
+        if name::is_bundle_of_docker(bundle) {
+            return Some(Engine::Docker.name());
+        }
         let keeps = |engine: &&Engine| {
             let patterns = engine.facts().bundles;
             patterns
@@ -126,6 +137,9 @@ impl fmt::Display for Container {
             Some(pid) => format!("pid {pid}"),
             None => "not running".to_owned(),
         });
+        if let Some(ended) = &self.ended {
+            parts.push(ended.to_string());
+        }
         if let Some(bundle) = &self.bundle {
             parts.push(format!("bundle {}", bundle.display()));
         }
@@ -144,8 +158,9 @@ pub(super) fn find(
     }
     let processes = Processes::read();
     let known = find_all(root.clone(), host_root, &processes);
-    let found = if let Some(id) = &whose.container {
-        vec![by_id_or_name(id, root.as_deref(), &known, host_root)?]
+    let found = if let Some(id) = whose.container() {
+        let found = by_id_or_name(id, root.as_deref(), &known, host_root);
+        vec![found.or_else(|unknown| ended::find(id, host_root).ok_or(unknown))?]
     } else if let Some(pod) = &whose.pod {
         find_by_pod(pod, known)?
     } else if let Some(pid) = whose.pid {
@@ -346,6 +361,11 @@ mod tests {
             (
                 "/host/run/containerd/io.containerd.runtime.v2.task/k8s.io/0a1b",
                 Some("containerd"),
+            ),
+            // Docker with the containerd of the host.
+            (
+                "/run/containerd/io.containerd.runtime.v2.task/moby/0a1b",
+                Some("docker"),
             ),
             (
                 "/var/lib/containers/storage/overlay-containers/0a1b/userdata",

@@ -6,6 +6,8 @@ use std::path::Path;
 use device_class::config::Config;
 use runtime_config::{Engine, HANDLER, program_directories};
 
+use super::containers::Container;
+
 /// The directory of the kubelet for device plugins, below the root of the host. Its presence shows
 /// that the host is a node of a cluster.
 const KUBELET: &str = "var/lib/kubelet/device-plugins";
@@ -16,11 +18,27 @@ pub(super) enum Launcher {
     Pod,
     Docker,
     Podman,
+    /// containerd outside pods, as by nerdctl, and CRI-O.
+    Handler,
     /// An OCI runtime that is called without an engine.
     Runtime,
 }
 
 impl Launcher {
+    /// Returns the launcher of a container by the place of its bundle. `is_in_a_pod` tells the
+    /// containers of a pod from others of the same engine.
+    pub(super) fn from_container(container: &Container, is_in_a_pod: bool) -> Self {
+        if is_in_a_pod {
+            return Launcher::Pod;
+        }
+        match container.engine() {
+            Some("docker") => Launcher::Docker,
+            Some("podman") => Launcher::Podman,
+            Some(_) => Launcher::Handler,
+            None => Launcher::Runtime,
+        }
+    }
+
     /// Returns the launchers that the host has, the most likely one first.
     pub(super) fn find_all(config: &Config) -> Vec<Self> {
         let mut found = Vec::new();
@@ -52,7 +70,70 @@ impl Launcher {
                 quote_for_yaml(value)
             ),
             Launcher::Podman => format!("`podman run -e {variable}={shell} IMAGE`"),
+            Launcher::Handler => {
+                format!("the runtime handler {HANDLER} and the variable `{variable}={shell}`")
+            }
             Launcher::Runtime => format!("`{variable}={value}` in process.env of config.json"),
+        }
+    }
+
+    /// Returns how to create a container so that its engine calls the hook.
+    pub(super) fn describe_creation(self) -> String {
+        match self {
+            Launcher::Pod => format!(
+                "give the pod's container a limit of the resource and create the pod again; with \
+                 containerd 1.x, or where only a variable names the devices, also set \
+                 `runtimeClassName: {HANDLER}`. `boathook check` says what brings the hook on \
+                 this node"
+            ),
+            Launcher::Docker => format!(
+                "create the container with `docker run --runtime {HANDLER} ...`, with compose \
+                 `runtime: {HANDLER}` in the service, or make it the default with `boathook-init \
+                 install --engine docker --set-default`"
+            ),
+            Launcher::Podman => "install the hook with `boathook-init install --engine podman`, \
+                                 then create the container again"
+                .to_owned(),
+            Launcher::Handler => format!(
+                "create the container with the runtime handler {HANDLER}; `boathook-init status` \
+                 shows whether the engine has it"
+            ),
+            Launcher::Runtime => "add the hook to config.json, or create the container with \
+                                  `boathook-runtime` in place of the runtime (docs/engines.md)"
+                .to_owned(),
+        }
+    }
+
+    /// Returns how to give the user of a container a group of the host.
+    pub(super) fn describe_group(self, group: u32) -> String {
+        match self {
+            Launcher::Pod => {
+                format!("set `securityContext: {{supplementalGroups: [{group}]}}` in the pod")
+            }
+            Launcher::Docker => format!(
+                "add `--group-add {group}` (compose: `group_add: [\"{group}\"]`), or use the \
+                 runtime {HANDLER}, which adds the node's group"
+            ),
+            Launcher::Podman => format!(
+                "add `--group-add {group}`, or use `--runtime {HANDLER}`, which adds the node's \
+                 group"
+            ),
+            Launcher::Handler | Launcher::Runtime => {
+                format!("add {group} to process.user.additionalGids (--group-add {group})")
+            }
+        }
+    }
+
+    /// Returns how to replace a container by a new one.
+    pub(super) fn describe_replacement(self) -> &'static str {
+        match self {
+            Launcher::Pod => "delete the pod, so that a new one is created",
+            Launcher::Docker => {
+                "create the container again (`docker compose up --force-recreate`, or `docker rm` \
+                 and `docker run`)"
+            }
+            Launcher::Podman => "create the container again (`podman rm` and `podman run`)",
+            Launcher::Handler | Launcher::Runtime => "create the container again",
         }
     }
 }
@@ -72,9 +153,9 @@ fn is_installed(engine: Engine, host_root: &Path) -> bool {
     })
 }
 
-/// Returns whether a text needs no quotes in a shell, in YAML and in a unit file.
+/// Returns whether a text needs no quotes in a shell.
 fn is_plain(text: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/') && text.chars().all(is_plain)
 }
 

@@ -27,7 +27,7 @@ use device_class::load::ClassSource;
 use device_class::name::ClassName;
 use device_class::similar;
 use device_class::strict_toml::FileError;
-use injection_plan::plan::Grant;
+use injection_plan::plan::{Grant, optional_files};
 use printable::{Form, Printable};
 use serde::Serialize;
 
@@ -198,7 +198,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
                 (_, Some(container)) => doctor::bundle_of(container, &config)?,
                 (bundle, None) => bundle.clone().unwrap_or_default(),
             };
-            explain(&bundle, cli.json, &config)
+            explain(&bundle, cli, &config)
         }
         Command::Attach(arguments) => attach::attach(arguments, cli.json, &config(cli)?),
         Command::Detach(arguments) => attach::detach(arguments, cli.json, &config(cli)?),
@@ -251,7 +251,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             list::run(&options, holders.as_ref(), &config)
         }
         Command::Doctor { whose, root } => {
-            doctor::run(whose, root.clone(), cli.json, &config(cli)?)
+            doctor::run(whose, root.clone(), cli.json, cli.verbose, &config(cli)?)
         }
         Command::Cdi { command } => cdi::run(command, cli.json, &config(cli)?),
         Command::Class { command } => {
@@ -300,14 +300,20 @@ fn config(cli: &Cli) -> Result<Config, CommandError> {
 }
 
 /// Prints the injection plan for a bundle, and changes nothing.
-fn explain(bundle: &Path, json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, CommandError> {
     let directory = bundle;
     let mut bundle = Bundle::read(directory)?;
     live::add_attached(&mut bundle, directory, &config.host_root);
-    let plan = planner::plan_for(&bundle, &Caller::User, config)?;
-    if json {
+    let mut plan = planner::plan_for(&bundle, &Caller::User, config)?;
+    if cli.json {
         print_json(&plan)?;
     } else {
+        if !cli.verbose {
+            let notes = plan.notes.iter();
+            plan.notes = notes
+                .map(|note| optional_files::shorten(note).into_owned())
+                .collect();
+        }
         // The plan contains texts from the container, so control characters are escaped.
         write!(Printable::new(io::stdout().lock(), Form::Lines), "{plan}")?;
     }

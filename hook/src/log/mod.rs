@@ -5,6 +5,7 @@
 //! Every message passes [`printable::line`] once, so that no text of an image reaches a
 //! terminal or a log file as an additional line or as an escape sequence.
 
+mod line;
 mod node;
 mod time;
 
@@ -17,6 +18,7 @@ use std::sync::OnceLock;
 use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
+pub(crate) use line::is_about;
 pub(crate) use node::lines as node_log;
 pub(crate) use node::{create_own_directory, list_directories};
 pub(crate) use time::now;

@@ -123,7 +123,7 @@ fn describe_reason(reason: Reason, origin: &Origin) -> String {
             return format!("trusted_pods in the configuration names this {pod}");
         }
         (Reason::TrustedPod, _) => "trusted_pods in the configuration names it",
-        (Reason::NoPod, _) => "the container is in no pod",
+        (Reason::NoPod, _) => "outside Kubernetes it is enough",
         (Reason::NotAllowed, _) => "the configuration has allow_env_outside_kubernetes = false",
         (Reason::Sandbox, _) => "it is the pod's sandbox, which uses none",
         (Reason::Specification, _) => {

@@ -9,6 +9,7 @@ mod given_by;
 mod library_path;
 mod masked_paths;
 mod mount;
+pub mod optional_files;
 mod parts;
 mod prepare;
 mod spec_devices;

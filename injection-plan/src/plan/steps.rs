@@ -9,6 +9,7 @@ use device_class::discover::NodeForm;
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
+use super::optional_files;
 use super::parts::library_dir;
 use super::{Action, BindMount, InjectionPlan, InjectionStep, SpecDevices, StepUser};
 
@@ -16,10 +17,8 @@ impl PlanBuilder {
     pub(super) fn finish(self, spec: &SpecDevices) -> InjectionPlan {
         let mut steps = self.preparations;
         let mut notes = self.notes;
-        notes.extend(self.absent.into_iter().map(|(user, paths)| {
-            let paths = paths.join(", ");
-            format!("{user}: optional and not on this host: {paths}")
-        }));
+        let absent = self.absent.iter();
+        notes.extend(absent.map(|(user, paths)| optional_files::describe(user, paths)));
         for (number, rule) in self.rules {
             steps.extend(allow_device(number, rule, spec));
         }

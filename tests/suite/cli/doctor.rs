@@ -90,7 +90,7 @@ fn a_stale_node_of_an_engine_is_named_with_what_to_write() {
             11,
             [
                 "the container sets no variable of any class",
-                "-e DUMMY_VISIBLE_DEVICES=all",
+                "such as npu-0 of class dummy-npu: `DUMMY_VISIBLE_DEVICES=npu-0`",
                 "boathook list",
             ],
         ),
@@ -154,6 +154,135 @@ fn the_log_is_read_for_a_container_that_is_gone() {
     let ran = boathook(&host, &["doctor", "--container", &id], b"");
     assert_eq!(ran.status.code(), Some(10), "{}", ran.stdout);
     assert!(ran.stdout.contains("no device `npu-64`"), "{}", ran.stdout);
+}
+
+/// Docker removes the bundle of a container that does not run, and keeps its own files.
+#[test]
+fn a_container_that_docker_could_not_start_is_examined_by_its_name() {
+    let host = HostDirectory::new().unwrap();
+    let id = format!("0f3cc6559ef{}", std::process::id());
+    let with = |value: &str, runtime: &str| {
+        let directory = format!("/var/lib/docker/containers/{id}");
+        let config = json!({
+            "ID": id, "Name": "/zigbee", "State": { "ExitCode": 128, "Error": "runc failed" },
+            "Config": { "Env": [format!("{}={value}", DemoHost::VARIABLE)] },
+        });
+        for (file, text) in [
+            ("config.v2.json", config.to_string()),
+            ("hostconfig.json", json!({ "Runtime": runtime }).to_string()),
+        ] {
+            host.add_file(&format!("{directory}/{file}"), &text)
+                .unwrap();
+        }
+    };
+    let refused = bundle(&[(DemoHost::VARIABLE, "npu-64")]);
+    let mut state = super::state(refused.path());
+    state["id"] = id.as_str().into();
+    super::hook(&host, &["prestart"], state.to_string().as_bytes());
+    for (value, runtime, code, words) in [
+        (
+            "npu-64",
+            "boathook",
+            5,
+            [
+                "docker's zigbee, which it could not start",
+                "has no device `npu-64`",
+            ],
+        ),
+        (
+            "npu-1",
+            "runc",
+            13,
+            [
+                "docker was told to use the runtime runc",
+                "compose `runtime: boathook` in",
+            ],
+        ),
+        (
+            "npu-1",
+            "boathook",
+            10,
+            ["npu-1 of dummy-npu", "error container runc failed"],
+        ),
+    ] {
+        with(value, runtime);
+        for arguments in [
+            ["doctor", "zigbee"].as_slice(),
+            &["doctor", "--container", &id[..12]],
+        ] {
+            let ran = boathook(&host, arguments, b"");
+            assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+            let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_says(&text, &words);
+            // The reason at the time of the refusal.
+            assert_says(&text, &["note log 2", "has no device `npu-64`"]);
+        }
+    }
+    // Nothing is left of another, which was removed at its end.
+    let ran = boathook(&host, &["doctor", "removed"], b"");
+    assert_eq!(ran.status.code(), Some(10), "{ran:?}");
+    assert_says(
+        &ran.stdout,
+        &["the last containers that were refused", "`npu-64`"],
+    );
+}
+
+/// What follows from the first cause is not printed.
+#[test]
+fn the_examination_ends_with_the_cause() {
+    let host = HostDirectory::new().unwrap();
+    let variable = format!("{}=npu-64", DemoHost::VARIABLE);
+    let ran = boathook(&host, &["doctor", "--env", &variable], b"");
+    let errors = ran.stdout.matches("error ").count();
+    assert_eq!((ran.status.code(), errors), (Some(5), 1), "{}", ran.stdout);
+}
+
+#[test]
+fn a_name_of_an_option_is_looked_up_in_the_specifications() {
+    let host = HostDirectory::new().unwrap();
+    let specification = |file: &str, node: &str| {
+        let text = json!({ "cdiVersion": "0.5.0", "kind": "example.com/card", "devices": [
+            { "name": "0", "containerEdits": { "deviceNodes": [{ "path": node }] } },
+        ] });
+        host.add_file(&format!("/etc/cdi/{file}.json"), &text.to_string())
+            .unwrap();
+    };
+    host.add_file("/dev/card0", "").unwrap();
+    let examine = |name: &str, code: i32, words: &[&str]| {
+        let ran = boathook(&host, &["doctor", "--device", name], b"");
+        assert_eq!(ran.status.code(), Some(code), "{ran:?}");
+        let text = ran.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_says(&text, words);
+    };
+    let generate = "`boathook cdi generate dummy-npu`";
+    examine(
+        "dummy.com/npu=all",
+        15,
+        &["unresolvable CDI devices", generate],
+    );
+    examine("dummy.com/npu=npu-1", 15, &[generate]);
+    examine("example.com/card=0", 15, &["no class has this kind"]);
+    examine("card", 5, &["write KIND=NAME"]);
+    examine("/dev/card0", 5, &["`boathook list /dev/card0`"]);
+    specification("one", "/dev/card0");
+    examine(
+        "example.com/card=0",
+        0,
+        &["one.json has example.com/card=0", "no fault found"],
+    );
+    examine(
+        "example.com/card=1",
+        15,
+        &["did you mean example.com/card=0?"],
+    );
+    specification("one", "/dev/card-control");
+    examine(
+        "example.com/card=0",
+        15,
+        &["/dev/card-control is not on this host", "modprobe"],
+    );
+    specification("two", "/dev/card0");
+    examine("example.com/card=0", 5, &["a name that two files have"]);
 }
 
 #[test]

@@ -62,8 +62,22 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
             ran.stdout
         };
         doctor(&["--pid", &pid, "--bundle", directory]);
-        let by_id = doctor(&["--container", bundle.id()]);
+        doctor(&["--container", bundle.id()]);
+        let by_id = doctor(&[bundle.id()]);
         assert_says(&by_id, &[&format!("pid {pid}"), directory]);
+        // What follows from the first cause is left out.
+        let errors = by_id.lines().filter(|line| line.starts_with("error "));
+        assert_eq!(errors.count(), usize::from(code != 0), "{by_id}");
+        // The fix is one that works.
+        if case == "an idle hook" || case == "no device rule" {
+            let id = bundle.id();
+            let fix = format!("`boathook attach {id} dummy-npu=npu-3` gives them back now");
+            assert_says(&by_id, &[&fix]);
+            let attached = boathook(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
+            assert_eq!(attached.status.code(), Some(0), "{attached:?}");
+            let after = boathook(lab, &host, &["doctor", bundle.id()]);
+            assert_eq!(after.status.code(), Some(0), "{case}: {after:?}");
+        }
     }
 }
 

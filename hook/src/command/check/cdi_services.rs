@@ -11,6 +11,7 @@ use device_class::load::each_source;
 use injection_plan::cdi::{FILE_PREFIX, KindUser};
 
 use super::delivery::DIRECTORIES;
+use crate::command::engine_words::is_node;
 use crate::command::finding::{Finding, Verdict};
 
 /// The directories of systemd's units, those of the administrator first (systemd.unit(5)).
@@ -39,9 +40,14 @@ pub(super) fn check(config: &Config) -> Option<Finding> {
         return None;
     }
     let services = Vec::from_iter(services).join(" ");
+    let pods = if is_node(config) {
+        "; pods are not concerned"
+    } else {
+        ""
+    };
     let text = format!(
         "{services} may write a specification with the names of Boathook's, and engines refuse a \
-         name that two files have; pods are not concerned"
+         name that two files have{pods}"
     );
     let fix = format!(
         "run `systemctl disable --now {services}` and remove its file from /var/run/cdi; or \

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use device_class::config::Config;
 use injection_plan::cdi::KindUser;
 use injection_plan::cdi::directory::is_generated;
 use rooted_path::read_own_text;
 use runtime_config::Engine;
 use serde_json::Value;
 
+use crate::command::engine_words::is_node;
 use crate::command::finding::{Finding, Verdict};
 
 const SUBJECT: &str = "delivery";
@@ -22,22 +24,20 @@ pub(super) const DIRECTORIES: [&str; 2] = ["run/cdi", "etc/cdi"];
 /// The directory with one record for each engine that `boathook-init` configured.
 const STATE: &str = "opt/boathook/state";
 
-/// The kubelet's directory for device plugins. Its presence shows that the host is a node.
-const KUBELET: &str = "var/lib/kubelet/device-plugins";
-
 const ADVICE: &str = "containerd 2.0 and later and CRI-O bring the hook by CDI, without a file \
                       of theirs being changed: deploy boathook-plugin with --delivery=cdi \
                       (docs/engines.md)";
 
-/// Returns the findings. The list is empty on a host that is not a node and has no CDI
-/// specifications.
-pub(super) fn check(host_root: &Path) -> Vec<Finding> {
+/// Returns the findings. On a host that is not a node, only specifications for people count, and
+/// nothing is said of pods.
+pub(super) fn check(config: &Config) -> Vec<Finding> {
+    let host_root = &config.host_root;
     let specifications = specifications(host_root);
     let mut findings: Vec<Finding> = specifications
         .iter()
         .filter_map(|(file, text)| missing_hook(host_root, file, text))
         .collect();
-    let is_node = host_root.join(KUBELET).is_dir();
+    let is_node = is_node(config);
     // The specifications for people bring the hook to no pod.
     let count = specifications
         .keys()
@@ -50,12 +50,18 @@ pub(super) fn check(host_root: &Path) -> Vec<Finding> {
     });
     let handlers: Vec<&str> = handlers.map(Engine::name).collect();
     let ok = |text: String| Finding::new(Verdict::Ok, SUBJECT, text);
+    if !is_node {
+        if count > 0 {
+            let text = format!("{count} files with names for `--device` (`boathook cdi list`)");
+            findings.push(Finding::new(Verdict::Ok, "CDI names", text));
+        }
+        return findings;
+    }
     match (count, handlers.as_slice()) {
-        (0, []) if is_node => {
+        (0, []) => {
             let text = "nothing brings the hook to pods";
             findings.push(Finding::new(Verdict::Warning, SUBJECT, text).fix(ADVICE));
         }
-        (0, []) => {}
         (0, engines) => {
             let text = format!("by the runtime handler of {}", engines.join(", "));
             findings.push(ok(text).fix(ADVICE));
@@ -113,17 +119,34 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
+        let text = format!("host_root = {:?}\n", host.path());
+        let config = Config::parse(Path::new("config.toml"), &text).unwrap();
         let lines = || -> Vec<String> {
-            let findings = check(host.path());
+            let findings = check(&config);
             let line = |one: &Finding| format!("{:?}: {}", one.verdict, one.text);
             findings.iter().map(line).collect()
         };
         assert_eq!(lines(), [] as [&str; 0]);
-        fs::create_dir_all(host.path().join(KUBELET)).unwrap();
+        // Without a kubelet nothing is said of pods.
+        write("opt/boathook/state/containerd.json", "{}");
+        assert_eq!(lines(), [] as [&str; 0]);
+        let people = r#"{"kind": "x.com/npu", "devices": []}"#;
+        write("run/cdi/boathook-x.com-npu.json", people);
+        assert_eq!(
+            lines(),
+            ["Ok: 1 files with names for `--device` (`boathook cdi list`)"]
+        );
+        for file in [
+            "opt/boathook/state/containerd.json",
+            "run/cdi/boathook-x.com-npu.json",
+        ] {
+            fs::remove_file(host.path().join(file)).unwrap();
+        }
+        fs::create_dir_all(host.path().join("var/lib/kubelet/device-plugins")).unwrap();
         assert_eq!(lines(), ["Warning: nothing brings the hook to pods"]);
         write("opt/boathook/state/containerd.json", "{}");
         assert_eq!(lines(), ["Ok: by the runtime handler of containerd"]);
-        assert!(check(host.path())[0].fix.is_some());
+        assert!(check(&config)[0].fix.is_some());
 
         let specification = r#"{"kind": "x.com.pods.boathook.dev/npu", "devices":
             [{"containerEdits": {"hooks": [{"path": "/opt/hook"}]}}]}"#;

@@ -31,7 +31,7 @@ pub(super) fn run(
     findings.extend(given_config(config));
     findings.extend(engines(&config.host_root));
     findings.extend(runtime(config));
-    findings.extend(delivery::check(&config.host_root));
+    findings.extend(delivery::check(config));
     findings.extend(toolkit::check(config));
     findings.extend(cdi_services::check(config));
     findings.extend(classes::check(names, config)?);

@@ -9,12 +9,14 @@ use device_class::name::{ClassName, excerpt};
 use injection_plan::plan::{Action, Grant};
 
 use crate::apply;
-use crate::command::containers;
+use crate::command::containers::{self, Container};
+use crate::command::engine_words::Launcher;
 use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::{self, RunningRoot};
 use crate::live;
 use crate::oci::Bundle;
 use crate::planner::{self, Caller};
+use crate::trust::Origin;
 
 /// The maximum number of file names in one finding.
 const SHOWN: usize = 4;
@@ -52,12 +54,25 @@ pub(super) fn check(names: &[ClassName], root: Option<PathBuf>, config: &Config)
             shown.join(", ")
         );
         let finding = Finding::new(Verdict::Warning, "container", text);
-        Some(finding.fix(
-            "restart it (docker restart; of a pod: delete the pod), so that it gets them; \
-             `boathook refresh` gives them to programs that are started in it from now on",
-        ))
+        Some(finding.fix(format!(
+            "{}, so that it gets them; `boathook refresh` gives them to programs that are \
+                 started in it from now on",
+            describe_restart(&container, &directory)
+        )))
     });
     findings.collect()
+}
+
+fn describe_restart(container: &Container, bundle: &Path) -> &'static str {
+    let bundle = Bundle::read(bundle);
+    let origin = bundle.as_ref().ok().map(Origin::from_bundle);
+    let is_in_a_pod = matches!(origin, Some(Ok(Origin::Pod(_))));
+    match Launcher::from_container(container, is_in_a_pod) {
+        Launcher::Pod => "delete the pod",
+        Launcher::Docker => "restart it (docker restart)",
+        Launcher::Podman => "restart it (podman restart)",
+        Launcher::Handler | Launcher::Runtime => "restart it",
+    }
 }
 
 /// The names of outdated files, and whether the libraries among them have the host's version.

@@ -59,6 +59,15 @@ pub(super) struct NamesInFile {
     pub(super) names: Vec<String>,
 }
 
+/// Returns whether a bundle is in Docker's namespace of any containerd, such as that of the host,
+/// which Debian's Docker uses.
+pub(super) fn is_bundle_of_docker(bundle: &Path) -> bool {
+    let mut above = bundle.ancestors().skip(1);
+    let mut next_name = || above.next()?.file_name()?.to_str();
+    let (namespace, top) = (next_name(), next_name());
+    namespace == Some(MOBY) && top.is_some_and(|top| top.starts_with(CONTAINERD))
+}
+
 /// Returns the names of a container, with each file of its engine that has a name.
 pub(super) fn names_by_file(container: &Container, host_root: &Path) -> Vec<NamesInFile> {
     let Some(bundle) = container.bundle.as_deref() else {

@@ -67,6 +67,7 @@ fn container(directory: &Path) -> Option<Container> {
         pid: state.pid.filter(|pid| *pid > 0),
         started: state.started,
         bundle: state.bundle.or_else(|| label.map(PathBuf::from)),
+        ..Container::default()
     })
 }
 

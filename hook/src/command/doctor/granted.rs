@@ -1,7 +1,7 @@
 //! Examines which devices the container was granted, and by which authority.
 
 use device_class::DeviceClass;
-use injection_plan::plan::InjectionPlan;
+use injection_plan::plan::{InjectionPlan, optional_files};
 
 use super::spec::ContainerSpec;
 use crate::command::finding::{Finding, Verdict};
@@ -20,6 +20,7 @@ pub(super) fn findings(
     plan: &InjectionPlan,
     spec: &ContainerSpec,
     classes: &[DeviceClass],
+    verbose: bool,
 ) -> Vec<Finding> {
     const SUBJECT: &str = "granted";
     let mut findings = Vec::new();
@@ -64,7 +65,10 @@ pub(super) fn findings(
     }
     let warning = |text: &String| Finding::new(Verdict::Warning, "plan", text);
     findings.extend(plan.warnings.iter().map(warning));
-    let note = |text: &String| Finding::new(Verdict::Note, "plan", text);
-    findings.extend(plan.notes.iter().map(note));
+    let notes = plan.notes.iter().map(|note| match verbose {
+        true => note.into(),
+        false => optional_files::shorten(note),
+    });
+    findings.extend(notes.map(|text| Finding::new(Verdict::Note, "plan", text)));
     findings
 }

@@ -2,15 +2,15 @@
 //! the hook by default calls it only with `--runtime` or `runtimeClassName`, and reports
 //! nothing if these are missing.
 
-use runtime_config::HANDLER;
-
 use super::spec::ContainerSpec;
-use crate::command::containers::Container;
+use crate::command::containers::EndedContainer;
+use crate::command::engine_words::Launcher;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 
-pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bool) -> Finding {
-    const SUBJECT: &str = "hook";
+const SUBJECT: &str = "hook";
+
+pub(super) fn finding(launcher: Launcher, spec: &ContainerSpec, all_there: bool) -> Finding {
     if !spec.has_config {
         let text = "no config.json was found for the process, so whether the hook is called \
                     is not known";
@@ -24,7 +24,7 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
             let text = format!("{text}; the container has the devices nevertheless");
             return Finding::new(Verdict::Note, SUBJECT, text);
         }
-        return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(fix(container, spec));
+        return Finding::fault(ExitCode::NoHook, SUBJECT, text).fix(launcher.describe_creation());
     };
     let path = &hook.path;
     if !path.is_file() {
@@ -43,36 +43,15 @@ pub(super) fn finding(container: &Container, spec: &ContainerSpec, all_there: bo
     Finding::new(Verdict::Ok, SUBJECT, text)
 }
 
-/// Returns advice on how to make the container's engine call the hook.
-fn fix(container: &Container, spec: &ContainerSpec) -> String {
-    let annotated = |prefix: &str| {
-        let mut keys = spec.bundle.annotations.keys();
-        keys.any(|key| key.starts_with(prefix))
-    };
-    if annotated("io.kubernetes.cri") {
-        return format!(
-            "give the pod's container a limit of the resource and create the pod again; with \
-             containerd 1.x, or where only a variable names the devices, also set \
-             `runtimeClassName: {HANDLER}`. `boathook check` says what brings the hook on this \
-             node"
-        );
-    }
-    match container.engine() {
-        Some("docker") => format!(
-            "create the container with `docker run --runtime {HANDLER} ...`, or make it the \
-             default with `boathook-init install --engine docker --set-default`"
-        ),
-        Some("podman" | "crio") => {
-            "install the hook with `boathook-init install --engine podman`, \
-             then create the container again"
-                .to_owned()
-        }
-        Some(_) => format!(
-            "create the container with the runtime handler {HANDLER}; `boathook-init status` \
-             shows whether the engine has it"
-        ),
-        None => "add the hook to config.json, or create the container with `boathook-runtime` in \
-                 place of the runtime (docs/engines.md)"
-            .to_owned(),
-    }
+/// Returns a fault if Docker created a container with another runtime. A container whose devices
+/// are requested by CDI names needs none, and neither does one of a runtime with another name for
+/// Boathook.
+pub(super) fn finding_of_ended(ended: &EndedContainer, launcher: Launcher) -> Option<Finding> {
+    const WITHOUT_HOOK: [&str; 4] = ["runc", "io.containerd.runc.v2", "crun", "youki"];
+    let runtime = ended.runtime.as_deref()?;
+    WITHOUT_HOOK.contains(&runtime).then(|| {
+        let text = format!("docker was told to use the runtime {runtime}, which calls no hook");
+        let fault = Finding::fault(ExitCode::NoHook, SUBJECT, text);
+        fault.fix(launcher.describe_creation())
+    })
 }

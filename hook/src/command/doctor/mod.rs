@@ -2,9 +2,12 @@
 //! container's config.json to the nodes that the container can open now. It changes nothing
 //! and does not call the engine.
 
+mod device_name;
 mod granted;
 mod hook_entry;
 mod injected;
+mod logged;
+mod repair;
 mod requested;
 mod rules;
 mod spec;
@@ -20,6 +23,7 @@ use injection_plan::plan::Grant;
 use serde::Serialize;
 
 use super::containers::{self, Container, Unknown};
+use super::engine_words::Launcher;
 use super::finding::{Finding, Verdict, print_table};
 use super::running_root::RunningRoot;
 use super::{CommandError, log, print_json};
@@ -27,6 +31,7 @@ use crate::cli::ContainerSelector;
 use crate::exit::ExitCode;
 use crate::planner::{self, Caller};
 
+use repair::Repair;
 use requested::Requests;
 use spec::ContainerSpec;
 use unrequested::Unrequested;
@@ -50,17 +55,16 @@ pub(super) fn run(
     whose: &ContainerSelector,
     root: Option<PathBuf>,
     json: bool,
+    verbose: bool,
     config: &Config,
 ) -> Result<ExitCode, CommandError> {
-    let (containers, unknown) = match containers::find(whose, root, &config.host_root) {
-        Ok(containers) => (containers, None),
-        Err(unknown) => (Vec::new(), Some(unknown)),
+    let examined = match &whose.device {
+        Some(name) => vec![Examination {
+            container: Container::default(),
+            findings: device_name::findings(name, config),
+        }],
+        None => examine_all(whose, root, verbose, config),
     };
-    let mut examined: Vec<Examination> = containers
-        .into_iter()
-        .map(|container| examine(container, whose, config))
-        .collect();
-    examined.extend(unknown.map(|unknown| nobody(unknown, config)));
     let fault = examined.iter().find_map(Examination::fault);
     let mut out = io::stdout().lock();
     if json {
@@ -78,6 +82,21 @@ pub(super) fn run(
         }
     }
     Ok(fault.unwrap_or(ExitCode::Success))
+}
+
+fn examine_all(
+    whose: &ContainerSelector,
+    root: Option<PathBuf>,
+    verbose: bool,
+    config: &Config,
+) -> Vec<Examination> {
+    match containers::find(whose, root, &config.host_root) {
+        Ok(containers) => containers
+            .into_iter()
+            .map(|container| examine(container, whose, verbose, config))
+            .collect(),
+        Err(unknown) => vec![nobody(unknown, config)],
+    }
 }
 
 /// Finds the bundle of a container of this host. The container is named by its id, its name, or
@@ -104,31 +123,46 @@ fn nobody(unknown: Unknown, config: &Config) -> Examination {
     let container = Container::named(&unknown.name);
     let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
     let mut findings = vec![finding.fix(unknown.fix)];
-    findings.extend(logged(&unknown.name, config));
+    let about = logged::about(&unknown.name, config);
+    match about.is_empty() {
+        true => findings.extend(logged::last_refusals(config)),
+        false => findings.extend(about),
+    }
     Examination {
         container,
         findings,
     }
 }
 
-fn examine(container: Container, whose: &ContainerSelector, config: &Config) -> Examination {
+fn examine(
+    container: Container,
+    whose: &ContainerSelector,
+    verbose: bool,
+    config: &Config,
+) -> Examination {
     let mut findings = Vec::new();
-    if !container.is_hypothetical() {
+    if !container.id.is_empty() || !container.is_hypothetical() {
         findings.push(Finding::new(
             Verdict::Ok,
             "container",
             container.to_string(),
         ));
     }
-    match ContainerSpec::read(&container, &whose.env, &config.host_root) {
-        Ok(spec) => findings.extend(examine_spec(&container, &spec, config)),
+    let env = container.ended.as_ref().map_or(&whose.env, |it| &it.env);
+    match ContainerSpec::read(&container, env, &config.host_root) {
+        Ok(spec) => findings.extend(examine_spec(&container, &spec, verbose, config)),
         Err(error) => {
             let text = log::chain(&error);
             findings.push(Finding::fault(ExitCode::Spec, "config.json", text));
         }
     }
+    let is_explained = findings.iter().any(|finding| finding.fault.is_some());
+    let error = container.ended.as_ref().and_then(|it| it.error.as_ref());
+    if let Some(error) = error.filter(|_| !is_explained) {
+        findings.push(Finding::fault(ExitCode::NoContainer, "container", error));
+    }
     if !container.id.is_empty() {
-        findings.extend(logged(&container.id, config));
+        findings.extend(logged::about(&container.id, config));
     }
     Examination {
         container,
@@ -136,14 +170,24 @@ fn examine(container: Container, whose: &ContainerSelector, config: &Config) -> 
     }
 }
 
-/// Examines a container from its request to its present state. The examination stops at a
-/// request that is refused, because later findings would only repeat the refusal.
-fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) -> Vec<Finding> {
+/// Examines a container from its request to its present state. The examination ends at the first
+/// fault: what follows from it would hide the cause.
+fn examine_spec(
+    container: &Container,
+    spec: &ContainerSpec,
+    verbose: bool,
+    config: &Config,
+) -> Vec<Finding> {
+    let launcher = Launcher::from_container(container, spec.is_in_a_pod());
+    let launchers = match container.is_hypothetical() && container.ended.is_none() {
+        true => Launcher::find_all(config),
+        false => vec![launcher],
+    };
     let Requests {
         classes,
         unrequested,
         mut findings,
-    } = requested::requests(spec, config);
+    } = requested::requests(spec, &launchers, config);
     let root = container.pid.map(RunningRoot::from_pid);
     if classes.is_empty() {
         findings.extend(examine_unrequested(
@@ -151,7 +195,11 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
             spec,
             unrequested,
             root.as_ref(),
+            launcher,
         ));
+        return findings;
+    }
+    if has_fault(&findings) {
         return findings;
     }
     let plan = match planner::plan_for(&spec.bundle, &Caller::User, config) {
@@ -163,7 +211,10 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
             return findings;
         }
     };
-    findings.extend(granted::findings(&plan, spec, &classes));
+    findings.extend(granted::findings(&plan, spec, &classes, verbose));
+    if has_fault(&findings) {
+        return findings;
+    }
     let missing = root.as_ref().map(|root| root.missing(&plan));
     let all_there = matches!(&missing, Some(Ok(missing)) if missing.is_empty());
     let is_attached = |grant: &Grant| grant.given_by.is_user();
@@ -173,35 +224,54 @@ fn examine_spec(container: &Container, spec: &ContainerSpec, config: &Config) ->
         && (!plan.steps.is_empty() || plan.is_waiting() || plan.grants.iter().any(is_given));
     // A container that only waits needs the hook, which records what it waits for.
     let all_there = all_there && !(plan.steps.is_empty() && plan.is_waiting());
-    if !container.is_hypothetical() && gives {
-        findings.push(hook_entry::finding(container, spec, all_there));
+    if gives && let Some(ended) = &container.ended {
+        findings.extend(hook_entry::finding_of_ended(ended, launcher));
+    } else if gives && !container.is_hypothetical() {
+        findings.push(hook_entry::finding(launcher, spec, all_there));
     }
-    if let (Some(root), Some(missing)) = (&root, missing) {
-        let masked = plan.find_masked_steps(&spec.bundle.masked_paths.masked);
-        let is_masked = |path: &String| {
-            let mut steps = masked.values();
-            steps.any(|steps| steps.paths.contains(Path::new(path)))
-        };
-        let fix = match &missing {
-            Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
-                "create the container again, with the runtime boathook or without the masks that \
-                 the warning names"
-            }
-            _ => {
-                "create the container again: the hook acts when a container is created, and \
-                 devices or classes that came later are not added"
-            }
-        };
-        findings.push(injected::finding(
-            missing,
-            "everything that the plan has is in the container",
-            fix,
-        ));
-        findings.extend(rules::finding(container, &plan));
-        let nodes = &spec.bundle.spec_devices.nodes;
-        findings.extend(user::finding(root, &plan, nodes));
+    let (Some(root), Some(missing)) = (&root, missing) else {
+        return findings;
+    };
+    let repair = Repair {
+        container,
+        plan: &plan,
+        classes: &classes,
+        launcher,
+        host_root: &config.host_root,
+    };
+    let nodes = &spec.bundle.spec_devices.nodes;
+    let masked = plan.find_masked_steps(&spec.bundle.masked_paths.masked);
+    let is_masked = |path: &String| {
+        let mut steps = masked.values();
+        steps.any(|steps| steps.paths.contains(Path::new(path)))
+    };
+    let checks: [&dyn Fn() -> Option<Finding>; 3] = [
+        &|| {
+            let all = "everything that the plan has is in the container";
+            let fix = match &missing {
+                Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
+                    "create the container again, with the runtime boathook or without the masks \
+                     that the warning names"
+                        .to_owned()
+                }
+                _ => repair.describe_absence(),
+            };
+            Some(injected::finding(missing.clone(), all, &fix))
+        },
+        &|| rules::finding(container, &plan, &repair.describe_denial()),
+        &|| user::finding(root, &plan, nodes, launcher),
+    ];
+    for check in checks {
+        if has_fault(&findings) {
+            break;
+        }
+        findings.extend(check());
     }
     findings
+}
+
+fn has_fault(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.fault.is_some())
 }
 
 /// Examines a container that requests no device. Such a container may still have nodes of a
@@ -211,57 +281,19 @@ fn examine_unrequested(
     spec: &ContainerSpec,
     unrequested: Unrequested,
     root: Option<&RunningRoot>,
+    launcher: Launcher,
 ) -> Vec<Finding> {
     if unrequested.is_empty() {
         return Vec::new();
     }
     let now = root.map(|root| {
-        let rules = rules::finding(container, &unrequested.plan);
-        rules
-            .into_iter()
-            .chain(user::finding(root, &unrequested.plan, &[]))
+        let fix = launcher.describe_replacement();
+        let rules = rules::finding(container, &unrequested.plan, fix);
+        let user = user::finding(root, &unrequested.plan, &[], launcher);
+        rules.into_iter().chain(user)
     });
     let now: Vec<Finding> = now.into_iter().flatten().collect();
     let mut findings = unrequested.findings(spec, root);
     findings.extend(now);
     findings
-}
-
-/// Returns the log messages of the hook and of boathook-runtime about a container. The log is
-/// needed because a runtime drops the messages of a hook that succeeds, and an engine drops
-/// the messages of a container that failed.
-fn logged(id: &str, config: &Config) -> Vec<Finding> {
-    const SHOWN: usize = 5;
-    let note = |line: String| Finding::new(Verdict::Note, "log", line);
-    match log::node_log(&config.host_root) {
-        Ok(mut lines) => {
-            lines.retain(|line| is_about(line, id));
-            lines.drain(..lines.len().saturating_sub(SHOWN));
-            lines.into_iter().map(note).collect()
-        }
-        Err(error) => {
-            let text = log::chain(&error);
-            vec![Finding::new(Verdict::Warning, "log", text)]
-        }
-    }
-}
-
-/// Returns whether a log line names the container. The id is compared with whole words,
-/// because the id of another container may contain the same letters.
-fn is_about(line: &str, id: &str) -> bool {
-    let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
-    words.any(|word| word == id)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_about_the_container_that_it_names() {
-        let line = "2026-11-22 boathook: container c1: env X=9: no device";
-        assert!(is_about(line, "c1"));
-        assert!(!is_about(line, "c"));
-        assert!(!is_about("boathook: container 4fc1aa: no device", "c1"));
-    }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use device_class::DeviceClass;
 use device_class::class::ClassSpec;
 use device_class::config::Config;
-use device_class::discover::{self, FoundClass, Health};
+use device_class::discover::{self, Device, FoundClass, Health};
 use device_class::load::{self, ClassSource};
 use device_class::name::excerpt;
 use device_class::similar;
@@ -16,6 +16,7 @@ use injection_plan::request::{Awaited, Request};
 use super::spec::ContainerSpec;
 use super::stale_nodes;
 use super::unrequested::Unrequested;
+use crate::command::engine_words::Launcher;
 use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
@@ -32,7 +33,9 @@ pub(super) struct Requests {
     pub(super) findings: Vec<Finding>,
 }
 
-pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
+/// Finds the requests. `launchers` are those that may have created the container; advice has their
+/// words.
+pub(super) fn requests(spec: &ContainerSpec, launchers: &[Launcher], config: &Config) -> Requests {
     let sources = match load::each_source(&config.classes) {
         Ok(sources) => sources,
         Err(error) => return nothing(Finding::fault(ExitCode::Config, "classes", chain(&error))),
@@ -96,7 +99,7 @@ pub(super) fn requests(spec: &ContainerSpec, config: &Config) -> Requests {
         false => Unrequested::default(),
     };
     if without_request && unrequested.is_empty() && !has_stale {
-        findings.extend(without(spec, &known));
+        findings.extend(without(spec, launchers, &known, config));
     } else {
         let similar = similar_variables(spec, &known);
         findings.extend(similar.map(|(text, _)| Finding::new(Verdict::Warning, SUBJECT, text)));
@@ -115,7 +118,12 @@ fn nothing(finding: Finding) -> Requests {
     }
 }
 
-fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
+fn without(
+    spec: &ContainerSpec,
+    launchers: &[Launcher],
+    known: &[DeviceClass],
+    config: &Config,
+) -> Vec<Finding> {
     let similar = similar_variables(spec, known).map(|(text, fix)| {
         let finding = Finding::fault(ExitCode::SimilarVariable, SUBJECT, text);
         finding.fix(fix)
@@ -125,17 +133,43 @@ fn without(spec: &ContainerSpec, known: &[DeviceClass]) -> Vec<Finding> {
         return findings;
     }
     let text = "the container sets no variable of any class, so nothing is done for it";
-    let fix = match spec.is_in_a_pod() {
-        true => {
-            "set a limit of the class's resource in the pod's container, such as `resources: \
-             limits: dummy.com/npu: 1`; `boathook list` shows the resources"
+    let fix = match find_example(known, config) {
+        Some((class, device)) => {
+            let (env, resource) = (&class.spec.request.env, device.resource.to_string());
+            let request = |launcher: &Launcher| {
+                launcher.describe_request(env.as_str(), device.id.as_str(), &resource)
+            };
+            let requests: Vec<String> = launchers.iter().map(request).collect();
+            format!(
+                "request a device, such as {} of class {}: {}. `boathook list` shows all",
+                device.id,
+                class.name,
+                requests.join("; or ")
+            )
         }
-        false => {
-            "set the class's variable, such as `-e DUMMY_VISIBLE_DEVICES=all`; `boathook list \
-             --all` shows them"
-        }
+        None => "this host has no device of any class: `boathook list -v` names the classes, and \
+                 `boathook class new /dev/NODE` writes one for your own device"
+            .to_owned(),
     };
     vec![Finding::fault(ExitCode::NoRequest, SUBJECT, text).fix(fix)]
+}
+
+/// Returns a healthy device of this host. A class whose devices are virtual is the last choice.
+fn find_example<'a>(
+    known: &'a [DeviceClass],
+    config: &Config,
+) -> Option<(&'a DeviceClass, Device)> {
+    let host = planner::open_host(config).ok()?;
+    let is_virtual = |class: &&DeviceClass| {
+        let mut sources = class.spec.discover.iter();
+        sources.all(|source| source.count.is_some())
+    };
+    let (made, found): (Vec<_>, Vec<_>) = known.iter().partition(is_virtual);
+    found.into_iter().chain(made).find_map(|class| {
+        let devices = discover::devices(class, &host).devices.into_iter();
+        let mut healthy = devices.filter(|device| device.health.is_healthy());
+        healthy.next().map(|device| (class, device))
+    })
 }
 
 /// Reports variables whose names are similar to the variable of a class, with a fix for each.

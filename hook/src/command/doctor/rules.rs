@@ -9,7 +9,8 @@ use crate::command::finding::{Finding, Verdict};
 use crate::exit::ExitCode;
 use crate::log::chain;
 
-pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Finding> {
+/// Returns which rules of the plan the cgroup denies. `fix` says what to do about them.
+pub(super) fn finding(container: &Container, plan: &InjectionPlan, fix: &str) -> Option<Finding> {
     const SUBJECT: &str = "cgroup";
     let rules = rules_of(plan);
     if rules.is_empty() {
@@ -41,10 +42,7 @@ pub(super) fn finding(container: &Container, plan: &InjectionPlan) -> Option<Fin
                 }
                 false => {
                     let text = format!("denied: {}", denied.join(", "));
-                    Finding::fault(ExitCode::CgroupDenies, SUBJECT, text).fix(
-                        "create the container again; if the rules were lost later (systemctl \
-                         daemon-reload, an update of the container), see docs/durability.md",
-                    )
+                    Finding::fault(ExitCode::CgroupDenies, SUBJECT, text).fix(fix)
                 }
             }
         }

@@ -8,6 +8,7 @@ use std::path::Path;
 use device_class::device::{Access, DeviceNumber};
 use injection_plan::plan::{Action, InjectionPlan, SpecNode};
 
+use crate::command::engine_words::Launcher;
 use crate::command::finding::{Finding, Verdict};
 use crate::command::running_root::RunningRoot;
 use crate::exit::ExitCode;
@@ -67,6 +68,7 @@ pub(super) fn finding(
     root: &RunningRoot,
     plan: &InjectionPlan,
     spec: &[SpecNode],
+    launcher: Launcher,
 ) -> Option<Finding> {
     const SUBJECT: &str = "user";
     let process = Path::new("/proc").join(root.pid.to_string());
@@ -94,7 +96,7 @@ pub(super) fn finding(
                 stat.st_uid,
                 stat.st_gid
             );
-            let fix = describe_fix(apart, stat.st_gid);
+            let fix = describe_fix(apart, stat.st_gid, launcher);
             return Some(Finding::fault(ExitCode::UserDenied, SUBJECT, text).fix(fix));
         }
     }
@@ -106,7 +108,7 @@ pub(super) fn finding(
 
 /// Returns what to do about a node that may not be opened. `apart` means that the container has
 /// its own user namespace.
-fn describe_fix(apart: bool, group: u32) -> String {
+fn describe_fix(apart: bool, group: u32, launcher: Launcher) -> String {
     if apart {
         return "the container has a user namespace (`hostUsers: false`), in which root and groups \
                 are not the host's: give the host's node the mode 0666 by a udev rule, or use the \
@@ -114,8 +116,9 @@ fn describe_fix(apart: bool, group: u32) -> String {
             .to_owned();
     }
     format!(
-        "run the container as a user with the group (--group-add {group}, supplementalGroups), \
-         change the host's udev rule, or set `mode` or `gid` of the node in the class"
+        "give the container's user the group of the node: {}; or change the host's udev rule, or \
+         set `mode` or `gid` of the node in the class",
+        launcher.describe_group(group)
     )
 }
 
@@ -177,8 +180,16 @@ mod tests {
     /// A group of the container is another one on the host, and the runtime mounts the host's node.
     #[test]
     fn in_a_user_namespace_only_the_mode_of_the_hosts_node_helps() {
-        let apart = describe_fix(true, 44);
+        let apart = describe_fix(true, 44, Launcher::Docker);
         assert!(apart.contains("the mode 0666 by a udev rule") && !apart.contains("--group-add"));
-        assert!(describe_fix(false, 44).contains("--group-add 44"));
+        for (launcher, words) in [
+            (Launcher::Docker, "compose: `group_add: [\"44\"]`"),
+            (Launcher::Podman, "add `--group-add 44`"),
+            (Launcher::Pod, "supplementalGroups: [44]"),
+            (Launcher::Runtime, "additionalGids"),
+        ] {
+            let fix = describe_fix(false, 44, launcher);
+            assert!(fix.contains(words), "{fix}");
+        }
     }
 }

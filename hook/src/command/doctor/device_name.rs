@@ -1,0 +1,176 @@
+//! `boathook doctor --device NAME`: whether engines can resolve a name of `--device`, and which
+//! device it means.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use device_class::DeviceClass;
+use device_class::config::Config;
+use device_class::discover;
+use device_class::load;
+use device_class::similar;
+use injection_plan::request::{Environment, Request, RequestSource};
+use serde_json::Value;
+
+use crate::command::cdi_names;
+use crate::command::finding::{Finding, Verdict};
+use crate::exit::ExitCode;
+use crate::oci::read_json;
+use crate::planner;
+
+const SUBJECT: &str = "device";
+
+/// Examines a name of the form `KIND=NAME`, such as `nvidia.com/gpu=all`.
+pub(super) fn findings(name: &str, config: &Config) -> Vec<Finding> {
+    let Some((kind, device)) = name.split_once('=') else {
+        let text = format!("{name} is no CDI name");
+        let finding = Finding::fault(ExitCode::Request, SUBJECT, text);
+        let fix = match name.starts_with('/') {
+            true => format!("`boathook list {name}` says which device a path leads to"),
+            false => "write KIND=NAME, such as nvidia.com/gpu=all; `boathook cdi list` shows the \
+                      names of this host"
+                .to_owned(),
+        };
+        return vec![finding.fix(fix)];
+    };
+    let files = cdi_names::specifications(config);
+    let named: Vec<&(PathBuf, Vec<String>)> = files
+        .iter()
+        .filter(|(_, names)| names.iter().any(|known| known == name))
+        .collect();
+    match named.as_slice() {
+        [] => vec![describe_unresolvable(name, kind, device, &files, config)],
+        [(file, _)] => examine_specification(name, file, device, config),
+        [(one, _), (other, _), ..] => {
+            let text = format!(
+                "{} and {} both have {name}, and engines refuse a name that two files have",
+                one.display(),
+                other.display()
+            );
+            let finding = Finding::fault(ExitCode::Request, SUBJECT, text);
+            vec![finding.fix("remove one of the files, and the service that writes it")]
+        }
+    }
+}
+
+fn describe_unresolvable(
+    name: &str,
+    kind: &str,
+    device: &str,
+    files: &[(PathBuf, Vec<String>)],
+    config: &Config,
+) -> Finding {
+    let text =
+        format!("no specification of this host has {name}: engines say `unresolvable CDI devices`");
+    let finding = Finding::fault(ExitCode::NoDevice, SUBJECT, text);
+    let known: Vec<&str> = files
+        .iter()
+        .flat_map(|(_, names)| names.iter().map(String::as_str))
+        .collect();
+    let classes = find_classes(kind, config);
+    if let Some(class) = classes
+        .iter()
+        .find(|class| has_device(class, device, config))
+    {
+        return finding.fix(format!(
+            "write the names of class {0}: `boathook cdi generate {0}`",
+            class.name
+        ));
+    }
+    if let Some(class) = classes.first() {
+        return finding.fix(format!(
+            "`boathook list {}` shows the devices of this host; `boathook cdi generate {0}` writes \
+             their names",
+            class.name
+        ));
+    }
+    if let Some(near) = similar::find_most_similar(name, known.iter().copied()) {
+        return finding.fix(format!("did you mean {near}?"));
+    }
+    finding.fix(
+        "no class has this kind: `boathook cdi list` shows the names of this host, and `boathook \
+         list` the devices",
+    )
+}
+
+/// Returns the classes whose devices have names of this kind.
+fn find_classes(kind: &str, config: &Config) -> Vec<DeviceClass> {
+    let sources = load::each_source(&config.classes).into_iter().flatten();
+    let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
+    let Ok(host) = planner::open_host(config) else {
+        return Vec::new();
+    };
+    classes
+        .filter(|class| {
+            let devices = discover::devices(class, &host).devices;
+            class.spec.resource.to_string() == kind
+                || devices.iter().any(|one| one.resource.to_string() == kind)
+        })
+        .collect()
+}
+
+fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
+    let Ok(host) = planner::open_host(config) else {
+        return false;
+    };
+    let devices = device.to_owned();
+    let source = RequestSource::Attach { devices };
+    let request = Request::parse(class, &Environment::default(), source);
+    let Ok(Some(request)) = request else {
+        return false;
+    };
+    let found = discover::look_up(class, request.wanted(), &host);
+    found.is_ok_and(|found| {
+        let chosen = request.selection.choose(class, &found.inventory);
+        chosen.is_ok_and(|devices| !devices.is_empty())
+    })
+}
+
+/// Examines the nodes and hooks that a specification gives the device. An engine refuses a
+/// container for each that does not exist.
+fn examine_specification(name: &str, file: &Path, device: &str, config: &Config) -> Vec<Finding> {
+    let text = format!("{} has {name}", file.display());
+    let mut findings = vec![Finding::new(Verdict::Ok, SUBJECT, text)];
+    let specification: Value = read_json(file).unwrap_or_default();
+    let devices = specification["devices"].as_array().into_iter().flatten();
+    let own = devices.filter(|one| one["name"] == device);
+    let edits = own
+        .chain([&specification])
+        .map(|owner| &owner["containerEdits"]);
+    let paths = edits.flat_map(|edits| {
+        let paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
+            let items = edits[list].as_array().into_iter().flatten();
+            let path = items.filter_map(|item| {
+                let found = keys.iter().find_map(|key| item[*key].as_str());
+                found.map(str::to_owned)
+            });
+            path.collect()
+        };
+        let nodes = paths("deviceNodes", ["hostPath", "path"]);
+        let mounts = paths("mounts", ["hostPath", "hostPath"]);
+        let hooks = paths("hooks", ["path", "path"]);
+        [nodes, mounts, hooks].concat()
+    });
+    let is_missing = |path: &String| {
+        let path = config.host_root.join(path.trim_start_matches('/'));
+        fs::symlink_metadata(path).is_err()
+    };
+    let mut missing: Vec<String> = paths.filter(is_missing).collect();
+    missing.sort();
+    missing.dedup();
+    if missing.is_empty() {
+        let text = "every node, file and hook of it is on this host";
+        findings.push(Finding::new(Verdict::Ok, SUBJECT, text));
+        return findings;
+    }
+    let text = format!(
+        "{} is not on this host, and engines refuse a container with the name",
+        missing.join(", ")
+    );
+    let finding = Finding::fault(ExitCode::NoDevice, SUBJECT, text);
+    findings.push(finding.fix(
+        "write the specification again (`boathook cdi generate`, or the program that wrote it), \
+         and load the driver of what is missing, as with `modprobe`",
+    ));
+    findings
+}

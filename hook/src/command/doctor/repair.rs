@@ -1,0 +1,80 @@
+//! What gives a container that runs the devices that it should have.
+
+use std::path::Path;
+
+use device_class::DeviceClass;
+use injection_plan::plan::InjectionPlan;
+
+use crate::command::containers::{Container, SHORT_ID};
+use crate::command::engine_words::{Launcher, quote_for_shell};
+
+/// A container with its plan, which it does not have as a whole.
+pub(super) struct Repair<'a> {
+    pub(super) container: &'a Container,
+    pub(super) plan: &'a InjectionPlan,
+    pub(super) classes: &'a [DeviceClass],
+    pub(super) launcher: Launcher,
+    pub(super) host_root: &'a Path,
+}
+
+impl Repair<'_> {
+    /// Returns what to do about nodes and files that the container lacks.
+    pub(super) fn describe_absence(&self) -> String {
+        let again = self.launcher.describe_replacement();
+        let Some(attach) = self.describe_attach() else {
+            return format!(
+                "{again}: the hook acts when a container is created, and devices or classes that \
+                 came later are not added"
+            );
+        };
+        let mut fix = format!("{attach} now");
+        if self.classes.iter().any(|class| class.spec.follow) {
+            fix += ", and `systemctl enable --now boathook-follow.service` lets a device return by \
+                    itself from now on";
+        }
+        format!("{fix}; or {again}")
+    }
+
+    /// Returns what to do about device rules that the container has lost.
+    pub(super) fn describe_denial(&self) -> String {
+        let again = self.launcher.describe_replacement();
+        let lost = "if the rules were lost later (systemctl daemon-reload, an update of the \
+                    container), `systemctl enable --now boathook-follow.service` returns them from \
+                    now on";
+        match self.describe_attach() {
+            Some(attach) => format!("{attach} now; or {again}; {lost}"),
+            None => format!("{again}; {lost}"),
+        }
+    }
+
+    /// Returns the command that gives the container the devices of its plan. Without devices there
+    /// is no such command.
+    fn describe_attach(&self) -> Option<String> {
+        const SHOWN: usize = 4;
+        let name = self.container.name(self.host_root);
+        let name = name.unwrap_or_else(|| shorten(&self.container.id));
+        let grants = self.plan.grants.iter();
+        let devices: Vec<String> = grants
+            .flat_map(|grant| {
+                let devices = grant.devices.iter();
+                devices.map(|device| quote_for_shell(&format!("{}={device}", grant.class)))
+            })
+            .collect();
+        if name.is_empty() || devices.is_empty() || devices.len() > SHOWN {
+            return None;
+        }
+        let name = quote_for_shell(&name);
+        let devices = devices.join(" ");
+        Some(format!(
+            "`boathook attach {name} {devices}` gives them back"
+        ))
+    }
+}
+
+/// Shortens the id of an engine, which is a random number. Users of a runtime choose their ids, and
+/// these often begin alike.
+fn shorten(id: &str) -> String {
+    let is_random = id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit());
+    let length = if is_random { SHORT_ID } else { id.len() };
+    id.chars().take(length).collect()
+}
