@@ -157,6 +157,7 @@ mod tests {
     use device_class::discover::FileSource;
 
     use super::*;
+    use crate::plan::StepUser;
 
     fn file(path: &str) -> InjectionStep {
         let source = FileSource {
@@ -185,7 +186,7 @@ mod tests {
         InjectionStep {
             action,
             user_labels: "npu".into(),
-            users: vec!["npu".into()],
+            users: vec![StepUser::Class("npu".parse().unwrap())],
         }
     }
 

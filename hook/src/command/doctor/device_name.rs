@@ -9,7 +9,7 @@ use device_class::config::Config;
 use device_class::discover;
 use device_class::load;
 use device_class::similar;
-use injection_plan::request::{Environment, Request, RequestSource};
+use injection_plan::request::{DeviceList, Environment, Request, RequestSource};
 use serde_json::Value;
 
 use crate::command::cdi_names;
@@ -113,7 +113,9 @@ fn has_device(class: &DeviceClass, device: &str, config: &Config) -> bool {
     let Ok(host) = planner::open_host(config) else {
         return false;
     };
-    let devices = device.to_owned();
+    let Ok(devices) = DeviceList::parse(device) else {
+        return false;
+    };
     let source = RequestSource::Attach { devices };
     let request = Request::parse(class, &Environment::default(), source);
     let Ok(Some(request)) = request else {
