@@ -106,6 +106,10 @@ pub struct Install {
     /// are unplugged and come back
     #[arg(long)]
     pub follow: bool,
+    /// Install boathook-plugin too, as a service of the host that starts before the kubelet;
+    /// it takes the place of the DaemonSet's container
+    #[arg(long)]
+    pub plugin_service: bool,
     /// Name of the release in the cluster; a node that another release serves is refused
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub release: Option<ReleaseName>,
@@ -120,7 +124,11 @@ pub struct Install {
 impl Install {
     /// Returns the services to enable.
     pub fn services(&self) -> Vec<Service> {
-        let options = [(self.cdi, Service::Cdi), (self.follow, Service::Follow)];
+        let options = [
+            (self.cdi, Service::Cdi),
+            (self.follow, Service::Follow),
+            (self.plugin_service, Service::Plugin),
+        ];
         let wanted = options.into_iter().filter(|(is_wanted, _)| *is_wanted);
         wanted.map(|(_, service)| service).collect()
     }

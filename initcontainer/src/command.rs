@@ -107,7 +107,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
     let engines = choose_engines(host, &args.engine, &options, output)?;
-    payload.origin.services = args.services();
+    let payload = payload.with_services(&source, args.services())?;
     let request = Request {
         payload,
         engines: engines

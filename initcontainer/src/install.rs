@@ -24,7 +24,7 @@ use crate::layout::{
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
 use crate::recorded_options::RecordedOptions;
-use crate::services;
+use crate::services::{self, Delivery};
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
 
@@ -88,7 +88,7 @@ pub fn plan(
     notes.extend(dropped_notes);
     // A run that is killed later has the services still recorded, so that the next one goes on.
     let mut steps = services::plan_disabling(host, &dropped)?;
-    let files = services::plan_files(host)?;
+    let files = services::plan_files(host, wanted, find_delivery(&old, engines))?;
     let enabling = services::plan_links(host, wanted)?;
     for step in files.iter().chain(&enabling) {
         dirs.extend(host.missing_dirs(step.path())?);
@@ -284,6 +284,18 @@ fn offered_links<'n>(
     engines: &[(Engine, Options)],
 ) -> &'n [(PathBuf, PathBuf)] {
     names.links(engines.iter().map(|(engine, _)| *engine))
+}
+
+/// Returns what brings the hook to pods: a runtime handler, if an engine that runs pods is or was
+/// configured.
+fn find_delivery(old: &Manifest, engines: &[(Engine, Options)]) -> Delivery {
+    let named = engines.iter().map(|(engine, _)| engine);
+    let mut configured = named.chain(old.options.engines.keys());
+    if configured.any(|engine| !matches!(engine, Engine::Docker | Engine::Podman)) {
+        Delivery::Handler
+    } else {
+        Delivery::Cdi
+    }
 }
 
 /// Returns the options to record. Those of engines that an earlier installation configured, and

@@ -18,6 +18,7 @@ use runtime_config::Error as HostError;
 use crate::elf::{self, describe_refusal};
 use crate::layout::{CONFIG, LOCAL};
 use crate::recorded_options::RecordedOptions;
+use crate::service::Service;
 
 pub const PROGRAMS: [&str; 4] = [
     "boathook",
@@ -25,6 +26,8 @@ pub const PROGRAMS: [&str; 4] = [
     "boathook-runtime",
     "boathook-init",
 ];
+/// The program of the plugin's service, which is installed only with the service.
+const PLUGIN: &str = "boathook-plugin";
 /// The directory of the programs, in a release and in an installed version.
 pub(crate) const BIN: &str = "bin";
 /// The directory of the class files, in a release and in an installed version.
@@ -127,15 +130,7 @@ impl Payload {
         let mut files = Vec::new();
         let bin = program_dir(source)?;
         for name in PROGRAMS {
-            let from = check_regular_file(bin.join(name))?;
-            elf::check_machine(&from)?;
-            files.push(PayloadFile {
-                source: from,
-                dir: BIN,
-                name: name.to_owned(),
-                mode: 0o755,
-                class: None,
-            });
+            files.push(read_program(&bin, name)?);
         }
         let shipped = source.join(CLASSES);
         match classes {
@@ -160,6 +155,20 @@ impl Payload {
             },
             keeps_config: false,
         })
+    }
+
+    /// Enables services with the installation. The program of the plugin's service is among the
+    /// files then.
+    ///
+    /// # Errors
+    /// Fails if the release has no such program, or one for another machine.
+    pub fn with_services(mut self, source: &Path, services: Vec<Service>) -> Result<Self> {
+        if services.contains(&Service::Plugin) {
+            let program = read_program(&program_dir(source)?, PLUGIN)?;
+            self.files.push(program);
+        }
+        self.origin.services = services;
+        Ok(self)
     }
 
     /// Adds the administrator's class files in `dir`, which may extend class files of the release
@@ -239,6 +248,19 @@ impl Payload {
         let linked = self.files().filter(|file| file.dir != CLASSES);
         linked.map(|file| Path::new(LOCAL).join(file.dir).join(&file.name))
     }
+}
+
+/// Returns a program in the directory `bin`, if it is for this machine.
+fn read_program(bin: &Path, name: &str) -> Result<PayloadFile> {
+    let source = check_regular_file(bin.join(name))?;
+    elf::check_machine(&source)?;
+    Ok(PayloadFile {
+        source,
+        dir: BIN,
+        name: name.to_owned(),
+        mode: 0o755,
+        class: None,
+    })
 }
 
 /// Returns the directory with the programs: `bin` in `source`, or `source` itself.

@@ -14,15 +14,18 @@ pub enum Service {
     Cdi,
     /// Has containers follow devices that are unplugged and come back.
     Follow,
+    /// Serves the kubelet, in place of a container of the DaemonSet.
+    Plugin,
 }
 
 impl Service {
-    pub(crate) const ALL: [Self; 2] = [Self::Cdi, Self::Follow];
+    pub(crate) const ALL: [Self; 3] = [Self::Cdi, Self::Follow, Self::Plugin];
 
     pub fn unit(self) -> &'static str {
         match self {
             Self::Cdi => "boathook-cdi.service",
             Self::Follow => "boathook-follow.service",
+            Self::Plugin => "boathook-plugin.service",
         }
     }
 
@@ -31,6 +34,7 @@ impl Service {
         match self {
             Self::Cdi => "--cdi",
             Self::Follow => "--follow",
+            Self::Plugin => "--plugin-service",
         }
     }
 

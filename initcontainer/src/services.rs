@@ -24,6 +24,19 @@ const MODE: u32 = 0o644;
 /// The first line of each file that an installation places. A removal leaves other files alone.
 const MARK: &str = "# Written by boathook-init, which also removes it. Settings of your own belong in a drop-in.\n";
 
+/// What brings the hook to the containers of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    Cdi,
+    /// A runtime handler, which the installer has configured.
+    Handler,
+}
+
+/// The command of the plugin's unit that is only for CDI, and the comment on it.
+const CHECK_ENGINE: &str = "boathook-plugin check-engine";
+const CHECK_REASON: &str =
+    "# An engine that ignores CDI annotations would start containers without their devices.";
+
 /// A file that the installer places.
 struct ServiceFile {
     directory: &'static str,
@@ -32,7 +45,7 @@ struct ServiceFile {
     packaged: &'static [&'static str],
 }
 
-const FILES: [ServiceFile; 4] = [
+const FILES: [ServiceFile; 5] = [
     ServiceFile {
         directory: UNITS,
         name: "boathook-cdi.service",
@@ -49,6 +62,12 @@ const FILES: [ServiceFile; 4] = [
         directory: UNITS,
         name: "boathook-follow.service",
         text: include_str!("../../dist/systemd/boathook-follow.service"),
+        packaged: &PACKAGED_UNITS,
+    },
+    ServiceFile {
+        directory: UNITS,
+        name: "boathook-plugin.service",
+        text: include_str!("../../dist/systemd/boathook-plugin.service"),
         packaged: &PACKAGED_UNITS,
     },
     ServiceFile {
@@ -94,13 +113,25 @@ impl ServiceFile {
     }
 
     /// Returns the text to place. The installed program is named by its path, because systemd may
-    /// not search the directory with the link to it.
-    fn installed_text(&self) -> String {
-        let start = "\nExecStart=boathook ";
-        let text = self
-            .text
-            .replace(start, &format!("\nExecStart={COMMANDS} "));
-        format!("{MARK}{text}")
+    /// not search the directory with the link to it. With `delivery`, the plugin does not rely on
+    /// CDI.
+    fn installed_text(&self, delivery: Delivery) -> String {
+        let mut text = String::from(MARK);
+        for line in self.text.lines() {
+            let is_check = line.ends_with(CHECK_ENGINE) || line == CHECK_REASON;
+            if delivery == Delivery::Handler && is_check {
+                continue;
+            }
+            match line.split_once("=boathook") {
+                Some((key, command)) => text += &format!("{key}={COMMANDS}{command}"),
+                None => text += line,
+            }
+            if delivery == Delivery::Handler && line.ends_with("boathook-plugin run") {
+                text += " --delivery=handler";
+            }
+            text.push('\n');
+        }
+        text
     }
 
     /// Returns the text on the host, if an installation placed the file.
@@ -112,17 +143,23 @@ impl ServiceFile {
 
 /// Returns the steps that place the files, or that remove those for which a package has brought
 /// its own. A file of the administrator with such a name stays.
-pub(crate) fn plan_files(host: &HostRoot) -> Result<Vec<Step>> {
+///
+/// The plugin's unit is placed only if it is among `services`: otherwise its program is not
+/// installed.
+pub(crate) fn plan_files(
+    host: &HostRoot,
+    services: &[Service],
+    delivery: Delivery,
+) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for file in FILES.iter().filter(|file| file.can_be_placed(host)) {
         let own = file.read_own(host)?;
         if own.is_none() && host.exists(&file.path()) {
             continue;
         }
-        let wanted = file
-            .find_packaged(host)
-            .is_none()
-            .then(|| file.installed_text());
+        let is_wanted = file.name != Service::Plugin.unit() || services.contains(&Service::Plugin);
+        let wanted = (is_wanted && file.find_packaged(host).is_none())
+            .then(|| file.installed_text(delivery));
         let change = Change::rewrite(&file.path(), own.as_deref(), wanted.as_deref(), MODE);
         steps.extend(change.map(Step::Change));
     }

@@ -132,6 +132,7 @@ fn an_archive_can_be_installed_and_read() {
         "version",
         "lib/systemd/system/boathook-cdi.service",
         "lib/systemd/system/boathook-follow.service",
+        "lib/systemd/system/boathook-plugin.service",
         "lib/udev/rules.d/71-boathook-cdi.rules",
         "share/boathook/schema.json",
         "share/doc/boathook/CHANGELOG.md",

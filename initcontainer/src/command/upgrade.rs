@@ -64,7 +64,7 @@ fn read_release(host: &HostRoot, source: &Path, manifest: &Manifest) -> Result<P
     if let Some(dir) = &options.own_classes {
         payload = payload.with_own_classes(source, dir)?;
     }
-    payload.origin.services.clone_from(&options.services);
+    payload = payload.with_services(source, options.services.clone())?;
     payload.config = host.read(Path::new(GIVEN_CONFIG))?;
     Ok(payload)
 }

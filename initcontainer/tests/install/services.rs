@@ -104,3 +104,44 @@ fn a_host_without_systemd_gets_no_units() {
     said(&site.run(&["install"]));
     assert!(!site.path(Path::new("etc/systemd")).exists());
 }
+
+/// The plugin is a program of the release that is installed only for its service.
+#[test]
+fn the_plugin_is_installed_for_its_service_alone() {
+    const UNIT: &str = "etc/systemd/system/boathook-plugin.service";
+    const PROGRAM: &str = "opt/boathook/current/bin/boathook-plugin";
+    let site = with_systemd();
+    let before = tree::snapshot(site.root());
+    site.add_plugin();
+    said(&site.run(&["install", "--engine=none"]));
+    assert!(!site.path(UNIT).exists() && !site.path(PROGRAM).exists());
+
+    said(&site.run(&["install", "--engine=none", "--plugin-service"]));
+    let unit = site.read(UNIT);
+    for line in [
+        "ExecStartPre=/opt/boathook/current/bin/boathook-plugin check-engine",
+        "ExecStart=/opt/boathook/current/bin/boathook-plugin run",
+        "WantedBy=multi-user.target",
+    ] {
+        assert!(unit.lines().any(|it| it == line), "{line}: {unit}");
+    }
+    assert!(unit.contains("\nBefore=kubelet.service "), "{unit}");
+    assert!(site.path(PROGRAM).is_file());
+    let enabled = "etc/systemd/system/multi-user.target.wants/boathook-plugin.service";
+    assert_eq!(link(&site, enabled), Some(format!("/{UNIT}")));
+
+    said(&site.run(&["uninstall"]));
+    assert_eq!(tree::snapshot(site.root()), before);
+}
+
+/// With a runtime handler the engine need not know CDI.
+#[test]
+fn the_plugins_service_does_not_rely_on_cdi_beside_a_handler() {
+    let site = with_systemd();
+    site.add_plugin();
+    said(&site.run(&["install", "--engine=containerd", "--plugin-service"]));
+    let unit = site.read("etc/systemd/system/boathook-plugin.service");
+    let start = "\nExecStart=/opt/boathook/current/bin/boathook-plugin run --delivery=handler\n";
+    assert!(unit.contains(start), "{unit}");
+    assert!(!unit.contains("check-engine\n"), "{unit}");
+}

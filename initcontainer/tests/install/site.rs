@@ -93,6 +93,11 @@ impl Site {
         write(&self.release().join("version"), format!("{version}\n"));
     }
 
+    /// Adds the plugin to the release.
+    pub(crate) fn add_plugin(&self) {
+        write(&self.release().join("bin/boathook-plugin"), elf_header());
+    }
+
     /// Adds a class of the toolkit `vendor` to the release. The host has a device of it.
     pub(crate) fn add_toolkit(&self) {
         let class = "version = 1\ndescription = \"cards\"\nresource = \"vendor.com/card\"\n\

@@ -12,6 +12,7 @@ mount --bind /run/etc /etc";
 
 const FOLLOW: &str = "boathook-follow.service";
 const CDI: &str = "boathook-cdi.service";
+const PLUGIN: &str = "boathook-plugin.service";
 
 /// Returns what systemctl prints about a unit, whatever its exit status.
 fn ask(host: &SystemdHost, verb: &str, unit: &str) -> String {
@@ -40,6 +41,17 @@ fn services_are_enabled_by_the_installer_and_stopped_by_a_removal() {
     host.run(installed, &["uninstall"]).unwrap();
     assert_eq!(ask(&host, "is-active", FOLLOW), "inactive");
     assert_eq!(ask(&host, "list-unit-files", "--no-legend boathook-*"), "");
+
+    // It waits for the kubelet, of which this host has nothing.
+    let handler = ["install", "--engine=containerd", "--classes=none"];
+    host.run(&program, &[&handler[..], &["--plugin-service"]].concat())
+        .unwrap();
+    assert_eq!(ask(&host, "is-active", PLUGIN), "active");
+    assert_eq!(ask(&host, "is-enabled", PLUGIN), "enabled");
+    let before = ask(&host, "show", "--property=Before boathook-plugin.service");
+    assert!(before.contains("kubelet.service"), "{before}");
+    host.run(installed, &["uninstall"]).unwrap();
+    assert_eq!(ask(&host, "is-active", PLUGIN), "inactive");
 
     // As the documents say, on a host that has the units and has not enabled them.
     host.run(&program, &install).unwrap();
