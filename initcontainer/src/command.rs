@@ -1,15 +1,16 @@
 //! Runs the commands. A command makes a plan, prints it or carries it out, and then prints what
 //! the operator has to do next.
 
+mod engines;
 mod upgrade;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use initcontainer::cli::{Cli, Command, EngineChoice, Install, Uninstall};
+use initcontainer::cli::{Cli, Command, Install, Uninstall};
 use initcontainer::compatibility::{OfferedNames, find_offers};
-use initcontainer::layout::{COMMANDS, CONFIG, HOOK, LINKS, PACKAGED, ROOT, RUNTIME, record_path};
+use initcontainer::layout::{COMMANDS, CONFIG, HOOK, LINKS, PACKAGED, ROOT, RUNTIME};
 use initcontainer::lock::Lock;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
@@ -18,9 +19,7 @@ use initcontainer::step::{self, Step};
 use initcontainer::{configuration, install, uninstall};
 use nix::sys::signal::{SigSet, Signal};
 use release_lock::ReleaseLock;
-use runtime_config::{
-    Engine, HostRoot, InstallationRecord, Options, Plan, RuntimeUse, find_runtime_use, is_running,
-};
+use runtime_config::{Engine, HostRoot, Options, Plan, RuntimeUse, find_runtime_use, is_running};
 
 use crate::output::{InstalledRelease, Output};
 use crate::{restart, running_services};
@@ -106,7 +105,7 @@ fn install(host: &HostRoot, args: &Install, output: &mut Output) -> Result<()> {
     };
     let options = complete_options(host, &payload, &names, options)?;
     let lock = (!args.dry_run).then(|| Lock::take(host)).transpose()?;
-    let engines = choose_engines(host, &args.engine, &options, output)?;
+    let engines = engines::choose(host, &args.engine, &options, output)?;
     let payload = payload.with_services(&source, args.services())?;
     let request = Request {
         payload,
@@ -365,50 +364,6 @@ fn own_source() -> Result<PathBuf> {
         .context("cannot determine the directory of this program; use --source")?;
     let release = dir.parent().filter(|_| dir.ends_with("bin"));
     Ok(release.unwrap_or(dir).to_path_buf())
-}
-
-/// Returns the engines to configure. An engine that was found but not named is left out if it
-/// starts no pods.
-fn choose_engines(
-    host: &HostRoot,
-    choice: &EngineChoice,
-    options: &Options,
-    output: &mut Output,
-) -> Result<Vec<Engine>> {
-    if let EngineChoice::Named(engines) = choice {
-        // The absence of an engine's program proves nothing if /usr/bin is not visible, as in a
-        // container that mounts only the engine's directories.
-        let sees_programs = host.is_dir(Path::new("/usr/bin"));
-        let absent = |engine: &&Engine| sees_programs && engine.detect(host).is_none();
-        for engine in engines.iter().filter(absent) {
-            output.report_note(&format!(
-                "{engine}: no program of it was found under {}; it is configured nevertheless, \
-                 and `boathook-init uninstall` reverts it",
-                host.as_path().display()
-            ));
-        }
-        return Ok(engines.clone());
-    }
-    let mut chosen = Vec::new();
-    for engine in Engine::ALL.into_iter().filter(|e| e.detect(host).is_some()) {
-        let record = InstallationRecord::load(host, &record_path(engine))?;
-        let now = engine.read(host, record.as_ref())?;
-        match engine.plan_install(&now, record.as_ref(), options) {
-            Err(e @ runtime_config::Error::CriDisabled { .. }) => {
-                output.report_note(&format!("{engine}: left out: {e}"));
-            }
-            _ => chosen.push(engine),
-        }
-    }
-    if chosen.is_empty() {
-        let known = Engine::ALL.map(Engine::name).join(", ");
-        output.report_note(&format!(
-            "no engine to configure was found under {}: name one with --engine ({known}), or \
-             use CDI (docs/cdi.md)",
-            host.as_path().display()
-        ));
-    }
-    Ok(chosen)
 }
 
 fn describe_release(payload: &Payload, plan: &install::Installation) -> InstalledRelease {

@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use runtime_config::{Engine, Error, HANDLER, HostRoot, Place, Process, find_processes};
+use runtime_config::{
+    Engine, Error, HANDLER, HostRoot, Place, Process, find_docker_config, find_processes,
+};
 use serde_json::Value;
 
 use crate::layout::{ROOT, RUNTIME};
@@ -61,7 +63,7 @@ pub fn find_wrapped_containers(host: &HostRoot) -> Result<BTreeSet<String>, Erro
 pub fn find_docker_containers(host: &HostRoot) -> Vec<String> {
     let json =
         |path: &Path| -> Option<Value> { serde_json::from_str(&host.read(path).ok()??).ok() };
-    let daemon = json(Path::new("/etc/docker/daemon.json")).unwrap_or_default();
+    let daemon = json(&find_docker_config(host)).unwrap_or_default();
     let data = daemon["data-root"].as_str().unwrap_or("/var/lib/docker");
     let containers = Path::new(data).join("containers");
     let own_runtimes: Vec<&str> = daemon["runtimes"]

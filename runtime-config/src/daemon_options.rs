@@ -35,6 +35,51 @@ impl Daemon {
     /// usual configuration file: first unit or variable files, then processes of root. A file
     /// that cannot be read counts as empty.
     pub(crate) fn find_option(&self, host: &HostRoot, option: &str) -> Option<DaemonOption> {
+        self.find_option_beside(host, option, self.config.1)
+    }
+
+    /// Returns the same for a daemon with the configuration file `config`.
+    pub(crate) fn find_option_beside(
+        &self,
+        host: &HostRoot,
+        option: &str,
+        config: &str,
+    ) -> Option<DaemonOption> {
+        let lines = self.lines_of_files(host).into_iter();
+        lines
+            .chain(self.lines_of_processes(host))
+            .find_map(|(source, words)| {
+                let mut configs = option_values(&words, self.config.0);
+                let value = option_values(&words, &[option]).last()?.to_owned();
+                configs
+                    .all(|other| other == config)
+                    .then_some(DaemonOption { value, source })
+            })
+    }
+
+    /// Returns the configuration file of the daemon: that of the unit, or of the init script's
+    /// variables. On a host without them it is that of the processes of root, unless one of them
+    /// reads the usual file.
+    pub(crate) fn find_config_file(&self, host: &HostRoot) -> String {
+        let named = |(_, words): &(String, Vec<String>)| {
+            let file = option_values(words, self.config.0).last()?.to_owned();
+            file.starts_with('/').then_some(file)
+        };
+        let usual = || self.config.1.to_owned();
+        let in_files = self.lines_of_files(host).iter().find_map(named);
+        if in_files.is_some() || unit::exists(host, self.unit) {
+            return in_files.unwrap_or_else(usual);
+        }
+        let of_processes: Vec<_> = self.lines_of_processes(host).iter().map(named).collect();
+        let of_processes: Option<Vec<String>> = of_processes.into_iter().collect();
+        of_processes
+            .and_then(|files| files.into_iter().next())
+            .unwrap_or_else(usual)
+    }
+
+    /// Returns the words of the command lines in the unit, or in the variables of the init script,
+    /// each with its file.
+    fn lines_of_files(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         let mut lines = unit::command_lines(host, self.unit);
         if !unit::exists(host, self.unit) && host.exists(Path::new(self.init_script)) {
             for file in self.variable_files {
@@ -43,30 +88,26 @@ impl Daemon {
                 lines.extend(variables.map(|(_, value)| (PathBuf::from(file), value)));
             }
         }
-        let file_options = lines.into_iter().map(|(path, line)| {
+        let in_words = lines.into_iter().map(|(path, line)| {
             let words = line
                 .split_whitespace()
                 .map(|word| word.trim_matches(['"', '\'']).to_owned())
                 .collect::<Vec<_>>();
             (path.display().to_string(), words)
         });
+        in_words.collect()
+    }
+
+    /// Returns the arguments of the processes that root runs, each with words for messages.
+    fn lines_of_processes(&self, host: &HostRoot) -> Vec<(String, Vec<String>)> {
         let processes = find_processes(host, |program| program == self.program).into_iter();
-        let process_options = processes.filter(|process| process.uid == 0).map(|process| {
+        let of_root = processes.filter(|process| process.uid == 0).map(|process| {
             let arguments = process.arguments.get(1..).unwrap_or_default().to_vec();
             (
                 format!("the command line of process {}", process.pid),
                 arguments,
             )
         });
-        file_options
-            .chain(process_options)
-            .find_map(|(source, words)| {
-                let (names, usual) = self.config;
-                let mut configs = option_values(&words, names);
-                let value = option_values(&words, &[option]).last()?.to_owned();
-                configs
-                    .all(|config| config == usual)
-                    .then_some(DaemonOption { value, source })
-            })
+        of_root.collect()
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::daemon_options::{Daemon, DaemonOption};
 use crate::default_runtime::DefaultRuntime;
 use crate::error::Error;
-use crate::facts::HANDLER;
+use crate::facts::{HANDLER, PROGRAM_DIRECTORIES};
 use crate::host::HostRoot;
 use crate::json_text;
 use crate::key_case;
@@ -62,9 +62,36 @@ const DAEMON: Daemon = Daemon {
 
 const DEFAULT_OPTION: &str = "--default-runtime";
 
+/// The program of Docker's snap.
+const SNAP: &str = "/snap/docker/current/bin/dockerd";
+
 pub(crate) fn read(host: &HostRoot, snapshot: &mut Snapshot) -> Result<(), Error> {
-    snapshot.set_default_runtime_option(DAEMON.find_option(host, DEFAULT_OPTION));
-    snapshot.read(host, Path::new(DAEMON_JSON)).map(drop)
+    let file = DAEMON.find_config_file(host);
+    let option = DAEMON.find_option_beside(host, DEFAULT_OPTION, &file);
+    snapshot.set_default_runtime_option(option);
+    snapshot.set_docker_config(PathBuf::from(&file));
+    snapshot.read(host, Path::new(&file)).map(drop)
+}
+
+/// Returns the daemon.json that dockerd reads: that of its option `--config-file`, or the usual
+/// one.
+pub fn find_docker_config(host: &HostRoot) -> PathBuf {
+    DAEMON.find_config_file(host).into()
+}
+
+/// Returns the program of Docker's snap, if the host has no other Docker. The snap's confinement
+/// lets it execute no program of the host.
+pub fn find_docker_snap(host: &HostRoot) -> Option<PathBuf> {
+    let mut others = PROGRAM_DIRECTORIES
+        .iter()
+        .map(|dir| Path::new(dir).join(DAEMON.program));
+    let snap = Path::new(SNAP);
+    (host.exists(snap) && !others.any(|other| host.exists(&other))).then(|| snap.to_owned())
+}
+
+/// Returns the path of the snapshot's daemon.json.
+fn config_path(base: &Snapshot) -> &Path {
+    base.docker_config().unwrap_or(Path::new(DAEMON_JSON))
 }
 
 /// Returns the runtime of containers for which no runtime is named.
@@ -77,11 +104,12 @@ pub(crate) fn default_runtime(base: &Snapshot) -> Result<DefaultRuntime, Error> 
     if let Some(DaemonOption { value, source }) = base.default_runtime_option() {
         return Err(Error::Other(format!(
             "docker: dockerd has {DEFAULT_OPTION}={value} in {source}, and does not start if \
-             {DAEMON_JSON} has a default runtime too: take the option out and restart docker, or \
-             leave --set-default out"
+             {} has a default runtime too: take the option out and restart docker, or leave \
+             --set-default out",
+            config_path(base).display()
         )));
     }
-    let path = Path::new(DAEMON_JSON);
+    let path = config_path(base);
     let (_, text) = config_text(base);
     json_text::check_object(path, text)?;
     key_case::check_json(path, text, &RUNTIME_SETTINGS)?;
@@ -113,7 +141,7 @@ pub(crate) fn plan_files(
     base: &Snapshot,
     options: &Options,
 ) -> Result<Vec<(PathBuf, String)>, Error> {
-    let path = Path::new(DAEMON_JSON);
+    let path = config_path(base);
     let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
     for name in options.names() {
@@ -157,7 +185,7 @@ fn inherited_arguments(text: &str, options: &Options) -> String {
 /// Returns the byte order mark, if there is one, and the text after it. A blank file is read as
 /// an empty object, as dockerd does.
 fn config_text(base: &Snapshot) -> (&str, &str) {
-    let (mark, text) = split_mark(base.text(Path::new(DAEMON_JSON)).unwrap_or_default());
+    let (mark, text) = split_mark(base.text(config_path(base)).unwrap_or_default());
     (mark, if text.trim().is_empty() { "{}\n" } else { text })
 }
 
@@ -190,7 +218,7 @@ fn with_runtime(path: &Path, text: &str, name: &str, entry: &str) -> Result<Stri
 /// `base` is the file without Boathook, which is written afterwards. dockerd ignores absent keys
 /// at a reload, so the text has both `runtimes` and `default-runtime`.
 pub(crate) fn release_file(base: &Snapshot) -> Result<(PathBuf, String), Error> {
-    let path = Path::new(DAEMON_JSON);
+    let path = config_path(base);
     let (mark, text) = config_text(base);
     json_text::check_object(path, text)?;
     let mut text = text.to_owned();
@@ -205,8 +233,7 @@ pub(crate) fn release_file(base: &Snapshot) -> Result<(PathBuf, String), Error> 
 
 /// Returns whether a running daemon has loaded Boathook's runtime as it is in the record.
 pub(crate) fn is_loaded(runtimes: &Runtimes, record: &InstallationRecord) -> bool {
-    let newest = record.file(Path::new(DAEMON_JSON));
-    let text = newest.and_then(|file| file.written.first());
+    let text = record.files.first().and_then(|file| file.written.first());
     let wanted: serde_json::Value = text
         .and_then(|text| serde_json::from_str(split_mark(text).1).ok())
         .unwrap_or_default();

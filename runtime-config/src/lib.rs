@@ -77,6 +77,9 @@ pub use change::Change;
 #[cfg(feature = "configure")]
 pub use default_runtime::{ReplacedRuntime, common_runtime};
 #[cfg(feature = "configure")]
+#[cfg(feature = "configure")]
+pub use docker::{find_docker_config, find_docker_snap};
+#[cfg(feature = "configure")]
 pub use error::Error;
 pub use facts::{
     ANNOTATIONS, Engine, Facts, HANDLER, HOOK_ENV, HOOK_TIMEOUT, INSTALLED_HOOK, Liveness,

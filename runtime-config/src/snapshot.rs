@@ -23,6 +23,8 @@ pub struct Snapshot {
     programs: BTreeSet<PathBuf>,
     /// The option with which the engine's daemon was given a default runtime.
     default_runtime_option: Option<DaemonOption>,
+    /// The daemon.json that dockerd reads, if it is not at the usual place.
+    docker_config: Option<PathBuf>,
 }
 
 impl Snapshot {
@@ -106,6 +108,15 @@ impl Snapshot {
     /// Returns the option with which the engine's daemon was given a default runtime.
     pub(crate) fn default_runtime_option(&self) -> Option<&DaemonOption> {
         self.default_runtime_option.as_ref()
+    }
+
+    pub(crate) fn set_docker_config(&mut self, file: PathBuf) {
+        self.docker_config = Some(file);
+    }
+
+    /// Returns the daemon.json that dockerd reads, if it was looked for.
+    pub(crate) fn docker_config(&self) -> Option<&Path> {
+        self.docker_config.as_deref()
     }
 
     /// Sets the text of a file in the snapshot, without a change of the host's file.

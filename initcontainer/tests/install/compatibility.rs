@@ -21,6 +21,8 @@ fn site() -> Site {
     site.add_program("dockerd");
     site.write("etc/docker/daemon.json", "{}\n");
     site.add_toolkit();
+    // A kubelet's containerd.
+    site.write("etc/crictl.yaml", "");
     site
 }
 

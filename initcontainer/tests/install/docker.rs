@@ -1,8 +1,10 @@
-//! An installation on a host whose dockerd does not listen at its default socket.
+//! An installation on a host whose dockerd has another socket, or another daemon.json, than the
+//! usual one.
 
 use serde_json::{Value, json};
 
-use crate::site::{Site, docker_daemon};
+use crate::site::{Site, docker_daemon, fixture, said};
+use crate::tree;
 
 fn docker(site: &Site, client: &str) -> Value {
     let mut status = site.command(&["status", "--json"]);
@@ -43,4 +45,65 @@ fn it_is_found_by_daemon_json_and_by_the_environment() {
         assert_eq!(found["loaded"], "yes", "{found}");
         daemon.join().unwrap();
     }
+}
+
+/// dockerd has the option in its unit, in a drop-in of the unit, or on the command line of a
+/// process that no unit started.
+#[test]
+fn another_daemon_json_is_the_one_of_the_option() {
+    const OTHER: &str = "srv/docker/daemon.json";
+    let unit = "etc/systemd/system/docker.service";
+    let drop_in = "etc/systemd/system/docker.service.d/config.conf";
+    let start = "[Service]\nExecStart=/usr/bin/dockerd -H fd://";
+    let option = "--config-file=/srv/docker/daemon.json";
+    for files in [
+        vec![(unit, format!("{start} {option}\n"))],
+        vec![
+            (unit, format!("{start}\n")),
+            (
+                drop_in,
+                format!("[Service]\nExecStart=\nExecStart=/usr/bin/dockerd {option}\n"),
+            ),
+        ],
+        vec![
+            ("proc/70/status", "Uid:\t0\t0\t0\t0\n".to_owned()),
+            ("proc/70/comm", "dockerd\n".to_owned()),
+            (
+                "proc/70/cmdline",
+                format!("dockerd {option}").replace(' ', "\0"),
+            ),
+        ],
+    ] {
+        let site = Site::new(&fixture("docker/missing"));
+        site.add_program("dockerd");
+        site.write(OTHER, "{\"debug\": true}\n");
+        for (file, text) in &files {
+            site.write(file, text);
+        }
+        let before = tree::snapshot(site.root());
+        said(&site.run(&["install"]));
+        assert!(site.read(OTHER).contains("boathook-runtime"), "{files:?}");
+        assert!(!site.path("etc/docker").exists(), "{files:?}");
+        // The removal finds the file by the record, also if the option is gone.
+        said(&site.run(&["uninstall"]));
+        assert_eq!(tree::snapshot(site.root()), before, "{files:?}");
+    }
+}
+
+/// A second dockerd, such as one of a test, has its own file.
+#[test]
+fn the_option_of_another_process_does_not_count_beside_the_unit() {
+    let site = Site::new(&fixture("docker/missing"));
+    site.add_program("dockerd");
+    let unit = "[Service]\nExecStart=/usr/bin/dockerd -H fd://\n";
+    site.write("usr/lib/systemd/system/docker.service", unit);
+    site.write("proc/70/status", "Uid:\t0\t0\t0\t0\n");
+    site.write("proc/70/comm", "dockerd\n");
+    site.write(
+        "proc/70/cmdline",
+        "dockerd\0--config-file\0/srv/daemon.json",
+    );
+    said(&site.run(&["install"]));
+    assert!(site.path("etc/docker/daemon.json").is_file());
+    assert!(!site.path("srv/daemon.json").exists());
 }

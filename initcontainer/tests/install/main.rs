@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests make their own files")]
 
 mod bad_input;
+mod choice;
 mod compatibility;
 mod damaged;
 mod default_runtime;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{DAEMON_JSON, split_mark};
+use super::{DAEMON_JSON, find_docker_config, split_mark};
 use crate::host::HostRoot;
 use crate::processes::{Process, find_processes};
 
@@ -27,13 +27,14 @@ struct DaemonConfig {
 /// `client` is the value of `DOCKER_HOST` in the environment.
 pub(crate) fn list_sockets(host: &HostRoot, client: Option<&str>) -> Vec<PathBuf> {
     let running = find_processes(host, |program| program == "dockerd");
+    let config = find_docker_config(host);
     let mut addresses: Vec<String> = running
         .iter()
-        .filter(|process| is_configured(process))
+        .filter(|process| is_configured(process, &config))
         .flat_map(|daemon| daemon.options(&["-H", "--host"]))
         .map(str::to_owned)
         .collect();
-    addresses.extend(configured_addresses(host));
+    addresses.extend(configured_addresses(host, &config));
     let client = client.and_then(unix_socket);
     let mut sockets = vec![PathBuf::from(DEFAULT)];
     let others = addresses.iter().filter_map(|address| unix_socket(address));
@@ -59,21 +60,18 @@ fn is_trusted(host: &HostRoot, socket: &Path) -> bool {
     owner.is_some_and(|owner| owner == 0 || owner == nix::unistd::geteuid().as_raw())
 }
 
-/// Returns whether a dockerd process belongs to root and reads the usual daemon.json.
-fn is_configured(process: &Process) -> bool {
+/// Returns whether a dockerd process belongs to root and reads the daemon.json `config`, which is
+/// the usual one unless the process has an option.
+fn is_configured(process: &Process, config: &Path) -> bool {
     let file = process.options(&["--config-file"]).last();
-    let is_usual = file.is_none_or(|file| Path::new(file) == Path::new(DAEMON_JSON));
+    let is_usual = Path::new(file.unwrap_or(DAEMON_JSON)) == config;
     process.uid == 0 && is_usual
 }
 
 /// Returns the addresses of `hosts` in daemon.json. The list is empty if the file cannot be read;
 /// the plan reports that error.
-fn configured_addresses(host: &HostRoot) -> Vec<String> {
-    let text = host
-        .read(Path::new(DAEMON_JSON))
-        .ok()
-        .flatten()
-        .unwrap_or_default();
+fn configured_addresses(host: &HostRoot, config: &Path) -> Vec<String> {
+    let text = host.read(config).ok().flatten().unwrap_or_default();
     let config: DaemonConfig = serde_json::from_str(split_mark(&text).1).unwrap_or_default();
     config.hosts
 }

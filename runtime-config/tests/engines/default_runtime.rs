@@ -172,9 +172,10 @@ fn docker_with_an_option_for_the_default_runtime_is_refused() {
             &[init_script, defaults],
             refused("runc", "/etc/default/docker"),
         ),
-        (&[defaults], accepted.clone()),
+        (&[defaults], accepted),
         (&process, refused("crun", "the command line of process 70")),
-        (&[(UNIT, elsewhere)], accepted),
+        // Its file is the one that is configured.
+        (&[(UNIT, elsewhere)], refused("a", UNIT)),
     ];
     for (files, expected) in &cases {
         check(Engine::Docker, &[(files, None, expected)]);
