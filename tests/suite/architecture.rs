@@ -1,8 +1,10 @@
 //! The arrows between crates are those of ARCHITECTURE.md, and within a crate no arrow
-//! points back. Functions and types have names that say what they do and are.
+//! points back. Functions and types have names that say what they do and are. Texts for people
+//! decide nothing.
 
 mod folders;
 mod names;
+mod texts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -76,7 +76,7 @@ fn refused_names(line: &str) -> Vec<&str> {
 }
 
 /// All files of the workspace in Rust, but what cargo has built.
-fn rust_files(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();

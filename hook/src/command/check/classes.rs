@@ -34,11 +34,12 @@ pub(super) fn check(names: &[ClassName], config: &Config) -> Result<Vec<Finding>
     let mut claims = NameOwners::default();
     let mut absent = Vec::new();
     for source in asked(names, sources)? {
+        let name = source.as_ref().ok().map(|source| source.name.to_string());
         let of_one = check_class(source, config, &host, &mut claims);
         match of_one.as_slice() {
             // Most hosts have no device of most classes, so these classes share one line.
             [one] if names.is_empty() && one.text == NO_DEVICE => {
-                absent.extend(one.subject.strip_prefix("class ").map(str::to_owned));
+                absent.extend(name);
             }
             _ => findings.extend(of_one),
         }
