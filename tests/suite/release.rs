@@ -135,6 +135,7 @@ fn an_archive_can_be_installed_and_read() {
         "lib/systemd/system/boathook-plugin.service",
         "lib/udev/rules.d/71-boathook-cdi.rules",
         "share/boathook/schema.json",
+        "share/boathook/config.schema.json",
         "share/doc/boathook/CHANGELOG.md",
         "share/doc/boathook/examples/dummy-npu.yaml",
         "share/bash-completion/completions/boathook",

@@ -19,6 +19,7 @@ use crate::template::Template;
 /// the class file can have too are already merged into the class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ClassConfig {
     /// The root directory of the class's driver, such as `/run/vendor/driver` for a driver that
     /// runs in a container.
@@ -53,6 +54,7 @@ pub struct ClassConfig {
     pub map: BTreeMap<AttributeName, BTreeMap<String, String>>,
     /// Further directories of the host that every container with the class gets,
     /// such as the one in which a daemon of the driver has its sockets.
+    #[cfg_attr(test, schemars(with = "Vec<super::schema::TextOr<Directory>>"))]
     pub directories: Vec<Directory>,
     /// The mode of the class's nodes in containers, instead of the class's or the host's.
     pub node_mode: Option<NodeMode>,
@@ -84,6 +86,7 @@ pub struct ClassConfig {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(untagged))]
 pub enum Replicas {
     /// The number for each device.
     All(ReplicaCount),
@@ -139,6 +142,7 @@ impl ClassConfig {
 /// neither knows the allocations of the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Server {
     /// `boathook-plugin`, as an extended resource.
     #[default]
@@ -150,6 +154,7 @@ pub enum Server {
 /// Selects devices by a name that a request may use, or by attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "a device's id, or a table of attributes")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum DeviceFilter {
     /// An id, an index or an alias.
     Name(String),

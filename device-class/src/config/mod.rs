@@ -26,10 +26,13 @@ const MAX_FILE: u64 = 1 << 20;
 /// the file at [`DEFAULT_PATH`] shows whether that file was changed.
 pub const GIVEN_PATH: &str = "/opt/boathook/state/config.toml";
 
+/// # Boathook configuration
+///
 /// The configuration of the hook and of the plugin. Every key has a default,
 /// and so has the whole file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Config {
     /// The directories of class files; a later one masks an earlier one.
     pub classes: Vec<PathBuf>,
@@ -39,7 +42,9 @@ pub struct Config {
     pub log_level: LogLevel,
     /// The changes to class files on this host, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
+    /// Who may grant devices.
     pub trust: Trust,
+    /// The OCI runtime that `boathook-runtime` executes.
     pub runtime: RuntimeConfig,
 }
 
@@ -47,6 +52,7 @@ pub struct Config {
 /// levels before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum LogLevel {
     /// The reason why a container does not start, or a command fails.
     Error,
@@ -60,6 +66,7 @@ pub enum LogLevel {
 /// The table `[runtime]`: the OCI runtime that `boathook-runtime` executes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RuntimeConfig {
     /// The path of the real OCI runtime. `None` means the first of runc, crun and youki that
     /// the host has.
@@ -72,6 +79,7 @@ pub struct RuntimeConfig {
 /// The table `[trust]`: who may grant the devices that a container requests.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trust {
     /// The path of the kubelet checkpoint, which records the devices of each container.
     pub kubelet_checkpoint: PathBuf,

@@ -23,6 +23,7 @@ mod memory_by_model;
 mod node_groups;
 mod parts;
 mod schema;
+mod schema_validation;
 mod shipped;
 mod ungiven;
 mod vendors;

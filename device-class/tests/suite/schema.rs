@@ -37,6 +37,28 @@ fn schema() -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// Returns the required keys of each table that a file without `extends` must have.
+fn required_unless_extended(schema: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    fn add(
+        schema: &Value,
+        name: &str,
+        condition: &Value,
+        all: &mut BTreeMap<String, BTreeSet<String>>,
+    ) {
+        let keys = condition["required"].as_array().into_iter().flatten();
+        let keys = keys.map(|key| key.as_str().unwrap().to_owned());
+        all.entry(name.to_owned()).or_default().extend(keys);
+        for (key, condition) in condition["properties"].as_object().into_iter().flatten() {
+            let path = table(schema, name)["properties"][key]["$ref"].as_str();
+            let (_, inner) = path.unwrap().rsplit_once('/').unwrap();
+            add(schema, inner, condition, all);
+        }
+    }
+    let mut all = BTreeMap::new();
+    add(schema, "top", &schema["else"], &mut all);
+    all
+}
+
 fn table<'a>(schema: &'a Value, name: &str) -> &'a Value {
     match name {
         "top" => schema,
@@ -96,7 +118,7 @@ fn the_documentation_has_every_key_and_every_class() {
             let table = table(&schema, name);
             let title = table["title"].as_str().unwrap();
             if name != "top" {
-                let must = required(&schema, title.trim_matches(['`', '[', ']']));
+                let must = required(&schema, "top", title.trim_matches(['`', '[', ']']));
                 writeln!(text, "| **{title}**{must} | table | {} |", meaning(table)).unwrap();
             }
             for (key, property) in table["properties"].as_object().unwrap() {
@@ -104,7 +126,7 @@ fn the_documentation_has_every_key_and_every_class() {
                 if headed(&schema, property).is_some_and(|list| !list || name == "top") {
                     continue;
                 }
-                let must = required(table, key);
+                let must = required(&schema, name, key);
                 let (kind, meaning) = (kind(&schema, property), meaning(property));
                 writeln!(text, "| `{key}`{must} | {kind} | {meaning} |").unwrap();
             }
@@ -137,11 +159,18 @@ fn headed(schema: &Value, property: &Value) -> Option<bool> {
     title.starts_with("`[").then(|| title.starts_with("`[["))
 }
 
-fn required(table: &Value, key: &str) -> &'static str {
-    let mut names = table["required"].as_array().into_iter().flatten();
-    match names.any(|name| name == key) {
-        true => " (required)",
-        false => "",
+/// Returns the mark of a key that a file must have, unless it extends another one.
+fn required(schema: &Value, name: &str, key: &str) -> &'static str {
+    let in_list = table(schema, name)["required"].as_array();
+    let in_list = in_list.is_some_and(|names| names.iter().any(|name| name == key));
+    let unless_extended = required_unless_extended(schema);
+    let is_required = unless_extended
+        .get(name)
+        .is_some_and(|keys| keys.contains(key));
+    if in_list || is_required {
+        " (required)"
+    } else {
+        ""
     }
 }
 

@@ -47,7 +47,11 @@ pub(crate) enum ClassCommand {
         classes: Vec<ClassName>,
     },
     /// Print a JSON Schema of class files, for editors
-    Schema,
+    Schema {
+        /// That of config.toml instead
+        #[arg(long)]
+        of_config: bool,
+    },
 }
 
 const CHECK_END: &str = "\

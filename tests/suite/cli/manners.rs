@@ -31,6 +31,7 @@ fn every_command_prints_json_also_for_an_error() {
         ("class check HOST/classes/thing.toml", "/devices/0/healthy"),
         ("class new /dev/x0", "/class_file"),
         ("class schema", "/title"),
+        ("class schema --of-config", "/properties/trust"),
         ("class record HOST/recorded", "/classes"),
         ("log", ""),
         ("cdi generate --all --output HOST/cdi", "/changes/0/wrote"),

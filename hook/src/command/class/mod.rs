@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use device_class::HostView;
-use device_class::class::JSON_SCHEMA;
+use device_class::class::{CONFIG_JSON_SCHEMA, JSON_SCHEMA};
 use device_class::config::Config;
 use device_class::host::Entry;
 use device_class::load;
@@ -66,7 +66,14 @@ pub(super) fn run(
             return trial::run(file, device.as_deref(), json, (config, config_file));
         }
         ClassCommand::Open { nodes } => return Ok(trial::open(nodes)?),
-        ClassCommand::Schema => io::stdout().lock().write_all(JSON_SCHEMA.as_bytes())?,
+        ClassCommand::Schema { of_config } => {
+            let schema = if *of_config {
+                CONFIG_JSON_SCHEMA
+            } else {
+                JSON_SCHEMA
+            };
+            io::stdout().lock().write_all(schema.as_bytes())?;
+        }
     }
     Ok(ExitCode::Success)
 }
