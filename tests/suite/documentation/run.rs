@@ -82,6 +82,39 @@ fn our_commands_succeed_as_they_are_written() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// The steps of docs/class-ci.md, in the directory of the class file. The first one installs a
+/// release, which the host has.
+#[test]
+fn the_steps_for_the_ci_of_a_class_work() {
+    if let Some(reason) = privilege::missing_for_engines() {
+        return skip::report("documentation: the CI of a class", &reason);
+    }
+    let page = binaries::source_tree().join("docs/class-ci.md");
+    let text = fs::read_to_string(page).unwrap();
+    let (_, block) = text.split_once("```yaml\n").unwrap();
+    let lines: Vec<&str> = block.split("```").next().unwrap().lines().collect();
+    assert_eq!(lines.len(), 10);
+    let steps = lines
+        .iter()
+        .filter_map(|line| line.trim().strip_prefix("- run: "));
+    let steps = steps.filter(|step| !step.starts_with("curl "));
+    let steps: Vec<String> = steps.map(|step| step.replace("sudo ", "")).collect();
+    assert_eq!(steps.len(), 4);
+
+    let host = Host::new();
+    host.succeeds(&super::block("docs/class-ci.md", "## Record a host"));
+    // The checkout belongs to the user of the CI.
+    host.succeeds("chown 1001 mychip.toml; rm /dev/mychip0 /etc/boathook/classes.d/mychip.toml");
+    for step in &steps {
+        host.succeeds(step);
+    }
+    // A class that finds something else fails at the first step.
+    host.succeeds("sed -i s/mychip-{index}/other-{index}/ mychip.toml");
+    let ran = host.run(&steps[0]);
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    assert!(ran.stdout.contains("\n- mychip-0 "), "{}", ran.stdout);
+}
+
 /// The machine of somebody who has installed the package and reads the documentation.
 struct Host {
     private: PrivateHost,
@@ -102,6 +135,7 @@ impl Host {
         );
         host.package();
         host.write("/etc/boathook/classes.d/mychip.toml", &class_of_readme());
+        host.write("/root/mychip.toml", &class_of_readme());
         let trusted = "[trust]\ntrusted_pods = ['default/training']\n";
         host.write("/etc/boathook/config.toml", trusted);
         for bundle in BUNDLES {

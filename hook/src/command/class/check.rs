@@ -13,6 +13,7 @@ use device_class::discover::{self, FoundClass, FoundEdits, Inventory, Presence};
 use device_class::host::RecordedHost;
 use device_class::load::ClassSource;
 use device_class::name::CapabilityName;
+use device_class::ownership::OwnershipError;
 use device_class::{DeviceClass, HostView, ownership};
 use injection_plan::request::RequestNames;
 use serde_json::json;
@@ -56,8 +57,7 @@ pub(super) fn run(
     }?;
     let mut findings = Vec::new();
     if let Err(error) = ownership::check(file) {
-        let text = format!("the hook refuses this file: {error}");
-        findings.push(Finding::new(Verdict::Error, "file", text));
+        findings.push(judge_ownership(file, &error, config));
     }
     findings.extend(judge(&class, &found, &by_default));
     if arguments.as_plugin {
@@ -122,6 +122,22 @@ fn judge_strictly(arguments: &CheckArguments, inventory: &Inventory, findings: &
         let text = format!("the class has {count} devices here, and --expect says {expected}");
         findings.push(Finding::new(Verdict::Error, "expect", text));
     }
+}
+
+/// Returns the finding for a file that others than root can change. It is an error where the hook
+/// reads class files, and elsewhere, as in a checkout, only a note.
+fn judge_ownership(file: &Path, error: &OwnershipError, config: &Config) -> Finding {
+    let directory = file.parent().and_then(|parent| parent.canonicalize().ok());
+    let is_installed = config
+        .classes
+        .iter()
+        .any(|classes| directory.is_some() && classes.canonicalize().ok() == directory);
+    if is_installed {
+        let text = format!("the hook refuses this file: {error}");
+        return Finding::new(Verdict::Error, "file", text);
+    }
+    let text = format!("the hook would refuse this file, so install it as root: {error}");
+    Finding::new(Verdict::Note, "file", text)
 }
 
 /// Looks the class up on the host twice: with all capabilities of the class, and with the
