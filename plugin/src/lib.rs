@@ -33,6 +33,7 @@ mod server;
 mod service;
 mod signals;
 mod supervisor;
+mod trusted_pods;
 
 pub use device_check::{OpenedDevice, open_devices};
 pub use engine_check::check_engine;

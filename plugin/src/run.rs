@@ -23,6 +23,7 @@ use crate::server::{Context, Timing, YieldedResources, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;
 use crate::supervisor::Supervisor;
+use crate::trusted_pods;
 
 /// Runs the plugin until SIGTERM, SIGINT or SIGQUIT.
 pub async fn run(options: Run) -> anyhow::Result<()> {
@@ -56,6 +57,9 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     let root = config.host_root.clone();
     let (holders, allocations) = HolderWatch::new(record.clone(), &root, metrics.clone());
     let by_cdi = options.delivery == Delivery::Cdi;
+    if by_cdi && let Some(warning) = trusted_pods::warn_of_cdi(&config) {
+        tracing::warn!("{warning}");
+    }
     let cdi = by_cdi.then(|| CdiFiles::new(node.cdi, node.hook, host_root));
     let grace = GracePeriod::new(options.forget);
     let claims = kubelet_dir::claims(kubelet.root());

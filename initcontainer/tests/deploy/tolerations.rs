@@ -11,7 +11,8 @@ use crate::manifest::{Objects, list, pod, text};
 
 /// The classes for which no node is tainted: those of any hardware, guests of a hypervisor, and
 /// those whose resource has a number of the programmed hardware in its name.
-const UNTAINTED: [&str; 20] = [
+const UNTAINTED: [&str; 22] = [
+    "amd-gpu-monitoring",
     "amd-gpu-parts",
     "aws-nitro-enclaves",
     "dummy-npu",
@@ -20,6 +21,7 @@ const UNTAINTED: [&str; 20] = [
     "intel-fpga-regiondevel",
     "intel-gpu-monitoring",
     "kvm",
+    "nvidia-gpu-monitoring",
     "nvidia-imex",
     "sev-guest",
     "sgx-enclave",

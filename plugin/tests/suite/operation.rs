@@ -141,3 +141,20 @@ fn logs_can_be_read_by_programs() {
     let is_json = |line: &str| line.starts_with('{') && line.ends_with('}');
     assert!(node.log().lines().all(is_json));
 }
+
+/// With CDI no engine calls the hook for a pod that was allocated nothing.
+#[test]
+fn trusted_pods_without_effect_are_a_warning() {
+    for (delivery, warns) in [("cdi", true), ("handler", false)] {
+        let option = format!("--delivery={delivery}");
+        let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&[&option]);
+        node.configure("[trust]\ntrusted_pods = ['monitoring/agent']\n");
+        let _kubelet = node.serve(NPU);
+        let log = node.log();
+        assert_eq!(
+            log.contains("trusted_pods in [trust] has no effect"),
+            warns,
+            "{log}"
+        );
+    }
+}
