@@ -98,21 +98,37 @@ impl LockedFile {
 
 fn lock_file(host: &HostRoot, parent: &Path) -> Result<LockedFile> {
     let dir = host.entry(&parent.join(LOCK))?;
+    let explain = |error: anyhow::Error| match is_read_only(&error) {
+        false => error,
+        true => error.context(format!(
+            "{} cannot be written to on this host; in a cluster install by the chart with \
+             installDir and configDir below a directory that can",
+            parent.display()
+        )),
+    };
     for _ in 0..ATTEMPTS {
         match try_lock_file(&dir) {
             // Another installer has removed the file in the meantime.
             Ok(None) => {}
             Err(error) if is_absence(&error) => {}
             Ok(Some(held)) => return Ok(held),
-            Err(error) => return Err(error),
+            Err(error) => return Err(explain(error)),
         }
     }
     bail!(new_busy_error(&dir))
 }
 
 fn is_absence(error: &anyhow::Error) -> bool {
+    has_kind(error, ErrorKind::NotFound)
+}
+
+fn is_read_only(error: &anyhow::Error) -> bool {
+    has_kind(error, ErrorKind::ReadOnlyFilesystem)
+}
+
+fn has_kind(error: &anyhow::Error, kind: ErrorKind) -> bool {
     let of_host = error.downcast_ref::<HostError>();
-    of_host.is_some_and(|error| error.kind() == Some(ErrorKind::NotFound))
+    of_host.is_some_and(|error| error.kind() == Some(kind))
 }
 
 fn new_busy_error(dir: &Place) -> String {

@@ -45,7 +45,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the kubelet until SIGTERM; the default command
-    Run(Run),
+    Run(Box<Run>),
     /// List the devices that would be advertised
     List(List),
     /// Fail unless the node's engine brings the hook by CDI, which `run` relies on
@@ -115,6 +115,10 @@ pub struct Run {
     /// Name of the release in the cluster; a second release on this node is refused
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(crate) release: Option<ReleaseName>,
+
+    /// The hook's configuration, as a path on the host [default: /etc/boathook/config.toml]
+    #[arg(long, value_name = "FILE", value_parser = absolute_path)]
+    pub(crate) hook_config: Option<PathBuf>,
 
     /// File with labels of the node by its devices, for Node Feature Discovery, such as
     /// /etc/kubernetes/node-feature-discovery/features.d/boathook; none is written if unset

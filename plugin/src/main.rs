@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let json = matches!(&cli.command, Some(Command::List(list)) if list.json);
     let result = match cli.command {
         None => run(cli.run),
-        Some(Command::Run(options)) => run(options),
+        Some(Command::Run(options)) => run(*options),
         Some(Command::List(options)) => list(&options),
         Some(Command::CheckEngine { host_root, socket }) => {
             check_engine(&host_root, socket.as_deref())

@@ -60,7 +60,9 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     if by_cdi && let Some(warning) = trusted_pods::warn_of_cdi(&config) {
         tracing::warn!("{warning}");
     }
-    let cdi = by_cdi.then(|| CdiFiles::new(node.cdi, node.hook, host_root));
+    let cdi = by_cdi.then(|| {
+        CdiFiles::new(node.cdi, node.hook, host_root).with_hook_config(options.hook_config)
+    });
     let grace = GracePeriod::new(options.forget);
     let claims = kubelet_dir::claims(kubelet.root());
     let (streams, left) = (Streams::default(), YieldedResources::default());

@@ -193,6 +193,23 @@ rke2:
   engine-state: {path: /run/k3s/containerd, type: Directory}
 {{- end }}
 
+{{- /* Whether the programs or the configuration are at places of their own. What calls the programs
+at their usual place cannot be used then. */ -}}
+{{- define "boathook.moved" -}}
+{{- if or (ne .Values.installDir "/opt/boathook") (ne .Values.configDir "/etc/boathook") -}}
+{{- range $value, $isSet := dict
+    "engine" (ne .Values.engine "cdi")
+    "follow.enabled" .Values.follow.enabled
+    "plugin.hostService" .Values.plugin.hostService
+    "dra.classes" .Values.dra.classes }}
+{{- if $isSet }}
+{{- fail (printf "installDir and configDir can be set with the engine cdi and the plugin in its pod alone: leave out %s" $value) }}
+{{- end }}
+{{- end -}}
+true
+{{- end -}}
+{{- end }}
+
 {{- /* The config.toml of the nodes. */ -}}
 {{- define "boathook.config" -}}
 {{- include "boathook.checkClasses" . -}}
@@ -201,6 +218,9 @@ rke2:
 {{- $parts := regexSplit "(?m)^[ \\t]*\\[" .Values.config 2 }}
 {{- with first $parts | trim }}
 {{ . }}
+{{- end }}
+{{- if and (include "boathook.moved" .) (not (regexMatch "(?m)^[ \\t]*classes[ \\t]*=" (first $parts))) }}
+classes = ["{{ .Values.installDir }}/current/classes.d", "{{ .Values.configDir }}/classes.d"]
 {{- end }}
 {{- $tables := dict }}
 {{- range .Values.classes.disabled }}

@@ -121,6 +121,7 @@ impl Claims {
             hook: Some(ThinHook {
                 program: &self.hook,
                 timeout: runtime_config::HOOK_TIMEOUT,
+                config: None,
             }),
             host_root: &self.host_root,
         }

@@ -252,6 +252,7 @@ fn generated(
             hook: hook.as_deref().map(|program| ThinHook {
                 program,
                 timeout: runtime_config::HOOK_TIMEOUT,
+                config: None,
             }),
             host_root: &config.host_root,
         },

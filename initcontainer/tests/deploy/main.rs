@@ -9,6 +9,7 @@ mod chart;
 mod classes;
 mod manifest;
 mod openshift;
+mod places;
 mod references;
 mod releases;
 mod rendered;

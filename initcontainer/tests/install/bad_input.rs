@@ -254,6 +254,54 @@ fn an_engine_directory_alone_that_is_read_only_is_seen_before_the_first_step() {
     refused_where_read_only("/etc/containerd", "/etc/containerd: Read-only file system");
 }
 
+/// As on Container-Optimized OS. The message names what a cluster's administrator can set.
+#[test]
+fn a_directory_of_programs_that_is_read_only() {
+    let site = Site::with_containerd();
+    fs::create_dir(site.path("opt")).unwrap();
+    let opt = site.path("opt");
+    let Some(output) = with_mounts(&format!(
+        "mount --bind {opt} {opt}; mount -o remount,bind,ro {opt}; {}",
+        site.install_line(),
+        opt = opt.display(),
+    )) else {
+        return;
+    };
+    let message = complaint(&output);
+    for wanted in [
+        "/opt cannot be written to on this host; in a cluster install by the chart with installDir",
+        "Read-only file system",
+    ] {
+        assert!(message.contains(wanted), "{message}");
+    }
+}
+
+/// The chart's `installDir` is mounted at the usual place in the init container, where the host's
+/// own /opt cannot be written to.
+#[test]
+fn an_installation_elsewhere_is_complete_there() {
+    let site = Site::with_containerd();
+    let elsewhere = site.path("var/lib/boathook");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let opt = site.path("opt");
+    fs::create_dir_all(opt.join("boathook")).unwrap();
+    let Some(output) = with_mounts(&format!(
+        "mount --bind {opt} {opt}; mount --bind {elsewhere} {opt}/boathook; \
+         mount -o remount,bind,ro {opt}; {} --engine none",
+        site.install_line(),
+        opt = opt.display(),
+        elsewhere = elsewhere.display(),
+    )) else {
+        return;
+    };
+    said(&output);
+    // The link is relative, so that it leads to the version at both places.
+    for file in ["bin/boathook-hook", "classes.d/dummy-npu.toml"] {
+        assert!(elsewhere.join("current").join(file).exists(), "{file}");
+    }
+    assert!(!opt.join("boathook/current").exists());
+}
+
 /// Checks that a host on which `part` is read-only is not changed.
 fn refused_where_read_only(part: &str, wanted: &str) {
     let site = Site::with_containerd();

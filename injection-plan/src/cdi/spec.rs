@@ -86,6 +86,8 @@ pub struct ThinHook<'a> {
     pub program: &'a Path,
     /// The time after which the engine ends the hook, in seconds.
     pub timeout: u32,
+    /// The absolute path of the hook's configuration on the host, if it is not at the usual place.
+    pub config: Option<&'a Path>,
 }
 
 impl ContainerEdits {
@@ -94,14 +96,19 @@ impl ContainerEdits {
     /// `host_root`.
     pub fn thin(plan: &InjectionPlan, host_root: &Path, hook: ThinHook<'_>, grant: &str) -> Self {
         let name = hook.program.file_name().unwrap_or_default();
-        let args = [&name.to_string_lossy(), "create-runtime", "--cdi", grant];
+        let mut args = vec![name.to_string_lossy().into_owned()];
+        args.push("create-runtime".to_owned());
+        if let Some(config) = hook.config {
+            args.extend(["--config".to_owned(), config.to_string_lossy().into_owned()]);
+        }
+        args.extend(["--cdi".to_owned(), grant.to_owned()]);
         ContainerEdits {
             env: format_variables(plan),
             device_nodes: select_nodes(plan, host_root, NodeSelection::AsOnHost),
             hooks: vec![CdiHook {
                 hook_name: "createRuntime",
                 path: hook.program.to_owned(),
-                args: args.map(str::to_owned).to_vec(),
+                args,
                 timeout: hook.timeout,
             }],
             ..ContainerEdits::default()

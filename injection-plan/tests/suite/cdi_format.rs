@@ -185,6 +185,7 @@ fn every_class_on_every_recorded_host_keeps_to_the_format() {
     let thin = Some(ThinHook {
         program: Path::new("/opt/boathook/current/bin/boathook-hook"),
         timeout: 110,
+        config: None,
     });
     let mut kinds = BTreeSet::new();
     for case in recordings(directory("testdata")) {

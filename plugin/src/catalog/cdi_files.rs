@@ -28,6 +28,9 @@ pub(crate) struct CdiFiles {
     directory: PathBuf,
     /// The path of the hook on the host.
     hook: PathBuf,
+    /// The path of the hook's configuration on the host. `None` means that it is at the usual
+    /// place.
+    hook_config: Option<PathBuf>,
     /// The host's root directory, as engines see it.
     host_root: PathBuf,
     /// The files that this process has written, and those of an earlier process that belong
@@ -72,8 +75,17 @@ impl CdiFiles {
         CdiFiles {
             directory,
             hook,
+            hook_config: None,
             host_root,
             written: None,
+        }
+    }
+
+    /// Lets the hook read its configuration from a file that is not at the usual place.
+    pub(crate) fn with_hook_config(self, hook_config: Option<PathBuf>) -> Self {
+        CdiFiles {
+            hook_config,
+            ..self
         }
     }
 
@@ -86,6 +98,7 @@ impl CdiFiles {
             hook: Some(ThinHook {
                 program: &self.hook,
                 timeout: runtime_config::HOOK_TIMEOUT,
+                config: self.hook_config.as_deref(),
             }),
             host_root: &self.host_root,
         }

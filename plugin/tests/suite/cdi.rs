@@ -250,3 +250,21 @@ fn a_class_that_is_disabled_loses_its_file_although_another_class_is_broken() {
     node.write("classes/cards.toml", &format!("enabled = false\n{CARDS}"));
     wait_until("the end of the other file", || !node.path(FILE).exists());
 }
+
+/// Where /opt and /etc cannot be written to, hook and configuration are elsewhere on the host, and the
+/// engine calls the hook by the specification alone.
+#[test]
+fn the_specification_names_hook_and_configuration_of_the_host() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&[
+        "--hook=/var/lib/boathook/current/bin/boathook-hook",
+        "--hook-config=/var/lib/boathook-config/boathook/config.toml",
+    ]);
+    let _kubelet = node.serve(NPU);
+    let file = node.path("cdi/boathook-dummy.com.pods.boathook.dev-npu.json");
+    let text = fs::read_to_string(file).unwrap();
+    let specification: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let hook = &specification["devices"][0]["containerEdits"]["hooks"][0];
+    assert_eq!(hook["path"], "/var/lib/boathook/current/bin/boathook-hook");
+    let config = ["--config", "/var/lib/boathook-config/boathook/config.toml"];
+    assert_eq!(hook["args"].as_array().unwrap()[2..4], config);
+}

@@ -39,6 +39,7 @@ fn generated_only(
             hook: Some(ThinHook {
                 program: Path::new("/boathook"),
                 timeout: 1,
+                config: None,
             }),
             host_root: Path::new("/"),
         },

@@ -81,8 +81,34 @@ fn thin(plan: &InjectionPlan) -> serde_json::Value {
     let hook = ThinHook {
         program: Path::new("/opt/bin/boathook-hook"),
         timeout: 30,
+        config: None,
     };
     json(&ContainerEdits::thin(plan, Path::new("/"), hook, "chip=0"))
+}
+
+#[test]
+fn the_hook_is_given_the_configuration_that_is_elsewhere() {
+    let hook = ThinHook {
+        program: Path::new("/var/lib/boathook/bin/boathook-hook"),
+        timeout: 30,
+        config: Some(Path::new("/var/lib/etc/boathook/config.toml")),
+    };
+    let edits = json(&ContainerEdits::thin(
+        &plan(),
+        Path::new("/"),
+        hook,
+        "chip=0",
+    ));
+    let config = "/var/lib/etc/boathook/config.toml";
+    let args = [
+        "boathook-hook",
+        "create-runtime",
+        "--config",
+        config,
+        "--cdi",
+        "chip=0",
+    ];
+    assert_eq!(edits["hooks"][0]["args"], serde_json::json!(args));
 }
 
 /// In a user namespace a runtime would mount the host's `/dev/chip` instead of `/dev/chip0`.
