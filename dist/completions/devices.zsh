@@ -7,3 +7,11 @@ _boathook_devices() {
     compadd -a devices
 }
 
+# The containers that run, by the names that their engines gave them.
+(( $+functions[_boathook_containers] )) ||
+_boathook_containers() {
+    local -a containers
+    containers=(${(f)"$(boathook --log-level error containers 2>/dev/null)"})
+    compadd -a containers
+}
+

@@ -1,5 +1,6 @@
 //! Generates shell completions. They complete the names of engines, of the shipped classes, and
-//! of the host's devices. For the names of devices the scripts call `boathook list`.
+//! of the host's devices and containers. For these the scripts call `boathook list` and `boathook
+//! containers`.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Command;
 use clap_complete::Shell;
 
-/// The scripts that complete names of devices. They are added to the script that clap generates
+/// The scripts that complete names of devices and containers. They are added to the script that clap generates
 /// for `boathook`.
 const BASH: &str = include_str!("../completions/devices.bash");
 const ZSH: &str = include_str!("../completions/devices.zsh");
@@ -53,7 +54,7 @@ fn script(shell: Shell, command: &Command) -> Result<String> {
 }
 
 /// Changes a completion script so that the arguments of `attach` and `detach` are completed
-/// with the names of devices.
+/// with the names of devices, and containers with their names.
 fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
     let (found, changed) = match shell {
         Shell::Bash => {
@@ -69,19 +70,23 @@ fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
             (script.matches(own).count() == 2, changed)
         }
         Shell::Zsh => {
-            let (mut found, mut lines) = (0, String::new());
+            let (mut found, mut containers, mut lines) = (0, 0, String::new());
             for line in script.split_inclusive('\n') {
                 match line.strip_suffix(":_default' \\\n") {
                     Some(spec) if spec.starts_with("'*::devices -- ") => {
                         found += 1;
                         lines += &format!("{spec}:_boathook_devices' \\\n");
                     }
+                    Some(spec) if names_a_container(spec) => {
+                        containers += 1;
+                        lines += &format!("{spec}:_boathook_containers' \\\n");
+                    }
                     _ => lines += line,
                 }
             }
             let last = "if [ \"$funcstack[1]\" =";
             (
-                found == 2,
+                found == 2 && containers == 7,
                 Some(lines.replacen(last, &format!("{ZSH}{last}"), 1)),
             )
         }
@@ -92,6 +97,14 @@ fn add_device_completion(shell: Shell, script: &str) -> Result<String> {
         "{shell}: clap_complete writes another script than was expected"
     );
     Ok(changed.unwrap_or_default())
+}
+
+/// Returns whether an argument in a script for zsh is a container: that of `attach`, `detach`,
+/// `refresh` and `doctor`, or of the option `--container`.
+fn names_a_container(spec: &str) -> bool {
+    let is_argument =
+        spec.starts_with("':name -- The container") || spec.starts_with("'::name -- A container");
+    is_argument || spec.contains("--container=[")
 }
 
 /// Returns lines for fish that complete the arguments that are names of classes.

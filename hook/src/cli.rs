@@ -4,6 +4,7 @@ mod attach;
 mod class;
 mod container_selector;
 mod list_target;
+mod log;
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub(crate) use attach::{AttachArguments, DetachArguments, RefreshArguments, Runn
 pub(crate) use class::{CheckArguments, ClassCommand};
 pub(crate) use container_selector::ContainerSelector;
 pub(crate) use list_target::ListTarget;
+pub(crate) use log::LogArguments;
 
 /// Make devices available in containers: the commands for administrators.
 ///
@@ -102,6 +104,7 @@ Examples:
   boathook list --watch                          and each device that comes or goes
   boathook list --used                           which containers have them
   boathook explain --bundle /run/.../container   what that container gets, and what authorizes it
+  boathook log --container 4f1c2a --since 1h     what the hook said about it
   boathook doctor 4f1c2a                         why that container has no device
   boathook cdi generate                          devices by name, for docker run --device
   boathook cdi list                              these names
@@ -238,8 +241,11 @@ pub(crate) enum Command {
         #[arg(value_name = "CLASS")]
         classes: Vec<ClassName>,
     },
+    /// Print the names of the containers that run, for shell completions
+    #[command(hide = true)]
+    Containers,
     /// Print what hooks have reported on this node
-    Log,
+    Log(LogArguments),
 }
 
 /// The commands on CDI specifications.

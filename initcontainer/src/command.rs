@@ -437,12 +437,16 @@ fn next_commands(
         ));
     }
     commands.push(format!("{boathook} list"));
-    commands.extend(
-        plan.engines
-            .iter()
-            .filter_map(|plan| plan.engine.facts().example)
-            .map(str::to_owned),
-    );
+    for engine in plan.engines.iter().map(|plan| plan.engine) {
+        // Names for `--device` need no hook for every container, and work with rootless podman.
+        if engine == Engine::Podman {
+            commands.push(format!(
+                "{boathook} cdi generate   # then: podman run --device KIND=NAME, with the names of \
+                 `{boathook} cdi list`"
+            ));
+        }
+        commands.extend(engine.facts().example.map(str::to_owned));
+    }
     for (toolkit, devices) in offers {
         commands.push(format!(
             "boathook-init install --as {toolkit}   # {devices} under that toolkit's names, such \

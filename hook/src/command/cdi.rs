@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
+use device_class::discover;
 use device_class::load::{self, ClassSource};
 use device_class::name::ClassName;
 use injection_plan::cdi::directory::{self, DirectoryError, SpecificationChange};
@@ -80,7 +81,7 @@ pub(super) fn run(
     let mut generated = generated(classes, all, form, config)?;
     keep_devices(&mut generated, devices)?;
     if output.as_os_str() == STANDARD_OUTPUT {
-        return print(&generated, json);
+        return print(&generated, json, config);
     }
     warn_of_disabled(classes, config)?;
     let is_whole = classes.is_empty() && devices.is_empty();
@@ -99,11 +100,7 @@ pub(super) fn run(
         .changes
         .into_iter()
         .partition(|change| matches!(change, SpecificationChange::Conflict { .. }));
-    let mut problems: Vec<_> = generated
-        .omissions
-        .iter()
-        .map(Problem::from_omission)
-        .collect();
+    let mut problems = find_problems(&generated, config);
     problems.extend(conflicts.iter().map(|conflict| Problem {
         text: conflict.to_string(),
         is_error: true,
@@ -127,6 +124,42 @@ pub(super) fn run(
     Ok(match problems.iter().any(|problem| problem.is_error) {
         true => ExitCode::Config,
         false => ExitCode::Success,
+    })
+}
+
+/// Returns what the specifications lack, each with the reason.
+fn find_problems(generated: &GeneratedSpecifications, config: &Config) -> Vec<Problem> {
+    let omissions = generated.omissions.iter();
+    omissions
+        .map(|omission| match (omission, find_disabled(config)) {
+            (Omission::Everything, Some(text)) => Problem {
+                text,
+                is_error: false,
+            },
+            _ => Problem::from_omission(omission),
+        })
+        .collect()
+}
+
+/// Returns a text about the classes that are not enabled and have devices, or `None` if there are
+/// none. Virtual devices do not count.
+fn find_disabled(config: &Config) -> Option<String> {
+    let host = planner::open_host(config).ok()?;
+    let sources = load::each_source(&config.classes).ok()?.into_iter();
+    let classes = sources.filter_map(|source| config.class(&source.ok()?).ok());
+    let disabled = classes.filter(|class| {
+        let mut sources = class.spec.discover.iter();
+        let is_found = sources.any(|source| source.count.is_none());
+        let has_device = || !discover::devices(class, &host).devices.is_empty();
+        !class.spec.enabled && is_found && has_device()
+    });
+    let names: Vec<String> = disabled.map(|class| class.name.to_string()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "no class that is enabled has a usable device on this host; others have devices, and \
+             `boathook cdi generate {}` writes their names",
+            names.join(" ")
+        )
     })
 }
 
@@ -169,12 +202,12 @@ fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) -> Re
 }
 
 /// Prints the specifications in place of writing files. Nothing on the host is changed.
-fn print(generated: &GeneratedSpecifications, json: bool) -> Result<ExitCode, CommandError> {
-    let problems: Vec<_> = generated
-        .omissions
-        .iter()
-        .map(Problem::from_omission)
-        .collect();
+fn print(
+    generated: &GeneratedSpecifications,
+    json: bool,
+    config: &Config,
+) -> Result<ExitCode, CommandError> {
+    let problems = find_problems(generated, config);
     problems.iter().for_each(Problem::report);
     if json {
         let texts: Vec<&str> = problems.iter().map(|problem| &*problem.text).collect();
@@ -277,7 +310,8 @@ fn in_json(change: &SpecificationChange) -> Value {
             path,
             kind,
             devices,
-        } => json!({ "wrote": path, "kind": kind, "devices": devices }),
+            names,
+        } => json!({ "wrote": path, "kind": kind, "devices": devices, "names": names }),
         SpecificationChange::Removed(path) => json!({ "removed": path }),
         SpecificationChange::Conflict { kind, other, .. } => {
             json!({ "conflict": other, "kind": kind })

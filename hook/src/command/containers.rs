@@ -210,6 +210,28 @@ pub(super) fn named(
         .map(|found| with_current_pid(found, &processes))
 }
 
+/// Returns the id of a container that runs, or that its engine keeps. Returns `None` if there is no
+/// such container, or several.
+pub(super) fn find_id(text: &str, host_root: &Path) -> Option<String> {
+    let found = named(text, None, host_root).ok();
+    let found = found.or_else(|| ended::find(text, host_root));
+    found.map(|container| container.id)
+}
+
+/// Returns the names by which a user may name the containers of this host: the engine's name, or
+/// the id without one.
+pub(super) fn names(host_root: &Path) -> Vec<String> {
+    let processes = Processes::read();
+    let known = find_all(None, host_root, &processes).into_iter();
+    let running = known.filter(|container| {
+        let current = with_current_pid(container.clone(), &processes);
+        current.pid.is_some()
+    });
+    running
+        .map(|container| container.name(host_root).unwrap_or(container.id))
+        .collect()
+}
+
 /// Returns the containers of a pod. The pod's sandbox is left out.
 fn find_by_pod(pod: &str, known: Vec<Container>) -> Result<Vec<Container>, Unknown> {
     let is_of = |container: &Container| {

@@ -15,6 +15,7 @@ mod follow;
 mod holders;
 mod list;
 mod list_path;
+mod node_log;
 mod output;
 mod running_root;
 
@@ -261,7 +262,8 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
             check::run(classes, root.clone(), cli.json, &config(cli)?)
         }
         Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
-        Command::Log => print_log(cli.json, &config(cli)?),
+        Command::Containers => print_containers(cli.json, &config(cli)?),
+        Command::Log(arguments) => node_log::run(arguments, cli.json, &config(cli)?),
     };
     end_with_reader(done)
 }
@@ -333,13 +335,16 @@ fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Comman
     Ok(ExitCode::Success)
 }
 
-fn print_log(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let lines = log::node_log(&config.host_root).map_err(CommandError::Log)?;
+/// Prints the names of the containers that run. Shell completions call this.
+fn print_containers(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
+    let names = containers::names(&config.host_root);
     if json {
-        print_json(&lines)?;
+        print_json(&serde_json::json!({ "containers": names }))?;
     } else {
         let mut out = io::stdout().lock();
-        lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        for name in names {
+            writeln!(out, "{}", printable::line(&name))?;
+        }
     }
     Ok(ExitCode::Success)
 }

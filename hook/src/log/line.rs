@@ -1,10 +1,37 @@
-//! A line of the node's log.
+//! A line of the node's log: its time, and the container that it names.
+
+use super::time;
 
 /// Returns whether a line names the container. The id is compared with whole words, because the
 /// id of another container may contain the same letters.
 pub(crate) fn is_about(line: &str, id: &str) -> bool {
     let mut words = line.split(|c: char| !(c.is_alphanumeric() || "_.-/".contains(c)));
     words.any(|word| word == id)
+}
+
+/// Parses the earliest time of lines to show. It is a span such as `30s`, `10m`, `2h` or `3d`, or
+/// a time as the log has it, whole or its beginning, such as `2026-11-28`. Returns the text with
+/// which the beginning of each line is compared.
+pub(crate) fn parse_since(text: &str) -> Result<String, String> {
+    const SECONDS: [(char, i64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let mut units = SECONDS.iter();
+    let unit = units.find(|(unit, _)| text.ends_with(*unit));
+    let span = unit.and_then(|(unit, seconds)| {
+        let count: u32 = text.strip_suffix(*unit)?.parse().ok()?;
+        Some(i64::from(count) * seconds)
+    });
+    if let Some(span) = span {
+        return Ok(time::before_now(span));
+    }
+    let is_of_time = |c: char| c.is_ascii_digit() || "-:TZ".contains(c);
+    match text.starts_with("20") && text.len() >= 10 && text.chars().all(is_of_time) {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "write a span such as 30s, 10m, 2h or 3d, or a time of the log such as \
+                      2026-11-28T09:30:00Z"
+                .to_owned(),
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -17,5 +44,20 @@ mod tests {
         assert!(is_about(line, "c1"));
         assert!(!is_about(line, "c"));
         assert!(!is_about("boathook: container 4fc1aa: no device", "c1"));
+    }
+
+    #[test]
+    fn a_span_and_a_time_are_earliest_times() {
+        for text in ["30s", "10m", "2h", "3d"] {
+            let since = parse_since(text).unwrap();
+            assert!(since < super::super::now() && since.len() == 20, "{since}");
+        }
+        assert!(parse_since("3d").unwrap() < parse_since("2h").unwrap());
+        for text in ["2026-11-28", "2026-11-28T09:30", "2026-11-28T09:30:00Z"] {
+            assert_eq!(parse_since(text).unwrap(), text);
+        }
+        for text in ["", "m", "-1h", "yesterday", "20", "10 m"] {
+            assert!(parse_since(text).is_err(), "{text}");
+        }
     }
 }

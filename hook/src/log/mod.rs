@@ -5,6 +5,7 @@
 //! Every message passes [`printable::line`] once, so that no text of an image reaches a
 //! terminal or a log file as an additional line or as an escape sequence.
 
+mod follower;
 mod line;
 mod node;
 mod time;
@@ -18,7 +19,8 @@ use std::sync::OnceLock;
 use device_class::config::{Config, LogLevel};
 use node::NodeLog;
 
-pub(crate) use line::is_about;
+pub(crate) use follower::LogFollower;
+pub(crate) use line::{is_about, parse_since};
 pub(crate) use node::lines as node_log;
 pub(crate) use node::{create_own_directory, list_directories};
 pub(crate) use time::now;
@@ -89,10 +91,21 @@ pub(crate) fn info(message: impl FnOnce() -> String) {
     }
 }
 
-fn write(level: LogLevel, message: &str) {
-    if LOG.get().is_some_and(|log| level > log.level) {
-        return;
+/// Reports a change that a service made by itself, so that its journal says what it did. The
+/// message is left out only if the log is limited to errors.
+pub(crate) fn action(message: &str) {
+    if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
+        write_line(LogLevel::Info, message);
     }
+}
+
+fn write(level: LogLevel, message: &str) {
+    if LOG.get().is_none_or(|log| level <= log.level) {
+        write_line(level, message);
+    }
+}
+
+fn write_line(level: LogLevel, message: &str) {
     let line = format!("{}{}", prefix(level), printable::line(message));
     // A failure to write to stderr must not keep the message from the node's log and syslog.
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());

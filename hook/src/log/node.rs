@@ -21,12 +21,14 @@ use crate::process;
 /// The directory of the log, below the root of the host. Only root can read it, because
 /// messages name containers and their devices.
 const DIRECTORY: &str = "run/boathook";
-const NAME: &str = "log";
+pub(super) const NAME: &str = "log";
 /// The previous log file, which is kept when a new one is started.
-const PREVIOUS: &str = "log.1";
+pub(super) const PREVIOUS: &str = "log.1";
 /// The size limit of a log file in bytes. A larger file is renamed to [`PREVIOUS`], so that at
 /// most two files exist.
 const MAX_FILE_SIZE: u64 = 256 * 1024;
+/// The most bytes that are read of a file. It may be larger than its limit by one message.
+pub(super) const MAX_READ: u64 = 2 * MAX_FILE_SIZE;
 
 /// The socket of syslog or journald, below the root of the host.
 const SYSLOG: &str = "dev/log";
@@ -170,11 +172,9 @@ fn read_lines_in(directory: &Path) -> io::Result<Vec<String>> {
     let mut lines = Vec::new();
     for path in [PREVIOUS, NAME].map(|name| directory.join(name)) {
         match open_regular(&path) {
-            // The file may be larger than the limit by one message, so twice the limit is
-            // read.
             Ok(file) => {
                 let mut bytes = Vec::new();
-                file.take(2 * MAX_FILE_SIZE).read_to_end(&mut bytes)?;
+                file.take(MAX_READ).read_to_end(&mut bytes)?;
                 let text = String::from_utf8_lossy(&bytes);
                 lines.extend(text.lines().map(printable::line));
             }

@@ -4,8 +4,13 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Returns the current time in UTC, in the format of RFC 3339.
 pub(crate) fn now() -> String {
+    before_now(0)
+}
+
+/// Returns the time some seconds ago, in the format of [`now`].
+pub(super) fn before_now(seconds: i64) -> String {
     let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |time| time.tv_sec());
-    rfc3339(since_epoch)
+    rfc3339(since_epoch - seconds)
 }
 
 fn rfc3339(since_epoch: i64) -> String {

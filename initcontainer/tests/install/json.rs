@@ -124,3 +124,29 @@ fn a_failure_is_a_document_too() {
         assert!(!output.stderr.is_empty(), "{arguments}");
     }
 }
+
+/// Names for `--device` come first: they need no hook for every container.
+#[test]
+fn with_podman_the_next_command_writes_names_for_devices() {
+    let site = Site::with_containerd();
+    fs::create_dir_all(site.path("usr/bin")).unwrap();
+    fs::create_dir_all(site.path("usr/local/bin")).unwrap();
+    fs::write(site.path("usr/bin/podman"), "").unwrap();
+    let planned = site.run(&["install", "--engine", "podman", "--dry-run", "--json"]);
+    let next = document(&planned)["next"].clone();
+    let next: Vec<&str> = next
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let [_, generate, run, ..] = next.as_slice() else {
+        panic!("{next:?}");
+    };
+    assert!(generate.starts_with("boathook cdi generate "), "{generate}");
+    assert!(
+        generate.contains("podman run --device KIND=NAME"),
+        "{generate}"
+    );
+    assert!(run.starts_with("podman run --rm -e "), "{run}");
+}

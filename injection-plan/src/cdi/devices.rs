@@ -16,7 +16,7 @@ use crate::request::{
 };
 
 /// The name of the CDI device that stands for all healthy devices of a kind.
-const ALL: &str = "all";
+pub(super) const ALL: &str = "all";
 
 /// The character between the devices of a grant and the uid of the resource claim that has
 /// them. Device ids cannot contain it.

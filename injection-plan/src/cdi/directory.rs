@@ -48,8 +48,9 @@ pub enum SpecificationChange {
     Wrote {
         path: PathBuf,
         kind: String,
-        /// The number of CDI device names in the file. One device may have several names.
         devices: usize,
+        /// The number of names in the file. One device has several, and all together another.
+        names: usize,
     },
     /// The file was removed, because the host has no devices of its kind any more.
     Removed(PathBuf),
@@ -69,7 +70,14 @@ impl fmt::Display for SpecificationChange {
                 path,
                 kind,
                 devices,
-            } => write!(f, "wrote {}: {devices} devices of {kind}", path.display()),
+                names,
+            } => write!(
+                f,
+                "wrote {}: {devices} {} of {kind} ({names} {})",
+                path.display(),
+                count_noun(*devices, "device"),
+                count_noun(*names, "name"),
+            ),
             SpecificationChange::Removed(path) => write!(
                 f,
                 "removed {}: no such devices, or not enabled",
@@ -92,6 +100,11 @@ impl fmt::Display for SpecificationChange {
             ),
         }
     }
+}
+
+fn count_noun(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{noun}{plural}")
 }
 
 /// The result of updating a directory.
@@ -210,7 +223,8 @@ pub fn write_if_changed(
     Ok(Some(SpecificationChange::Wrote {
         path: path.to_owned(),
         kind: specification.kind.clone(),
-        devices: specification.devices.len(),
+        devices: specification.count_devices(),
+        names: specification.devices.len(),
     }))
 }
 

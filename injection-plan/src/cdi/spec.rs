@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use device_class::device::{Access, DeviceNumber};
 use serde::Serialize;
 
+use super::devices::ALL;
 use crate::plan::{Action, BindMount, InjectionPlan};
 
 /// One specification file: the devices of one kind.
@@ -269,6 +270,19 @@ impl Specification {
             kind,
             devices,
         }
+    }
+
+    /// Returns the number of devices. A device has the same edits under each of its names, which
+    /// are beside each other, and the name for all devices is none of one.
+    pub fn count_devices(&self) -> usize {
+        let mut edits: Vec<&ContainerEdits> = self
+            .devices
+            .iter()
+            .filter(|device| device.name != ALL)
+            .map(|device| &device.container_edits)
+            .collect();
+        edits.dedup();
+        edits.len()
     }
 
     pub fn file_name(&self) -> String {

@@ -42,6 +42,44 @@ fn what_was_named_once_stays_until_it_is_disabled() {
     assert!(!file.exists());
 }
 
+/// A device has several names, and all devices together have another.
+#[test]
+fn devices_are_counted_and_classes_that_are_not_enabled_are_named() {
+    let host = HostDirectory::new().unwrap();
+    host.write_config("[class.dummy-npu]\nenabled = false\n")
+        .unwrap();
+    let directory = host.path().join("cdi");
+    let output = format!("--output={}", directory.display());
+    let generate = |names: &[&str]| {
+        let arguments = [&["cdi", "generate", output.as_str()], names].concat();
+        boathook(&host, &arguments, b"").success().unwrap()
+    };
+    let nothing = generate(&[]).stderr;
+    assert!(
+        nothing.contains("no class has a usable device on this host"),
+        "{nothing}"
+    );
+    let class = "version = 1\nresource = 'example.com/card'\nenabled = false\n\
+        request = { env = 'CARD' }\ndiscover = [{ path = '/etc/card{index:number}' }]\n\
+        [device]\nid = 'card-{index}'\nindex = '{index}'\nfiles = ['/etc/card{index}']\n";
+    host.add_class("card", class).unwrap();
+    for (number, counts) in [
+        (0, "1 device of example.com/card (3 names)"),
+        (1, "2 devices of example.com/card (5 names)"),
+    ] {
+        host.add_file(&format!("/etc/card{number}"), "").unwrap();
+        let disabled = generate(&[]).stderr;
+        let words = "no class that is enabled has a usable device on this host; others have \
+                     devices, and `boathook cdi generate card` writes their names";
+        assert!(disabled.contains(words), "{disabled}");
+        let written = generate(&["card"]).stdout;
+        assert!(number == 1 || written.contains(counts), "{written}");
+        fs::remove_dir_all(&directory).unwrap();
+        let written = generate(&["card", "--form=plain"]).stdout;
+        assert!(written.contains(counts), "{written}");
+    }
+}
+
 /// For scripts that put the specifications elsewhere, or want a part of them.
 #[test]
 fn specifications_are_printed_and_have_the_devices_that_are_named() {

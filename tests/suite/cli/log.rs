@@ -1,9 +1,10 @@
 //! Messages: one line each wherever they go, whatever an image puts into them.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use harness::binaries;
 use harness::captured::Captured;
@@ -46,6 +47,89 @@ fn messages_of_the_hook_are_kept_on_the_node() {
         1,
         "{message} in {log}"
     );
+}
+
+/// Lines of two containers, one long ago.
+fn host_with_lines() -> HostDirectory {
+    let host = HostDirectory::new().unwrap();
+    let lines = "2020-01-01T10:00:00Z boathook: container c1: old\n\
+                 2099-01-01T10:00:00Z boathook: container c1: new\n\
+                 2099-01-01T11:00:00Z boathook: container d12: other\n";
+    host.add_file("/run/boathook/log", lines).unwrap();
+    let directory = host.root().join("run/boathook");
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+    host
+}
+
+#[test]
+fn lines_are_chosen_by_container_and_time() {
+    let host = host_with_lines();
+    // A container that Docker keeps is meant by its name.
+    let config = json!({ "ID": "d12", "Name": "/web", "State": {}, "Config": {} });
+    host.add_file(
+        "/var/lib/docker/containers/d12/config.v2.json",
+        &config.to_string(),
+    )
+    .unwrap();
+    for (arguments, ends) in [
+        (&[][..], &["old", "new", "other"][..]),
+        (&["--container", "c1"], &["old", "new"]),
+        (&["--container", "web"], &["other"]),
+        (&["--container", "nobody"], &[]),
+        (&["--since", "1h"], &["new", "other"]),
+        (&["--since=2099-01-01T10:30", "--container=c1"], &[]),
+        (&["--since=2099-01-01"], &["new", "other"]),
+    ] {
+        let text = succeeds(&host, &[&["log"], arguments].concat()).stdout;
+        let last = |line: &str| line.rsplit(' ').next().unwrap().to_owned();
+        let found: Vec<String> = text.lines().map(last).collect();
+        assert_eq!(found, ends, "{arguments:?}");
+    }
+    let wrong = boathook(&host, &["log", "--since", "yesterday"], b"");
+    assert_eq!(wrong.status.code(), Some(code::USAGE));
+    assert!(
+        wrong.stderr.contains("write a span such as 30s"),
+        "{wrong:?}"
+    );
+}
+
+#[test]
+fn lines_that_come_are_printed_until_the_program_is_stopped() {
+    let host = host_with_lines();
+    for (arguments, first, added) in [
+        (
+            ["log", "-f", "--log-level=error"],
+            "container c1: old",
+            "container c1: late",
+        ),
+        (["log", "--follow", "--json"], "{\"line\":", "{\"line\":"),
+    ] {
+        let mut command = Command::new(binaries::program("boathook").unwrap());
+        command
+            .arg("--config")
+            .arg(host.config_file())
+            .args(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut next = || lines.next().unwrap().unwrap();
+        assert!(next().contains(first));
+        let mut log = OpenOptions::new();
+        let log = log.append(true).open(host.root().join("run/boathook/log"));
+        writeln!(
+            log.unwrap(),
+            "2099-01-01T12:00:00Z boathook: container c1: late"
+        )
+        .unwrap();
+        let late = loop {
+            let line = next();
+            if line.contains("late") {
+                break line;
+            }
+        };
+        assert!(late.contains(added), "{late}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }
 
 /// By the option, else by config.toml. Nothing is given to a process of this machine: the

@@ -53,7 +53,7 @@ impl Follower {
 
     /// The same with options.
     pub(crate) fn start_with(lab: &Lab, host: &DemoHost, options: &[&str]) -> Self {
-        let mut command = command(lab, host, &["follow", "--verbose"]);
+        let mut command = command(lab, host, &["follow"]);
         command.args(options);
         Self::start_by(host, command)
     }

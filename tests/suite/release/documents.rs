@@ -59,7 +59,10 @@ fn completions_know_the_devices_of_the_host() {
     let bin = release.path("stand-in");
     fs::create_dir(&bin).unwrap();
     let table = "CLASS DEVICE INDEX\nchip a:1 0\nchip a:2 1\nport tty 0\n\nno devices of x\n";
-    let script = format!("#!/bin/sh\nprintf '{}'\n", table.replace('\n', "\\n"));
+    let table = table.replace('\n', "\\n");
+    let script = format!(
+        "#!/bin/sh\ncase $* in *containers) echo web; echo db;; *) printf '{table}';; esac\n"
+    );
     fs::write(bin.join("boathook"), script).unwrap();
     fs::set_permissions(bin.join("boathook"), fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", bin.display());
@@ -95,6 +98,13 @@ fn completions_know_the_devices_of_the_host() {
             "boathook attach web --d",
             &["boathook", "attach", "web", "--d"],
             "--dry-run",
+        ),
+        ("boathook doctor ", &["boathook", "doctor", ""], "web db"),
+        ("boathook attach w", &["boathook", "attach", "w"], "web"),
+        (
+            "boathook log --container d",
+            &["boathook", "log", "--container", "d"],
+            "db",
         ),
         (
             "boathook list nvidia-g",

@@ -184,12 +184,10 @@ fn restore_rules_of(
         for warning in record.revoke(&revoked, &record)? {
             log::warning(&format!("container {}: {warning}", record.id));
         }
-        log::info(|| {
-            format!(
-                "container {}: its device rules are revoked again",
-                record.id
-            )
-        });
+        log::action(&format!(
+            "container {}: its device rules are revoked again",
+            record.id
+        ));
     }
     let recorded = device_rules(&record.rules);
     if recorded.is_empty() || is_shown && cgroup.find_denied_rules(&recorded)?.rules.is_empty() {
@@ -207,7 +205,10 @@ fn restore_rules_of(
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }
-        log::info(|| format!("container {}: its device rules are set again", record.id));
+        log::action(&format!(
+            "container {}: its device rules are set again",
+            record.id
+        ));
     }
     deadline.cancel();
     Ok(())

@@ -95,12 +95,12 @@ pub(super) fn revoke_stale(
         }
     }
     for rule in &stale {
-        log::info(|| {
-            let (id, users) = (&record.id, rule.users.iter());
-            let users: Vec<String> = users.map(ToString::to_string).collect();
-            let (rule, users) = (rule.rule, users.join(", "));
-            format!("container {id}: {rule} is revoked: the host has {users} no more, or elsewhere")
-        });
+        let (id, users) = (&record.id, rule.users.iter());
+        let users: Vec<String> = users.map(ToString::to_string).collect();
+        let (rule, users) = (rule.rule, users.join(", "));
+        log::action(&format!(
+            "container {id}: {rule} is revoked: the host has {users} no more, or elsewhere"
+        ));
     }
     Ok(true)
 }

@@ -1,0 +1,18 @@
+//! The arguments of `boathook log`.
+
+use clap::Args;
+
+use crate::log::parse_since;
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArguments {
+    /// Only messages about a container, by its id, its name, or the first characters of its id
+    #[arg(long, value_name = "CONTAINER")]
+    pub(crate) container: Option<String>,
+    /// Only messages since a time or within a span, such as 2026-11-28, 30s, 10m, 2h or 3d
+    #[arg(long, value_name = "TIME", value_parser = parse_since)]
+    pub(crate) since: Option<String>,
+    /// Also print messages that come, until stopped
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
