@@ -97,7 +97,7 @@ impl Listing {
         table
     }
 
-    /// Returns an array with one object for each device.
+    /// Returns an object with the devices and with what is left out.
     pub fn json(&self) -> Value {
         let objects = self.devices().map(|(resource, device)| {
             let mut object = json!({
@@ -113,7 +113,8 @@ impl Listing {
             }
             object
         });
-        objects.collect()
+        let devices: Vec<Value> = objects.collect();
+        json!({ "devices": devices, "problems": self.problems })
     }
 }
 

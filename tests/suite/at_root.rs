@@ -82,7 +82,8 @@ impl ThisHost {
         command.args(["list", "--json", "--config"]);
         let listed = Captured::run(command.arg(self.config_file()));
         let listed = listed.and_then(Captured::success).unwrap();
-        serde_json::from_str(&listed.stdout).unwrap()
+        let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+        listed["devices"].as_array().unwrap().clone()
     }
 
     /// The ids of the devices, sorted.

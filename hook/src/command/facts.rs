@@ -63,7 +63,7 @@ pub(super) fn run(
     }
     let failed = lines.iter().any(|line| !line.faults.is_empty());
     if json {
-        print_json(&lines)?;
+        print_json(&serde_json::json!({ "classes": lines }))?;
     } else {
         let out = &mut io::stdout().lock();
         for line in &lines {

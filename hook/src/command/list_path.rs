@@ -14,6 +14,7 @@ use injection_plan::request::{
     DeviceList, Environment, Item, Request, RequestNames, RequestSource,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use super::devices::Listed;
 use super::engine_words::{quote_for_shell, quote_for_yaml};
@@ -69,7 +70,7 @@ pub(super) fn run(
         }
     }
     if json {
-        print_json(&named)?;
+        print_json(&json!({ "devices": named }))?;
         return Ok(code);
     }
     let mut out = io::stdout().lock();

@@ -64,7 +64,7 @@ fn what_a_claim_has_is_not_offered() {
 /// Returns the unhealthy devices of `boathook-plugin list` with their reasons.
 fn listed(node: &Node) -> Vec<String> {
     let listed: Value = serde_json::from_slice(&node.list(&["--json"]).stdout).unwrap();
-    let ill = listed.as_array().unwrap().iter();
+    let ill = listed["devices"].as_array().unwrap().iter();
     let ill = ill.filter(|one| one["healthy"] == false);
     ill.map(|one| {
         let [id, reason] = ["id", "reason"].map(|key| one[key].as_str().unwrap());

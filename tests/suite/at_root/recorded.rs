@@ -26,7 +26,7 @@ const SCRIPT: &str = r#"
     run check /boathook check --json
     run plugin /boathook-plugin list --json
     for bundle in ../bundles/*; do
-        run "${bundle##*/}" /boathook explain --bundle "/bundles/${bundle##*/}"
+        run "${bundle##*/}" /boathook explain -v --bundle "/bundles/${bundle##*/}"
     done
 "#;
 
@@ -71,7 +71,7 @@ fn differences(case: &Case) -> Vec<String> {
         wrong.extend(less.map(|line| format!("{}: {what}: - {line}", case.name())));
     };
     let hook = devices(&json(&root, "list")["devices"]);
-    for ((class, id), seen) in devices(&json(&root, "plugin")) {
+    for ((class, id), seen) in devices(&json(&root, "plugin")["devices"]) {
         // A share is healthy as its device is.
         let (device, share) = id.split_once("::").unwrap_or((&id, ""));
         let by_hook = hook.get(&(class.clone(), device.to_owned()));
@@ -91,7 +91,7 @@ fn differences(case: &Case) -> Vec<String> {
         .filter(|line| !line.starts_with("warning: "));
     let recorded: Vec<String> = recorded.map(known).collect();
     differ("devices", &own.join("\n"), &recorded.join("\n"));
-    let check = checked(&json(&root, "check"));
+    let check = checked(&json(&root, "check")["findings"]);
     differ(
         "check and list",
         &check.join("\n"),

@@ -23,9 +23,12 @@ fn every_command_prints_json_also_for_an_error() {
     let bundle = bundle(&[("THINGS", "all")]);
     let bundle = bundle.path().to_str().unwrap();
     let directory = host.path().to_str().unwrap();
+    let page = std::fs::read_to_string(binaries::source_tree().join("docs/json.md")).unwrap();
+    let mut commands = Vec::new();
     for (line, key) in [
         ("list --all", "/devices/0/id"),
-        ("check thing", "/0/verdict"),
+        ("list /dev/thing0", "/devices"),
+        ("check thing", "/findings/0/verdict"),
         ("explain --bundle BUNDLE", "/grants/0/class"),
         ("doctor --bundle BUNDLE", "/fault"),
         ("class check HOST/classes/thing.toml", "/devices/0/healthy"),
@@ -33,12 +36,21 @@ fn every_command_prints_json_also_for_an_error() {
         ("class schema", "/title"),
         ("class schema --of-config", "/properties/trust"),
         ("class record HOST/recorded", "/classes"),
-        ("log", ""),
+        (
+            "class test HOST/classes/thing.toml --device none",
+            "/findings",
+        ),
+        ("log", "/lines"),
+        ("facts", "/classes"),
+        ("cdi list", "/devices"),
+        ("attach none thing=0", "/error/kind"),
+        ("detach none", "/error/kind"),
+        ("refresh none", "/error/kind"),
         ("cdi generate --all --output HOST/cdi", "/changes/0/wrote"),
         // Errors.
         ("lst", "/error/kind"),
         ("doctor", "/error/kind"),
-        ("list other", "/error/message"),
+        ("list other-class", "/error/message"),
         ("explain --bundle /nowhere", "/error/exit_code"),
         ("class check /nowhere.toml", "/error/kind"),
     ] {
@@ -47,13 +59,77 @@ fn every_command_prints_json_also_for_an_error() {
         let ran = boathook(&host, &arguments, b"");
         let json: Value = serde_json::from_str(&ran.stdout)
             .unwrap_or_else(|error| panic!("{line}: {error}: {}", ran.stdout));
+        assert!(json.is_object(), "{line}: {json}");
         assert!(json.pointer(key).is_some(), "{line}: {json}");
+        // The page has each key of the object, with one line for each command.
+        let words: Vec<&str> = line
+            .split(' ')
+            .take_while(|word| is_command(word))
+            .collect();
+        let keys = json.as_object().unwrap().keys();
+        let is_schema = words == ["class", "schema"];
+        let mut named = keys.filter(|key| *key != "error" && !is_schema);
+        let command = words.join(" ");
+        let rows: Vec<&str> = rows_of(&page, &command).collect();
+        let is_in_page = |key: &String| rows.iter().any(|row| row.contains(&format!("`{key}`")));
+        assert!(
+            named.all(is_in_page),
+            "{line}: docs/json.md lacks a key of {json}"
+        );
+        commands.push(command);
         let message = json["error"]["message"].as_str().unwrap_or("none");
         assert!(!message.is_empty() && !message.contains('\n'), "{message}");
         if let Some(code) = json.pointer("/error/exit_code") {
             assert_eq!(json!(ran.status.code()), *code, "{line}");
         }
     }
+    // `follow` runs until it is stopped, and prints nothing as JSON.
+    for command in subcommands(&host, &[]) {
+        let below: Vec<String> = match command.as_str() {
+            "cdi" | "class" => subcommands(&host, &[&command]),
+            "follow" | "help" => continue,
+            _ => vec![String::new()],
+        };
+        for sub in below.iter().filter(|sub| *sub != "help") {
+            let name = format!("{command} {sub}");
+            let name = name.trim_end();
+            assert!(
+                commands.iter().any(|tried| tried == name),
+                "{name} is not tried"
+            );
+            assert!(
+                rows_of(&page, name).count() > 0,
+                "docs/json.md lacks {name}"
+            );
+        }
+    }
+}
+
+fn is_command(word: &str) -> bool {
+    word.chars().all(|c| c.is_ascii_lowercase()) && word != "thing" && word != "none"
+}
+
+/// The rows of docs/json.md about a command.
+fn rows_of<'a>(page: &'a str, command: &str) -> impl Iterator<Item = &'a str> {
+    let names = [format!("`boathook {command}`"), format!("`{command}`")];
+    let longer = format!("`boathook {command} ");
+    page.lines().filter(move |line| {
+        let first = line.split(" | ").next().unwrap_or_default();
+        let is_row = line.starts_with("| ");
+        is_row && (names.iter().any(|name| first.contains(name)) || first.contains(&longer))
+    })
+}
+
+/// The commands that the help of a command lists.
+fn subcommands(host: &HostDirectory, command: &[&str]) -> Vec<String> {
+    let help = succeeds(host, &[command, &["--help"]].concat()).stdout;
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = lines.take_while(|line| !line.is_empty());
+    let words = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    words
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn in_terminal(host: &HostDirectory, env: &[(&str, &str)], arguments: &[&str]) -> String {

@@ -25,7 +25,8 @@ fn containers_with_old_libraries_are_named(lab: &Lab) {
     let named = |bundle: &Bundle, of: &[&str]| {
         let arguments = [&["check", "--json"], of].concat();
         let checked = boathook(lab, &host, &arguments);
-        let findings: Vec<serde_json::Value> = serde_json::from_str(&checked.stdout).unwrap();
+        let checked: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+        let findings = checked["findings"].as_array().unwrap();
         let is_its = |it: &&serde_json::Value| {
             let text = it["text"].as_str().unwrap();
             it["subject"] == "container" && text.starts_with(bundle.id())

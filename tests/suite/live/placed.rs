@@ -160,7 +160,7 @@ fn a_path_is_listed_with_the_lines_to_paste(lab: &Lab) {
     }
     let json = done(lab, &host, &["list", "--json", "/dev/zigbee"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let stick = json
+    let stick = json["devices"]
         .as_array()
         .unwrap()
         .iter()

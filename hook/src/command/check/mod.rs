@@ -37,7 +37,7 @@ pub(super) fn run(
     findings.extend(classes::check(names, config)?);
     findings.extend(outdated::check(names, root, config));
     if json {
-        print_json(&findings)?;
+        print_json(&serde_json::json!({ "findings": findings }))?;
     } else {
         print_table(&mut io::stdout().lock(), &findings)?;
     }
