@@ -119,6 +119,32 @@ fn every_class_is_in_the_readme() {
     }
 }
 
+/// People search for these, and each row has a command or a key.
+#[test]
+fn messages_of_engines_have_a_page_with_commands() {
+    let page = binaries::source_tree().join("docs/engine-messages.md");
+    let page = fs::read_to_string(page).unwrap();
+    for text in [
+        "could not select device driver",
+        "unknown or invalid runtime name",
+        "unresolvable CDI devices",
+        "error executing hook",
+        "failed to stat CDI host device",
+        "error gathering device information",
+        "no runtime for \"boathook\" is configured",
+        "error while loading shared libraries",
+    ] {
+        let mut rows = page.lines().filter(|line| line.starts_with("| `"));
+        let row = rows.find(|row| row.contains(text));
+        let columns: Vec<&str> = row
+            .unwrap_or_else(|| panic!("{text}"))
+            .split(" | ")
+            .collect();
+        assert_eq!(columns.len(), 3, "{text}");
+        assert!(columns[2].contains('`'), "{text}");
+    }
+}
+
 #[test]
 fn a_command_that_does_not_work_is_found() {
     for command in [
