@@ -28,6 +28,7 @@ mod kubelet_dir;
 mod list;
 mod metrics;
 mod node_labels;
+mod pod_cgroups;
 mod run;
 mod server;
 mod service;

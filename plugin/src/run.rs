@@ -12,7 +12,7 @@ use release_lock::ReleaseLock;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, ScanPause};
+use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
 use crate::cli::{Delivery, Run};
 use crate::holders::HolderWatch;
 use crate::http::{MetricsPage, Pages, Present};
@@ -60,8 +60,10 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
     if by_cdi && let Some(warning) = trusted_pods::warn_of_cdi(&config) {
         tracing::warn!("{warning}");
     }
+    let pods = PodAllocations::new(record.clone(), &root);
     let cdi = by_cdi.then(|| {
-        CdiFiles::new(node.cdi, node.hook, host_root).with_hook_config(options.hook_config)
+        let files = CdiFiles::new(node.cdi, node.hook, host_root, pods);
+        files.with_hook_config(options.hook_config)
     });
     let grace = GracePeriod::new(options.forget);
     let claims = kubelet_dir::claims(kubelet.root());

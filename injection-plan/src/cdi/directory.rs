@@ -14,6 +14,8 @@ use rooted_path::{read_own_text, read_regular_text, replace_file};
 use super::kind::{find_classes, json_kind};
 use super::{FILE_PREFIX, GeneratedSpecifications, KindUser, Specification};
 
+pub use super::spec::file_name as specification_file;
+
 /// The largest specification file that is read, in bytes. A file of another vendor may
 /// describe thousands of devices.
 const MAX_FILE: u64 = 16 << 20;

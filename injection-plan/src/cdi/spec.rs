@@ -290,7 +290,8 @@ impl Specification {
     }
 }
 
-pub(super) fn file_name(kind: &str) -> String {
+/// Returns the name of the file that describes the devices of a kind.
+pub fn file_name(kind: &str) -> String {
     format!("{FILE_PREFIX}{}.json", kind.replace('/', "-"))
 }
 

@@ -1,6 +1,7 @@
 //! Specifications of the Container Device Interface, written before their devices are
 //! advertised, so that an engine finds every device that the kubelet may allocate.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io;
@@ -18,8 +19,8 @@ use injection_plan::cdi::{
 };
 use nix::errno::Errno;
 
-use super::Resources;
 use super::yaml_kind::yaml_kind;
+use super::{PodAllocations, Resources};
 
 /// The specifications of the devices that are advertised.
 #[derive(Debug, Clone)]
@@ -38,6 +39,10 @@ pub(crate) struct CdiFiles {
     /// then all files of the plugin's kinds were written by an earlier process, and are
     /// replaced. Later, a file that is not in the list belongs to another program.
     written: Option<BTreeSet<String>>,
+    allocations: PodAllocations,
+    /// The files of kinds that are no longer served, which stay because pods have devices of
+    /// them.
+    used: BTreeSet<String>,
 }
 
 /// Makes the CDI specifications for the devices of a class. A device that cannot be described
@@ -71,13 +76,20 @@ pub(super) fn describe(
 }
 
 impl CdiFiles {
-    pub(crate) fn new(directory: PathBuf, hook: PathBuf, host_root: PathBuf) -> Self {
+    pub(crate) fn new(
+        directory: PathBuf,
+        hook: PathBuf,
+        host_root: PathBuf,
+        allocations: PodAllocations,
+    ) -> Self {
         CdiFiles {
             directory,
             hook,
             hook_config: None,
             host_root,
             written: None,
+            allocations,
+            used: BTreeSet::new(),
         }
     }
 
@@ -106,7 +118,9 @@ impl CdiFiles {
 
     /// Writes the specifications that have changed. If a specification cannot be written, its
     /// devices become unhealthy, because the engine would refuse each container with one of
-    /// them. Files of the classes in `unusable` are not removed. Returns the errors that keep
+    /// them. Files of the classes in `unusable` are not removed, nor those of which pods have
+    /// devices: the engine would refuse to start such a container again, and not name the cause,
+    /// as the hook does. Returns the errors that keep
     /// devices from their specifications, one line for each.
     pub(super) fn write(
         &mut self,
@@ -119,7 +133,21 @@ impl CdiFiles {
         let files = files.map(|specification| specification.file_name());
         let files: BTreeSet<String> = files.collect();
         let before = self.written.as_ref();
-        let is_old = |name: &str| before.is_none_or(|before| before.contains(name));
+        let used_files = OnceCell::new();
+        let used = RefCell::new(BTreeSet::new());
+        let is_old = |name: &str| {
+            let is_old = before.is_none_or(|before| before.contains(name));
+            if !is_old || files.contains(name) {
+                return is_old;
+            }
+            let files: &Option<BTreeSet<String>> =
+                used_files.get_or_init(|| self.allocations.read_used_files());
+            let is_used = files.as_ref().is_none_or(|files| files.contains(name));
+            if is_used {
+                used.borrow_mut().insert(name.to_owned());
+            }
+            !is_used
+        };
         let user = KindUser::Plugin;
         let directory = &self.directory;
         let changes = directory::update(directory, &generated, user, unusable, is_old, |text| {
@@ -147,9 +175,18 @@ impl CdiFiles {
                         unwritten.insert(kind, text);
                     }
                 }
+                let used = used.into_inner();
+                for name in used.difference(&self.used) {
+                    tracing::info!(
+                        "CDI: {} stays until no pod has devices of it: they are not served any more",
+                        self.directory.join(name).display()
+                    );
+                }
                 let written = self.written.get_or_insert_default();
                 written.extend(files);
                 written.extend(retained);
+                written.extend(used.iter().cloned());
+                self.used = used;
                 for change in changes {
                     let text = change.to_string();
                     if let SpecificationChange::Conflict { kind, .. } = change {

@@ -13,6 +13,7 @@ mod message_budget;
 mod resource;
 mod scan;
 mod scan_pause;
+mod used_files;
 mod yaml_kind;
 
 use std::collections::BTreeMap;
@@ -32,5 +33,6 @@ pub(crate) use resource::{AdvertisedDevice, Resource};
 pub(crate) use scan::Scan;
 pub(crate) use scan::scan;
 pub(crate) use scan_pause::{ScanPause, ScanPauseGuard};
+pub(crate) use used_files::PodAllocations;
 
 pub(crate) type Resources = BTreeMap<ResourceName, Arc<Resource>>;

@@ -7,8 +7,6 @@
 //! no proof that the pod still uses the device: only one of its containers had it, and others
 //! may run longer. Therefore the allocation is not refused. It is reported and counted.
 
-mod pod_cgroups;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +16,7 @@ use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use tokio::sync::mpsc;
 
 use crate::metrics::Metrics;
-use pod_cgroups::PodCgroups;
+use crate::pod_cgroups::PodCgroups;
 
 /// The time after an allocation at which its conflicts are confirmed. The processes of a pod that
 /// has ended are gone by then, and the kubelet has written its checkpoint.

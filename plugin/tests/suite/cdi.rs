@@ -230,6 +230,40 @@ fn a_file_that_another_program_wrote_later_is_left_alone() {
     assert!(node.path(for_people).exists());
 }
 
+/// The engine would refuse to start a container again whose device is in no file, and would not
+/// say why. With the file the hook says it.
+#[test]
+fn the_file_of_a_class_that_is_disabled_stays_until_no_pod_has_devices_of_it() {
+    const POD: &str = "0f3f3a0e-5f0e-4a53-9f55-3c0a2f3f7a11";
+    let mut node = Node::new(&[("cards", CARDS), ("dummy-npu", NPUS)]);
+    node.add_card(0, "big", 0);
+    let kubelet = node.serve(BIG);
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let cgroup = format!("host/sys/fs/cgroup/kubepods/besteffort/pod{POD}/container");
+    node.write(&format!("{cgroup}/cgroup.events"), "populated 0\n");
+    let allocation = Allocation {
+        pod_uid: POD.to_owned(),
+        ..Allocation::of_ids(NPU, &["npu-1"])
+    };
+    kubelet.allocate(allocation).unwrap();
+    let npus = node.path("cdi/boathook-dummy.com.pods.boathook.dev-npu.json");
+    let text = fs::read_to_string(&npus).unwrap();
+    node.configure("[class.dummy-npu]\nenabled = false\n");
+    let stays = "boathook-dummy.com.pods.boathook.dev-npu.json stays until";
+    for times in 1..=2 {
+        node.end_plugin(Signal::SIGTERM);
+        node.start_plugin();
+        wait_until("the file is kept", || {
+            node.log().matches(stays).count() == times
+        });
+        assert_eq!(fs::read_to_string(&npus).unwrap(), text);
+    }
+    // The kubelet keeps the pod in its record until it allocates something.
+    fs::remove_dir_all(node.path(&cgroup).parent().unwrap()).unwrap();
+    wait_until("the end of the file", || !npus.exists());
+    assert!(node.path(FILE).exists());
+}
+
 /// A broken class does not keep the file of another class that is no longer served. An engine
 /// refuses a device that two files describe, so the file would stop a vendor's own plugin.
 #[test]

@@ -17,13 +17,13 @@ const HIERARCHIES: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/pids"];
 const DEPTH: usize = 3;
 
 /// The cgroups of the pods on a host.
-#[derive(Debug)]
-pub(super) struct PodCgroups {
+#[derive(Debug, Clone)]
+pub(crate) struct PodCgroups {
     hierarchies: Vec<PathBuf>,
 }
 
 impl PodCgroups {
-    pub(super) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path) -> Self {
         let hierarchies = HIERARCHIES.map(|hierarchy| root.join(hierarchy));
         PodCgroups {
             hierarchies: hierarchies.into(),
@@ -33,43 +33,63 @@ impl PodCgroups {
     /// Returns whether a container of the pod runs, in addition to the sandbox. The cgroup of a
     /// pod is named after its uid, with `_` for `-` if systemd manages it. If no cgroup of the pod
     /// is found, the answer is no.
-    pub(super) fn has_running_container(&self, pod_uid: &str) -> bool {
+    pub(crate) fn has_running_container(&self, pod_uid: &str) -> bool {
+        let found = self.find_pod(pod_uid).into_iter();
+        found.map(|pod| count_running(&pod)).max().unwrap_or(0) > 1
+    }
+
+    /// Returns whether the pod may not have ended: it has a cgroup, or this host has no cgroups
+    /// of pods where they are searched.
+    pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
+        let mut children = self
+            .hierarchies
+            .iter()
+            .flat_map(|path| subdirectories(path));
+        let has_pods = |name: &str| name.contains("kubepods") || name.starts_with("kubelet");
+        !children.any(|child| has_pods(&name_of(&child)))
+            || !self.find_pod(pod_uid).is_empty()
+    }
+
+    /// Returns the cgroups of a pod, one for each hierarchy.
+    fn find_pod(&self, pod_uid: &str) -> Vec<PathBuf> {
         let is_uid = |c: char| c.is_ascii_hexdigit() || c == '-';
         if pod_uid.len() < 32 || pod_uid.len() > 36 || !pod_uid.chars().all(is_uid) {
-            return false;
+            return Vec::new();
         }
         let names = [
             format!("pod{pod_uid}"),
             format!("pod{}.slice", pod_uid.replace('-', "_")),
         ];
-        let found = self
-            .hierarchies
-            .iter()
-            .filter_map(|hierarchy| find_pod(hierarchy, &names, DEPTH));
-        found.map(|pod| count_running(&pod)).max().unwrap_or(0) > 1
+        let hierarchies = self.hierarchies.iter();
+        let found = hierarchies.filter_map(|path| find_cgroup(path, &names, DEPTH));
+        found.collect()
     }
 }
 
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
 /// Searches for the cgroup of a pod below `directory`.
-fn find_pod(directory: &Path, names: &[String; 2], depth: usize) -> Option<PathBuf> {
+fn find_cgroup(directory: &Path, names: &[String; 2], depth: usize) -> Option<PathBuf> {
     let children = subdirectories(directory);
-    let name_of = |path: &PathBuf| path.file_name().unwrap_or_default().to_owned();
     let is_pod = |path: &&PathBuf| {
-        let name = name_of(path).to_string_lossy().into_owned();
+        let name = name_of(path);
         names.iter().any(|wanted| name.ends_with(wanted.as_str()))
     };
     if let Some(pod) = children.iter().find(is_pod) {
         return Some(pod.clone());
     }
     let may_have_pods = |path: &&PathBuf| {
-        let name = name_of(path).to_string_lossy().into_owned();
+        let name = name_of(path);
         let is_pod = name.starts_with("pod") || name.contains("-pod");
         !is_pod && name.contains("kube") || ["burstable", "besteffort"].contains(&name.as_str())
     };
     let depth = depth.checked_sub(1)?;
     let parents = children.iter().filter(may_have_pods);
     parents
-        .filter_map(|parent| find_pod(parent, names, depth))
+        .filter_map(|parent| find_cgroup(parent, names, depth))
         .next()
 }
 
