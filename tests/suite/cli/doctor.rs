@@ -365,6 +365,12 @@ fn what_the_host_lacks_is_reported_although_no_device_is_unhealthy() {
         let printed = format!("{}{}", ran.stdout, ran.stderr);
         let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_says(&printed, &lacks);
+        let end = "no fault found, but see the 2 warnings";
+        assert_eq!(
+            printed.ends_with(end),
+            arguments[0] == "doctor",
+            "{printed}"
+        );
     }
     std::fs::remove_dir(host.root().join("sys/bus/chips/7")).unwrap();
     let printed = boathook(&host, arguments[0], b"").stderr;

@@ -113,7 +113,13 @@ pub(super) fn bundle_of(container: &str, config: &Config) -> Result<PathBuf, Com
 fn print(examination: &Examination, out: &mut impl Write) -> io::Result<()> {
     print_table(out, &examination.findings)?;
     if examination.fault().is_none() {
-        writeln!(out, "\nno fault found")?;
+        let is_warning = |finding: &&Finding| finding.verdict == Verdict::Warning;
+        let but = match examination.findings.iter().filter(is_warning).count() {
+            0 => String::new(),
+            1 => ", but see the warning".to_owned(),
+            count => format!(", but see the {count} warnings"),
+        };
+        writeln!(out, "\nno fault found{but}")?;
     }
     Ok(())
 }
