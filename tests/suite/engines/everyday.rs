@@ -33,6 +33,25 @@ fn is_found_by_name(engine: &DockerLike, name: &str) {
     assert_says(&ran.stdout, &["DUMMY_VISIBLE_DEVICES=npu-3"]);
 }
 
+/// Docker removes the bundle of a container that it could not start, and keeps its own files.
+fn is_examined_although_refused(engine: &DockerLike) {
+    let mut refused = engine.command("run");
+    let image = name_of(Rootfs::Busybox);
+    let request = "--env=DUMMY_VISIBLE_DEVICES=npu-99";
+    refused.args(["--name=refused", "--network=none", request, &image, "true"]);
+    assert!(printed(&mut refused).is_err());
+    let boathook = binaries::program("boathook").unwrap();
+    let mut doctor = engine.machine.private.command(boathook);
+    let ran = Captured::run(doctor.args(["--config=/root/own.toml", "doctor", "refused"])).unwrap();
+    assert_eq!(ran.status.code(), Some(5), "{ran:?}");
+    let words = [
+        "docker's refused, which it could not start",
+        "has no device `npu-99`",
+    ];
+    assert_says(&ran.stdout, &words);
+    printed(engine.command("rm").arg("refused")).unwrap();
+}
+
 #[test]
 fn docker_keeps_devices_over_updates_and_its_own_restart() {
     if let Some(reason) = docker::missing(Generation::Forky) {
@@ -44,6 +63,7 @@ fn docker_keeps_devices_over_updates_and_its_own_restart() {
     asking(&engine, "npu-user", &["--device=/dev/fuse:/dev/mine"]);
     assert_eq!(engine.devices("npu-user"), [3], "at the start");
     is_found_by_name(&engine, "npu-user");
+    is_examined_although_refused(&engine);
     let mut mine = engine.command("exec");
     printed(mine.args(["npu-user", "test", "-c", "/dev/mine"])).unwrap();
 
