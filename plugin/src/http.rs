@@ -1,10 +1,12 @@
 //! `/metrics`, `/healthz` and `/readyz`.
 
+mod allocated_devices;
 mod metrics_page;
 mod present;
 
 use http_server::{Answer, Method, Site, probe};
 
+pub(crate) use allocated_devices::AllocatedDevices;
 pub(crate) use metrics_page::MetricsPage;
 pub(crate) use present::Present;
 

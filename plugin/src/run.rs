@@ -15,10 +15,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::catalog::{CdiFiles, GracePeriod, InventoryWatcher, PodAllocations, ScanPause};
 use crate::cli::{Delivery, Run};
 use crate::holders::HolderWatch;
-use crate::http::{MetricsPage, Pages, Present};
+use crate::http::{AllocatedDevices, MetricsPage, Pages, Present};
 use crate::kubelet_dir::{self, KubeletDir, SOCKET_PREFIX};
 use crate::metrics::Metrics;
 use crate::node_labels::LabelFile;
+use crate::pod_cgroups::PodCgroups;
 use crate::server::{Context, Timing, YieldedResources, remove_stale};
 use crate::service::Streams;
 use crate::signals::EndSignals;
@@ -78,7 +79,11 @@ pub async fn run(options: Run) -> anyhow::Result<()> {
         streams: streams.clone(),
         left: left.clone(),
         scans: watcher.scans(),
-        record,
+        allocated: AllocatedDevices::new(
+            kubelet.pod_resources_socket(),
+            record,
+            PodCgroups::new(&root),
+        ),
     };
     let all = Pages {
         metrics: Some(MetricsPage::new(&metrics, present.clone())),

@@ -6,16 +6,21 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
+use super::allocated_devices::AllocatedDevices;
 use super::present::Present;
 use crate::metrics::Metrics;
 
 /// The counters, and the present state.
 #[derive(Debug)]
-pub(crate) struct MetricsPage(Arc<Mutex<Registry>>);
+pub(crate) struct MetricsPage {
+    registry: Arc<Mutex<Registry>>,
+    allocated: AllocatedDevices,
+}
 
 impl MetricsPage {
     pub(crate) fn new(metrics: &Metrics, present: Present) -> Self {
         let mut registry = Registry::with_prefix("boathook");
+        let allocated = present.allocated.clone();
         registry.register_collector(Box::new(present));
         let version = env!("CARGO_PKG_VERSION");
         registry.register(
@@ -24,14 +29,19 @@ impl MetricsPage {
             Info::new([("program", "boathook-plugin"), ("version", version)]),
         );
         metrics.register(&mut registry);
-        MetricsPage(Arc::new(Mutex::new(registry)))
+        MetricsPage {
+            registry: Arc::new(Mutex::new(registry)),
+            allocated,
+        }
     }
 
-    /// Returns the text of the page. For it the kubelet checkpoint is read, which may have
-    /// megabytes. That is done on a separate thread, and for one client after the other, so
-    /// that there is only one such thread even if it hangs.
+    /// Returns the text of the page. For it the kubelet is asked for the devices of pods, for at
+    /// most 2 s. If it does not answer, its checkpoint is read, which may have megabytes. That is
+    /// done on a separate thread, and for one client after the other, so that there is only one
+    /// such thread even if it hangs.
     pub(crate) async fn text(&self) -> String {
-        let registry = Arc::clone(&self.0).lock_owned().await;
+        let registry = Arc::clone(&self.registry).lock_owned().await;
+        self.allocated.refresh().await;
         let page = tokio::task::spawn_blocking(move || encode(&registry));
         page.await.unwrap_or_default()
     }
@@ -46,7 +56,7 @@ fn encode(registry: &Registry) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::time::Duration;
 
     use host_inventory::ScanProgress;
@@ -55,16 +65,19 @@ mod tests {
     use super::*;
     use crate::catalog::Resources;
     use crate::catalog::fixture::{device, resource, sick};
+    use crate::pod_cgroups::PodCgroups;
     use crate::server::YieldedResources;
     use crate::service::Streams;
 
-    fn present(resources: Resources, streams: &Streams, record: PathBuf) -> Present {
+    fn present(resources: Resources, streams: &Streams, checkpoint: PathBuf) -> Present {
+        let cgroups = PodCgroups::new(Path::new("/nowhere"));
+        let allocated = AllocatedDevices::new("/nowhere".into(), checkpoint, cgroups);
         Present {
             inventory: watch::channel(resources).1,
             streams: streams.clone(),
             left: YieldedResources::default(),
             scans: ScanProgress::default(),
-            record,
+            allocated,
         }
     }
 
@@ -91,7 +104,7 @@ mod tests {
         metrics.allocated(&name, true, Duration::from_micros(300));
         metrics.allocated(&name, false, Duration::from_secs(100));
         let _open = streams.start_count(name).enter();
-        let page = encode(&page.0.blocking_lock());
+        let page = encode(&page.registry.blocking_lock());
         for line in [
             "# TYPE boathook_devices gauge",
             r#"boathook_devices{resource="dummy.com/npu",health="healthy"} 2"#,
@@ -131,7 +144,7 @@ mod tests {
         metrics.serving(&resource(vec![]).name);
         let none = present(Resources::new(), &Streams::default(), "/nowhere".into());
         let page = MetricsPage::new(&metrics, none);
-        let page = encode(&page.0.blocking_lock());
+        let page = encode(&page.registry.blocking_lock());
         let families: Vec<&str> = page
             .lines()
             .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())

@@ -1,11 +1,7 @@
 //! The present state, read at the time of a request.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
 
-use device_class::name::{ResourceName, excerpt};
-use injection_plan::kubelet_checkpoint::KubeletCheckpoint;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -15,6 +11,7 @@ use tokio::sync::watch;
 
 use host_inventory::ScanProgress;
 
+use super::allocated_devices::AllocatedDevices;
 use crate::catalog::Resources;
 use crate::server::YieldedResources;
 use crate::service::Streams;
@@ -26,8 +23,7 @@ pub(crate) struct Present {
     pub(crate) streams: Streams,
     pub(crate) left: YieldedResources,
     pub(crate) scans: ScanProgress,
-    /// The path of the kubelet checkpoint.
-    pub(crate) record: PathBuf,
+    pub(crate) allocated: AllocatedDevices,
 }
 
 impl Present {
@@ -80,12 +76,7 @@ impl Collector for Present {
         }
         let help = "Devices, or shares, that the kubelet has allocated.";
         let mut allocated = encoder.encode_descriptor("allocated_devices", help, None, gauge)?;
-        for ((resource, pod, container), count) in allocated_devices(&self.record, &inventory) {
-            let labels = [
-                ("resource", resource),
-                ("pod_uid", pod),
-                ("container", container),
-            ];
+        for (labels, count) in self.allocated.count(&inventory) {
             number(count).encode(allocated.encode_family(&labels)?)?;
         }
         let help = "How long the present device scan has been running: minutes if a driver hangs.";
@@ -95,37 +86,6 @@ impl Collector for Present {
         let family = encoder.encode_descriptor("tasks", "Asynchronous tasks.", None, gauge)?;
         number(tasks).encode(family)
     }
-}
-
-/// Counts the allocated devices of the plugin's resources by resource, pod and container.
-/// There are none without a checkpoint, because the kubelet writes its first one at its first
-/// allocation.
-fn allocated_devices(
-    path: &Path,
-    inventory: &Resources,
-) -> BTreeMap<(String, String, String), usize> {
-    let mut counts = BTreeMap::new();
-    let record = match KubeletCheckpoint::read(path) {
-        Ok(record) => record,
-        Err(error) if error.is_absent() => return counts,
-        Err(error) => {
-            let error = anyhow::Error::new(error);
-            tracing::debug!("cannot use {}: {error:#}", path.display());
-            return counts;
-        }
-    };
-    for allocation in record.allocations() {
-        let is_ours = |name: &&ResourceName| name.as_str() == allocation.resource;
-        if inventory.keys().any(|name| is_ours(&name)) {
-            let labels = (
-                allocation.resource.to_owned(),
-                excerpt(allocation.pod_uid),
-                excerpt(allocation.container),
-            );
-            *counts.entry(labels).or_default() += allocation.devices.len();
-        }
-    }
-    counts
 }
 
 fn number(count: usize) -> ConstGauge<i64> {

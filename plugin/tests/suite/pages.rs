@@ -3,6 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use harness::kubelet::Allocation;
+
 use crate::node::{NPU, NPUS, Node, wait_until};
 
 /// The arguments with which the plugin serves its pages, at any free port.
@@ -42,6 +44,38 @@ fn probes_are_served_without_the_metrics() {
         get(&address, "/readyz").starts_with("HTTP/1.1 200")
     });
     assert!(get(&address, "/metrics").starts_with("HTTP/1.1 404"));
+}
+
+/// The kubelet's checkpoint keeps a pod that has ended, and knows pods by their uids.
+#[test]
+fn the_metrics_have_the_pods_that_have_devices_now_by_their_names() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&SERVE);
+    let mut kubelet = node.serve(NPU);
+    let address = address(&node);
+    for (pod, devices) in [("a", &["npu-1", "npu-2"][..]), ("b", &["npu-3"])] {
+        let allocation = Allocation {
+            pod_uid: pod.to_owned(),
+            ..Allocation::of_ids(NPU, devices)
+        };
+        kubelet.allocate(allocation).unwrap();
+    }
+    let allocated = |labels: &str| {
+        let page = get(&address, "/metrics");
+        let name = format!("boathook_allocated_devices{{resource=\"{NPU}\",{labels}}} ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&name));
+        value.map(ToOwned::to_owned)
+    };
+    let [a, b] =
+        ["a", "b"].map(|pod| format!("namespace=\"default\",pod=\"pod-{pod}\",container=\"main\""));
+    assert_eq!(allocated(&a).as_deref(), Some("2"));
+    kubelet.end_pod("a");
+    wait_until("the end of the pod", || allocated(&a).is_none());
+    assert_eq!(allocated(&b).as_deref(), Some("1"));
+    // Without an answer of the kubelet its checkpoint counts.
+    kubelet.stop();
+    let by_record = "pod_uid=\"b\",container=\"main\"";
+    assert_eq!(allocated(by_record).as_deref(), Some("1"));
+    assert_eq!(allocated(&b), None);
 }
 
 /// Returns one number of `/metrics`. `name` is the name with its labels, as the page has them.

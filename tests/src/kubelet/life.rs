@@ -18,7 +18,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 use super::manager::{Allocated, Allocation, Manager};
-use super::pod_resources::PodResources;
+use super::pod_resources::PodResourcesService;
 use super::registration::{RegisterFault, Registration};
 use super::{Config, Event, EventLog, watcher};
 
@@ -32,6 +32,7 @@ enum Command {
     Allocate(Allocation, oneshot::Sender<Result<Allocated, String>>),
     SetRegisterFault(RegisterFault),
     Disconnect(String),
+    EndPod(String),
     /// Dies during a call to the plugin: so many turns of the runtime after the
     /// request was made.
     DieAllocating(Allocation, usize),
@@ -85,6 +86,11 @@ impl Life {
         let _ = self.commands.send(Command::SetRegisterFault(fault));
     }
 
+    pub(super) fn end_pod(&self, uid: &str) {
+        // A kubelet that died has no pods any more.
+        let _ = self.commands.send(Command::EndPod(uid.to_owned()));
+    }
+
     pub(super) fn disconnect(&self, resource: &str) {
         // A kubelet that died has no connections any more.
         let _ = self.commands.send(Command::Disconnect(resource.to_owned()));
@@ -120,7 +126,7 @@ fn live(
             UnixListenerStream::new(listener),
         );
         let listing = Server::builder().serve_with_incoming(
-            PodResourcesListerServer::new(PodResources(Arc::clone(&manager))),
+            PodResourcesListerServer::new(PodResourcesService(Arc::clone(&manager))),
             UnixListenerStream::new(resources),
         );
         let obeying = async {
@@ -133,6 +139,7 @@ fn live(
                         fault.send_replace(wanted);
                     }
                     Command::Disconnect(resource) => manager.disconnect(&resource, Path::new("")),
+                    Command::EndPod(uid) => manager.end_pod(uid),
                     Command::DieAllocating(allocation, turns) => {
                         tokio::select! {
                             _ = manager.allocate(allocation) => {}

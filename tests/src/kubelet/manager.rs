@@ -9,6 +9,7 @@ use kubelet_api::deviceplugin::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, Empty, PreferredAllocationRequest,
 };
+use kubelet_api::podresources::ContainerDevices;
 use kubelet_api::{HEALTHY, UNHEALTHY};
 use tokio::sync::Notify;
 use tonic::Status;
@@ -89,9 +90,18 @@ struct State {
     /// its plugin was disconnected.
     devices: BTreeMap<String, Vec<DeviceReport>>,
     entries: Vec<Entry>,
+    /// The uids of pods that have ended.
+    ended: BTreeSet<String>,
 }
 
 impl State {
+    /// Forgets the devices of pods that have ended, as UpdateAllocatedDevices in manager.go does
+    /// before an allocation and before pods are listed. The checkpoint stays as it is.
+    fn update_allocated_devices(&mut self) {
+        let ended = &self.ended;
+        self.entries.retain(|entry| !ended.contains(&entry.pod_uid));
+    }
+
     /// The devices of a resource that may be given.
     fn healthy(&self, resource: &str) -> impl Iterator<Item = &DeviceReport> {
         let devices = self.devices.get(resource).into_iter().flatten();
@@ -184,6 +194,28 @@ impl Manager {
         state.devices.keys().flat_map(of).collect()
     }
 
+    pub(super) fn end_pod(&self, uid: String) {
+        self.state().ended.insert(uid);
+    }
+
+    /// The uid of each pod that has not ended, with a container and its devices of one resource.
+    pub(super) fn list_pods(&self) -> Vec<(String, String, Vec<ContainerDevices>)> {
+        let mut state = self.state();
+        state.update_allocated_devices();
+        let pods = state.entries.iter().map(|entry| {
+            let devices = ContainerDevices {
+                resource_name: entry.resource_name.clone(),
+                device_ids: entry.device_ids.values().flatten().cloned().collect(),
+            };
+            (
+                entry.pod_uid.clone(),
+                entry.container_name.clone(),
+                vec![devices],
+            )
+        });
+        pods.collect()
+    }
+
     /// A device plugin's socket by the name that Register gives.
     pub(super) fn socket(&self, endpoint: &str) -> PathBuf {
         self.directory.join(endpoint)
@@ -263,6 +295,7 @@ impl Manager {
     /// Gives devices to a container, and starts it.
     pub(super) async fn allocate(&self, allocation: Allocation) -> Result<Allocated, String> {
         let resource = &allocation.resource;
+        self.state().update_allocated_devices();
         let known = self.state().endpoints.get(resource).cloned();
         let mut endpoint = known.ok_or_else(|| format!("{resource} is not registered"))?;
         let ids = if allocation.ids.is_empty() && allocation.count > 0 {

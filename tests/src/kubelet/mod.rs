@@ -98,6 +98,13 @@ impl FakeKubelet {
         life.allocate(allocation)
     }
 
+    /// Ends a pod. Its devices stay in the checkpoint until the next allocation.
+    pub fn end_pod(&self, uid: &str) {
+        if let Some(life) = &self.life {
+            life.end_pod(uid);
+        }
+    }
+
     /// Disconnects the plugin of a resource, as when the stream of an earlier plugin ends.
     pub fn disconnect(&self, resource: &str) {
         if let Some(life) = &self.life {

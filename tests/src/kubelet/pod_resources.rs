@@ -1,25 +1,37 @@
-//! The pod resources API: the healthy devices that the kubelet has.
+//! The pod resources API: the healthy devices that the kubelet has, and the devices of pods.
 
 use std::sync::Arc;
 
 use kubelet_api::podresources::pod_resources_lister_server::PodResourcesLister;
 use kubelet_api::podresources::{
     AllocatableResourcesRequest, AllocatableResourcesResponse, ContainerDevices,
-    ListPodResourcesRequest, ListPodResourcesResponse,
+    ContainerResources, ListPodResourcesRequest, ListPodResourcesResponse, PodResources,
 };
 use tonic::{Request, Response, Status};
 
 use super::manager::Manager;
 
-pub(super) struct PodResources(pub(super) Arc<Manager>);
+pub(super) struct PodResourcesService(pub(super) Arc<Manager>);
 
 #[tonic::async_trait]
-impl PodResourcesLister for PodResources {
+impl PodResourcesLister for PodResourcesService {
     async fn list(
         &self,
         _: Request<ListPodResourcesRequest>,
     ) -> Result<Response<ListPodResourcesResponse>, Status> {
-        Err(Status::unimplemented("no test calls it"))
+        let pods = self.0.list_pods().into_iter();
+        let pods = pods.map(|(uid, container, devices)| PodResources {
+            name: format!("pod-{uid}"),
+            namespace: "default".to_owned(),
+            containers: vec![ContainerResources {
+                name: container,
+                devices,
+                ..ContainerResources::default()
+            }],
+        });
+        Ok(Response::new(ListPodResourcesResponse {
+            pod_resources: pods.collect(),
+        }))
     }
 
     async fn get_allocatable_resources(
