@@ -46,8 +46,7 @@ impl PodCgroups {
             .iter()
             .flat_map(|path| subdirectories(path));
         let has_pods = |name: &str| name.contains("kubepods") || name.starts_with("kubelet");
-        !children.any(|child| has_pods(&name_of(&child)))
-            || !self.find_pod(pod_uid).is_empty()
+        !children.any(|child| has_pods(&name_of(&child))) || !self.find_pod(pod_uid).is_empty()
     }
 
     /// Returns the cgroups of a pod, one for each hierarchy.

@@ -63,8 +63,12 @@ pub(super) struct Lifecycle {
     /// Whether another boathook-plugin served the resource when this socket was created.
     succeeds: bool,
     predecessor: Option<Predecessor>,
-    /// A newer instance, which serves the resource, and the pause of this one's scans.
-    successor: Option<(Peer, ScanPauseGuard)>,
+    /// A newer instance, which serves the resource.
+    successor: Option<Peer>,
+    /// The pause of the scans while a newer instance serves.
+    pause: Option<ScanPauseGuard>,
+    /// The time since which no kubelet has a stream, if its plugin watcher finds the plugin.
+    idle_since: Option<Instant>,
     other: Option<Other>,
 }
 
@@ -100,6 +104,8 @@ impl Lifecycle {
             succeeds: false,
             predecessor: None,
             successor: None,
+            pause: None,
+            idle_since: None,
             other: None,
         }
     }
@@ -133,14 +139,27 @@ impl Lifecycle {
             // If the successor ends, the kubelet does not return to this instance by itself.
             self.registered = None;
         }
+        if presence != Some(Presence::Taken) {
+            self.pause = None;
+        } else if self.pause.is_none() {
+            tracing::info!(resource = %self.resource, "a newer boathook-plugin serves");
+            self.pause = Some(self.context.pause.start());
+        }
+        let streams = *self.listening.borrow_and_update();
+        if self.context.register_by == RegisterBy::Kubelet || streams.open > 0 {
+            self.idle_since = None;
+        } else {
+            self.idle_since.get_or_insert_with(Instant::now);
+        }
         Situation {
             socket: presence,
+            idle: self.idle_since.map(|since| since.elapsed()),
             kubelet: match self.context.register_by {
                 RegisterBy::Kubelet => SocketId::read(&self.context.kubelet.kubelet_socket()),
                 RegisterBy::Watcher => None,
             },
             registered: self.registered.map(|(id, since)| (id, since.elapsed())),
-            streams: *self.listening.borrow_and_update(),
+            streams,
             predecessor: match &self.predecessor {
                 Some(Predecessor::Running {
                     is_detached: false, ..
@@ -162,11 +181,11 @@ impl Lifecycle {
         let path = self.path(other);
         if made(SocketId::read(&path), other) <= ours {
             self.successor = None;
-        } else if self.successor.is_none()
-            && let Some(peer) = Peer::connect(&path).await
-        {
-            tracing::info!(resource = %self.resource, "a newer boathook-plugin serves");
-            self.successor = Some((peer, self.context.pause.start()));
+        } else if self.successor.is_none() {
+            self.successor = Peer::connect(&path).await;
+            if self.successor.is_none() {
+                remove_if_stale(&path);
+            }
         }
         self.successor.is_some()
     }
@@ -222,10 +241,14 @@ impl Lifecycle {
     /// A new socket is a new address: it must be registered.
     async fn bind(&mut self) {
         self.registered = None;
+        self.idle_since = None;
         match self.context.register_by {
             RegisterBy::Kubelet => self.choose_slot().await,
             // The plugin watcher knows a plugin by its path, which therefore stays the same.
-            RegisterBy::Watcher => self.succeeds = is_served(&self.path(self.slot)),
+            RegisterBy::Watcher => {
+                self.succeeds = is_served(&self.path(self.slot));
+                self.streams.start_registration();
+            }
         }
         match Socket::bind(self.path(self.slot)) {
             Ok(socket) => {
@@ -301,6 +324,8 @@ impl Lifecycle {
                 self.succeeds = false;
                 if let Some(Predecessor::Ended(_)) = self.predecessor {
                     self.predecessor = None;
+                    // A killed instance leaves its socket.
+                    remove_if_stale(&self.path(self.slot.next_slot()));
                 }
                 if !again {
                     self.backoff.reset();
@@ -383,7 +408,7 @@ impl Lifecycle {
         };
         let successor = async {
             match &self.successor {
-                Some((peer, _)) => peer.wait_for_end().await,
+                Some(peer) => peer.wait_for_end().await,
                 None => std::future::pending().await,
             }
         };
@@ -394,10 +419,8 @@ impl Lifecycle {
             () = successor => {
                 tracing::info!(resource = %self.resource, "the newer boathook-plugin has ended");
                 self.successor = None;
-                remove_if_stale(&self.path(self.slot.next_slot()));
             }
             () = predecessor => {
-                remove_if_stale(&self.path(self.slot.next_slot()));
                 self.predecessor = match self.predecessor {
                     Some(Predecessor::Running { is_detached: true, .. }) => {
                         Some(Predecessor::Ended(Instant::now()))

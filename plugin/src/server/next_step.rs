@@ -22,6 +22,9 @@ pub(super) enum Step {
 pub(super) struct Situation {
     /// The state of the plugin's socket, if it has one.
     pub(super) socket: Option<Presence>,
+    /// The time for which no kubelet has had a stream, if its plugin watcher finds the plugin by
+    /// the socket.
+    pub(super) idle: Option<Duration>,
     /// The kubelet's socket, if the resource is registered by a call at that socket.
     pub(super) kubelet: Option<SocketId>,
     /// The kubelet's socket at which the resource is registered, and for how long.
@@ -47,6 +50,8 @@ pub(super) fn next_step(now: Situation, timing: &Timing) -> Step {
         (None | Some(Presence::Free), ..) => Step::Bind,
         // A newer boathook-plugin serves the resource.
         (Some(Presence::Taken), ..) => Step::Wait(timing.poll),
+        // The plugin watcher registers a plugin again only if its socket is another.
+        (_, None, _) if now.idle.is_some_and(|idle| idle >= timing.poll) => Step::Bind,
         (_, None, _) => Step::Wait(timing.poll),
         (_, Some(kubelet), None) => Step::Register(kubelet),
         (_, Some(kubelet), Some((known, _))) if kubelet != known => Step::Register(kubelet),
@@ -161,10 +166,26 @@ mod tests {
         ] {
             let now = Situation {
                 socket,
+                idle: None,
                 kubelet,
                 registered,
                 streams,
                 predecessor,
+            };
+            assert_eq!(next_step(now, &timing), wanted, "{now:?}");
+        }
+        for (idle, wanted) in [
+            (None, Step::Wait(poll)),
+            (Some(moment), Step::Wait(poll)),
+            (Some(poll), Step::Bind),
+        ] {
+            let now = Situation {
+                socket: ours,
+                idle,
+                kubelet: None,
+                registered: None,
+                streams: never,
+                predecessor: harmless,
             };
             assert_eq!(next_step(now, &timing), wanted, "{now:?}");
         }

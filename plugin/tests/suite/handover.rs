@@ -70,20 +70,19 @@ fn the_kubelet_has_devices_all_the_time_while_instances_replace_each_other() {
     }
 }
 
+/// As when the kubelet takes the end of an earlier instance for that of this one.
 #[test]
-fn an_end_of_the_earlier_instance_that_the_kubelet_takes_for_the_newer_ones_is_repaired_at_once() {
+fn a_plugin_that_the_kubelet_disconnects_registers_again() {
     let mut node = Node::new(&[("dummy-npu", NPUS)]);
     let kubelet = node.serve(NPU);
-    let mut earlier = node.take_plugin();
-    // As a plugin does that knows no handover: the kubelet forgets nothing.
-    let _next = node.second_plugin();
-    kubelet.wait(PATIENCE, registered_as(SECOND)).unwrap();
-    kubelet.disconnect(NPU);
-    kubelet.wait(PATIENCE, is_broken).unwrap();
-    kubelet.wait(PATIENCE, registered_as(SECOND)).unwrap();
-    kubelet.wait_devices(PATIENCE, NPU).unwrap();
-    admit_pod(&kubelet);
-    earlier.end(Signal::SIGTERM);
+    for _ in 0..3 {
+        kubelet.disconnect(NPU);
+        kubelet.wait(PATIENCE, is_broken).unwrap();
+        kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
+        kubelet.wait_devices(PATIENCE, NPU).unwrap();
+        admit_pod(&kubelet);
+    }
+    node.wait_log("the kubelet has closed ListAndWatch; registering again");
 }
 
 #[test]
@@ -104,4 +103,21 @@ fn the_earlier_instance_scans_and_writes_nothing_until_the_newer_one_has_ended()
     kubelet.wait_devices(PATIENCE, MARK_1).unwrap();
     admit_pod(&kubelet);
     assert_eq!(node.log().matches(&serving).count(), 2, "{}", node.log());
+}
+
+/// The plugin watcher knows a plugin by the path of its socket, so that both instances have the
+/// same. It registers a plugin only once, unless its socket is another.
+#[test]
+fn the_plugin_watcher_finds_the_newer_instance_again_when_the_earlier_one_has_ended() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]).with_arguments(&["--register=watcher"]);
+    let kubelet = node.serve(NPU);
+    let mut earlier = node.take_plugin();
+    let _newer = node.second_plugin();
+    kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
+    node.wait_log("a newer boathook-plugin serves");
+    earlier.end(Signal::SIGTERM);
+    kubelet.wait(PATIENCE, is_broken).unwrap();
+    kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    admit_pod(&kubelet);
 }
