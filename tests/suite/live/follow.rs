@@ -206,6 +206,15 @@ pub(super) fn a_device_that_comes_back_with_another_number_is_there_again(lab: &
             assert_follows(&running, &host, 3, &[Some(3)]);
             may_not_open(OTHER, "the old number");
         }
+        // Its journal says what it did.
+        for words in ["npu-3 of dummy-npu is gone", "npu-3 of dummy-npu is /"] {
+            let line = format!("boathook: info: container {}: {words}", bundle.id());
+            assert!(
+                wait_until(|| follower.has_said(&line) > 0),
+                "{}",
+                follower.said()
+            );
+        }
         let report = running.probe(&Questions::new()).unwrap();
         let mounts = report.mounts.iter();
         let on_node = mounts.filter(|it| it.mount_point.to_str() == Some(&node(3)));
