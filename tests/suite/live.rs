@@ -5,6 +5,7 @@ mod attached;
 mod figures;
 pub(crate) mod follow;
 mod hidden;
+mod listed;
 mod older_kernels;
 mod outdated;
 mod placed;

@@ -27,6 +27,7 @@ mod request;
 mod schema;
 mod settings;
 mod sharing;
+mod unmask;
 mod validate;
 
 use crate::inserted;
@@ -61,6 +62,7 @@ pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
 pub use schema::{CONFIG_JSON_SCHEMA, JSON_SCHEMA};
 pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
+pub use unmask::Unmask;
 
 use crate::name::{CapabilityName, ClassName, EnvName, ResourceName};
 use crate::pattern::PathPattern;
@@ -249,7 +251,8 @@ pub struct Source {
     /// Contents of masked directories that are visible with this source's
     /// devices only.
     #[serde(default)]
-    pub unmask: Vec<PathTemplate>,
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
+    pub unmask: Vec<Unmask>,
     /// Health checks of this source's devices only.
     #[serde(default)]
     pub health: Vec<HealthCheck>,
@@ -339,7 +342,8 @@ pub struct DeviceSpec {
     /// Files and directories of masked directories that a container with the
     /// device sees, by template.
     #[serde(default)]
-    pub unmask: Vec<PathTemplate>,
+    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
+    pub unmask: Vec<Unmask>,
     /// Additional variables that a container gets with the device, by template:
     /// set by the plugin and, outside Kubernetes, by `boathook-runtime`. A hook
     /// cannot set variables. A variable that the container sets itself stays as

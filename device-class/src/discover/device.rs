@@ -69,10 +69,12 @@ pub(super) fn from_candidate(
     let directories = spec.directories.iter();
     let directories = directories.map(|spec| files::directory(spec, attributes, false, driver));
     let directories = directories.collect::<Result<Vec<_>, _>>()?;
-    let shown = spec.unmask.iter().chain(&source.unmask);
-    let shown: Result<Vec<_>, _> = shown
-        .map(|path| mask::shown(path, attributes, host))
-        .collect();
+    let mut shown = Vec::new();
+    for unmask in spec.unmask.iter().chain(&source.unmask) {
+        for attributes in paths::capture_attributes(unmask.for_each.as_ref(), attributes, host)? {
+            shown.push(mask::shown(unmask, &attributes, host)?);
+        }
+    }
     let (health, readings, only_in_parts) = {
         let checks = spec.health.iter().chain(&source.health);
         let is_on = |check: &&HealthCheck| {
@@ -134,7 +136,7 @@ pub(super) fn from_candidate(
         nodes,
         files,
         directories,
-        shown: shown?,
+        shown,
         env: inserted(env.collect::<Result<Vec<_>, DeviceError>>()?),
         state,
         attributes: attributes.clone(),

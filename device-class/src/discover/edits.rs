@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::driver_root::DriverRoot;
 use super::files::{directory, file};
-use super::found::{FoundEdits, FoundNode, ImageLibraries};
+use super::found::{FoundEdits, FoundMask, FoundNode, ImageLibraries};
 use super::libraries::LibrarySearch;
 use super::listed::{Listed, Lists};
 use super::nodes::nodes;
@@ -137,6 +137,21 @@ pub fn control_nodes<'a>(
         }
     }
     Ok(found)
+}
+
+/// Looks up the masks in which a container lists its devices by links of the kernel. They change
+/// when a device comes back in another place.
+pub(super) fn find_device_lists(
+    class: &DeviceClass,
+    capabilities: &BTreeSet<CapabilityName>,
+    attributes: &Attributes,
+    host: &dyn HostView,
+) -> Result<Vec<FoundMask>, DeviceError> {
+    let masks = chosen(class, capabilities).flat_map(|selected| &selected.edits.masks);
+    let masks = masks.map(|spec| mask::mask(spec, attributes, host));
+    let mut masks = masks.collect::<Result<Vec<_>, _>>()?;
+    masks.retain(|mask| mask::has_only_links(&mask.path));
+    Ok(masks)
 }
 
 /// Looks up the nodes of `[[edits]]`, each entry with its nodes. An entry that cannot be

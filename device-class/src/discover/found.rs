@@ -226,6 +226,8 @@ pub struct FoundShown {
     pub path: PathBuf,
     /// The path of the entry on the host, without links.
     pub source: Presence<PathBuf>,
+    /// The target of the entry if it is a link of the kernel, which is the same in the container.
+    pub link: Option<PathBuf>,
 }
 
 /// A directory of the image with libraries that are used instead of the host's

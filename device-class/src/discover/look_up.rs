@@ -103,8 +103,8 @@ fn find_paths(
 }
 
 /// Finds the devices of a class, and the nodes that a container with the default capabilities of
-/// the class gets in addition. Libraries and files are not looked up. `paths` are paths of the
-/// host by which devices may be requested.
+/// the class gets in addition, with the kernel's lists of devices that it sees. Libraries and files
+/// are not looked up. `paths` are paths of the host by which devices may be requested.
 pub fn look_up_nodes(
     class: &DeviceClass,
     paths: &[PathBuf],
@@ -115,11 +115,15 @@ pub fn look_up_nodes(
     let mut edits = FoundEdits::default();
     if inventory.no_driver.is_none() {
         let capabilities = class.spec.request.capabilities_by_default();
-        let nodes = edits::control_nodes(class, &capabilities, &inventory.host_attributes, host);
-        edits.nodes = nodes.map_err(|error| LookUpError::Edits {
+        let attributes = &inventory.host_attributes;
+        let failed = |error| LookUpError::Edits {
             class: class.name.clone(),
             error,
-        })?;
+        };
+        let nodes = edits::control_nodes(class, &capabilities, attributes, host);
+        edits.nodes = nodes.map_err(failed)?;
+        let masks = edits::find_device_lists(class, &capabilities, attributes, host);
+        edits.masks = masks.map_err(failed)?;
     }
     Ok(FoundClass { inventory, edits })
 }

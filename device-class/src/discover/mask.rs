@@ -1,11 +1,11 @@
 //! Looks up the files and directories that a container sees in a masked directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::found::{FoundCopy, FoundMask, FoundShown, FoundText, Presence};
 use super::paths::present;
 use super::{DeviceError, attributes};
-use crate::class::{Mask, PathTemplate};
+use crate::class::{Mask, Unmask};
 use crate::host::{Entry, HostView, MAX_ATTRIBUTE};
 use crate::template::Attributes;
 
@@ -36,15 +36,37 @@ pub(super) fn mask(
 
 /// Looks up a file or directory in a masked directory that a container with the device sees.
 pub(super) fn shown(
-    spec: &PathTemplate,
+    spec: &Unmask,
     attributes: &Attributes,
     host: &dyn HostView,
 ) -> Result<FoundShown, DeviceError> {
-    let path = spec.fill(attributes)?;
-    let source = present(&path, false, "a file or a directory", host, |place| {
-        matches!(place.entry, Entry::File | Entry::Directory).then_some(place.path)
-    });
-    Ok(FoundShown { path, source })
+    let path = spec.path.fill(attributes)?;
+    let source = present(
+        &path,
+        spec.optional,
+        "a file or a directory",
+        host,
+        |place| matches!(place.entry, Entry::File | Entry::Directory).then_some(place.path),
+    );
+    let link = find_kernel_link(&path, host);
+    Ok(FoundShown { path, source, link })
+}
+
+/// Returns the target of a link in /sys/class or /sys/bus. The container has the target too,
+/// because its /sys is of the same kernel. A mounted directory could not take the place of the
+/// link: links in it, such as `device`, are relative to the place where the directory is.
+fn find_kernel_link(path: &Path, host: &dyn HostView) -> Option<PathBuf> {
+    if !has_only_links(path) || !host.is_link(path) {
+        return None;
+    }
+    host.read_link(path).ok()
+}
+
+/// Returns whether the kernel has only links to directories of /sys/devices below a path. A mask
+/// there is for programs that list the devices. It is not for secrets, because the directories
+/// themselves stay visible.
+pub fn has_only_links(path: &Path) -> bool {
+    path.starts_with("/sys/class") || path.starts_with("/sys/bus")
 }
 
 fn text(spec: &Mask, path: &Path, host: &dyn HostView) -> Presence<String> {
@@ -86,7 +108,7 @@ mod tests {
     fn lines_get_the_values_of_the_class() {
         let set = [("Modify", "0"), ("Other", "1")];
         let spec = Mask {
-            path: PathTemplate::try_from("/x".to_owned()).unwrap(),
+            path: crate::class::PathTemplate::try_from("/x".to_owned()).unwrap(),
             copies: Vec::new(),
             texts: Vec::new(),
             set: set.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),

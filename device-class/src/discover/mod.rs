@@ -55,6 +55,7 @@ pub use kernel_log::KernelLine;
 pub use lacking::{find_lacks, find_missing_nodes, find_unclaimed};
 pub use links::Connections;
 pub use look_up::{FoundClass, LookUpError, look_up, look_up_nodes, missing};
+pub use mask::has_only_links;
 pub use names::{DeviceNames, NameKind};
 pub use node_paths::{NamedByPath, as_path};
 pub use parts::{Divisible, PossiblePart, Step, divisible};

@@ -27,7 +27,7 @@ const SECTIONS: [(&str, &str); 5] = [
     ),
     (
         "Contents of containers",
-        "edits node make library library_names image_libraries file directory mask text",
+        "edits node make library library_names image_libraries file directory mask text unmask",
     ),
 ];
 

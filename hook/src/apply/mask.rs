@@ -1,15 +1,17 @@
 //! Masks: directories in which the container sees only selected contents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
+use device_class::discover::has_only_links;
 use injection_plan::plan::{Action, InjectionPlan};
 use nix::sys::stat::Mode;
 
 use super::ApplyError;
 use super::tmpfs::{self, TmpfsDirectories};
-use crate::container::{ContainerRoot, FileKind, Target};
-use crate::mount::{Mounter, Source, TmpfsOptions};
+use crate::container::{ContainerRoot, FileKind, Target, link_text};
+use crate::mount::{self, Mounter, Source, TmpfsOptions};
 
 pub(crate) struct Mask<'p> {
     pub(crate) path: &'p Path,
@@ -17,6 +19,8 @@ pub(crate) struct Mask<'p> {
     pub(super) make: bool,
     /// The files in the mask, with their contents.
     pub(super) files: &'p BTreeMap<PathBuf, String>,
+    /// The links in the mask, with their targets.
+    pub(super) links: &'p BTreeMap<PathBuf, PathBuf>,
     /// The files of the host that are visible in the mask, and their paths.
     pub(super) shown: Vec<(Source, &'p Path)>,
 }
@@ -59,6 +63,10 @@ impl Mask<'_> {
             let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
             directory.write_new(name, text.as_bytes(), FILE_MODE)?;
         }
+        for (path, target) in self.links {
+            let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
+            directory.symlink(name, target)?;
+        }
         let mut mounts = Vec::with_capacity(self.shown.len());
         for (source, path) in self.shown {
             let (directory, name) = directories.create_parent(relative_path(self.path, path))?;
@@ -88,14 +96,66 @@ impl Mask<'_> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        for (path, target) in self.links {
+            if find_link(root, path)?.as_ref() != Some(target) {
+                return Ok(false);
+            }
+        }
+        // A device that was unplugged or is in another socket must not stay in the list.
+        Ok(!has_only_links(self.path) || self.list_names(root)? == self.planned_names())
+    }
+
+    /// Removes the mask of a container that runs if it lists other devices than this one. A mask
+    /// that hides files of the host is never removed, because they would be visible until
+    /// the new one is there.
+    pub(crate) fn remove_outdated(&self, root: &ContainerRoot) -> Result<(), ApplyError> {
+        if !has_only_links(self.path) {
+            return Ok(());
+        }
+        let target = root.existing_mount_point(self.path, FileKind::Directory)?;
+        if let Some(target) = target
+            && target.is_tmpfs()?
+            && !self.is_complete(root, &target)?
+        {
+            mount::unmount(&target.open_top()?, self.path, root.proc())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the names in the directory of the container.
+    fn list_names(&self, root: &ContainerRoot) -> Result<BTreeSet<OsString>, ApplyError> {
+        const MAX_NAMES: usize = 4096;
+        let Some(directory) = root.existing_directory(self.path)? else {
+            return Ok(BTreeSet::new());
+        };
+        Ok(directory.list_names(MAX_NAMES)?.into_iter().collect())
+    }
+
+    /// Returns the names that the directory has with this mask.
+    fn planned_names(&self) -> BTreeSet<OsString> {
+        let shown = self.shown.iter().map(|(_, path)| *path);
+        let created = self.files.keys().chain(self.links.keys());
+        let paths = created.map(PathBuf::as_path).chain(shown);
+        let names = paths.filter_map(|path| relative_path(self.path, path).iter().next());
+        names.map(OsStr::to_owned).collect()
     }
 }
 
-/// Refuses a plan with a mask for a container that could remove the mask.
+/// Returns the text of the link at a path in the container.
+fn find_link(root: &ContainerRoot, path: &Path) -> Result<Option<PathBuf>, ApplyError> {
+    let Some((parent, name)) = root.existing_parent(path)? else {
+        return Ok(None);
+    };
+    Ok(parent.open(name)?.as_ref().and_then(link_text))
+}
+
+/// Refuses a plan with a mask for a container that could remove the mask. A mask of links of the
+/// kernel hides nothing that the container does not see elsewhere.
 pub(super) fn refuse_masks(plan: &InjectionPlan) -> Result<(), ApplyError> {
     for step in &plan.steps {
-        if let Action::Mask { path, .. } = &step.action {
+        if let Action::Mask { path, .. } = &step.action
+            && !has_only_links(path)
+        {
             return Err(
                 ApplyError::RemovableMask { path: path.clone() }.with_subject(&step.user_labels)
             );

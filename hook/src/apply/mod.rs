@@ -39,7 +39,7 @@ pub(crate) use injected_dir::InjectedDir;
 pub(crate) use rules::rules_of;
 pub(crate) use sources::{OpenedAction, OpenedStep};
 pub(crate) use stale_nodes::{StaleNode, is_granted_by_cdi};
-pub(crate) use targets::attach;
+pub(crate) use targets::{attach, remove_outdated_masks};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApplyError {

@@ -113,10 +113,12 @@ fn open_step<'p>(
             make,
             files,
             shown,
+            links,
         } => OpenedAction::Mask(Mask {
             path,
             make: *make,
             files,
+            links,
             shown: shown
                 .iter()
                 .map(|mount| Ok((open(mount)?, mount.path.as_path())))

@@ -84,6 +84,19 @@ pub(crate) fn attach(
     Ok(())
 }
 
+/// Removes masks of a container that runs which list other devices than the new ones.
+pub(crate) fn remove_outdated_masks(
+    ready: &[OpenedStep<'_>],
+    root: &ContainerRoot,
+) -> Result<(), ApplyError> {
+    ready.iter().try_for_each(|step| match &step.action {
+        OpenedAction::Mask(mask) => mask
+            .remove_outdated(root)
+            .map_err(|error| error.with_subject(step.reason)),
+        _ => Ok(()),
+    })
+}
+
 /// Returns the mode and owner of a node that is created in the container, or `None` if the
 /// node of the host is mounted.
 fn own_node(

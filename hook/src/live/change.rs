@@ -120,6 +120,7 @@ impl LockedContainer {
             }
             let root = self.container.enter()?;
             remove_files(stale, &root)?;
+            apply::remove_outdated_masks(&ready, &root)?;
             let label = self.container.bundle.mount_label.as_deref();
             Ok(apply::attach(ready, &root, calls, label, warnings)?)
         });
@@ -250,7 +251,7 @@ impl LockedContainer {
             match &step.action {
                 Action::Prepare(_) => lacks_any && step.users.iter().any(is_new),
                 // All masks are part of any change. One that is there already is not covered again.
-                Action::Mask { .. } => lacks_any,
+                Action::Mask { .. } => lacks_any || !stale.files.is_empty(),
                 // One tmpfs has all libraries and files: a new one covers the old one.
                 action if is_injected(action) => lacks_injected,
                 _ => lacks,

@@ -37,6 +37,8 @@ pub(super) struct PlannedMask {
     /// Files that list the container's devices as a bit mask, each with the bits to set.
     pub(super) texts: BTreeMap<PathBuf, (FoundText, u64)>,
     pub(super) shown: BTreeMap<PathBuf, PathBuf>,
+    /// Links of the kernel, each with its target.
+    pub(super) links: BTreeMap<PathBuf, PathBuf>,
     pub(super) users: BTreeSet<StepUser>,
 }
 

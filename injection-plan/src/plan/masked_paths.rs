@@ -75,7 +75,7 @@ impl InjectionPlan {
         if is_whole {
             return;
         }
-        let (mut shown, mut files) = (Vec::new(), BTreeMap::new());
+        let (mut shown, mut files, mut links) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         let (mut labels, mut users) = (BTreeSet::new(), BTreeSet::new());
         for mut step in mem::take(&mut self.steps) {
             match &mut step.action {
@@ -88,10 +88,12 @@ impl InjectionPlan {
                     path,
                     files: texts,
                     shown: mounts,
+                    links: targets,
                     ..
                 } if path.starts_with(masked) => {
                     shown.append(mounts);
                     files.append(texts);
+                    links.append(targets);
                 }
                 _ => {
                     self.steps.push(step);
@@ -107,6 +109,7 @@ impl InjectionPlan {
             make: false,
             files,
             shown,
+            links,
         };
         let user_labels = if labels.is_empty() {
             "config.json".to_owned()
@@ -129,9 +132,15 @@ impl InjectionPlan {
 fn find_file_paths(action: &Action) -> Vec<&Path> {
     match action {
         Action::File(mount) | Action::Directory(mount) => vec![&mount.path],
-        Action::Mask { files, shown, .. } => {
+        Action::Mask {
+            files,
+            shown,
+            links,
+            ..
+        } => {
             let shown = shown.iter().map(|mount| &*mount.path);
-            files.keys().map(PathBuf::as_path).chain(shown).collect()
+            let created = files.keys().chain(links.keys());
+            created.map(PathBuf::as_path).chain(shown).collect()
         }
         _ => Vec::new(),
     }
@@ -179,6 +188,7 @@ mod tests {
             make: true,
             files: BTreeMap::new(),
             shown: vec![BindMount::shown(shown.into(), shown.into())],
+            links: BTreeMap::new(),
         })
     }
 

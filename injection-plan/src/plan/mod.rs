@@ -208,6 +208,9 @@ pub enum Action {
         files: BTreeMap<PathBuf, String>,
         /// Files and directories of the host that are mounted into the tmpfs.
         shown: Vec<BindMount>,
+        /// Links of the kernel that are created in the tmpfs, each with its target.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        links: BTreeMap<PathBuf, PathBuf>,
     },
     /// A directory of the host is mounted into the container.
     Directory(BindMount),

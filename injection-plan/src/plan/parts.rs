@@ -238,7 +238,10 @@ impl PlanBuilder {
             };
             let mut masks = self.masks.iter_mut();
             if let Some((_, mask)) = masks.find(|(path, _)| shown.path.starts_with(path)) {
-                mask.shown.insert(shown.path.clone(), source);
+                match &shown.link {
+                    Some(target) => mask.links.insert(shown.path.clone(), target.clone()),
+                    None => mask.shown.insert(shown.path.clone(), source),
+                };
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use device_class::device::{Access, DeviceNumber, DeviceRule};
-use device_class::discover::NodeForm;
+use device_class::discover::{NodeForm, has_only_links};
 use device_class::host::Programs;
 
 use super::builder::{PlanBuilder, PlannedLibrary, PlannedRule};
@@ -23,6 +23,11 @@ impl PlanBuilder {
             steps.extend(allow_device(number, rule, spec));
         }
         for (path, mask) in self.masks {
+            // The container has none of the devices that the kernel lists there.
+            let shows_nothing = mask.links.is_empty() && mask.shown.is_empty();
+            if has_only_links(&path) && shows_nothing {
+                continue;
+            }
             let make = !mask.texts.is_empty();
             let texts = mask
                 .texts
@@ -37,6 +42,7 @@ impl PlanBuilder {
                 path,
                 make,
                 shown: shown.collect(),
+                links: mask.links,
                 files,
             };
             steps.push(InjectionStep::new(action, mask.users));

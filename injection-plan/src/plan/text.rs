@@ -1,6 +1,5 @@
 //! Formats a plan as `boathook explain` prints it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -78,8 +77,16 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
             ("link", format!("{path} -> {target}"))
         }
         Action::Mask {
-            path, files, shown, ..
-        } => ("mask", format_mask(path, files, shown)),
+            path,
+            files,
+            shown,
+            links,
+            ..
+        } => {
+            let shown = shown.iter().map(|mount| &mount.path);
+            let visible = files.keys().chain(links.keys()).chain(shown);
+            ("mask", format_mask(path, visible))
+        }
         Action::Directory(mount) => ("directory", format_mount(mount)),
         Action::File(mount) => ("file", format_mount(mount)),
         Action::Library {
@@ -145,10 +152,8 @@ fn format_step(action: &Action, user_labels: &str) -> [String; 3] {
     [kind.into(), user_labels.into(), description]
 }
 
-fn format_mask(path: &Path, files: &BTreeMap<PathBuf, String>, shown: &[BindMount]) -> String {
-    let visible: Vec<String> = files
-        .keys()
-        .chain(shown.iter().map(|mount| &mount.path))
+fn format_mask<'p>(path: &Path, visible: impl Iterator<Item = &'p PathBuf>) -> String {
+    let visible: Vec<String> = visible
         .map(|visible| visible.strip_prefix(path).unwrap_or(visible))
         .map(|relative| relative.display().to_string())
         .collect();

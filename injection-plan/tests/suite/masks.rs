@@ -155,3 +155,57 @@ fn a_container_draws_on_its_own_gpus() {
         assert!(texts.flatten().any(|text| *text == profile), "{plan}");
     }
 }
+
+const LISTED: &str = r#"
+version = 1
+resource = "example.com/stick"
+request = { env = "STICKS" }
+discover = [{ path = "/sys/bus/usb/devices/{port}", require = [{ exists = "/sys/bus/usb/devices/{port}/idVendor" }] }]
+[device]
+id = "usb-{port}"
+nodes = ["/dev/usb-{port}"]
+unmask = [
+  "/sys/bus/usb/devices/{port}",
+  { for_each = "/sys/bus/usb/devices/{port}:{interface}", path = "/sys/bus/usb/devices/{port}:{interface}" },
+  { path = "/sys/class/drm/{port}", optional = true },
+]
+[[edits]]
+masks = [{ path = "/sys/bus/usb/devices" }, { path = "/sys/class/drm" }]
+"#;
+
+/// A directory in place of the link would break the links in it, such as `driver`.
+#[test]
+fn links_of_the_kernel_stay_links() {
+    let mut host = String::new();
+    for name in ["1-2", "1-2:1.0", "1-2:1.1", "1-3", "1-3:1.0"] {
+        host += &format!("link /sys/bus/usb/devices/{name} ../../../devices/usb1/{name}\n");
+        host += &format!("file /sys/devices/usb1/{name}/uevent\n");
+    }
+    for port in ["1-2", "1-3"] {
+        host += &format!("file /sys/devices/usb1/{port}/idVendor\nchar /dev/usb-{port} 189:1\n");
+    }
+    let host = RecordedHost::parse(&host).unwrap();
+    let class = parse("sticks", LISTED).unwrap();
+    let env = vec!["STICKS=usb-1-2".to_owned()];
+    let request = Request::find(&class, &env.into(), |_| None)
+        .unwrap()
+        .unwrap();
+    let plan = plan(&class, &request, &host, &asker()).unwrap();
+    let masks = plan.steps.iter().filter_map(|step| match &step.action {
+        Action::Mask {
+            path, links, shown, ..
+        } => Some((path, links, shown.len())),
+        _ => None,
+    });
+    // A list that has none of the container's devices stays as it is: no mask of /sys/class/drm.
+    let masks: Vec<_> = masks.collect();
+    let [(path, links, 0)] = masks.as_slice() else {
+        panic!("{masks:?}");
+    };
+    assert_eq!(*path, Path::new("/sys/bus/usb/devices"));
+    let wanted = ["1-2", "1-2:1.0", "1-2:1.1"].map(|name| {
+        let link = Path::new("/sys/bus/usb/devices").join(name);
+        (link, Path::new("../../../devices/usb1").join(name))
+    });
+    assert_eq!(**links, wanted.into());
+}

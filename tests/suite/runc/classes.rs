@@ -217,6 +217,9 @@ fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
             "mask" => {
                 let files = step["files"].as_object().unwrap().keys();
                 places.extend(files.map(|path| (path.into(), Kind::File)));
+                // Links of the kernel lead to directories of devices.
+                let links = step["links"].as_object().into_iter().flatten();
+                places.extend(links.map(|(path, _)| (path.into(), Kind::Directory)));
                 Kind::Directory
             }
             "directory" => Kind::Directory,
@@ -242,6 +245,8 @@ fn hidden(host: &RecordedHost, mask: &Value) -> Vec<String> {
     let mut seen: Vec<&str> = shown.map(|m| m["path"].as_str().unwrap()).collect();
     let files = mask["files"].as_object().unwrap();
     seen.extend(files.keys().map(String::as_str));
+    let links = mask["links"].as_object().into_iter().flatten();
+    seen.extend(links.map(|(path, _)| path.as_str()));
     let mut hidden = Vec::new();
     // A host need not have a directory of which only texts are shown.
     let top = mask["path"].as_str().unwrap().to_string();
@@ -250,7 +255,10 @@ fn hidden(host: &RecordedHost, mask: &Value) -> Vec<String> {
         if seen.contains(&path.as_str()) {
             continue;
         }
-        let Ok(entries) = fs::read_dir(host.root().join(&path[1..])) else {
+        let on_host = host.root().join(&path[1..]);
+        // Links of /sys lead to directories with further links, in circles.
+        let entries = (!on_host.is_symlink()).then(|| fs::read_dir(&on_host));
+        let Some(Ok(entries)) = entries else {
             hidden.push(path);
             continue;
         };

@@ -19,7 +19,8 @@ on_each_cgroup_version!(
     a_shared_root_leaks_no_mask,
     a_second_call_covers_nothing_again,
     where_nothing_is_nothing_is_made,
-    a_link_in_the_place_is_refused
+    a_link_in_the_place_is_refused,
+    the_kernels_lists_have_links_to_the_own_devices_alone
 );
 
 const CLASS: &str = r#"
@@ -187,4 +188,41 @@ fn a_link_in_the_place_is_refused(lab: &Lab) {
     assert!(ran.stderr.contains("/opt/chips"), "{}", ran.stderr);
     assert_eq!(listing(victim.path()), before);
     lab.assert_nothing_left(&bundle);
+}
+
+/// Also in a container that could remove the mask: the directories of all devices stay visible.
+fn the_kernels_lists_have_links_to_the_own_devices_alone(lab: &Lab) {
+    const LISTED: &str = "version = 1\nresource = 'example.com/card'\nrequest = { env = 'CARDS' }\n\
+        [[discover]]\npath = '/sys/class/cards/card{index:number}'\n\
+        [device]\nid = 'card-{index}'\nunmask = ['/sys/class/cards/card{index}']\n\
+        [[edits]]\nmasks = [{ path = '/sys/class/cards' }]\n";
+    let host = HostDirectory::new().unwrap();
+    host.add_class("cards", LISTED).unwrap();
+    fs::create_dir_all(host.root().join("sys/class/cards")).unwrap();
+    for card in ["card0", "card1"] {
+        let directory = format!("/sys/devices/pci/{card}/cards/{card}");
+        host.add_file(&format!("{directory}/serial"), card).unwrap();
+        host.add_file(&format!("/sys/devices/pci/{card}/vendor"), "0x1234")
+            .unwrap();
+        let device = host.root().join(&directory[1..]).join("device");
+        symlink(format!("../../../{card}"), device).unwrap();
+        let target = format!("../../devices/pci/{card}/cards/{card}");
+        symlink(target, host.root().join("sys/class/cards").join(card)).unwrap();
+    }
+    // A link in the device's own directory leads where it leads on the host.
+    let script = "cd /sys/class/cards; echo $(ls) $(readlink card1) $(cat card1/device/vendor)";
+    let wanted = "card1 ../../devices/pci/card1/cards/card1 0x1234\n";
+    let sys = HookCommand::binding(&host.root().join("sys"), "/sys");
+    let container = Bundle::builder(Rootfs::Busybox)
+        .hook(STAGE, sys)
+        .hook(STAGE, hook(&host))
+        .hook(STAGE, hook(&host))
+        .env("CARDS", "card-1")
+        .args(["/bin/sh", "-c", script]);
+    for container in [container.clone(), container.user_namespace().sys_admin()] {
+        let bundle = container.build().unwrap();
+        let ran = lab.runc.run(&bundle).unwrap();
+        assert_eq!(ran.stdout, wanted, "{ran:?}");
+        lab.assert_nothing_left(&bundle);
+    }
 }

@@ -69,10 +69,10 @@ impl KnownAttributes {
         for mask in &edits.masks {
             self.check_template(mask.path.template())?;
             for copy in &mask.copies {
-                self.check_masked(copy, &[mask])?;
+                self.check_masked(copy, &None, &[mask])?;
             }
             for text in &mask.texts {
-                self.check_masked(&text.path, &[mask])?;
+                self.check_masked(&text.path, &None, &[mask])?;
             }
         }
         edits
@@ -106,6 +106,7 @@ impl KnownAttributes {
     pub(super) fn check_masked(
         &self,
         path: &PathTemplate,
+        for_each: &Option<PathPattern>,
         masks: &[&Mask],
     ) -> Result<(), BrokenRule> {
         if !masks.iter().any(|mask| path.is_under(&mask.path)) {
@@ -113,7 +114,7 @@ impl KnownAttributes {
             let message = format!("`{path}` is not in a directory of `masks`");
             return Err(BrokenRule::new(path.as_str(), message));
         }
-        self.check_template(path.template())
+        self.check_paths([Some(path)], for_each)
     }
 
     pub(super) fn check_nodes(&self, nodes: &[Node]) -> Result<(), BrokenRule> {

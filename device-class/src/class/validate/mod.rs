@@ -313,7 +313,7 @@ fn check_device(
     let mut texts = masks.iter().flat_map(|mask| &mask.texts);
     texts.try_for_each(|text| known.check_template(&text.bit))?;
     for shown in device.unmask.iter().chain(&source.unmask) {
-        known.check_masked(shown, &masks)?;
+        known.check_masked(&shown.path, &shown.for_each, &masks)?;
     }
     known.check_preparation(spec)?;
     for check in device.health.iter().chain(&source.health) {

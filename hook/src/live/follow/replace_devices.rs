@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use device_class::config::Config;
 use device_class::device::DeviceNumber;
+use device_class::discover::has_only_links;
 use device_class::name::{ClassName, DeviceId, DeviceRef};
 use injection_plan::plan::{Action, InjectionPlan, InjectionStep, StepUser};
 
@@ -97,7 +98,7 @@ pub(super) fn replace_devices(
                 | Action::Link { .. }
         );
         let is_followed = step.users.iter().all(is_followed_device);
-        is_followed && is_node || class_nodes.has_step(step)
+        is_followed && is_node || class_nodes.has_step(step) || class_nodes.has_mask(step)
     });
 
     let mut stale = locked.record.without_content();
@@ -247,6 +248,17 @@ impl ClassNodes {
                 let mut users = step.users.iter();
                 self.numbers.contains(&rule.number)
                     && users.any(|it| self.classes.iter().any(|class| it.is_class(class)))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a step masks a list of devices, in which the followed ones change.
+    fn has_mask(&self, step: &InjectionStep) -> bool {
+        match &step.action {
+            Action::Mask { path, .. } => {
+                let mut users = step.users.iter();
+                has_only_links(path) && users.any(|user| self.classes.contains(user))
             }
             _ => false,
         }

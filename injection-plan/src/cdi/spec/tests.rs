@@ -29,6 +29,7 @@ fn plan() -> InjectionPlan {
             make: false,
             files: [].into(),
             shown: Vec::new(),
+            links: [].into(),
         },
         Action::Node {
             mount: BindMount::device("/dev/chip0".into(), "/dev/chip".into()),

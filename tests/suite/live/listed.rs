@@ -1,0 +1,133 @@
+//! The kernel's list of USB devices in a container, while its device is unplugged and comes back.
+//! The hosts' /sys is a written one, which the container has as its own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use harness::bundle::{Bundle, BundleBuilder, HookCommand};
+use harness::demo_host::DemoHost;
+use harness::patience::wait_until;
+use harness::rootfs::Rootfs;
+
+use super::follow::{Follower, tell};
+use crate::lab::{Lab, STAGE, hook, on_each_cgroup_version};
+
+on_each_cgroup_version!(the_list_has_the_device_wherever_it_is_plugged_in);
+
+const LIST: &str = "sys/bus/usb/devices";
+
+/// A USB device with one interface.
+struct Stick<'h> {
+    host: &'h DemoHost,
+    port: &'static str,
+    number: u32,
+}
+
+impl Stick<'_> {
+    fn node(&self) -> PathBuf {
+        PathBuf::from(format!("dev/bus/usb/001/{:03}", self.number))
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.host.root().join("sys/devices/usb1").join(self.port)
+    }
+
+    fn plug_in(&self, vendor: &str, device: usize) {
+        let directory = self.directory();
+        fs::create_dir_all(directory.join(format!("{}:1.0", self.port))).unwrap();
+        for (name, text) in [
+            ("idVendor", vendor),
+            ("idProduct", "06c1"),
+            ("busnum", "1"),
+            ("devnum", &self.number.to_string()),
+            ("serial", "A1"),
+        ] {
+            fs::write(directory.join(name), format!("{text}\n")).unwrap();
+        }
+        let list = self.host.root().join(LIST);
+        fs::create_dir_all(&list).unwrap();
+        let target = Path::new("../../../devices/usb1").join(self.port);
+        let interface = format!("{}:1.0", self.port);
+        symlink(&target, list.join(self.port)).unwrap();
+        symlink(target.join(&interface), list.join(interface)).unwrap();
+        let node = self.host.root().join(self.node());
+        fs::create_dir_all(node.parent().unwrap()).unwrap();
+        self.host.device(device).make_node(&node).unwrap();
+    }
+
+    fn unplug(&self) {
+        fs::remove_dir_all(self.directory()).unwrap();
+        let list = self.host.root().join(LIST);
+        fs::remove_file(list.join(self.port)).unwrap();
+        fs::remove_file(list.join(format!("{}:1.0", self.port))).unwrap();
+        fs::remove_file(self.host.root().join(self.node())).unwrap();
+    }
+}
+
+fn container(host: &DemoHost) -> BundleBuilder {
+    let sys = HookCommand::binding(&host.root().join("sys"), "/sys");
+    Bundle::builder(Rootfs::Busybox)
+        .hook(STAGE, sys)
+        .hook(STAGE, hook(host))
+        .env("FELICA_VISIBLE_DEVICES", "felica-A1")
+}
+
+fn the_list_has_the_device_wherever_it_is_plugged_in(lab: &Lab) {
+    let host = &DemoHost::new().unwrap();
+    host.add_shipped_class("usb-reader").unwrap();
+    let stick = |port, number| Stick { host, port, number };
+    stick("1-1", 2).plug_in("18d1", 4);
+    stick("1-2", 5).plug_in("054c", 3);
+    let bundle = container(host).build().unwrap();
+    let running = lab.start(&bundle);
+    let root = PathBuf::from(format!("/proc/{}/root", running.pid().unwrap()));
+    let listed = || {
+        let entries = fs::read_dir(root.join(LIST)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    };
+    let masks = || {
+        let mountinfo = root.parent().unwrap().join("mountinfo");
+        let text = fs::read_to_string(mountinfo).unwrap();
+        let place = Some("/sys/bus/usb/devices");
+        let mounts = text.lines();
+        mounts
+            .filter(|line| line.split(' ').nth(4) == place)
+            .count()
+    };
+    // A link that leads to the device's own directory.
+    let devnum = |port: &str| {
+        let link = fs::read_link(root.join(LIST).join(port)).unwrap();
+        let directory = link.strip_prefix("../../..").unwrap();
+        let text = fs::read_to_string(root.join("sys").join(directory).join("devnum")).unwrap();
+        text.trim().to_owned()
+    };
+    assert_eq!(listed(), ["1-2", "1-2:1.0"]);
+    assert_eq!((devnum("1-2").as_str(), masks()), ("5", 1));
+
+    let _follower = Follower::start(lab, host);
+    let mut now = stick("1-2", 5);
+    for (port, number, device) in [("1-2", 7, DemoHost::UNLIKE), ("1-4", 9, 3), ("1-2", 11, 3)] {
+        now.unplug();
+        tell();
+        now = stick(port, number);
+        now.plug_in("054c", device);
+        tell();
+        let node = root.join(now.node());
+        assert!(wait_until(|| node.exists()), "{port} {number}");
+        let interface = format!("{port}:1.0");
+        assert!(
+            wait_until(|| listed() == [port, &interface]),
+            "{port} {number}: {:?}",
+            listed()
+        );
+        assert_eq!(devnum(port), number.to_string());
+        // The mask of another socket is removed.
+        assert_eq!(masks(), 1, "{port} {number}");
+    }
+    drop(running);
+    lab.assert_nothing_left(&bundle);
+}
