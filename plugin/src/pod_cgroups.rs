@@ -41,12 +41,8 @@ impl PodCgroups {
     /// Returns whether the pod may not have ended: it has a cgroup, or this host has no cgroups
     /// of pods where they are searched.
     pub(crate) fn may_exist(&self, pod_uid: &str) -> bool {
-        let mut children = self
-            .hierarchies
-            .iter()
-            .flat_map(|path| subdirectories(path));
-        let has_pods = |name: &str| name.contains("kubepods") || name.starts_with("kubelet");
-        !children.any(|child| has_pods(&name_of(&child))) || !self.find_pod(pod_uid).is_empty()
+        let mut hierarchies = self.hierarchies.iter();
+        !hierarchies.any(|path| has_pods(path)) || !self.find_pod(pod_uid).is_empty()
     }
 
     /// Returns the cgroups of a pod, one for each hierarchy.
@@ -60,9 +56,22 @@ impl PodCgroups {
             format!("pod{}.slice", pod_uid.replace('-', "_")),
         ];
         let hierarchies = self.hierarchies.iter();
-        let found = hierarchies.filter_map(|path| find_cgroup(path, &names, DEPTH));
+        let found = hierarchies.filter_map(|path| {
+            // A kubelet with another root of its cgroups has them below any directory. With
+            // cgroup v1 the first of the directories is no hierarchy.
+            let is_hierarchy = path.join("cgroup.procs").exists();
+            let searches_all = is_hierarchy && !has_pods(path);
+            find_cgroup(path, &names, searches_all, DEPTH)
+        });
         found.collect()
     }
+}
+
+/// Returns whether the kubelet has its cgroups directly in this hierarchy.
+fn has_pods(hierarchy: &Path) -> bool {
+    let children = subdirectories(hierarchy);
+    let mut names = children.iter().map(|child| name_of(child));
+    names.any(|name| name.contains("kubepods") || name.starts_with("kubelet"))
 }
 
 fn name_of(path: &Path) -> String {
@@ -71,7 +80,12 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Searches for the cgroup of a pod below `directory`.
-fn find_cgroup(directory: &Path, names: &[String; 2], depth: usize) -> Option<PathBuf> {
+fn find_cgroup(
+    directory: &Path,
+    names: &[String; 2],
+    searches_all: bool,
+    depth: usize,
+) -> Option<PathBuf> {
     let children = subdirectories(directory);
     let is_pod = |path: &&PathBuf| {
         let name = name_of(path);
@@ -83,12 +97,13 @@ fn find_cgroup(directory: &Path, names: &[String; 2], depth: usize) -> Option<Pa
     let may_have_pods = |path: &&PathBuf| {
         let name = name_of(path);
         let is_pod = name.starts_with("pod") || name.contains("-pod");
-        !is_pod && name.contains("kube") || ["burstable", "besteffort"].contains(&name.as_str())
+        let is_class_of_service = ["burstable", "besteffort"].contains(&name.as_str());
+        !is_pod && (searches_all || name.contains("kube") || is_class_of_service)
     };
     let depth = depth.checked_sub(1)?;
     let parents = children.iter().filter(may_have_pods);
     parents
-        .filter_map(|parent| find_cgroup(parent, names, depth))
+        .filter_map(|parent| find_cgroup(parent, names, searches_all, depth))
         .next()
 }
 

@@ -15,6 +15,8 @@ struct Host {
 impl Host {
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
+        fs::write(root.path().join("sys/fs/cgroup/cgroup.procs"), "").unwrap();
         let memory = HolderMemory::new(root.path().join("checkpoint"), root.path());
         Host { root, memory }
     }
@@ -67,13 +69,14 @@ impl Host {
 }
 
 /// The cgroups of pods on hosts with cgroup v2 and v1, managed by systemd and by the kubelet.
-fn places() -> [(String, &'static str); 4] {
+fn places() -> [(String, &'static str); 5] {
     let slice = format!("kubepods-burstable-pod{}.slice", POD.replace('-', "_"));
     let burstable = "sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice";
     [
         (slice, burstable),
         (format!("pod{POD}"), "sys/fs/cgroup/kubepods/besteffort"),
         (format!("pod{POD}"), "sys/fs/cgroup/kubepods"),
+        (format!("pod{POD}"), "sys/fs/cgroup/other/kubepods"),
         (format!("pod{POD}"), "sys/fs/cgroup/pids/kubepods/burstable"),
     ]
 }
