@@ -5,6 +5,8 @@
 
 mod admission;
 mod cases;
+mod changes;
+mod churn;
 mod claims;
 mod daemons;
 mod engine;
@@ -255,6 +257,27 @@ fn the_webhook() {
             ),
         ],
     );
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn a_cluster_under_change() {
+    each_of("changes", Engine::Containerd, changes::CASES);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn a_cluster_under_change_with_cri_o() {
+    if let Some(reason) = no_cri_o() {
+        return skip::report(module_path!(), reason);
+    }
+    each_of("changes, CRI-O", Engine::CriO, changes::CASES);
+}
+
+#[test]
+#[ignore = "takes Kubernetes' programs and minutes: make test-kubernetes KUBERNETES=DIR"]
+fn the_churn() {
+    each_of("churn", Engine::Containerd, churn::CASES);
 }
 
 #[test]

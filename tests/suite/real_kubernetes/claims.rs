@@ -65,6 +65,10 @@ pub(super) const CASES: &[ClusterCase] = &[
         "a rolling update while a claim is held",
         faults::rolling_update,
     ),
+    (
+        "a claim is deleted by force under a pod that runs",
+        faults::deleted_by_force,
+    ),
     ("/run/cdi emptied, the kubelet restarted", faults::rebooted),
     ("back to the plugin", back),
     ("removal leaves no file", removal),

@@ -129,6 +129,20 @@ pub(super) fn rolling_update(node: &Node) -> Result<()> {
     })
 }
 
+/// Its finalizer is what keeps a claim that a pod uses.
+pub(super) fn deleted_by_force(node: &Node) -> Result<()> {
+    keeps_its_device(node, || {
+        let path = "jsonpath={.status.resourceClaimStatuses[0].resourceClaimName}";
+        let claim = node.kubectl(&["get", "pod", "held", "-o", path])?;
+        node.kubectl(&["delete", "resourceclaim", &claim, "--wait=false"])?;
+        let patch = "--patch={\"metadata\": {\"finalizers\": null}}";
+        node.kubectl(&["patch", "resourceclaim", &claim, "--type=merge", patch])?;
+        node.until("the claim is gone", || {
+            Ok(node.kubectl(&["get", "resourceclaim", &claim]).is_err())
+        })
+    })
+}
+
 /// As a reboot leaves it, but for the boot id and other pods: no specification is there when
 /// the container is started again.
 pub(super) fn rebooted(node: &Node) -> Result<()> {

@@ -1,0 +1,320 @@
+//! A cluster under change: updates and kills of the plugin while pods arrive, mistakes in the
+//! configuration, classes that go, and records that are lost.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use harness::binaries;
+use serde_json::json;
+
+use super::ClusterCase;
+use super::daemons::Daemon;
+use super::node::Node;
+use super::overlay::{DEVICES, Overlay, relative};
+use super::pod::Pod;
+
+/// In the order of the table.
+pub(super) const CASES: &[ClusterCase] = &[
+    ("from apply to 64 devices", install_first),
+    ("ten rolling updates while pods arrive", rolling_updates),
+    ("ten kills of the plugin while pods arrive", kills),
+    ("a mistake in an own class", broken_class),
+    ("/var/run/cdi is removed", removed_cdi_directory),
+    ("a class goes while a pod has its device", removed_class),
+    ("hostUsers: false with a node of mode 0660", restricted_node),
+    ("the metrics have the pods of now", metrics),
+    ("the kubelet's record is lost while a pod runs", lost_record),
+];
+
+/// How often the plugin is updated, and how often it is killed.
+const ROUNDS: usize = 10;
+
+/// How many pods arrive in one round at least.
+const PODS: usize = 20;
+
+/// A class whose device every container may use.
+const NULL: &str = "version = 1
+resource = 'example.com/null'
+request = { env = 'NULL_VISIBLE_DEVICES' }
+[[discover]]
+path = '/dev/null'
+[device]
+id = 'null'
+nodes = [{ path = '/dev/null', container_path = '/dev/own-null' }]
+";
+
+/// The file of its devices for engines.
+const NULL_FILE: &str = "/run/cdi/boathook-example.com.pods.boathook.dev-null.json";
+
+/// Applies the manifests with these own classes and one of /dev/zero, by their file names, and
+/// waits for the rollout.
+pub(super) fn install(node: &Node, classes: &[(&str, &str)]) -> Result<()> {
+    let directory = node.directory("changes")?;
+    let zero = NULL.replace("null", "zero").replace("NULL", "ZERO");
+    let classes = [&[("zero.toml", zero.as_str())], classes].concat();
+    for (name, text) in &classes {
+        fs::write(directory.join(name), text)?;
+    }
+    let names: Vec<&str> = classes.iter().map(|(name, _)| *name).collect();
+    let deploy = relative(&directory, &binaries::source_tree().join("deploy"))?;
+    let deploy = deploy.display();
+    let text = format!(
+        "resources: [{deploy}/overlays/cdi]\n\
+         components: [{deploy}/components/dummy-npu]\n\
+         configMapGenerator:\n\
+         - {{name: boathook-classes, namespace: boathook-system, behavior: merge, files: [{}]}}\n\
+         patches:\n\
+         - target: {{kind: DaemonSet, name: boathook}}\n\
+         \x20 patch: |\n\
+         \x20   - {{op: add, path: /spec/template/spec/containers/0/args/-, value: \"--http=[::]:9911\"}}\n",
+        names.join(", ")
+    );
+    fs::write(directory.join("kustomization.yaml"), text)?;
+    node.apply(&node.rendered(&directory)?)?;
+    node.rolled_out()?;
+    node.until_devices()
+}
+
+fn install_first(node: &Node) -> Result<()> {
+    install(node, &[("null.toml", NULL)])
+}
+
+pub(super) fn restart_plugin(node: &Node) -> Result<()> {
+    node.kubectl(&[
+        "--namespace=boathook-system",
+        "rollout",
+        "restart",
+        "daemonset/boathook",
+    ])
+    .map(drop)
+}
+
+/// Whether each node has the newest pod of the DaemonSet, which is ready, and no other.
+fn has_rolled_out(node: &Node) -> Result<bool> {
+    let status = node.kubectl(&[
+        "--namespace=boathook-system",
+        "rollout",
+        "status",
+        "daemonset/boathook",
+        "--watch=false",
+    ])?;
+    let pods = node.kubectl(&["--namespace=boathook-system", "get", "pods", "-o", "name"])?;
+    Ok(status.contains("successfully rolled out") && pods.lines().count() == 1)
+}
+
+/// Lets pods with one device arrive until `has_ended`, and returns their names.
+fn let_pods_arrive(
+    node: &Node,
+    round: usize,
+    has_ended: impl Fn() -> Result<bool>,
+) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    while names.len() < PODS || !has_ended()? {
+        ensure!(names.len() < 20 * PODS, "the plugin is not there again");
+        let pods = (0..4).map(|number| {
+            let name = format!("arrives-{round}-{}", names.len() + number);
+            Pod::new(Overlay::Cdi, &name, 1)
+        });
+        let pods: Vec<Pod> = pods.collect();
+        let manifests: Vec<String> = pods.iter().map(Pod::text).collect();
+        node.apply(&manifests.join("\n---\n"))?;
+        names.extend(pods.into_iter().map(|pod| pod.name));
+    }
+    Ok(names)
+}
+
+/// Waits for the end of pods, checks the devices of those that ran, and removes them. Returns how
+/// many the kubelet refused.
+fn count_refused(node: &Node, names: &[String]) -> Result<usize> {
+    let mut refused = 0;
+    for name in names {
+        node.until(&format!("the pod {name} has ended"), || {
+            Ok(["Succeeded", "Failed"].contains(&&*node.phase(name)?))
+        })?;
+        let reason = node.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.reason}"])?;
+        if reason == "UnexpectedAdmissionError" {
+            refused += 1;
+        } else {
+            let devices = node.devices_of(name, "main");
+            devices
+                .and_then(|devices| devices.number(1))
+                .with_context(|| name.clone())?;
+        }
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    node.delete_pods(&names)?;
+    Ok(refused)
+}
+
+fn rolling_updates(node: &Node) -> Result<()> {
+    let (mut refused, mut arrived) = (0, 0);
+    for round in 0..ROUNDS {
+        restart_plugin(node)?;
+        let names = let_pods_arrive(node, round, || has_rolled_out(node))?;
+        arrived += names.len();
+        refused += count_refused(node, &names)?;
+    }
+    println!("refused at {ROUNDS} rolling updates: {refused} of {arrived}");
+    ensure!(refused == 0, "{refused} of {arrived} pods were refused");
+    Ok(())
+}
+
+/// The kubelet refuses pods until it has started the container again. No pod may run without its
+/// device.
+fn kills(node: &Node) -> Result<()> {
+    let (mut refused, mut arrived) = (0, 0);
+    for round in 0..ROUNDS {
+        node.signal("boathook-plugin", "KILL")?;
+        let is_back = || Ok(node.allocatable()? == DEVICES);
+        let names = let_pods_arrive(node, round, is_back)?;
+        arrived += names.len();
+        refused += count_refused(node, &names)?;
+        node.until_devices()?;
+    }
+    println!("refused at {ROUNDS} kills: {refused} of {arrived}");
+    Ok(())
+}
+
+/// The other classes go on, and the class comes back when it is mended.
+fn broken_class(node: &Node) -> Result<()> {
+    install(node, &[("null.toml", NULL), ("broken.toml", "version = [")])?;
+    Pod::new(Overlay::Cdi, "beside-a-broken-class", 1)
+        .run(node)?
+        .number(1)?;
+    install_first(node)
+}
+
+fn removed_cdi_directory(node: &Node) -> Result<()> {
+    node.shell("rm -r /run/cdi")?;
+    node.until("the files are there again", || {
+        Ok(node.shell("ls /run/cdi/boathook-*").is_ok())
+    })?;
+    node.until_devices()?;
+    Pod::new(Overlay::Cdi, "after-removal", 1)
+        .run(node)?
+        .number(1)
+}
+
+/// The container is refused by the hook, which names the class, and not by the engine.
+fn removed_class(node: &Node) -> Result<()> {
+    let script = "trap 'exit 1' TERM; sleep 100000 & wait";
+    let pod = Pod::new(Overlay::Cdi, "keeps", 0)
+        .with("/spec/containers/0/command/2", script)
+        .with(
+            "/spec/containers/0/resources/limits",
+            json!({"example.com/null": 1}),
+        )
+        .specified("restartPolicy", "Always");
+    node.apply(&pod.text())?;
+    node.until("the pod runs", || Ok(node.phase("keeps")? == "Running"))?;
+    install(node, &[])?;
+    node.shell(&format!("test -e {NULL_FILE}"))?;
+    node.kubectl(&["exec", "keeps", "--", "kill", "1"])?;
+    node.until("the hook refuses the container", || {
+        Ok(node.described("keeps")?.contains("bring the class back"))
+    })?;
+    node.delete_pods(&["keeps"])?;
+    node.until("the file of the class is gone", || {
+        Ok(node.shell(&format!("! test -e {NULL_FILE}")).is_ok())
+    })?;
+    install_first(node)
+}
+
+/// The root of a user namespace is no owner of the host's node.
+fn restricted_node(node: &Node) -> Result<()> {
+    node.shell(
+        "chmod 755 /dev/shm; mkdir /dev/shm/own; mknod --mode=0660 /dev/shm/own/null c 1 3",
+    )?;
+    let class = NULL
+        .replace("null", "restricted")
+        .replace("NULL", "RESTRICTED")
+        .replace("/dev/restricted", "/dev/shm/own/null");
+    install(node, &[("null.toml", NULL), ("restricted.toml", &class)])?;
+    let script = "if : </dev/own-restricted; then echo opened; else echo denied; fi; \
+                  trap 'exit 0' TERM; sleep 100000 & wait";
+    let pod = Pod::new(Overlay::Cdi, "restricted", 0)
+        .with("/spec/containers/0/command/2", script)
+        .with(
+            "/spec/containers/0/resources/limits",
+            json!({"example.com/restricted": 1}),
+        )
+        .specified("hostUsers", false);
+    node.apply(&pod.text())?;
+    node.until("the pod has tried", || {
+        Ok(node.kubectl(&["logs", "restricted"])?.contains("denied"))
+    })?;
+    let containers = node.kubectl(&[
+        "get",
+        "pod",
+        "restricted",
+        "-o",
+        "jsonpath={.status.containerStatuses[0].containerID}",
+    ])?;
+    let id = containers.rsplit('/').next().context("it has an id")?;
+    // It ends with another code than 0, since it finds a fault.
+    let found = node.shell(&format!(
+        "/opt/boathook/current/bin/boathook doctor {id} 2>&1 || true"
+    ))?;
+    ensure!(found.contains("/dev/own-restricted"), "{found}");
+    node.delete_pods(&["restricted"])?;
+    node.shell("rm -r /dev/shm/own")?;
+    install_first(node)
+}
+
+/// What the plugin's page of metrics has.
+fn read_metrics(node: &Node) -> Result<String> {
+    let names = ["--namespace=boathook-system", "get", "pods", "-o"];
+    let name = node.kubectl(&[&names[..], &["jsonpath={.items[0].metadata.name}"]].concat())?;
+    let path = format!("/api/v1/namespaces/boathook-system/pods/{name}:9911/proxy/metrics");
+    node.kubectl(&["get", "--raw", &path])
+}
+
+fn metrics(node: &Node) -> Result<()> {
+    let line = "boathook_allocated_devices{resource=\"dummy.com/npu\",namespace=\"default\",\
+                pod=\"counted\",container=\"main\"} 2";
+    Pod::new(Overlay::Cdi, "counted", 2)
+        .that_stays()
+        .start(node)?
+        .number(2)?;
+    node.until("the pod is counted", || {
+        Ok(read_metrics(node)?.contains(line))
+    })?;
+    node.delete_pods(&["counted"])?;
+    node.until("the pod is not counted any more", || {
+        Ok(!read_metrics(node)?.contains("pod=\"counted\""))
+    })
+}
+
+/// The kubelet gives the devices of a pod that runs to another one. The plugin reports it.
+fn lost_record(node: &Node) -> Result<()> {
+    let holder = Pod::new(Overlay::Cdi, "holder", 2)
+        .that_stays()
+        .start(node)?;
+    holder.number(2)?;
+    node.until("the plugin has seen the pod in the record", || {
+        Ok(read_metrics(node)?.contains("pod=\"holder\""))
+    })?;
+    let ended = node.signal("kubelet", "TERM")?;
+    node.until("the kubelet has ended", || {
+        Ok(ended
+            .iter()
+            .all(|pid| node.shell(&format!("! test -e /proc/{pid}")).is_ok()))
+    })?;
+    node.shell("rm /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint")?;
+    node.start_daemon(Daemon::Kubelet)?;
+    node.until_devices()?;
+    // The scheduler counts the devices of the first pod, which the kubelet does not know.
+    let others = Pod::new(Overlay::Cdi, "others", 62)
+        .that_stays()
+        .start(node)?;
+    let overlap = others.opened.intersection(&holder.opened).count();
+    println!("the kubelet gave {overlap} devices twice");
+    let conflicts = "boathook_allocation_conflicts_total{resource=\"dummy.com/npu\"} ";
+    node.until("the plugin has counted them", || {
+        let page = read_metrics(node)?;
+        let mut lines = page.lines();
+        let count = lines.find_map(|line| line.strip_prefix(conflicts));
+        Ok(count.context("no such metric")? == overlap.to_string())
+    })?;
+    node.delete_pods(&["holder", "others"])
+}

@@ -1,0 +1,116 @@
+//! Pods come and go for ten minutes, while the plugin, the kubelet and the engine are killed and
+//! the plugin is updated, in an order that a seed decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::ClusterCase;
+use super::changes::{install, restart_plugin};
+use super::daemons::Daemon;
+use super::node::Node;
+use super::overlay::Overlay;
+use super::pod::Pod;
+
+pub(super) const CASES: &[ClusterCase] = &[("ten minutes of churn", churn)];
+
+const LENGTH: Duration = Duration::from_secs(600);
+
+/// The seed to use, to repeat an order of events.
+const SEED: &str = "BOATHOOK_CHURN_SEED";
+
+/// A sequence of numbers that a seed decides (xorshift64).
+struct Sequence(u64);
+
+impl Sequence {
+    fn start() -> Result<Self> {
+        let seed = match std::env::var(SEED) {
+            Ok(seed) => seed.parse().with_context(|| format!("{SEED}={seed}"))?,
+            Err(_) => RandomState::new().hash_one(SEED),
+        };
+        println!("{SEED}={seed}");
+        // From 0 the sequence would not go on.
+        Ok(Sequence(seed.max(1)))
+    }
+
+    fn next_below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap_or(0)
+    }
+}
+
+fn churn(node: &Node) -> Result<()> {
+    install(node, &[])?;
+    let mut sequence = Sequence::start()?;
+    // The pods by name, with the number of devices that they request.
+    let mut pods: BTreeMap<String, usize> = BTreeMap::new();
+    let (mut arrived, mut checked) = (0, 0);
+    let start = Instant::now();
+    while start.elapsed() < LENGTH {
+        match sequence.next_below(100) {
+            0..55 if pods.values().sum::<usize>() < 60 => {
+                let devices = 1 + sequence.next_below(4);
+                let name = format!("churn-{arrived}");
+                node.apply(&Pod::new(Overlay::Cdi, &name, devices).that_stays().text())?;
+                pods.insert(name, devices);
+                arrived += 1;
+            }
+            0..85 => {
+                let position = sequence.next_below(pods.len().max(1));
+                if let Some(name) = pods.keys().nth(position).cloned() {
+                    node.kubectl(&["delete", "pod", "--now", "--wait=false", &name])?;
+                    pods.remove(&name);
+                }
+            }
+            85..90 => {
+                // The plugin may have ended a moment ago.
+                let _ = node.signal("boathook-plugin", "KILL");
+            }
+            90..93 => restart_plugin(node)?,
+            93..95 => node.restart(Daemon::Kubelet, "KILL")?,
+            95..96 => node.restart(node.engine.daemon(), "KILL")?,
+            _ => checked += check(node, &pods)?,
+        }
+    }
+    node.rolled_out()?;
+    node.until_devices()?;
+    checked += check(node, &pods)?;
+    println!("{arrived} pods arrived, {checked} were checked");
+    ensure!(checked > 0, "no pod was checked");
+    let names: Vec<&str> = pods.keys().map(String::as_str).collect();
+    if !names.is_empty() {
+        node.delete_pods(&names)?;
+    }
+    Pod::new(Overlay::Cdi, "after-the-churn", 64)
+        .run(node)?
+        .number(64)
+}
+
+/// Checks that each pod that runs has as many devices as it requested, and none of another's.
+/// Returns the number of these pods.
+fn check(node: &Node, pods: &BTreeMap<String, usize>) -> Result<usize> {
+    let mut given = BTreeSet::new();
+    let mut checked = 0;
+    for (name, devices) in pods {
+        if node.phase(name)? != "Running" {
+            continue;
+        }
+        // A pod that started a moment ago has not reported yet.
+        let Ok(reported) = node.devices_of(name, "main") else {
+            continue;
+        };
+        reported.number(*devices).with_context(|| name.clone())?;
+        for device in reported.opened {
+            ensure!(
+                given.insert(device),
+                "{name} has npu-{device}, as another pod has"
+            );
+        }
+        checked += 1;
+    }
+    Ok(checked)
+}
