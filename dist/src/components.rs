@@ -10,14 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The packages whose programs are in a release.
-const PROGRAMS: [&str; 5] = [
-    "boathook-hook",
-    "boathook-plugin",
-    "boathook-initcontainer",
-    "boathook-cluster",
-    "boathook-dra",
-];
+use crate::linked::{ProgramSet, ToolchainLibrary};
 
 /// The part of `cargo metadata` that is used.
 #[derive(Deserialize)]
@@ -39,68 +32,64 @@ struct Package {
     manifest_path: PathBuf,
 }
 
-/// The components, and the dependencies between them.
+/// The components of a set of programs, and the dependencies between them.
 struct Components {
     /// The packages, by name and version.
     packages: BTreeMap<(String, String), Package>,
+    /// The libraries of the toolchain.
+    toolchain: BTreeSet<ToolchainLibrary>,
     needs: BTreeMap<String, BTreeSet<String>>,
+    /// The package URLs of the programs.
+    programs: BTreeSet<String>,
 }
 
 impl Components {
-    /// Lists the packages that cargo links into the programs for `target`. Procedural macros and
-    /// their dependencies are listed too, because cargo does not distinguish them from linked
-    /// packages.
-    fn resolve(target: &str) -> Result<Self> {
-        let output = Command::new("cargo")
-            .args(["metadata", "--format-version=1", "--locked"])
-            .args(["--filter-platform", target])
-            .output()
-            .context("cannot run cargo metadata")?;
-        let problem = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "cargo metadata: {problem}");
-        let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
-        let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
-        let nodes: HashMap<_, _> = nodes.map(|n| (n["id"].as_str(), n)).collect();
-        let mut packages: HashMap<_, _> = metadata
-            .packages
-            .into_iter()
-            .map(|p| (p.id.clone(), p))
-            .collect();
-        let is_program = |p: &&Package| PROGRAMS.contains(&p.name.as_str());
-        let mut pending: Vec<_> = packages
-            .values()
-            .filter(is_program)
-            .map(|p| p.id.clone())
-            .collect();
-        ensure!(
-            pending.len() == PROGRAMS.len(),
-            "cargo lists no {PROGRAMS:?}"
-        );
+    /// Finds what is linked into the programs of a set for `target`. What is linked is found by
+    /// `cargo tree`, which knows the features of each build; licences are in `cargo metadata`.
+    fn resolve(set: ProgramSet, target: &str) -> Result<Self> {
         let mut found = Self {
             packages: BTreeMap::new(),
+            toolchain: BTreeSet::new(),
             needs: BTreeMap::new(),
+            programs: BTreeSet::new(),
         };
-        let urls: HashMap<_, _> = packages
-            .iter()
-            .map(|(id, p)| (id.clone(), p.url()))
-            .collect();
-        while let Some(id) = pending.pop() {
-            let Some(package) = packages.remove(&id) else {
-                continue;
-            };
-            let node = nodes.get(&Some(&*id));
+        let mut linked = BTreeSet::new();
+        for build in set.builds() {
+            let crates = build.crates(target)?;
+            let toolchain = build.toolchain(target)?;
+            for (name, version) in &crates {
+                if build.packages.contains(&name.as_str()) {
+                    let url = package_url(name, version);
+                    let needs = toolchain.iter().map(ToolchainLibrary::url);
+                    found.needs.insert(url.clone(), needs.collect());
+                    found.programs.insert(url);
+                }
+            }
+            linked.extend(crates);
+            found.toolchain.extend(toolchain);
+        }
+        let metadata = read_metadata(target)?;
+        let nodes = metadata.resolve["nodes"].as_array().into_iter().flatten();
+        let nodes: HashMap<_, _> = nodes.map(|n| (n["id"].as_str(), n)).collect();
+        let is_linked = |p: &Package| linked.contains(&(p.name.clone(), p.version.clone()));
+        let packages: Vec<Package> = metadata.packages.into_iter().filter(is_linked).collect();
+        ensure!(
+            packages.len() == linked.len(),
+            "cargo tree and cargo metadata list different packages"
+        );
+        let urls: HashMap<_, _> = packages.iter().map(|p| (p.id.clone(), p.url())).collect();
+        for package in packages {
+            let node = nodes.get(&Some(&*package.id));
             let node = node.context("a package that is not resolved")?;
             // `kind` is null for a normal dependency (cargo-metadata(1)).
-            let is_linked = |d: &&Value| {
+            let is_normal = |d: &&Value| {
                 let mut kinds = d["dep_kinds"].as_array().into_iter().flatten();
                 kinds.any(|kind| kind["kind"].is_null())
             };
             let needs = node["deps"].as_array().into_iter().flatten();
-            let needs = needs.filter(is_linked).filter_map(|d| d["pkg"].as_str());
-            let needs: Vec<String> = needs.map(str::to_owned).collect();
-            let names = needs.iter().filter_map(|id| urls.get(id).cloned());
-            found.needs.insert(package.url(), names.collect());
-            pending.extend(needs);
+            let needs = needs.filter(is_normal).filter_map(|d| d["pkg"].as_str());
+            let needs = needs.filter_map(|id| urls.get(id).cloned());
+            found.needs.entry(package.url()).or_default().extend(needs);
             let key = (package.name.clone(), package.version.clone());
             found.packages.insert(key, package);
         }
@@ -108,10 +97,26 @@ impl Components {
     }
 }
 
+fn read_metadata(target: &str) -> Result<Metadata> {
+    let output = Command::new("cargo")
+        .args(["metadata", "--format-version=1", "--locked"])
+        .args(["--filter-platform", target])
+        .args(["--filter-platform", &target.replace("-gnu", "-musl")])
+        .output()
+        .context("cannot run cargo metadata")?;
+    let problem = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cargo metadata: {problem}");
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// Returns the package URL of a crate (purl, type cargo).
+fn package_url(name: &str, version: &str) -> String {
+    format!("pkg:cargo/{name}@{version}")
+}
+
 impl Package {
-    /// Returns the package URL of the component (purl, type cargo).
     fn url(&self) -> String {
-        format!("pkg:cargo/{}@{}", self.name, self.version)
+        package_url(&self.name, &self.version)
     }
 
     /// Returns the licence as an SPDX expression. Old packages write a slash for `OR`.
@@ -156,11 +161,19 @@ impl Package {
 pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     let mut list = String::new();
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for package in Components::resolve(target)?
-        .packages
-        .values()
-        .filter(|p| p.source.is_some())
-    {
+    let mut found = Components::resolve(ProgramSet::Node, target)?;
+    let cluster = Components::resolve(ProgramSet::Cluster, target)?;
+    found.packages.extend(cluster.packages);
+    found.toolchain.extend(cluster.toolchain);
+    for library in &found.toolchain {
+        let ToolchainLibrary {
+            name,
+            version,
+            license,
+        } = library;
+        writeln!(list, "{name} {version}: {license}, of the toolchain")?;
+    }
+    for package in found.packages.values().filter(|p| p.source.is_some()) {
         let name = format!("{} {}", package.name, package.version);
         let license = package.license()?;
         let found = package.texts()?;
@@ -195,10 +208,10 @@ pub(crate) fn write_licenses(file: &Path, target: &str) -> Result<()> {
     fs::write(file, all).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Writes the list of components (SBOM) in the format CycloneDX 1.5. The optional serial number
-/// and time are left out, so that the same sources give the same bytes.
-pub(crate) fn write_sbom(file: &Path, target: &str) -> Result<()> {
-    let found = Components::resolve(target)?;
+/// Writes the list of components (SBOM) of a set of programs in the format CycloneDX 1.5. The
+/// optional serial number is left out, so that the same sources give the same bytes.
+pub(crate) fn write_sbom(file: &Path, set: ProgramSet, target: &str, created: &str) -> Result<()> {
+    let found = Components::resolve(set, target)?;
     let mut components = Vec::new();
     for package in found.packages.values() {
         let mut component = json!({
@@ -214,22 +227,49 @@ pub(crate) fn write_sbom(file: &Path, target: &str) -> Result<()> {
         }
         components.push(component);
     }
+    components.extend(found.toolchain.iter().map(|library| {
+        json!({
+            "type": "library",
+            "bom-ref": library.url(),
+            "name": library.name,
+            "version": library.version,
+            "purl": library.url(),
+            "licenses": [{"expression": library.license}],
+        })
+    }));
+    let name = match set {
+        ProgramSet::Node => "boathook",
+        ProgramSet::Cluster => "boathook-cluster",
+    };
     let needs = found.needs.iter();
-    let needs: Vec<Value> = needs
+    let mut needs: Vec<Value> = needs
         .map(|(one, all)| json!({"ref": one, "dependsOn": all}))
         .collect();
+    needs.push(json!({"ref": name, "dependsOn": found.programs}));
+    let supplier =
+        json!({"name": "The Boathook maintainers", "url": [env!("CARGO_PKG_REPOSITORY")]});
     let sbom = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"component": {
-            "type": "application",
-            "bom-ref": "boathook",
-            "name": "boathook",
-            "version": env!("CARGO_PKG_VERSION"),
-            "licenses": [{"expression": env!("CARGO_PKG_LICENSE")}],
-            "properties": [{"name": "cargo:target", "value": target}],
-        }},
+        "metadata": {
+            "timestamp": created,
+            "tools": {"components": [{
+                "type": "application",
+                "name": "boathook-dist",
+                "version": env!("CARGO_PKG_VERSION"),
+            }]},
+            "supplier": supplier,
+            "component": {
+                "type": "application",
+                "bom-ref": name,
+                "name": name,
+                "version": env!("CARGO_PKG_VERSION"),
+                "supplier": supplier,
+                "licenses": [{"expression": env!("CARGO_PKG_LICENSE")}],
+                "properties": [{"name": "cargo:target", "value": target}],
+            },
+        },
         "components": components,
         "dependencies": needs,
     });

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap::Args;
 use flate2::{Compression, GzBuilder};
 use ring::digest::SHA256;
 use serde_json::{Value, json};
@@ -26,24 +27,69 @@ pub(crate) fn layer(text: &str) -> Result<Layer, &'static str> {
     Ok((architecture.to_owned(), file.into()))
 }
 
+/// The description of an image on the command line.
+#[derive(Debug, Args)]
+pub(crate) struct ImageDescription {
+    /// The image's name with its tag
+    #[arg(long)]
+    name: String,
+    /// What the image is for, in one sentence
+    #[arg(long)]
+    description: String,
+    /// A platform and its layer, such as amd64=layer.tar; the first is the one of
+    /// `docker load`
+    #[arg(long = "layer", required = true, value_parser = layer)]
+    layers: Vec<Layer>,
+    /// The program to run
+    #[arg(long)]
+    entrypoint: String,
+    /// When it was created, as in 2026-11-21T18:00:00Z
+    #[arg(long)]
+    created: String,
+    /// The commit of the sources
+    #[arg(long)]
+    revision: String,
+}
+
+impl ImageDescription {
+    /// Returns the annotations of the image, with the keys of the OCI Image Format Specification.
+    /// They are the labels of the configuration too, which `docker inspect` shows.
+    fn annotations(&self) -> Value {
+        let (title, version) = self.name.rsplit_once(':').unwrap_or((&self.name, ""));
+        let source = env!("CARGO_PKG_REPOSITORY");
+        json!({
+            "org.opencontainers.image.title": title,
+            "org.opencontainers.image.description": self.description,
+            "org.opencontainers.image.version": version,
+            "org.opencontainers.image.created": self.created,
+            "org.opencontainers.image.revision": self.revision,
+            "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
+            "org.opencontainers.image.source": source,
+            "org.opencontainers.image.url": source,
+            "org.opencontainers.image.documentation": format!("{source}/tree/main/docs"),
+            "org.opencontainers.image.vendor": "The Boathook maintainers",
+        })
+    }
+}
+
 /// Writes the files of the archive to `dir`. `scripts/dist` packs them.
-pub(crate) fn write(
-    dir: &Path,
-    name: &str,
-    layers: &[Layer],
-    entrypoint: &str,
-    created: &str,
-) -> Result<()> {
+pub(crate) fn write(dir: &Path, image: &ImageDescription) -> Result<()> {
+    let name = &image.name;
     let blobs = Blobs(dir.join("blobs/sha256"));
     fs::create_dir_all(&blobs.0)?;
     let mut manifests = Vec::new();
     let mut docker = Vec::new();
-    for layer in layers {
-        let (manifest, entry) = platform(&blobs, layer, entrypoint, created)?;
+    for layer in &image.layers {
+        let (manifest, entry) = platform(&blobs, layer, image)?;
         manifests.push(manifest);
         docker.push(entry);
     }
-    let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests});
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": INDEX,
+        "manifests": manifests,
+        "annotations": image.annotations(),
+    });
     let mut entry = blobs.json(INDEX, &index)?;
     entry["annotations"] = json!({
         "io.containerd.image.name": format!("docker.io/library/{name}"),
@@ -70,9 +116,9 @@ pub(crate) fn write(
 fn platform(
     blobs: &Blobs,
     (architecture, file): &Layer,
-    entrypoint: &str,
-    created: &str,
+    image: &ImageDescription,
 ) -> Result<(Value, Value)> {
+    let created = &image.created;
     let tar = fs::read(file).with_context(|| file.display().to_string())?;
     let mut packed = GzBuilder::new().write(Vec::new(), Compression::best());
     packed.write_all(&tar)?;
@@ -82,13 +128,8 @@ fn platform(
         "architecture": architecture,
         "os": "linux",
         "config": {
-            "Entrypoint": [entrypoint],
-            "Labels": {
-                "org.opencontainers.image.title": "boathook",
-                "org.opencontainers.image.version": env!("CARGO_PKG_VERSION"),
-                "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
-                "org.opencontainers.image.source": env!("CARGO_PKG_REPOSITORY"),
-            },
+            "Entrypoint": [image.entrypoint],
+            "Labels": image.annotations(),
         },
         "rootfs": {"type": "layers", "diff_ids": [digest(&tar)]},
         "history": [{"created": created, "created_by": "boathook-dist"}],
@@ -104,6 +145,7 @@ fn platform(
         "mediaType": MANIFEST,
         "config": config,
         "layers": [packed],
+        "annotations": image.annotations(),
     });
     let mut manifest = blobs.json(MANIFEST, &manifest)?;
     manifest["platform"] = json!({"architecture": architecture, "os": "linux"});

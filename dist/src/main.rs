@@ -15,6 +15,8 @@ mod completions;
 mod components;
 mod documents;
 mod image;
+mod linked;
+mod manual;
 mod texts;
 
 /// Makes what a release holds in addition to the programs
@@ -25,6 +27,19 @@ enum Command {
     Documents {
         /// The directory of the release
         dir: PathBuf,
+    },
+    /// Print a document for go-md2man, with its tables as lists of definitions
+    ManualSource {
+        /// The document
+        file: PathBuf,
+    },
+    /// Give the manual pages below DIR a date, and remove what mandoc rejects
+    CleanManual {
+        /// The directory with the sections, such as share/man
+        dir: PathBuf,
+        /// The date, as in 2026-11-21
+        #[arg(long)]
+        date: String,
     },
     /// Write the licences of all components that are linked into the programs
     Licenses {
@@ -38,27 +53,23 @@ enum Command {
     Sbom {
         /// The file to write
         file: PathBuf,
+        /// The programs
+        #[arg(long)]
+        set: linked::ProgramSet,
         /// The target of the programs
         #[arg(long)]
         target: String,
+        /// When they were made, as in 2026-11-21T18:00:00Z
+        #[arg(long)]
+        created: String,
     },
     /// Write an image archive that `ctr images import` and `docker load` read
     Image {
         /// The archive's contents, to be packed as they are
         dir: PathBuf,
-        /// The image's name with its tag
-        #[arg(long)]
-        name: String,
-        /// A platform and its layer, such as amd64=layer.tar; the first is the one of
-        /// `docker load`
-        #[arg(long = "layer", required = true, value_parser = image::layer)]
-        layers: Vec<image::Layer>,
-        /// The program to run
-        #[arg(long)]
-        entrypoint: String,
-        /// When it was created, as in 2026-11-21T18:00:00Z
-        #[arg(long)]
-        created: String,
+        /// The description of the image.
+        #[command(flatten)]
+        image: image::ImageDescription,
     },
 }
 
@@ -69,14 +80,21 @@ fn main() -> Result<()> {
             // The current directory is the top of the source tree, as for cargo.
             texts::write(Path::new("."), &dir)
         }
+        Command::ManualSource { file } => {
+            print!(
+                "{}",
+                manual::convert_tables(&std::fs::read_to_string(file)?)
+            );
+            Ok(())
+        }
+        Command::CleanManual { dir, date } => manual::clean_pages(&dir, &date),
         Command::Licenses { file, target } => components::write_licenses(&file, &target),
-        Command::Sbom { file, target } => components::write_sbom(&file, &target),
-        Command::Image {
-            dir,
-            name,
-            layers,
-            entrypoint,
+        Command::Sbom {
+            file,
+            set,
+            target,
             created,
-        } => image::write(&dir, &name, &layers, &entrypoint, &created),
+        } => components::write_sbom(&file, set, &target, &created),
+        Command::Image { dir, image } => image::write(&dir, &image),
     }
 }

@@ -164,21 +164,50 @@ fn an_archive_can_be_installed_and_read() {
 fn every_component_has_its_licence() {
     let release = Release::new();
     let text = fs::read_to_string(release.unpacked().join("LICENSES-OF-COMPONENTS")).unwrap();
-    let sbom = fs::read(release.file(&format!("boathook-{VERSION}-linux-amd64.cdx.json"))).unwrap();
-    let sbom: Value = serde_json::from_slice(&sbom).unwrap();
-    assert_eq!(sbom["bomFormat"], "CycloneDX");
-    let components = sbom["components"].as_array().unwrap();
-    let names: BTreeSet<_> = components
-        .iter()
-        .map(|c| c["name"].as_str().unwrap())
-        .collect();
-    let has_both = names.contains("tokio") && names.contains("boathook-hook");
-    assert!(has_both, "{names:?}");
-    // Not part of the programs: for tests, and for making the release.
-    for other in ["proptest", "clap_mangen", "boathook-tests"] {
-        assert!(!names.contains(other), "{other}");
+    let (node, cluster) = (components(&release, ""), components(&release, "-cluster"));
+    let names = |components: &[Value]| -> BTreeSet<String> {
+        let names = components
+            .iter()
+            .map(|c| c["name"].as_str().unwrap().to_owned());
+        names.collect()
+    };
+    // Each list has what is in its programs, and nothing else: no crate of the other programs,
+    // of tests and of the release's making, and no procedural macro.
+    for (components, present, absent) in [
+        (
+            &node,
+            &["tokio", "boathook-hook", "musl", "glibc", "rust-std"][..],
+            &[
+                "kube",
+                "rustls",
+                "ring",
+                "proptest",
+                "clap_mangen",
+                "serde_derive",
+                "syn",
+            ][..],
+        ),
+        (
+            &cluster,
+            &["kube", "rustls", "boathook-dra", "glibc", "rust-std"],
+            &[
+                "musl",
+                "boathook-hook",
+                "boathook-tests",
+                "serde_derive",
+                "syn",
+            ],
+        ),
+    ] {
+        let names = names(components);
+        for name in present {
+            assert!(names.contains(*name), "{name}: {names:?}");
+        }
+        for name in absent {
+            assert!(!names.contains(*name), "{name}");
+        }
     }
-    for component in components {
+    for component in node.iter().chain(&cluster) {
         let (name, version) = (&component["name"], &component["version"]);
         let (name, version) = (name.as_str().unwrap(), version.as_str().unwrap());
         let license = component["licenses"][0]["expression"].as_str().unwrap();
@@ -187,6 +216,16 @@ fn every_component_has_its_licence() {
         assert!(is_there, "{line}");
     }
     assert!(text.contains("Permission is hereby granted, free of charge"));
+}
+
+/// Returns the components in the list for the node's programs, or for those of the cluster.
+fn components(release: &Release, suffix: &str) -> Vec<Value> {
+    let name = format!("boathook{suffix}-{VERSION}-linux-amd64.cdx.json");
+    let sbom: Value = serde_json::from_slice(&fs::read(release.file(&name)).unwrap()).unwrap();
+    assert_eq!(sbom["bomFormat"], "CycloneDX");
+    assert_eq!(sbom["metadata"]["timestamp"], "2025-06-15T15:06:40Z");
+    let components = sbom["components"].as_array().unwrap();
+    components.clone()
 }
 
 #[test]

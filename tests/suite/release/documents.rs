@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use harness::captured::Captured;
+
 use super::{Release, printed, walk};
 
 #[test]
@@ -42,6 +44,28 @@ fn documents_and_completions_lead_somewhere() {
             Ok(text) => assert!(text.contains(key), "{text}"),
             Err(_) => skip::report("manual pages of formats", "needs go-md2man"),
         }
+    }
+}
+
+/// Pages about formats have tables in the documents, which would be wider than a terminal.
+#[test]
+fn manual_pages_are_clean_and_fit_a_terminal() {
+    let release = Release::new();
+    let man = release.unpacked().join("share/man");
+    let pages = walk(&man);
+    assert!(pages.len() > 25, "{pages:?}");
+    for page in pages.iter().filter(|page| page.starts_with("man5/")) {
+        let text = fs::read_to_string(man.join(page)).unwrap();
+        assert!(
+            text.contains("\n.TP\n\\fB") && !text.contains("\n.TS"),
+            "{page}"
+        );
+    }
+    let mut lint = Command::new("mandoc");
+    lint.args(["-T", "lint", "-W", "warning"]);
+    match Captured::run(lint.args(&pages).current_dir(&man)) {
+        Ok(ran) => assert_eq!(ran.stdout, ""),
+        Err(_) => skip::report("manual pages: lint", "needs mandoc"),
     }
 }
 

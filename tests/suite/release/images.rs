@@ -52,6 +52,30 @@ fn check_image(release: &Release, name: &str, entrypoint: &str, files: &[&str]) 
     assert_eq!(manifest["platform"]["architecture"], "amd64");
     let manifest = read(&blob(manifest));
     let config = read(&blob(&manifest["config"]));
+    let labels = &config["config"]["Labels"];
+    let label = |key: &str| &labels[format!("org.opencontainers.image.{key}")];
+    assert_eq!(label("title"), name);
+    assert_eq!(label("version"), VERSION);
+    for key in [
+        "created",
+        "description",
+        "documentation",
+        "licenses",
+        "revision",
+    ] {
+        assert!(
+            label(key).as_str().is_some_and(|it| !it.is_empty()),
+            "{key}"
+        );
+    }
+    for key in ["source", "url", "vendor"] {
+        assert!(
+            label(key).as_str().is_some_and(|it| !it.is_empty()),
+            "{key}"
+        );
+    }
+    assert_eq!(&manifest["annotations"], labels);
+    assert_eq!(&index["annotations"], labels);
     assert_eq!(config["config"]["Entrypoint"][0], entrypoint);
     let layer = blob(&manifest["layers"][0]);
     let listing = printed(Command::new("tar").arg("tzf").arg(layer));

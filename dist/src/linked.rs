@@ -1,0 +1,180 @@
+//! Finds what is linked into the programs of an image, an archive or a package: the crates, the
+//! standard library of Rust, and the C library, which is linked statically.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+/// Programs that are released together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgramSet {
+    /// Those of a node: of the archive, the packages and the image.
+    Node,
+    /// Those beside the nodes: of the cluster's image.
+    Cluster,
+}
+
+/// Packages that are built together, for one C library (`scripts/build-programs`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Build {
+    pub(crate) packages: &'static [&'static str],
+    is_musl: bool,
+}
+
+impl ProgramSet {
+    pub(crate) fn builds(self) -> &'static [Build] {
+        match self {
+            Self::Node => &[
+                Build {
+                    packages: &["boathook-hook"],
+                    is_musl: true,
+                },
+                Build {
+                    packages: &["boathook-plugin"],
+                    is_musl: true,
+                },
+                Build {
+                    packages: &["boathook-initcontainer"],
+                    is_musl: false,
+                },
+            ],
+            Self::Cluster => &[Build {
+                packages: &["boathook-cluster", "boathook-dra"],
+                is_musl: false,
+            }],
+        }
+    }
+}
+
+/// A library that cargo does not list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ToolchainLibrary {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    pub(crate) license: &'static str,
+}
+
+impl ToolchainLibrary {
+    /// Returns the package URL of the library.
+    pub(crate) fn url(&self) -> String {
+        format!("pkg:generic/{}@{}", self.name, self.version)
+    }
+}
+
+impl Build {
+    /// Returns the name and version of each package that is linked into the programs. Procedural
+    /// macros and what only they need run in the compiler and are left out.
+    pub(crate) fn crates(self, target: &str) -> Result<BTreeSet<(String, String)>> {
+        let mut tree = Command::new("cargo");
+        tree.args(["tree", "--locked", "--edges=normal,no-proc-macro"]);
+        tree.args(["--prefix=none", "--format={p}", "--target"]);
+        tree.arg(self.target(target));
+        for package in self.packages {
+            tree.args(["--package", package]);
+        }
+        let text = print_output(&mut tree)?;
+        let lines = text.lines().filter(|line| !line.is_empty());
+        lines
+            .map(|line| {
+                let mut words = line.split(' ');
+                let name = words
+                    .next()
+                    .context("a line of cargo tree without a name")?;
+                let version = words
+                    .next()
+                    .context("a line of cargo tree without a version")?;
+                Ok((name.to_owned(), version.trim_start_matches('v').to_owned()))
+            })
+            .collect()
+    }
+
+    /// Returns the libraries of the toolchain that are linked into the programs.
+    pub(crate) fn toolchain(self, target: &str) -> Result<[ToolchainLibrary; 2]> {
+        let compiler = print_output(Command::new("rustc").arg("-vV"))?;
+        let release = compiler
+            .lines()
+            .find_map(|line| line.strip_prefix("release: "));
+        let std = ToolchainLibrary {
+            name: "rust-std",
+            version: release.context("rustc prints no release")?.to_owned(),
+            license: "MIT OR Apache-2.0",
+        };
+        let libc = if self.is_musl {
+            ToolchainLibrary {
+                name: "musl",
+                version: musl_version(&self.target(target))?,
+                license: "MIT",
+            }
+        } else {
+            // The cross compiler's packages have the version of this machine's, too.
+            let text = print_output(Command::new("getconf").arg("GNU_LIBC_VERSION"))?;
+            let version = text.trim().strip_prefix("glibc ");
+            ToolchainLibrary {
+                name: "glibc",
+                version: version
+                    .context("getconf prints no version of glibc")?
+                    .to_owned(),
+                license: "LGPL-2.1-or-later",
+            }
+        };
+        Ok([std, libc])
+    }
+
+    fn target(self, target: &str) -> String {
+        if self.is_musl {
+            target.replace("-gnu", "-musl")
+        } else {
+            target.to_owned()
+        }
+    }
+}
+
+/// Returns the version of the musl that is part of the toolchain, from the text of its own
+/// version in the library.
+fn musl_version(target: &str) -> Result<String> {
+    let sysroot = print_output(Command::new("rustc").args(["--print", "sysroot"]))?;
+    let libraries = format!("lib/rustlib/{target}/lib/self-contained/libc.a");
+    let file = Path::new(sysroot.trim()).join(libraries);
+    let bytes = fs::read(&file).with_context(|| file.display().to_string())?;
+    find_version(&bytes).with_context(|| format!("{} has no version of musl", file.display()))
+}
+
+/// Returns the first text in a library that is nothing but a version of three numbers.
+fn find_version(bytes: &[u8]) -> Option<String> {
+    let is_text = |byte: &u8| (b' '..=b'~').contains(byte);
+    let is_version = |text: &&[u8]| {
+        let parts: Vec<&[u8]> = text.split(|byte| *byte == b'.').collect();
+        let is_number = |part: &&[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+        parts.len() == 3 && parts.iter().all(is_number)
+    };
+    let version = bytes.split(|byte| !is_text(byte)).find(is_version)?;
+    Some(String::from_utf8_lossy(version).into_owned())
+}
+
+fn print_output(command: &mut Command) -> Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    let problem = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {problem}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_a_library_is_a_text_of_its_own() {
+        for (bytes, version) in [
+            (&b"\x7fELF\0lib 1.2.3\0 1.2\x001.2.5\0"[..], Some("1.2.5")),
+            (b"10.0.0.1\0a1.2.3\0..\0", None),
+        ] {
+            assert_eq!(find_version(bytes).as_deref(), version);
+        }
+    }
+}

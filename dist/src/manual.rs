@@ -1,0 +1,176 @@
+//! Makes manual pages readable in a terminal. Pages about file formats are made by `go-md2man` from
+//! documents, whose tables are too wide for a terminal; the makers of pages also write what
+//! `mandoc -T lint` rejects.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+/// Returns a Markdown document with each table as a list of definitions. The first column has the
+/// terms. Links, which lead nowhere from a manual page, become their text.
+pub(crate) fn convert_tables(text: &str) -> String {
+    let mut out = String::new();
+    let mut lines = text.lines().peekable();
+    let mut is_code = false;
+    while let Some(line) = lines.next() {
+        is_code ^= line.starts_with("```");
+        if !is_code && line.starts_with("<!--") {
+            continue;
+        }
+        if is_code || !line.starts_with('|') {
+            let line = if is_code {
+                line.to_owned()
+            } else {
+                remove_links(line)
+            };
+            out += &line;
+            out.push('\n');
+            continue;
+        }
+        let header = split_cells(line);
+        // The line between the header and the rows.
+        lines.next();
+        while let Some(row) = lines.next_if(|line| line.starts_with('|')) {
+            out += &define(&header, &split_cells(row));
+        }
+    }
+    out
+}
+
+/// Returns a row as the definition of its first cell. The last cell is the text; the others are
+/// named by their column.
+fn define(header: &[String], row: &[String]) -> String {
+    let Some((term, cells)) = row.split_first() else {
+        return String::new();
+    };
+    let mut sentences = Vec::new();
+    for (index, cell) in cells.iter().enumerate() {
+        let column = header.get(index + 1).map_or("", String::as_str);
+        let is_text = index + 1 == cells.len();
+        match (cell.as_str(), column) {
+            ("", _) => {}
+            (cell, column) if is_text || column.is_empty() => sentences.push(cell.to_owned()),
+            (cell, column) => sentences.push(format!("{column}: {cell}.")),
+        }
+    }
+    let term = if term.is_empty() { "-" } else { term };
+    let text = sentences.join(" ");
+    let text = if text.is_empty() { "-" } else { &text };
+    format!("\n{}\n: {}\n", remove_links(term), remove_links(text))
+}
+
+/// Splits a row of a table. A bar with a backslash is part of a cell.
+fn split_cells(row: &str) -> Vec<String> {
+    let row = row.trim().trim_start_matches('|');
+    let row = row.strip_suffix('|').unwrap_or(row);
+    let cells = row.replace("\\|", "\0");
+    let cells = cells.split('|').map(|cell| cell.trim().replace('\0', "|"));
+    cells.collect()
+}
+
+/// Replaces each link `[text](target)` by its text.
+fn remove_links(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("](") {
+        let Some((_, behind)) = after.split_once(')') else {
+            break;
+        };
+        match before.rfind('[') {
+            Some(start) => {
+                out += &before[..start];
+                out += &before[start + 1..];
+            }
+            None => out += before,
+        }
+        rest = behind;
+    }
+    out + rest
+}
+
+/// Cleans all manual pages in the directories `man?` below `dir`, and gives them a date.
+pub(crate) fn clean_pages(dir: &Path, date: &str) -> Result<()> {
+    for section in fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
+        for page in fs::read_dir(section?.path())? {
+            let page = page?.path();
+            let text = fs::read_to_string(&page)?;
+            fs::write(&page, clean(&text, date))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns a page with the date, and without what mandoc rejects: the font `C` of `go-md2man`, its
+/// paragraph after a heading, line breaks beside vertical space, and lines of examples that look
+/// like macros.
+fn clean(text: &str, date: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut is_example = false;
+    for line in text.lines() {
+        let mut line = line.replace("\\fC", "");
+        match line.as_str() {
+            ".nf" => is_example = true,
+            ".fi" => is_example = false,
+            _ if is_example && line.starts_with(['.', '\'']) => line.insert_str(0, "\\&"),
+            _ => {}
+        }
+        let before = lines.last().map(String::as_str).unwrap_or_default();
+        let is_heading = before.starts_with(".SH ") || before.starts_with(".SS ");
+        match line.as_str() {
+            ".PP" | "" if is_heading => continue,
+            "" if !is_example => continue,
+            ".br" if before == ".sp" || before == ".br" => continue,
+            ".sp" if before == ".br" => drop(lines.pop()),
+            _ => {}
+        }
+        lines.push(set_date(line, date));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Returns the title line with the date, in place of the empty one that it has.
+fn set_date(line: String, date: &str) -> String {
+    let Some(title) = line.strip_prefix(".TH ") else {
+        return line;
+    };
+    let mut words = title.splitn(3, ' ');
+    let (name, section) = (words.next(), words.next());
+    let rest = words.next().unwrap_or_default().trim_start();
+    let rest = rest.strip_prefix("\"\"").unwrap_or(rest).trim_start();
+    let (name, section) = (name.unwrap_or_default(), section.unwrap_or_default());
+    format!(".TH {name} {section} \"{date}\" {rest}")
+        .trim_end()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_become_definitions() {
+        let text = "See [the page](a.md#b) and `x`.\n\n| key | type | |\n|---|---|---|\n\
+            | `a` | text | One \\| two, see [c](d.md). |\n| `b` | | |\n\n<!-- x -->\nAfter.\n\
+            ```toml\n| no | table |\n[a](b)\n```\n";
+        let expected = "See the page and `x`.\n\n\n`a`\n: type: text. One | two, see c.\n\n`b`\n: -\n\n\
+            After.\n```toml\n| no | table |\n[a](b)\n```\n";
+        assert_eq!(convert_tables(text), expected);
+    }
+
+    #[test]
+    fn pages_are_cleaned() {
+        for (text, expected) in [
+            (".TH a 1  \"a 1\" \n", ".TH a 1 \"2026-11-28\" \"a 1\"\n"),
+            (
+                ".TH A 1 \"\" \"b\" \"c\"\n.SH NAME\n.PP\nx\n",
+                ".TH A 1 \"2026-11-28\" \"b\" \"c\"\n.SH NAME\nx\n",
+            ),
+            ("\\fB\\fCkey\\fR\n", "\\fBkey\\fR\n"),
+            (".nf\n.b\n\n'c\n.fi\n", ".nf\n\\&.b\n\n\\&'c\n.fi\n"),
+            (".br\n.sp\n.br\nx\n", ".sp\nx\n"),
+        ] {
+            assert_eq!(clean(text, "2026-11-28"), expected, "{text}");
+        }
+    }
+}
