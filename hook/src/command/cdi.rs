@@ -28,10 +28,8 @@ pub(crate) enum CdiError {
     Directory(#[from] DirectoryError),
     #[error("{} does not exist, which the specifications name as the hook", .0.display())]
     NoHook(PathBuf),
-    #[error(
-        "no device of the specifications is named `{0}`; `boathook list` shows ids and indices"
-    )]
-    NoDevice(String),
+    #[error("no device of the specifications is named `{name}`; {hint}")]
+    NoDevice { name: String, hint: String },
     #[error("cannot print a specification")]
     Print(#[from] serde_json::Error),
 }
@@ -79,7 +77,13 @@ pub(super) fn run(
         }
     };
     let mut generated = generated(classes, all, form, config)?;
-    keep_devices(&mut generated, devices)?;
+    if let Some(name) = find_unknown_device(&generated, devices) {
+        let is_all = all || !classes.is_empty();
+        let hint = describe_unknown_device(name, is_all, form, config)?;
+        let name = name.clone();
+        return Err(CdiError::NoDevice { name, hint }.into());
+    }
+    keep_devices(&mut generated, devices);
     if output.as_os_str() == STANDARD_OUTPUT {
         return print(&generated, json, config);
     }
@@ -165,22 +169,9 @@ fn find_disabled(config: &Config) -> Option<String> {
 
 /// Removes every device from the specifications that is not among `names`. Without names, all
 /// devices stay.
-fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) -> Result<(), CdiError> {
+fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
     if names.is_empty() {
-        return Ok(());
-    }
-    let is_named = |kind: &str, device: &str, name: &str| {
-        name == device || name.split_once('=') == Some((kind, device))
-    };
-    for name in names {
-        let mut specifications = generated.specifications.iter();
-        let is_known = specifications.any(|one| {
-            let mut devices = one.devices.iter();
-            devices.any(|device| is_named(&one.kind, &device.name, name))
-        });
-        if !is_known {
-            return Err(CdiError::NoDevice(name.clone()));
-        }
+        return;
     }
     let whole = std::mem::take(&mut generated.specifications);
     for Specification {
@@ -198,7 +189,52 @@ fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) -> Re
                 .push(Specification::new(kind, devices));
         }
     }
-    Ok(())
+}
+
+/// Returns whether `name` is that of a device, with or without its kind.
+fn is_named(kind: &str, device: &str, name: &str) -> bool {
+    name == device || name.split_once('=') == Some((kind, device))
+}
+
+/// Returns the first of the names that no device of the specifications has.
+fn find_unknown_device<'a>(
+    generated: &GeneratedSpecifications,
+    names: &'a [String],
+) -> Option<&'a String> {
+    let is_known = |name: &&String| find_kind(generated, name).is_some();
+    names.iter().find(|name| !is_known(name))
+}
+
+/// Returns the kind of the device with this name.
+fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
+    let mut specifications = generated.specifications.iter();
+    let with_device = specifications.find(|one| {
+        let mut devices = one.devices.iter();
+        devices.any(|device| is_named(&one.kind, &device.name, name))
+    });
+    with_device.map(|one| one.kind.as_str())
+}
+
+/// Returns what to do about a device that no specification has. It may be one of a class that is
+/// not enabled. `is_all` says whether such classes were generated too.
+fn describe_unknown_device(
+    name: &str,
+    is_all: bool,
+    form: CdiForm,
+    config: &Config,
+) -> Result<String, CommandError> {
+    let list = "`boathook list --all` shows ids and indices";
+    if is_all {
+        return Ok(list.to_owned());
+    }
+    let every = generated(&[], true, form, config)?;
+    Ok(match find_kind(&every, name) {
+        Some(kind) => format!(
+            "a class that is not enabled has {kind}={name}: name the class, or add --all",
+            name = name.rsplit('=').next().unwrap_or(name)
+        ),
+        None => list.to_owned(),
+    })
 }
 
 /// Prints the specifications in place of writing files. Nothing on the host is changed.

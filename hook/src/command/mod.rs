@@ -171,6 +171,10 @@ pub fn main() -> process::ExitCode {
     let cli = Cli::parse_arguments();
     match run(&cli) {
         Ok(code) => code.into(),
+        // A reader that closes the output early, such as head(1), is not an error.
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::Success.into()
+        }
         Err(error) => {
             let (message, code) = (log::chain(&error), error.exit_code());
             log::error(&message);
@@ -189,7 +193,7 @@ fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
-    let done = match &cli.command {
+    match &cli.command {
         Command::Prestart(arguments) | Command::CreateRuntime(arguments) => {
             start::start(&arguments.options(cli)).map_err(CommandError::from)
         }
@@ -242,7 +246,7 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
                 json: cli.json,
             };
             if *watch {
-                return end_with_reader(list::watch(&options, &config));
+                return list::watch(&options, &config);
             }
             let holders = if *used {
                 Some(Holders::from_running(root.clone(), &config))
@@ -264,17 +268,6 @@ fn run(cli: &Cli) -> Result<ExitCode, CommandError> {
         Command::Facts { classes } => facts::run(classes, cli.json, &config(cli)?),
         Command::Containers => print_containers(cli.json, &config(cli)?),
         Command::Log(arguments) => node_log::run(arguments, cli.json, &config(cli)?),
-    };
-    end_with_reader(done)
-}
-
-/// A reader that closes the output early, such as head(1), is not an error.
-fn end_with_reader(done: Result<ExitCode, CommandError>) -> Result<ExitCode, CommandError> {
-    match done {
-        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(ExitCode::Success)
-        }
-        done => done,
     }
 }
 

@@ -129,3 +129,42 @@ fn specifications_are_printed_and_have_the_devices_that_are_named() {
     assert!(!refused.status.success());
     assert!(refused.stderr.contains("is named `card-7`"), "{refused:?}");
 }
+
+/// `boathook list` does not show what it leaves out.
+#[test]
+fn a_device_of_a_class_that_is_not_enabled_is_found_by_the_message() {
+    let host = HostDirectory::new().unwrap();
+    let class = "version = 1\nenabled = false\nresource = 'example.com/card'\n\
+        request = { env = 'CARD' }\ndiscover = [{ path = '/etc/card' }]\n\
+        device = { id = 'card', files = ['/etc/card'] }\n";
+    host.add_class("card", class).unwrap();
+    host.add_file("/etc/card", "").unwrap();
+    for (arguments, says) in [
+        (
+            "--device=card",
+            "a class that is not enabled has example.com/card=card",
+        ),
+        (
+            "--device=example.com/card=card",
+            "has example.com/card=card: name the class, or add --all",
+        ),
+        (
+            "--device=cart",
+            "`boathook list --all` shows ids and indices",
+        ),
+        (
+            "card --device=cart",
+            "`boathook list --all` shows ids and indices",
+        ),
+        ("card --device=card", ""),
+        ("--all --device=card", ""),
+    ] {
+        let line = format!("cdi generate --form=plain --output=- {arguments}");
+        let ran = boathook(&host, &line.split(' ').collect::<Vec<_>>(), b"");
+        let is_unknown = ran
+            .stderr
+            .contains("no device of the specifications is named");
+        assert_eq!(is_unknown, !says.is_empty(), "{arguments}: {ran:?}");
+        assert!(ran.stderr.contains(says), "{arguments}: {ran:?}");
+    }
+}

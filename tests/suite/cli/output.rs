@@ -10,14 +10,29 @@ use super::code;
 
 /// Commands that print, with `CONFIG` and `HOST` for what they read, and
 /// their exit codes.
-const COMMANDS: [(&str, i32); 6] = [
+const COMMANDS: [(&str, i32); 9] = [
     ("boathook --config=CONFIG list", code::SUCCESS),
     ("boathook --config=CONFIG list --json", code::SUCCESS),
+    ("boathook --config=CONFIG check", code::SUCCESS),
+    ("boathook --config=CONFIG cdi list --json", code::SUCCESS),
+    ("boathook --config=CONFIG class schema", code::SUCCESS),
     ("boathook-plugin list --config=CONFIG", code::SUCCESS),
     ("boathook-plugin list --json --config=CONFIG", code::SUCCESS),
     // Nothing is installed there.
     ("boathook-init status --host-root=HOST", code::FAILURE),
     ("boathook-webhook crds", code::SUCCESS),
+];
+
+/// Commands that print to stderr too, of a path that the host lacks.
+const WITH_WARNING: [(&str, i32); 2] = [
+    (
+        "boathook --config=CONFIG list --json /dev/null",
+        code::SUCCESS,
+    ),
+    (
+        "boathook --config=CONFIG class new /dev/null0",
+        code::SUCCESS,
+    ),
 ];
 
 fn run(host: &HostDirectory, line: &str, out: impl Into<Stdio>, err: impl Into<Stdio>) -> Output {
@@ -38,7 +53,7 @@ fn without_a_reader() -> std::io::PipeWriter {
 #[test]
 fn a_reader_that_has_gone_away_is_no_failure() {
     let host = HostDirectory::new().unwrap();
-    for (line, code) in COMMANDS {
+    for (line, code) in COMMANDS.into_iter().chain(WITH_WARNING) {
         let ran = run(&host, line, without_a_reader(), Stdio::piped());
         let said = String::from_utf8_lossy(&ran.stderr);
         assert_eq!(ran.status.code(), Some(code), "{line}: {said}");
