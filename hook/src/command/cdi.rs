@@ -173,22 +173,12 @@ fn keep_devices(generated: &mut GeneratedSpecifications, names: &[String]) {
     if names.is_empty() {
         return;
     }
-    let whole = std::mem::take(&mut generated.specifications);
-    for Specification {
-        kind, mut devices, ..
-    } in whole
-    {
-        devices.retain(|device| {
-            let mut names = names.iter();
-            names.any(|name| is_named(&kind, &device.name, name))
-        });
-        // CDI does not allow a specification without devices.
-        if !devices.is_empty() {
-            generated
-                .specifications
-                .push(Specification::new(kind, devices));
-        }
-    }
+    let whole = std::mem::take(&mut generated.specifications).into_iter();
+    let parts = whole.filter_map(|one| {
+        let kind = one.kind.clone();
+        one.keep_devices(|device| names.iter().any(|name| is_named(&kind, device, name)))
+    });
+    generated.specifications = parts.collect();
 }
 
 /// Returns whether `name` is that of a device, with or without its kind.
@@ -209,8 +199,8 @@ fn find_unknown_device<'a>(
 fn find_kind<'a>(generated: &'a GeneratedSpecifications, name: &str) -> Option<&'a str> {
     let mut specifications = generated.specifications.iter();
     let with_device = specifications.find(|one| {
-        let mut devices = one.devices.iter();
-        devices.any(|device| is_named(&one.kind, &device.name, name))
+        let mut devices = one.device_names();
+        devices.any(|device| is_named(&one.kind, device, name))
     });
     with_device.map(|one| one.kind.as_str())
 }

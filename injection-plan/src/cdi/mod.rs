@@ -3,6 +3,7 @@
 //! that request devices (CDI specification, "annotations";
 //! tags.cncf.io/container-device-interface, `producer/annotations`).
 
+mod common_mounts;
 mod devices;
 pub mod directory;
 mod generator;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use device_class::device::{Access, DeviceNumber};
 use serde::Serialize;
 
+use super::common_mounts::take_common_mounts;
 use super::devices::ALL;
 use crate::plan::{Action, BindMount, InjectionPlan};
 
@@ -20,7 +21,10 @@ pub struct Specification {
     /// resource of the devices.
     pub kind: String,
     /// The devices. CDI does not allow an empty list.
-    pub devices: Vec<SpecifiedDevice>,
+    pub(super) devices: Vec<SpecifiedDevice>,
+    /// The edits of all devices, which an engine applies once to a container with any of them.
+    #[serde(skip_serializing_if = "ContainerEdits::is_empty")]
+    container_edits: ContainerEdits,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,11 +38,11 @@ pub struct SpecifiedDevice {
 #[serde(rename_all = "camelCase")]
 pub struct ContainerEdits {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    env: Vec<String>,
+    pub(super) env: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     device_nodes: Vec<CdiNode>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    mounts: Vec<CdiMount>,
+    pub(super) mounts: Vec<CdiMount>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<CdiHook>,
 }
@@ -61,12 +65,12 @@ struct CdiNode {
     gid: Option<u32>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CdiMount {
-    host_path: PathBuf,
-    container_path: PathBuf,
-    options: Vec<&'static str>,
+pub(super) struct CdiMount {
+    pub(super) host_path: PathBuf,
+    pub(super) container_path: PathBuf,
+    pub(super) options: Vec<&'static str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -178,6 +182,13 @@ impl ContainerEdits {
 }
 
 impl CdiMount {
+    /// Returns whether the path of one of the mounts in a container is that of the other one, or
+    /// below it.
+    pub(super) fn is_nested_with(&self, other: &CdiMount) -> bool {
+        let [one, other] = [self, other].map(|mount| &mount.container_path);
+        one.starts_with(other) || other.starts_with(one)
+    }
+
     fn from_bind_mount(mount: &BindMount, host_root: &Path, container_path: PathBuf) -> Self {
         CdiMount {
             host_path: path_below(host_root, &mount.source),
@@ -248,7 +259,7 @@ fn select_nodes(plan: &InjectionPlan, host_root: &Path, selection: NodeSelection
 
 impl Specification {
     /// Returns the specification of a kind, with the lowest version that has all its fields.
-    pub fn new(kind: String, devices: Vec<SpecifiedDevice>) -> Self {
+    pub fn new(kind: String, mut devices: Vec<SpecifiedDevice>) -> Self {
         let class_has_dots = kind
             .split_once('/')
             .is_some_and(|(_, name)| name.contains('.'));
@@ -265,10 +276,15 @@ impl Specification {
         } else {
             "0.3.0"
         };
+        let container_edits = ContainerEdits {
+            mounts: take_common_mounts(&mut devices),
+            ..ContainerEdits::default()
+        };
         Specification {
             cdi_version,
             kind,
             devices,
+            container_edits,
         }
     }
 
@@ -283,6 +299,22 @@ impl Specification {
             .collect();
         edits.dedup();
         edits.len()
+    }
+
+    /// Returns the names of the devices.
+    pub fn device_names(&self) -> impl Iterator<Item = &str> {
+        self.devices.iter().map(|device| device.name.as_str())
+    }
+
+    /// Returns the specification of the devices with these names, or `None` if there is none: CDI
+    /// does not allow a specification without devices.
+    pub fn keep_devices(mut self, is_kept: impl Fn(&str) -> bool) -> Option<Self> {
+        self.devices.retain(|device| is_kept(&device.name));
+        for device in &mut self.devices {
+            let mounts = self.container_edits.mounts.iter().cloned();
+            device.container_edits.mounts.splice(0..0, mounts);
+        }
+        (!self.devices.is_empty()).then(|| Specification::new(self.kind, self.devices))
     }
 
     pub fn file_name(&self) -> String {

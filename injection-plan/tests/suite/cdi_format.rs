@@ -22,6 +22,7 @@ struct File {
     cdi_version: String,
     kind: String,
     devices: Vec<Device>,
+    container_edits: Option<Edits>,
 }
 
 #[derive(Deserialize)]
@@ -92,6 +93,10 @@ fn fault(file: &File) -> Option<String> {
         if let Some(fault) = fault_of_edits(&device.container_edits) {
             return Some(format!("{name}: {fault}"));
         }
+    }
+    let common = file.container_edits.as_ref();
+    if let Some(fault) = common.and_then(fault_of_edits) {
+        return Some(format!("{}: {fault}", file.kind));
     }
     let needed = lowest_version(file);
     (file.cdi_version != needed).then(|| format!("{}, not {needed}", file.cdi_version))

@@ -5,6 +5,7 @@
 mod absent_hardware;
 mod all_devices;
 mod capabilities;
+mod cdi_common;
 mod cdi_format;
 mod device_files;
 mod forbidden;

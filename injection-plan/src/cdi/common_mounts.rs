@@ -1,0 +1,149 @@
+//! Moves mounts that all devices of a specification have in common to the specification's own edits.
+//! An engine applies these once to a container that requests any of the devices (CDI
+//! specification, "containerEdits"), so that a driver's libraries are written once and not for
+//! each name of each device.
+
+use std::collections::BTreeSet;
+
+use device_class::inserted;
+
+use super::SpecifiedDevice;
+use super::spec::CdiMount;
+
+/// Takes the common mounts out of the devices, and returns them. Nothing is taken if a device had no
+/// other edits, because engines refuse a device without edits.
+///
+/// An engine applies the specification's own edits first. A mount stays at the devices if a mount of
+/// a device alone has a path above or below its own, because one of the two could then hide the
+/// other.
+pub(super) fn take_common_mounts(devices: &mut [SpecifiedDevice]) -> Vec<CdiMount> {
+    let [first, others @ ..] = &*devices else {
+        return Vec::new();
+    };
+    if others.is_empty() {
+        return Vec::new();
+    }
+    let sets = others
+        .iter()
+        .map(|device| inserted(&device.container_edits.mounts));
+    let sets: Vec<BTreeSet<&CdiMount>> = sets.collect();
+    let mounts = first.container_edits.mounts.iter();
+    let mounts = mounts.filter(|mount| sets.iter().all(|set| set.contains(mount)));
+    let mut common: BTreeSet<CdiMount> = inserted(mounts.cloned());
+    loop {
+        let all = devices
+            .iter()
+            .flat_map(|device| &device.container_edits.mounts);
+        let alone = all.filter(|mount| !common.contains(mount));
+        let alone: BTreeSet<&CdiMount> = inserted(alone);
+        let before = common.len();
+        let mut kept = common.clone();
+        kept.retain(|mount| !alone.iter().any(|other| mount.is_nested_with(other)));
+        common = kept;
+        if common.len() == before {
+            break;
+        }
+    }
+    let keeps_edits = |device: &SpecifiedDevice| {
+        let mut edits = device.container_edits.clone();
+        edits.mounts.retain(|mount| !common.contains(mount));
+        !edits.is_empty()
+    };
+    if !devices.iter().all(keeps_edits) {
+        return Vec::new();
+    }
+    // The order of the first device is the order of the plan.
+    let mut taken = devices[0].container_edits.mounts.clone();
+    taken.retain(|mount| common.contains(mount));
+    for device in devices {
+        let mounts = &mut device.container_edits.mounts;
+        mounts.retain(|mount| !common.contains(mount));
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cdi::{ContainerEdits, Specification};
+
+    /// Reads devices: `NAME: PATH PATH; NAME: …`. A path that begins with `+` is mounted from another
+    /// file, and `node` stands for other edits.
+    fn devices(text: &str) -> Vec<SpecifiedDevice> {
+        let device = |text: &str| {
+            let (name, paths) = text.trim().split_once(':').unwrap();
+            let mut edits = ContainerEdits::default();
+            for path in paths.split_whitespace() {
+                if path == "node" {
+                    edits.env.push("A=1".to_owned());
+                    continue;
+                }
+                let container = path.trim_start_matches('+');
+                edits.mounts.push(CdiMount {
+                    host_path: format!("/host{path}").into(),
+                    container_path: container.into(),
+                    options: vec!["bind"],
+                });
+            }
+            SpecifiedDevice {
+                name: name.to_owned(),
+                container_edits: edits,
+            }
+        };
+        text.split(';').map(device).collect()
+    }
+
+    fn paths(mounts: &[CdiMount]) -> String {
+        let paths = mounts
+            .iter()
+            .map(|mount| mount.container_path.to_string_lossy());
+        paths.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_mount_of_every_device_is_common() {
+        for (text, common, alone) in [
+            ("a: node /x /y; b: node /x", "/x", "/y | "),
+            (
+                "a: node /y /x; b: node /x /y; all: node /x /y",
+                "/y /x",
+                " |  | ",
+            ),
+            ("a: node /x; b: node /y", "", "/x | /y"),
+            // The same path, and another file.
+            ("a: node /x; b: node +/x", "", "/x | /x"),
+            // One of the two could hide the other.
+            ("a: node /x /x/y; b: node /x", "", "/x /x/y | /x"),
+            ("a: node /x/y /x; b: node /x/y", "", "/x/y /x | /x/y"),
+            ("a: node /x /y /x/z; b: node /x /y", "/y", "/x /x/z | /x"),
+            ("a: node /xy /x; b: node /x", "/x", "/xy | "),
+            // Engines refuse a device without edits.
+            ("a: /x; b: /x", "", "/x | /x"),
+            ("a: node /x; b: /x", "", "/x | /x"),
+            // Nothing would be saved.
+            ("a: node /x", "", "/x"),
+        ] {
+            let mut devices = devices(text);
+            let taken = take_common_mounts(&mut devices);
+            assert_eq!(paths(&taken), common, "{text}");
+            let left = devices.iter().map(|it| paths(&it.container_edits.mounts));
+            assert_eq!(left.collect::<Vec<_>>().join(" | "), alone, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_devices_keeps_all_mounts() {
+        let whole = "a: node /x /a; b: node /x /b; all: node /x /a /b";
+        for (kept, expected) in [
+            (&["a"][..], "a: node /x /a"),
+            (&["a", "all"], "a: node /x /a; all: node /x /a /b"),
+        ] {
+            let specification = Specification::new("x.com/x".into(), devices(whole));
+            let part = specification.keep_devices(|name| kept.contains(&name));
+            let expected = Specification::new("x.com/x".into(), devices(expected));
+            assert_eq!(part, Some(expected), "{kept:?}");
+        }
+        let specification = Specification::new("x.com/x".into(), devices(whole));
+        assert_eq!(specification.keep_devices(|_| false), None);
+    }
+}

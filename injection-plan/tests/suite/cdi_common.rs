@@ -1,0 +1,123 @@
+//! A plain specification with common mounts gives a container the same as one in which each device
+//! has all of its edits. Every shipped class is compared on every recorded host.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use device_class::DeviceClass;
+use device_class::discover;
+use device_class::host::RecordedHost;
+use device_class::name::CapabilityName;
+use injection_plan::cdi::{DescribedDevices, Description, GeneratedSpecifications, KindUser};
+use serde_json::{Value, json};
+
+use crate::planning::{directory, recordings, shipped, shipped_class};
+
+/// The plain form.
+fn plain() -> Description<'static> {
+    Description {
+        hook: None,
+        host_root: Path::new("/"),
+    }
+}
+
+fn mounts(edits: &Value) -> BTreeSet<String> {
+    let mounts = edits["mounts"].as_array().into_iter().flatten();
+    mounts.map(Value::to_string).collect()
+}
+
+/// Describes the devices of a class on a recorded host, as `boathook cdi generate` does.
+fn describe(class: &DeviceClass, case: &Path) -> DescribedDevices {
+    let text = std::fs::read_to_string(case.join("host.txt")).unwrap();
+    let host = RecordedHost::parse(&text).unwrap();
+    let capabilities = class.spec.request.default_capabilities.iter().cloned();
+    let capabilities: BTreeSet<CapabilityName> = capabilities.collect();
+    let found = discover::look_up(class, (&capabilities).into(), &host).unwrap();
+    plain().describe_devices(class, &found)
+}
+
+/// Returns edits without their mounts.
+fn without_mounts(edits: &Value) -> Value {
+    let mut edits = edits.clone();
+    edits.as_object_mut().unwrap().remove("mounts");
+    edits
+}
+
+fn path(mount: &str) -> String {
+    let mount: Value = serde_json::from_str(mount).unwrap();
+    mount["containerPath"].as_str().unwrap().to_owned()
+}
+
+/// Compares a specification with the descriptions of its devices. Returns the number of its common
+/// mounts.
+fn compare(specification: &Value, described: &DescribedDevices) -> usize {
+    let common = mounts(&specification["containerEdits"]);
+    for device in specification["devices"].as_array().unwrap() {
+        let name = device["name"].as_str().unwrap();
+        let mut devices = described.devices.iter();
+        let (_, whole) = devices
+            .find(|(kind, one)| specification["kind"] == kind.as_str() && one.name == name)
+            .unwrap();
+        let whole = serde_json::to_value(&whole.container_edits).unwrap();
+        let edits = &device["containerEdits"];
+        assert_ne!(*edits, json!({}), "{name} has no edits");
+        assert_eq!(without_mounts(edits), without_mounts(&whole), "{name}");
+        let own = mounts(edits);
+        let all: BTreeSet<String> = common.union(&own).cloned().collect();
+        assert_eq!(all, mounts(&whole), "{name}");
+        assert!(common.is_disjoint(&own), "{name}");
+        for (one, other) in common
+            .iter()
+            .flat_map(|one| own.iter().map(move |other| (one, other)))
+        {
+            let (one, other) = (path(one), path(other));
+            let (one, other) = (Path::new(&one), Path::new(&other));
+            assert!(
+                !one.starts_with(other) && !other.starts_with(one),
+                "{one:?} {other:?}"
+            );
+        }
+    }
+    common.len()
+}
+
+#[test]
+fn common_mounts_change_nothing_for_a_container() {
+    let mut with_common = 0;
+    for class in shipped() {
+        for case in recordings(directory("testdata").join(class.name.as_str())) {
+            let described = describe(&class, &case);
+            let again = describe(&class, &case);
+            let generated = GeneratedSpecifications::from_described(again, KindUser::People);
+            for specification in &generated.specifications {
+                let specification = serde_json::to_value(specification).unwrap();
+                with_common += usize::from(compare(&specification, &described) > 0);
+            }
+        }
+    }
+    assert!(with_common > 10, "{with_common}");
+}
+
+/// A GPU has three names: its UUID, its index and `all`. Each of them had all mounts.
+#[test]
+fn the_libraries_of_a_driver_are_written_once() {
+    let case = directory("testdata").join("nvidia-gpu/debian-550");
+    let class = shipped_class("nvidia-gpu");
+    let described = describe(&class, &case);
+    let separate: usize = described
+        .devices
+        .iter()
+        .map(|(_, device)| serde_json::to_string_pretty(device).unwrap().len())
+        .sum();
+    let names = described.devices.len();
+    let generated = GeneratedSpecifications::from_described(described, KindUser::People);
+    let [specification] = &generated.specifications[..] else {
+        panic!("{:?}", generated.specifications.len());
+    };
+    let size = serde_json::to_string_pretty(specification).unwrap().len();
+    println!("{names} names: {separate} bytes, with common mounts {size}");
+    assert!(
+        size * names < separate * 3 / 2,
+        "{size} of {separate} for {names} names"
+    );
+}
