@@ -44,7 +44,7 @@ pub(super) struct Container {
     /// The directory in which the container's runtime keeps the states of containers.
     #[serde(skip)]
     state_root: Option<PathBuf>,
-    /// What the engine keeps of a container that has ended or was refused.
+    /// The data that the engine keeps of a container that has ended or was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<EndedContainer>,
 }
@@ -220,7 +220,7 @@ pub(super) fn find_id(text: &str, host_root: &Path) -> Option<String> {
 
 /// Returns the names by which a user may name the containers of this host: the engine's name, or
 /// the id without one.
-pub(super) fn names(host_root: &Path) -> Vec<String> {
+pub(super) fn list_names(host_root: &Path) -> Vec<String> {
     let processes = Processes::read();
     let known = find_all(None, host_root, &processes).into_iter();
     let running = known.filter(|container| {

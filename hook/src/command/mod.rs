@@ -330,7 +330,7 @@ fn explain(bundle: &Path, cli: &Cli, config: &Config) -> Result<ExitCode, Comman
 
 /// Prints the names of the containers that run. Shell completions call this.
 fn print_containers(json: bool, config: &Config) -> Result<ExitCode, CommandError> {
-    let names = containers::names(&config.host_root);
+    let names = containers::list_names(&config.host_root);
     if json {
         print_json(&serde_json::json!({ "containers": names }))?;
     } else {

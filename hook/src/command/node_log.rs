@@ -32,7 +32,7 @@ impl<'a> Filter<'a> {
         }
     }
 
-    fn has(&self, line: &str) -> bool {
+    fn matches_line(&self, line: &str) -> bool {
         let is_its = self.container.as_ref().is_none_or(|(name, id)| {
             id.as_ref().is_some_and(|id| is_about(line, id)) || is_about(line, name)
         });
@@ -50,7 +50,7 @@ pub(super) fn run(
     // The follower begins before the lines are read, so that no line is lost between.
     let mut follower = LogFollower::start(&config.host_root);
     let mut lines = log::node_log(&config.host_root).map_err(CommandError::Log)?;
-    lines.retain(|line| filter.has(line));
+    lines.retain(|line| filter.matches_line(line));
     if !arguments.follow {
         if json {
             print_json(&json!({ "lines": lines }))?;
@@ -63,7 +63,7 @@ pub(super) fn run(
         print(&lines, json)?;
         sleep(PAUSE);
         lines = follower.read_lines().map_err(CommandError::Log)?;
-        lines.retain(|line| filter.has(line));
+        lines.retain(|line| filter.matches_line(line));
     }
 }
 

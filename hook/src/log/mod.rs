@@ -93,7 +93,7 @@ pub(crate) fn info(message: impl FnOnce() -> String) {
 
 /// Reports a change that a service made by itself, so that its journal says what it did. The
 /// message is left out only if the log is limited to errors.
-pub(crate) fn action(message: &str) {
+pub(crate) fn report_action(message: &str) {
     if LOG.get().is_none_or(|log| log.level >= LogLevel::Warning) {
         write_line(LogLevel::Info, message);
     }

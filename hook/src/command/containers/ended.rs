@@ -17,7 +17,7 @@ const DATA: [&str; 2] = ["var/lib/docker", "var/snap/docker/common/var-lib-docke
 /// The configuration of Docker's daemon, which may name another data directory.
 const DAEMON: &str = "etc/docker/daemon.json";
 
-/// What Docker keeps of a container that does not run.
+/// The data that Docker keeps of a container that does not run.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::command) struct EndedContainer {
     pub(in crate::command) name: String,

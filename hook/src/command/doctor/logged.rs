@@ -10,14 +10,14 @@ use crate::log::{self, is_about};
 const SUBJECT: &str = "log";
 
 /// Returns the last messages about a container.
-pub(super) fn about(id: &str, config: &Config) -> Vec<Finding> {
+pub(super) fn find_messages(id: &str, config: &Config) -> Vec<Finding> {
     const SHOWN: usize = 5;
     select(SHOWN, config, |line| is_about(line, id))
 }
 
 /// Returns the last messages that say why a container was refused, for a container that left
 /// nothing else on the host.
-pub(super) fn last_refusals(config: &Config) -> Vec<Finding> {
+pub(super) fn find_last_refusals(config: &Config) -> Vec<Finding> {
     const SHOWN: usize = 3;
     let is_refusal = |line: &str| {
         let message = line.split_once(" boathook: ");

@@ -129,9 +129,9 @@ fn nobody(unknown: Unknown, config: &Config) -> Examination {
     let container = Container::named(&unknown.name);
     let finding = Finding::fault(ExitCode::NoContainer, "container", unknown.reason);
     let mut findings = vec![finding.fix(unknown.fix)];
-    let about = logged::about(&unknown.name, config);
+    let about = logged::find_messages(&unknown.name, config);
     match about.is_empty() {
-        true => findings.extend(logged::last_refusals(config)),
+        true => findings.extend(logged::find_last_refusals(config)),
         false => findings.extend(about),
     }
     Examination {
@@ -168,7 +168,7 @@ fn examine(
         findings.push(Finding::fault(ExitCode::NoContainer, "container", error));
     }
     if !container.id.is_empty() {
-        findings.extend(logged::about(&container.id, config));
+        findings.extend(logged::find_messages(&container.id, config));
     }
     Examination {
         container,

@@ -1,4 +1,4 @@
-//! What gives a container that runs the devices that it should have.
+//! Names the commands that give a running container the devices that it should have.
 
 use std::path::Path;
 

@@ -21,7 +21,7 @@ use crate::exit::ExitCode;
 use scan::{ListedClasses, Scan};
 pub(super) use watch::watch;
 
-/// What `boathook list` prints.
+/// The options of `boathook list`.
 pub(super) struct ListOptions<'a> {
     pub(super) names: &'a [ClassName],
     /// Every class, also those that are not listed by default.

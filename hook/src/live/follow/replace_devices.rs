@@ -153,7 +153,7 @@ pub(super) fn replace_devices(
     }
     for (device, found) in present {
         let (id, class) = (device.label(), &device.class);
-        log::action(&match found {
+        log::report_action(&match found {
             Some(found) => {
                 let nodes: Vec<String> = found.nodes.iter().map(ToString::to_string).collect();
                 let nodes = nodes.join(" ");

@@ -184,7 +184,7 @@ fn restore_rules_of(
         for warning in record.revoke(&revoked, &record)? {
             log::warning(&format!("container {}: {warning}", record.id));
         }
-        log::action(&format!(
+        log::report_action(&format!(
             "container {}: its device rules are revoked again",
             record.id
         ));
@@ -205,7 +205,7 @@ fn restore_rules_of(
         for warning in cgroup.allow(&rules, &spec)?.warnings() {
             log::warning(&format!("container {}: {warning}", record.id));
         }
-        log::action(&format!(
+        log::report_action(&format!(
             "container {}: its device rules are set again",
             record.id
         ));

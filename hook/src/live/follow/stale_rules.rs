@@ -98,7 +98,7 @@ pub(super) fn revoke_stale(
         let (id, users) = (&record.id, rule.users.iter());
         let users: Vec<String> = users.map(ToString::to_string).collect();
         let (rule, users) = (rule.rule, users.join(", "));
-        log::action(&format!(
+        log::report_action(&format!(
             "container {id}: {rule} is revoked: the host has {users} no more, or elsewhere"
         ));
     }
