@@ -59,7 +59,9 @@ pub use path_template::{PathTemplate, PathTemplateError};
 pub(crate) use prefilter::{extends, may_be_requested, request_variable};
 pub use prepare::{MAX_CONTAINER_START, Prepare, Timeout};
 pub use request::{Normalize, PairSpec, RequestSpec, RequirementSpec};
-pub use schema::{CONFIG_JSON_SCHEMA, JSON_SCHEMA};
+pub use schema::JSON_SCHEMA;
+#[cfg(test)]
+pub(crate) use schema::generator as schema_generator;
 pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
 pub use unmask::Unmask;

@@ -1,12 +1,9 @@
-//! The JSON Schemas of class files and of config.toml, for editors.
+//! The JSON Schema of class files, for editors.
 
 /// A JSON Schema (draft 7) of class files, generated from the types of this
 /// module and their doc comments. `UPDATE_EXPECT=1 cargo test -p
 /// boathook-device-class schema` regenerates the file.
 pub const JSON_SCHEMA: &str = include_str!("../../schema.json");
-
-/// The JSON Schema (draft 7) of config.toml, generated in the same way.
-pub const CONFIG_JSON_SCHEMA: &str = include_str!("../../config.schema.json");
 
 /// An element of a list of tables that have a short form.
 #[cfg(test)]
@@ -19,4 +16,4 @@ pub(super) enum TextOr<T> {
 }
 
 #[cfg(test)]
-mod generator;
+pub(crate) mod generator;

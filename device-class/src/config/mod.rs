@@ -1,6 +1,7 @@
 //! Reads `/etc/boathook/config.toml`, the administrator's configuration of this host.
 
 mod class;
+mod schema;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,6 +16,7 @@ use crate::strict_toml::{self, FileError};
 use crate::{ownership, similar};
 
 pub use crate::class::ClassConfig;
+pub use schema::CONFIG_JSON_SCHEMA;
 
 /// The path of the configuration, unless an option names another file.
 pub const DEFAULT_PATH: &str = "/etc/boathook/config.toml";

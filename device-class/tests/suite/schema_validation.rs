@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use device_class::class::{CONFIG_JSON_SCHEMA, JSON_SCHEMA};
-use device_class::config::Config;
+use device_class::class::JSON_SCHEMA;
+use device_class::config::{CONFIG_JSON_SCHEMA, Config};
 use device_class::load::ClassSource;
 use jsonschema::Validator;
 use serde_json::Value;

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use device_class::HostView;
-use device_class::class::{CONFIG_JSON_SCHEMA, JSON_SCHEMA};
-use device_class::config::Config;
+use device_class::class::JSON_SCHEMA;
+use device_class::config::{CONFIG_JSON_SCHEMA, Config};
 use device_class::host::Entry;
 use device_class::load;
 use serde_json::json;

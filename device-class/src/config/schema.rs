@@ -1,0 +1,17 @@
+//! The JSON Schema of config.toml, for editors.
+
+/// A JSON Schema (draft 7) of config.toml, generated from the types of this module and their doc
+/// comments. `UPDATE_EXPECT=1 cargo test -p boathook-device-class schema` regenerates the file.
+pub const CONFIG_JSON_SCHEMA: &str = include_str!("../../config.schema.json");
+
+#[cfg(test)]
+mod tests {
+    use crate::class::schema_generator::{generate, write};
+    use crate::config::Config;
+
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        let schema = generate::<Config>("config.schema.json");
+        expect_test::expect_file!["../../config.schema.json"].assert_eq(&write(&schema));
+    }
+}
