@@ -58,6 +58,7 @@ test: ## Install what the tests need, build, and run every test
 	scripts/install-test-packages runc busybox-static musl-tools debootstrap crun containerd docker.io podman strace rpm go-md2man mandoc secilc \
 		qemu-system-$(if $(filter aarch64-%,$(TARGET)),arm,x86) kmod e2fsprogs debian-archive-keyring
 	scripts/install-helm
+	scripts/install-schemas
 	$(MAKE) --no-print-directory programs
 	rm -f $(SKIPPED)
 	scripts/leftovers record $(BEFORE)

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::binaries::source_tree;
 use crate::captured::Captured;
 
-/// How scripts/helm-template ends where there is no Helm.
-const NO_HELM: i32 = 77;
+/// The exit status of a script that lacks its program: Helm, or the schemas of Kubernetes.
+const LACKS_PROGRAM: i32 = 77;
 
 /// A file or directory of the source tree.
 pub fn repository(path: &str) -> PathBuf {
@@ -77,7 +77,7 @@ fn render_release(release: &str, values: &Value) -> Result<Option<Output>> {
     std::fs::write(file.path(), values.to_string())?;
     let mut helm = Command::new(repository("scripts/helm-template"));
     let output = helm.arg(file.path()).arg(release).output()?;
-    if output.status.code() == Some(NO_HELM) {
+    if output.status.code() == Some(LACKS_PROGRAM) {
         skip::report("the Helm chart", "needs helm, or scripts/install-helm");
         return Ok(None);
     }
@@ -109,4 +109,24 @@ pub fn accepted(wrong: &[Value]) -> Result<Option<&Value>> {
         }
     }
     Ok(None)
+}
+
+/// Validates objects by the schemas of Kubernetes from version `oldest` to the newest that is known.
+/// Returns the problems, one line for each. Returns `None`, and the test is skipped, without the
+/// schemas.
+pub fn validate(objects: &[Value], oldest: &str) -> Result<Option<Result<(), String>>> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), serde_json::to_string(objects)?)?;
+    let mut script = Command::new(repository("scripts/validate-manifests"));
+    let output = script.arg(file.path()).arg(oldest).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    match output.status.code() {
+        Some(LACKS_PROGRAM) => {
+            skip::report("Kubernetes' schemas", "needs scripts/install-schemas");
+            Ok(None)
+        }
+        Some(0) => Ok(Some(Ok(()))),
+        Some(1) if !text.is_empty() => Ok(Some(Err(text))),
+        _ => bail!("{}", String::from_utf8_lossy(&output.stderr)),
+    }
 }

@@ -13,6 +13,7 @@ mod places;
 mod references;
 mod releases;
 mod rendered;
+mod schemas;
 mod sources;
 mod tolerations;
 mod validator;
