@@ -258,7 +258,8 @@ impl ClassNodes {
         match &step.action {
             Action::Mask { path, .. } => {
                 let mut users = step.users.iter();
-                has_only_links(path) && users.any(|user| self.classes.contains(user))
+                has_only_links(path)
+                    && users.any(|user| self.classes.iter().any(|class| user.is_class(class)))
             }
             _ => false,
         }
