@@ -9,6 +9,7 @@
 
 mod bounded_work;
 mod broken_classes;
+mod cgroup_access;
 mod changed_processes;
 mod container_names;
 mod device_names;
@@ -31,6 +32,7 @@ mod outcome;
 mod own_requests;
 mod planted;
 mod podman;
+mod process_changes;
 mod races;
 mod refreshed;
 mod removable_masks;
@@ -98,7 +100,7 @@ fn chosen<T>(variations: Vec<T>, count: usize) -> impl Iterator<Item = T> {
     variations.into_iter().step_by(step)
 }
 
-/// Who the container runs as, and on what.
+/// A kind of container: a name, and the settings of its user and its root.
 type Kind = (&'static str, fn(BundleBuilder) -> BundleBuilder);
 const KINDS: [Kind; 4] = [
     ("root", |it| it),

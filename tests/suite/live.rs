@@ -7,6 +7,7 @@ pub(crate) mod follow;
 mod hidden;
 mod listed;
 mod older_kernels;
+mod open_devices;
 mod outdated;
 mod placed;
 pub(crate) mod refreshed;
@@ -56,7 +57,7 @@ pub(crate) fn boathook(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> Captur
     Captured::run(&mut command(lab, host, arguments)).unwrap()
 }
 
-/// What it prints; it must succeed.
+/// Returns the output of the command, which must succeed.
 pub(crate) fn done(lab: &Lab, host: &DemoHost, arguments: &[&str]) -> String {
     boathook(lab, host, arguments).success().unwrap().stdout
 }

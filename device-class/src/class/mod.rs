@@ -7,6 +7,7 @@ mod attribute;
 mod claims;
 mod compatibility;
 mod condition;
+mod device;
 mod edits;
 mod facts;
 mod file;
@@ -27,6 +28,7 @@ mod request;
 mod schema;
 mod settings;
 mod sharing;
+mod source;
 mod unmask;
 mod validate;
 
@@ -41,6 +43,7 @@ pub use attribute::{AttributeSource, Expected, Origin, Pattern, Text};
 pub use claims::{NameConflict, NameOwners};
 pub use compatibility::Compatibility;
 pub use condition::{Condition, Expectation};
+pub use device::DeviceSpec;
 pub use edits::{Edits, ListedKind, Mask, TextFile};
 pub use facts::FactsProgram;
 pub(crate) use facts::words;
@@ -64,9 +67,10 @@ pub use schema::JSON_SCHEMA;
 pub(crate) use schema::generator as schema_generator;
 pub use settings::{ClassConfig, DeviceFilter, PodPattern, Replicas, Server};
 pub use sharing::{MAX_REPLICAS, ReplicaCount, Sharing};
+pub use source::{Source, SymlinkRule, Unclaimed};
 pub use unmask::Unmask;
 
-use crate::name::{CapabilityName, ClassName, EnvName, ResourceName};
+use crate::name::{CapabilityName, ClassName, ResourceName};
 use crate::pattern::PathPattern;
 use crate::strict_toml::{self, BrokenRule, FileError, Layer};
 use crate::template::Template;
@@ -210,148 +214,6 @@ impl TryFrom<i64> for Version {
             )),
         }
     }
-}
-
-/// # `[[discover]]`
-///
-/// A directory tree in which devices may be found. The first source that finds
-/// any is used.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "source"))]
-pub struct Source {
-    /// A pattern; each match is a candidate, and its captures are attributes.
-    pub path: Option<PathPattern>,
-    /// Instead of a path: the number of virtual devices, which have the
-    /// attribute `index`.
-    pub count: Option<u16>,
-    /// Whether the devices of this source are added to those of the previous sources.
-    #[serde(default)]
-    pub additional: bool,
-    /// The id, by template, of the device that these devices are parts of. A
-    /// device with parts is not advertised. With `order`, parts have the index
-    /// of the whole device and are numbered: `0:1` is the second part of device
-    /// 0.
-    pub part_of: Option<Template>,
-    /// With `part_of`: whether a request may still name the whole device. Such a request gets the
-    /// device without its parts.
-    #[serde(default)]
-    pub keeps_whole: bool,
-    /// Whether the match must be a symbolic link, or must not be one.
-    pub symlink: Option<SymlinkRule>,
-    /// The attributes of each candidate, read in this order.
-    #[serde(default)]
-    pub attributes: Vec<AttributeSource>,
-    /// Conditions that a candidate must meet to be a device.
-    #[serde(default)]
-    pub require: Vec<Condition>,
-    /// Nodes of this source's devices only.
-    #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
-    pub nodes: Vec<Node>,
-    /// Contents of masked directories that are visible with this source's
-    /// devices only.
-    #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
-    pub unmask: Vec<Unmask>,
-    /// Health checks of this source's devices only.
-    #[serde(default)]
-    pub health: Vec<HealthCheck>,
-}
-
-/// # `[[unclaimed]]`
-///
-/// Hardware that would be a device if the driver had taken it. `boathook list`, `check` and
-/// `doctor` report each match.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "unclaimed"))]
-pub struct Unclaimed {
-    /// A pattern; its captures are attributes.
-    pub path: PathPattern,
-    /// The attributes of each match, read in this order. A match that lacks one is left out.
-    #[serde(default)]
-    pub attributes: Vec<AttributeSource>,
-    /// Conditions that a match must meet to be reported.
-    #[serde(default)]
-    pub require: Vec<Condition>,
-    /// The text of the report: the problem, and the action that the administrator should take.
-    /// `{name}` is replaced by an attribute.
-    pub report: Template,
-}
-
-/// Whether a match may be a symbolic link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum SymlinkRule {
-    /// A match must be a symbolic link.
-    Required,
-    /// Symbolic links do not match.
-    Refused,
-}
-
-/// # `[device]`
-///
-/// A device's id, nodes and properties, by templates over its attributes.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "device"))]
-pub struct DeviceSpec {
-    /// The stable id, which should not change at a reboot. An id of more than
-    /// 63 characters, or with characters that the kubelet does not accept, is
-    /// shortened and gets a hash.
-    pub id: Template,
-    /// The device's number, as users know it; devices are sorted by it. Without
-    /// `index` and `order`, devices are sorted by id and numbered from 0.
-    pub index: Option<Template>,
-    /// Instead of an index: devices are sorted by this and numbered from 0.
-    pub order: Option<Template>,
-    /// Other names that a request may use. A name that several devices share
-    /// means all of them; `all`, `none` and `void` are no names.
-    #[serde(default)]
-    pub aliases: Vec<Template>,
-    /// A sysfs path: the NUMA node is read from the first `numa_node` in it or
-    /// a directory above it.
-    pub numa: Option<Template>,
-    /// Devices with the same value form a group, for example on one board.
-    pub group: Option<Template>,
-    /// A value that all devices of a resource must have in common, by template. An empty value is
-    /// equal to every other one. If the values differ, the plugin reports all devices of the
-    /// resource as unhealthy, because a container could not choose among them.
-    pub uniform: Option<Template>,
-    /// Direct connections between devices.
-    pub links: Option<Links>,
-    /// Checks that must pass for a device to be healthy.
-    #[serde(default)]
-    pub health: Vec<HealthCheck>,
-    /// The device nodes: paths or tables.
-    #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Node>>"))]
-    pub nodes: Vec<Node>,
-    /// Files and sockets that a container gets with the device: paths or
-    /// tables.
-    #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<File>>"))]
-    pub files: Vec<File>,
-    /// Directories that a container gets with the device: paths or tables.
-    #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Directory>>"))]
-    pub directories: Vec<Directory>,
-    /// Files and directories of masked directories that a container with the
-    /// device sees, by template.
-    #[serde(default)]
-    #[cfg_attr(test, schemars(with = "Vec<schema::TextOr<Unmask>>"))]
-    pub unmask: Vec<Unmask>,
-    /// Additional variables that a container gets with the device, by template:
-    /// set by the plugin and, outside Kubernetes, by `boathook-runtime`. A hook
-    /// cannot set variables. A variable that the container sets itself stays as
-    /// it is. The plugin sets the request variable to the ids, unless it is here.
-    #[serde(default)]
-    pub env: BTreeMap<EnvName, Template>,
 }
 
 fn yes() -> bool {

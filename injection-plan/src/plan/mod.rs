@@ -12,6 +12,7 @@ mod mount;
 pub mod optional_files;
 mod parts;
 mod prepare;
+mod remarks;
 mod spec_devices;
 mod steps;
 mod text;

@@ -2,24 +2,21 @@
 //! container's device rule is gone in each case: a program in its cgroup cannot open the device.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
 
 use harness::bundle::{Bundle, BundleBuilder};
 use harness::cgroup_parent::CgroupParent;
-use harness::cgroup_view::CgroupView;
-use harness::compile::{self, Libc};
 use harness::cri::Pod;
 use harness::demo_host::DemoHost;
 use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
-use harness::runc::{Container, Runc};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use harness::runc::Container;
 
+use super::cgroup_access::{cgroup, opens, start_with_same_id};
 use super::forged_pods::{containerd, in_pod};
+use super::process_changes::{EndProcesses, PROCESS_CHANGES, root_of_last_thread};
 use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version, requesting};
-use crate::live::follow::{Follower, replug, tell, with_device};
+use crate::live::follow::{Follower, replug, tell};
 use crate::live::{boathook, done, plain, records};
 
 on_each_cgroup_version!(
@@ -32,172 +29,12 @@ on_each_cgroup_version!(
     a_damaged_record_is_reported,
 );
 
-const PROGRAM: &str = "/usr/bin/changed-process";
-const FLAG: &str = "/change";
 /// The exit code of `detach` for a node that it cannot remove.
 const NODE_STAYS: i32 = 8;
 
-/// What the first process of a container does.
-struct Change {
-    arguments: &'static [&'static str],
-    /// It has no rights at all.
-    unprivileged: bool,
-    /// The first process ends and a child of it goes on, which only a shared PID namespace allows.
-    ends: bool,
-    /// Whether the container's mount namespace can be entered after it.
-    enterable: bool,
-}
-
-const CHANGES: [Change; 7] = [
-    Change {
-        arguments: &["child"],
-        unprivileged: true,
-        ends: true,
-        enterable: false,
-    },
-    Change {
-        arguments: &["thread"],
-        unprivileged: true,
-        ends: false,
-        enterable: true,
-    },
-    Change {
-        arguments: &["thread-and-child"],
-        unprivileged: true,
-        ends: false,
-        enterable: true,
-    },
-    Change {
-        arguments: &["chroot", "/usr"],
-        unprivileged: false,
-        ends: false,
-        enterable: false,
-    },
-    Change {
-        arguments: &["users"],
-        unprivileged: true,
-        ends: false,
-        enterable: false,
-    },
-    Change {
-        arguments: &["users"],
-        unprivileged: false,
-        ends: false,
-        enterable: false,
-    },
-    Change {
-        arguments: &["users-and-mounts"],
-        unprivileged: false,
-        ends: false,
-        enterable: false,
-    },
-];
-
-impl Change {
-    fn bundle(&self, container: BundleBuilder) -> Bundle {
-        let program = compile::program("changed-process.c", Libc::Glibc, &["-static", "-pthread"]);
-        let mut container = container
-            .bind(&program.unwrap(), PROGRAM)
-            .args([&[PROGRAM, FLAG], self.arguments].concat());
-        if self.unprivileged {
-            container = container.user(65534, 65534);
-        } else {
-            container = container
-                .capability("CAP_SYS_ADMIN")
-                .capability("CAP_SYS_CHROOT");
-        }
-        if self.ends {
-            container = container.host_pids();
-        }
-        container.build().unwrap()
-    }
-
-    /// Has the first process make the change, and waits for it.
-    fn make(&self, bundle: &Bundle, pid: i32) {
-        let seen = || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let state = stat.rsplit_once(") ").unwrap().1.as_bytes()[0];
-            let links =
-                ["root", "ns/user"].map(|it| fs::read_link(format!("/proc/{pid}/{it}")).ok());
-            Some((state == b'Z', links))
-        };
-        let before = seen();
-        fs::write(bundle.in_rootfs(FLAG), "").unwrap();
-        assert!(wait_until(|| seen() != before), "{:?}", self.arguments);
-    }
-}
-
-/// Ends all processes of a container when it is dropped. runc takes a container whose first
-/// thread has ended for one that has ended, and does not do it.
-struct EndProcesses {
-    cgroup: PathBuf,
-}
-
-impl Drop for EndProcesses {
-    fn drop(&mut self) {
-        for pid in processes(&self.cgroup) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-        wait_until(|| processes(&self.cgroup).is_empty());
-    }
-}
-
-/// The processes in a cgroup; none if the cgroup has been removed.
-fn processes(cgroup: &Path) -> Vec<i32> {
-    let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    listed.lines().map(|pid| pid.parse().unwrap()).collect()
-}
-
-/// The root directory that the container's last thread sees. A first thread that has ended has
-/// none.
-fn root_of_last_thread(cgroup: &Path) -> PathBuf {
-    let pid = processes(cgroup).pop().expect("a process");
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let last = threads.map(|thread| thread.unwrap().path()).max();
-    last.expect("a thread").join("root")
-}
-
-/// The directory of a container's device cgroup.
-pub(super) fn cgroup(lab: &Lab, container: &Container<'_>) -> PathBuf {
-    let own = fs::read_to_string(format!("/proc/{}/cgroup", container.pid().unwrap())).unwrap();
-    let (hierarchy, mounts): (_, &[&str]) = match lab.runc.view() {
-        CgroupView::V1 => (":devices:", &["/sys/fs/cgroup/devices"]),
-        CgroupView::V2 => ("0::", &["/sys/fs/cgroup/unified", "/sys/fs/cgroup"]),
-    };
-    let mut lines = own.lines();
-    let path = lines.find_map(|line| Some(line.split_once(hierarchy)?.1));
-    let path = path.expect("a device cgroup").trim_start_matches('/');
-    let mut directories = mounts.iter().map(|mount| Path::new(mount).join(path));
-    directories
-        .find(|directory| directory.join("cgroup.procs").exists())
-        .expect("the cgroup's directory")
-}
-
-/// Whether a program in the cgroup can open a device, by a node of the host's.
-pub(super) fn opens(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
-    open_in(cgroup, host, index, "<").status.success()
-}
-
-/// Whether the rules of a cgroup let a program open a device to write. The driver may refuse it.
-pub(super) fn opens_to_write(cgroup: &Path, host: &DemoHost, index: usize) -> bool {
-    let opened = open_in(cgroup, host, index, ">>");
-    opened.status.success() || !String::from_utf8_lossy(&opened.stderr).contains("not permitted")
-}
-
-fn open_in(cgroup: &Path, host: &DemoHost, index: usize, redirection: &str) -> Output {
-    let node = host.path().join(format!("for-cgroup-{index}"));
-    if !node.exists() {
-        host.device(index).make_node(&node).unwrap();
-    }
-    let script = format!("echo $$ > \"$1\"/cgroup.procs && exec 3{redirection} \"$2\"");
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", &script, "sh"]).arg(cgroup).arg(&node);
-    command.output().unwrap()
-}
-
 fn a_detached_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
     let host = DemoHost::new().unwrap();
-    for change in CHANGES {
+    for change in PROCESS_CHANGES {
         let case = change.arguments;
         let bundle = change.bundle(plain(Rootfs::Busybox));
         let running = lab.start(&bundle);
@@ -333,7 +170,7 @@ fn two_chips_by_cdi(host: &DemoHost) -> BundleBuilder {
 }
 
 fn an_unplugged_device_is_gone_whatever_the_first_process_does(lab: &Lab) {
-    for change in CHANGES {
+    for change in PROCESS_CHANGES {
         for given in [two_chips, two_chips_by_cdi] {
             let host = chips();
             let bundle = change.bundle(given(&host));
@@ -438,27 +275,6 @@ fn a_device_is_gone_though_the_kubelets_record_is_damaged(lab: &Lab) {
             damage => fs::write(&file, damage).unwrap(),
         });
     }
-}
-
-/// Starts a container that has the id of another and a device, in a cgroup of its own. Its
-/// bundle has to exist as long as the container.
-pub(super) fn start_with_same_id(
-    lab: &Lab,
-    host: &DemoHost,
-    id: &str,
-    device: &str,
-) -> (Runc, Bundle) {
-    let runc = Runc::new(lab.runc.view()).unwrap();
-    let bundle = with_device(host, device).args(["/bin/sleep", "1000"]);
-    let bundle = bundle.cgroups_path(format!("/{id}-second"));
-    let bundle = bundle.build().unwrap();
-    let mut run = runc.command("run").unwrap();
-    run.args(["--detach", "--bundle"]);
-    run.arg(bundle.directory()).arg(id);
-    run.stdin(Stdio::null());
-    run.stdout(Stdio::null()).stderr(Stdio::null());
-    assert!(run.status().unwrap().success());
-    (runc, bundle)
 }
 
 /// One that is damaged is not taken for one that has nothing.

@@ -11,7 +11,7 @@ use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 
-use super::changed_processes::{cgroup, opens};
+use super::cgroup_access::{cgroup, opens};
 use super::revocation::{A_WHILE, BROKEN, class, idle};
 use crate::lab::{Lab, on_each_cgroup_version, requesting};
 use crate::live::follow::{Follower, may_open, plug_in, replug, tell};

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::changed_processes::{cgroup, opens, start_with_same_id};
+use super::cgroup_access::{cgroup, opens, start_with_same_id};
 use crate::lab::{Lab, on_each_cgroup_version};
 use crate::live::follow::{Follower, followed, may_open, tell};
 use crate::live::{boathook, command, done, plain, reads, records};

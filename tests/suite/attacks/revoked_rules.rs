@@ -10,7 +10,7 @@ use harness::patience::wait_until;
 use harness::probe::Access;
 use harness::rootfs::Rootfs;
 
-use super::changed_processes::{cgroup, opens, opens_to_write};
+use super::cgroup_access::{cgroup, opens, opens_to_write};
 use super::revocation::{A_WHILE, BROKEN, class, idle};
 use crate::lab::{Lab, STAGE, granting, on_each_cgroup_version};
 use crate::live::follow::{Follower, followed, may_open, plug_in, replug, tell};
