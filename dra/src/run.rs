@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context;
-use device_class::config::Config;
-use host_inventory::Notifier;
+use host_inventory::{NodeConfig, Notifier};
 use kube::Client;
 use kubelet_api::WatcherStream;
 use kubelet_api::dra::{v1, v1beta1};
@@ -40,19 +39,8 @@ pub async fn run(options: Run) -> Result<(), anyhow::Error> {
     let hang_up = install(SignalKind::hangup())?;
     let on_node = options.on_node;
     let paths = Paths::new(&on_node.kubelet_dir, options.pod_uid.as_deref())?;
-    let root = on_node.host_root.as_deref();
-    let loaded = Config::load_or_installed(on_node.config.as_deref(), root);
-    let (mut config, mistake) = loaded.context("configuration")?;
-    if let Some(mistake) = mistake {
-        tracing::error!(
-            "the configuration has a mistake, so the one that is installed on the host is used, \
-             as by the hook: {mistake}"
-        );
-    }
-    let host_root = config.host_root.clone();
-    if let Some(root) = &on_node.host_root {
-        config = config.mounted_at(root);
-    }
+    let loaded = NodeConfig::load(on_node.config.as_deref(), on_node.host_root.as_deref());
+    let NodeConfig { config, host_root } = loaded.context("configuration")?;
     let store = Store::open(&paths.directory)?;
     let http = listen("--http", on_node.http).await?;
     let probes = listen("--probes", on_node.probes).await?;

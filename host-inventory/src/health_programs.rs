@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use device_class::discover::{Device, Health, HealthCommand, OverTime};
+use device_class::discover::{Device, Health, HealthCommand};
 
 use crate::health_program::{Outcome, run};
 
@@ -39,19 +39,10 @@ impl HealthPrograms {
         let mut wanted = BTreeMap::new();
         for device in devices {
             for reading in &device.readings {
-                let OverTime::Program {
-                    program,
-                    place,
-                    advice,
-                } = &reading.rule
-                else {
-                    continue;
-                };
-                let command =
-                    HealthCommand::from_check(program, advice.as_deref(), &device.attributes);
-                let command = match command {
-                    Ok(command) => command.with_place(place.as_ref()),
-                    Err(error) => {
+                let command = match HealthCommand::from_reading(reading, device) {
+                    None => continue,
+                    Some(Ok(command)) => command,
+                    Some(Err(error)) => {
                         let reason = error.to_string();
                         device.health = Health::Unhealthy { reason };
                         continue;

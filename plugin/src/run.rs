@@ -3,8 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, bail};
-use device_class::config::Config;
-use host_inventory::{Interest, Notice, Notifier, watch_directories};
+use host_inventory::{Interest, NodeConfig, Notice, Notifier, watch_directories};
 use http_server::Limits;
 use injection_plan::kubelet_checkpoint;
 use kubelet_api::KUBELET_SOCKET;
@@ -30,19 +29,8 @@ use crate::trusted_pods;
 pub async fn run(options: Run) -> anyhow::Result<()> {
     let node = options.node;
     let kubelet = KubeletDir::new(node.kubelet_dir)?;
-    let root = node.host_root.as_deref();
-    let loaded = Config::load_or_installed(node.config.as_deref(), root);
-    let (mut config, mistake) = loaded.context("configuration")?;
-    if let Some(mistake) = mistake {
-        tracing::error!(
-            "the configuration has a mistake, so the one that is installed on the host is used, \
-             as by the hook: {mistake}"
-        );
-    }
-    let host_root = config.host_root.clone();
-    if let Some(root) = &node.host_root {
-        config = config.mounted_at(root);
-    }
+    let loaded = NodeConfig::load(node.config.as_deref(), node.host_root.as_deref());
+    let NodeConfig { config, host_root } = loaded.context("configuration")?;
     let release = options.release.as_ref();
     let lock = release.map(|release| ReleaseLock::take_to_serve(&config.host_root, release));
     let _lock = lock.transpose()?;

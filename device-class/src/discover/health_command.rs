@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::{HostProgram, attributes};
+use super::{Device, HostProgram, OverTime, Reading, attributes};
 use crate::class::{HealthProgram, Part, Printed};
 use crate::name::excerpt;
 use crate::template::{Attributes, TemplateError};
@@ -24,9 +24,24 @@ pub struct HealthCommand {
 }
 
 impl HealthCommand {
+    /// Returns the command of a reading of a device, where it is on this host. Returns `None` if
+    /// no program is needed for the reading.
+    pub fn from_reading(reading: &Reading, device: &Device) -> Option<Result<Self, TemplateError>> {
+        let OverTime::Program {
+            program,
+            place,
+            advice,
+        } = &reading.rule
+        else {
+            return None;
+        };
+        let command = Self::from_check(program, advice.as_deref(), &device.attributes);
+        Some(command.map(|command| command.with_place(place.as_ref())))
+    }
+
     /// Fills in the command of a check for the device with the attributes `known`. Attributes in
     /// the regular expression are escaped, so that they match literally.
-    pub fn from_check(
+    fn from_check(
         check: &HealthProgram,
         advice: Option<&str>,
         known: &Attributes,
@@ -58,7 +73,7 @@ impl HealthCommand {
     }
 
     /// Replaces the program of the class by the one that this host has elsewhere.
-    pub fn with_place(mut self, place: Option<&HostProgram>) -> Self {
+    fn with_place(mut self, place: Option<&HostProgram>) -> Self {
         if let Some(HostProgram { path, library_path }) = place {
             self.program.clone_from(path);
             self.library_path.clone_from(library_path);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use device_class::config::Config;
-use device_class::discover::{self, Device, HealthCommand, OverTime};
+use device_class::discover::{self, Device, HealthCommand};
 use device_class::host::RecordedHost;
 
 use crate::shipped::recorded;
@@ -31,19 +31,9 @@ fn npus(pci_device: &str) -> Vec<Device> {
 }
 
 fn commands(device: &Device) -> Vec<HealthCommand> {
-    let programs = device.readings.iter().filter_map(|reading| {
-        let OverTime::Program {
-            program,
-            place,
-            advice,
-        } = &reading.rule
-        else {
-            return None;
-        };
-        let command = HealthCommand::from_check(program, advice.as_deref(), &device.attributes);
-        Some(command.unwrap().with_place(place.as_ref()))
-    });
-    programs.collect()
+    let readings = device.readings.iter();
+    let commands = readings.filter_map(|reading| HealthCommand::from_reading(reading, device));
+    commands.map(Result::unwrap).collect()
 }
 
 fn command(device: &Device) -> HealthCommand {

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use device_class::DeviceClass;
 use device_class::config::Config;
-use device_class::discover::{Device, OverTime};
+use device_class::discover::Device;
 use device_class::host::RecordedHost;
 
 use super::*;
@@ -31,13 +31,9 @@ fn shell(script: &str, keys: &str) -> HealthCommand {
 }
 
 fn command(device: &Device) -> HealthCommand {
-    let OverTime::Program {
-        program, advice, ..
-    } = &device.readings[0].rule
-    else {
-        panic!("{:?}", device.readings);
-    };
-    HealthCommand::from_check(program, advice.as_deref(), &device.attributes).unwrap()
+    HealthCommand::from_reading(&device.readings[0], device)
+        .expect("a program")
+        .unwrap()
 }
 
 fn judged(script: &str, keys: &str) -> (Health, Duration) {
