@@ -46,7 +46,7 @@ impl Distribution {
             }
             Self::Ubuntu24 => {
                 let mirror = Mirror::of_ubuntu("noble");
-                // What provides conmon's libglib2.0-0 there.
+                // This package provides conmon's libglib2.0-0 there.
                 let packages = format!("{PACKAGES},libglib2.0-0t64");
                 cached("clean-ubuntu-24.04", &[], |tree| {
                     build(&mirror, &packages, tree.top())

@@ -23,7 +23,7 @@ use api::{
     UpdateContainerResourcesRequest, VersionRequest,
 };
 
-/// How long a command in a container may take, in seconds.
+/// The time that a command in a container may take, in seconds.
 const EXEC_SECONDS: i64 = 60;
 
 /// A connection to an engine's socket.

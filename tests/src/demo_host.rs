@@ -30,7 +30,7 @@ impl DemoHost {
     pub const RESOURCE: &'static str = "dummy.com/npu";
     /// The variable by which a container requests its devices.
     pub const VARIABLE: &'static str = "DUMMY_VISIBLE_DEVICES";
-    /// How many of its 64 devices have a node: the first ones.
+    /// The number of its 64 devices that have a node: the first ones.
     pub const NODES: usize = 8;
     /// The one among them whose device number is that of no other, so that
     /// giving the others does not give this one.
@@ -67,7 +67,7 @@ impl DemoHost {
         }
     }
 
-    /// Where the vendor's libraries are.
+    /// Returns the directory of the vendor's libraries.
     pub fn libraries(&self) -> PathBuf {
         self.root().join("usr/lib").join(multiarch())
     }

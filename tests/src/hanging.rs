@@ -12,7 +12,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 /// The mounted file system, which is unmounted when the value is dropped.
 #[derive(Debug)]
-pub struct Hanging {
+pub struct HangingFileSystem {
     at: PathBuf,
     /// The server's end of the FUSE connection. Only the reader reads from it.
     server: File,
@@ -28,8 +28,8 @@ pub fn missing() -> Option<String> {
     problem.or_else(|| (!nix::unistd::geteuid().is_root()).then(|| "needs root".to_owned()))
 }
 
-impl Hanging {
-    pub fn over(directory: &Path) -> Result<Self> {
+impl HangingFileSystem {
+    pub fn mount_over(directory: &Path) -> Result<Self> {
         let server = File::options().read(true).write(true).open("/dev/fuse")?;
         let options = format!(
             "fd={},rootmode=40755,user_id=0,group_id=0,allow_other",
@@ -49,7 +49,7 @@ impl Hanging {
     /// Mounts a file system whose server accepts all requests and does not answer lookups. A
     /// process that looks up a name cannot be killed.
     pub fn taking(directory: &Path) -> Result<Self> {
-        let mut hanging = Self::over(directory)?;
+        let mut hanging = Self::mount_over(directory)?;
         let server = hanging.server.try_clone()?;
         hanging.reader = Some(thread::spawn(move || take(server)));
         Ok(hanging)
@@ -91,7 +91,7 @@ fn take(mut server: File) {
     }
 }
 
-impl Drop for Hanging {
+impl Drop for HangingFileSystem {
     fn drop(&mut self) {
         // All waiting processes get an error, even if the file system is mounted elsewhere too.
         let _ = umount2(&self.at, MntFlags::MNT_DETACH | MntFlags::MNT_FORCE);

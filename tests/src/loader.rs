@@ -27,7 +27,7 @@ pub enum Loaded {
         soname: String,
         /// The file that the loader found.
         path: PathBuf,
-        /// What the function answered.
+        /// The value that the function returned.
         answer: String,
     },
     /// It did not.

@@ -17,7 +17,7 @@ pub(crate) struct Mirror {
     pub(crate) release: String,
     /// The address of the repository, if not the one that debootstrap knows.
     pub(crate) address: Option<String>,
-    /// Which parts of the repository are needed.
+    /// The parts of the repository that are needed.
     pub(crate) components: &'static str,
     /// The keys that it must be signed with, if not the machine's own.
     pub(crate) keyring: Option<PathBuf>,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Mounted {
     /// The directory of the file system that is mounted.
     pub root: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub mount_point: PathBuf,
     /// Options of this mount, such as `ro` or `nosuid`.
     pub options: Vec<String>,

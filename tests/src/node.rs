@@ -44,7 +44,7 @@ impl Node {
         })
     }
 
-    /// How many devices the plugin offers.
+    /// Returns the number of devices that the plugin offers.
     pub fn devices(&self) -> usize {
         self.devices
     }

@@ -13,9 +13,9 @@ use crate::{binaries, scratch};
 /// The files for a hook that runs by itself, with every class that the project
 /// ships and as many variables as in a namespace with many services.
 #[derive(Debug)]
-pub struct NothingAsked(TempDir);
+pub struct RequestlessBundle(TempDir);
 
-impl NothingAsked {
+impl RequestlessBundle {
     pub const VARIABLES: usize = 300;
 
     pub fn new() -> Result<Self> {

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::binaries;
 
-/// Where the sockets are below the kubelet's directory.
+/// The directory of the sockets, below the kubelet's directory.
 const SOCKETS: &str = "device-plugins";
 /// The kubelet's own socket, which outlives plugins.
 const KUBELET_SOCKET: &str = "kubelet.sock";

@@ -68,7 +68,7 @@ impl PrivateHost {
         format!("/proc/{}/root", self.first).into()
     }
 
-    /// Where the file `path` in there is seen from outside.
+    /// Returns the path by which processes outside see the file `path` of the private host.
     pub fn file(&self, path: &str) -> PathBuf {
         self.root().join(path.trim_start_matches('/'))
     }

@@ -25,7 +25,7 @@ use crate::rootfs::make_loader_cache;
 /// The function that returns a library's soname.
 const FUNCTION: &str = "recorded_library_name";
 
-/// Where the facts of a class are.
+/// The path of the facts of a class.
 const FACTS: &str = "/run/boathook/facts/";
 
 /// A host with the devices of one class. Creating one requires root.
@@ -71,7 +71,7 @@ impl RecordedHost {
         self.device
     }
 
-    /// How a container requests one of the libraries.
+    /// Returns the call of a function of one of the libraries, which a probe in a container makes.
     pub fn wanted(soname: &str) -> LibraryCall {
         let (soname, function) = (soname.to_string(), FUNCTION.to_string());
         LibraryCall { soname, function }

@@ -18,9 +18,9 @@ pub struct ReferenceWork {
 impl ReferenceWork {
     /// The variable by which a container requests it.
     pub const VARIABLE: &'static str = "BENCH_VISIBLE_DEVICES";
-    /// How many device nodes a container gets.
+    /// The number of device nodes that a container gets.
     pub const NODES: usize = 5;
-    /// How many libraries it gets.
+    /// The number of libraries that a container gets.
     pub const LIBRARIES: usize = 40;
 
     /// The usual amount.

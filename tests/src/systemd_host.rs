@@ -142,7 +142,7 @@ impl SystemdHost {
             .arg(stage.subcommand())
     }
 
-    /// Where one of the built programs is in the host.
+    /// Returns the path in the host of one of the built programs.
     pub fn program(name: &str) -> PathBuf {
         let is_released = binaries::RELEASED.contains(&name);
         Path::new(if is_released { RELEASED } else { PROGRAMS }).join(name)

@@ -93,7 +93,7 @@ impl Vm {
         Ok(vm)
     }
 
-    /// Where the options' files and sockets are.
+    /// Returns the directory of the options' files and sockets.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }

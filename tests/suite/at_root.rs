@@ -69,14 +69,14 @@ impl ThisHost {
         ran.success().unwrap().stdout
     }
 
-    /// What `boathook list` has.
+    /// Returns the devices of `boathook list`.
     fn devices(&self) -> Vec<Value> {
         let listed = self.boathook(&["list", "--all", "--json"]);
         let listed: Value = serde_json::from_str(&listed).unwrap();
         listed["devices"].as_array().unwrap().clone()
     }
 
-    /// What `boathook-plugin list` has.
+    /// Returns the devices of `boathook-plugin list`.
     fn devices_of_plugin(&self) -> Vec<Value> {
         let mut command = Command::new(binaries::program("boathook-plugin").unwrap());
         command.args(["list", "--json", "--config"]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use harness::binaries;
 use harness::demo_host::HostDirectory;
 
-/// What becomes of a container that requests the class of a broken file.
+/// The result for a container that requests the class of a broken file.
 #[derive(Clone, Copy)]
 pub(crate) enum Consequence {
     Refused,

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::cgroup_view::CgroupView;
-use harness::nothing_asked::NothingAsked;
 use harness::recorded_host::RecordedHost;
 use harness::reference_work::ReferenceWork;
+use harness::requestless_bundle::RequestlessBundle;
 use harness::rootfs::Rootfs;
 use harness::{binaries, count, scratch};
 
@@ -30,7 +30,7 @@ fn a_container_that_asks_for_nothing_costs_little() {
     if let Some(reason) = count::missing() {
         return skip::report(module_path!(), &reason);
     }
-    let files = NothingAsked::new().unwrap();
+    let files = RequestlessBundle::new().unwrap();
     let calls = counted(|programs| {
         let mut hook = files.hook(&programs).unwrap();
         hook.stdin(File::open(files.state()).unwrap());
@@ -87,7 +87,7 @@ fn with_counts(body: fn(&Lab)) {
     }
 }
 
-/// What the hook executes for a container that gets all of the work.
+/// Returns the number of instructions of the hook for a container that gets all of the work.
 fn counted_in(lab: &Lab, work: &ReferenceWork) -> u64 {
     counted(|programs| {
         let container = container(&work.config_file(), &programs);
@@ -102,7 +102,8 @@ fn counted_in(lab: &Lab, work: &ReferenceWork) -> u64 {
     })
 }
 
-/// What the hook executes where `run` runs the last of these programs and arguments.
+/// Returns the number of instructions of the hook, which `run` starts by these programs and
+/// arguments.
 fn counted(run: impl Fn(Vec<String>)) -> u64 {
     let directory = scratch::directory("counts").unwrap();
     let log = directory.path().join("log");

@@ -35,7 +35,7 @@ fn the_tutorials_class_can_be_shown() {
     }
 }
 
-/// What the demo prints; nothing where it cannot run.
+/// Returns the output of the demo, or `None` where it cannot run.
 fn show(test: &str, arguments: &[&Path]) -> Option<String> {
     let missing = CgroupView::ALL.map(privilege::missing_for_runc);
     if let [Some(reason), Some(_)] = missing {

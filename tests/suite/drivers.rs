@@ -22,7 +22,7 @@ use harness::rootfs::Rootfs;
 
 use crate::lab::{Lab, with_lab};
 
-/// Where `programs/driver-probe.c` is in containers.
+/// The path of `programs/driver-probe.c` in containers.
 const PROBE: &str = "/bin/driver-probe";
 
 /// Runs a test's body where root file systems can be made and containers can be run.

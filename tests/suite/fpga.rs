@@ -177,7 +177,7 @@ impl Fpga {
         text.trim().to_owned()
     }
 
-    /// How often the port was programmed.
+    /// Returns the number of times that the port was programmed.
     fn calls(&self) -> usize {
         let calls = fs::read_to_string(self.host.root().join("calls"));
         calls.unwrap_or_default().lines().count()

@@ -1,4 +1,4 @@
-//! What a test in real containers has at hand.
+//! The environment of a test in real containers.
 
 use harness::bundle::{Bundle, BundleBuilder, HookCommand, Stage};
 use harness::captured::Captured;
@@ -80,7 +80,7 @@ impl Lab {
         Report::parse(&self.run(bundle)).unwrap()
     }
 
-    /// What the probe sees in such a container.
+    /// Returns the report of the probe in such a container.
     pub(crate) fn look(&self, container: BundleBuilder, questions: &Questions) -> Report {
         self.probe(&container.args(asking(questions)).build().unwrap())
     }
@@ -94,7 +94,7 @@ impl Lab {
     }
 }
 
-/// Where the hook is called, unless a test is about that.
+/// The stage in which the hook is called, unless a test is about that.
 pub(crate) const STAGE: Stage = Stage::CreateRuntime;
 
 /// The hook of this host.

@@ -24,10 +24,10 @@ use anyhow::{Context, Result};
 use figures::Figures;
 use pool::{Lease, Pool};
 
-/// How many containers run at the same time.
+/// The number of containers that run at the same time.
 const AT_A_TIME: usize = 20;
 
-/// How many devices each of them has.
+/// The number of devices that each of them has.
 const DEVICES: usize = 8;
 
 /// Whether the long run was requested.

@@ -84,7 +84,7 @@ impl Release {
 
 /// A line of the table, printed as soon as it is known.
 struct Table {
-    /// What it is about.
+    /// The subject of the case.
     subject: String,
     failed: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What a user downloads, as `scripts/dist` makes it.
+//! The files that a user downloads, as `scripts/dist` makes them.
 //!
 //! The programs in these releases are only long enough to be installed: what a
 //! release holds does not depend on them. `roots`, which `make test-dist` runs, has

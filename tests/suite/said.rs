@@ -1,4 +1,4 @@
-//! What programs say.
+//! Compares the output of programs with expected messages.
 
 /// Fails unless the text has all of these words.
 #[track_caller]

@@ -14,7 +14,8 @@ use harness::vm::{self, Architecture, Kernel, Payload, Vm};
 
 use case::{Case, Outcome};
 
-/// Which kernels and cases are tested, separated by spaces; all if unset or empty.
+/// The variable with the kernels and cases that are tested, separated by spaces. If it is unset or
+/// empty, all are tested.
 const KERNELS: &str = "BOATHOOK_VM_KERNELS";
 const CASES: &str = "BOATHOOK_VM_CASES";
 /// Debian's name of the machine's architecture; this machine's if unset or empty.

@@ -92,7 +92,7 @@ fn a_form_of_the_engines_that_no_request_has_is_refused_with_what_to_write() {
             assert!(refused.contains(&advice), "{item}: {refused}");
         }
     }
-    // What such a class ignores is what the host does not have.
+    // Such a class ignores devices that the host does not have.
     let found = chosen(&ignoring, &host, "/dev/ttyUSB7,/dev/ttyUSB10,9-10");
     assert_eq!(found.as_deref(), Ok("tty-10"));
 }
@@ -355,7 +355,7 @@ fn a_node_of_several_devices_is_not_one_of_them() {
     assert!(refused.contains(reason), "{refused}");
 }
 
-/// What each recorded host has of nodes is named by their paths.
+/// The nodes of each recorded host are named by their paths.
 #[test]
 fn every_node_of_a_recorded_host_names_its_device() {
     for class in shipped() {

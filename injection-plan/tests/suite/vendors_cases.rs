@@ -55,7 +55,7 @@ fn faults(case: &str) -> Vec<String> {
     } else {
         let plan = plan_text(&class, &host, &env);
         let lines = plan.lines().filter(|line| !line.contains(" note "));
-        // What was asked is no answer.
+        // The request alone is no answer.
         let lines = lines.filter(|line| !line.contains("requested by"));
         lines.collect::<Vec<_>>().join("\n")
     };

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use harness::hanging::{self, Hanging};
+use harness::hanging::{self, HangingFileSystem};
 use injection_plan::program_output;
 
 use crate::node::{Node, wait_until};
@@ -38,7 +38,7 @@ fn one_scan_hangs_and_the_pages_answer() {
     let mut node = Node::new(&[("cards", CLASS)]).with_arguments(&pages::SERVE);
     node.write("host/dev/card0", "");
     node.write("host/sys/card0/model", "");
-    let hanging = Hanging::over(&node.path("host/sys/card0")).unwrap();
+    let hanging = HangingFileSystem::mount_over(&node.path("host/sys/card0")).unwrap();
     node.start_plugin();
     let address = pages::address(&node);
     wait_until("the scan hangs", || running(&address) > 0.5);
@@ -75,7 +75,7 @@ fn a_program_that_hangs_is_started_once() {
         return skip::report(module_path!(), &reason);
     }
     let directory = tempfile::tempdir().unwrap();
-    let hanging = Hanging::taking(directory.path()).unwrap();
+    let hanging = HangingFileSystem::taking(directory.path()).unwrap();
     let name = directory.path().join("name");
     let run = |program: &str| {
         let mut command = Command::new(program);

@@ -13,7 +13,7 @@ use crate::probe;
 
 /// The first host uid and gid of a container in a user namespace.
 pub(super) const MAPPED_FIRST: u32 = 100_000;
-/// How many are mapped.
+/// The number of ids that are mapped.
 const MAPPED_COUNT: u32 = 65_536;
 
 /// Capabilities of a container's root, as engines give them by default.

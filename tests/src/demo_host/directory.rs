@@ -96,7 +96,7 @@ impl HostDirectory {
         self.write_config(&trust)
     }
 
-    /// What the hook has logged so far.
+    /// Returns the lines that the hook has logged so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.root().join("run/boathook/log")).unwrap_or_default()
     }

@@ -12,7 +12,7 @@ use crate::loader::LibraryCall;
 /// A shared library with a soname, a version and a function that returns it.
 #[derive(Clone, Debug)]
 pub struct VendorLibrary {
-    /// What is between `lib` and `.so`.
+    /// The part of the library's name between `lib` and `.so`.
     pub name: String,
     /// The version, whose first part is that of the soname.
     pub version: String,
@@ -43,7 +43,7 @@ impl VendorLibrary {
         format!("lib{}.so.{}", self.name, self.version)
     }
 
-    /// How a container requests it, and for its version.
+    /// Returns the call of the library that a probe in a container makes for its version.
     pub fn wanted(&self) -> LibraryCall {
         LibraryCall {
             soname: self.soname(),

@@ -31,7 +31,7 @@ const CALL: Duration = Duration::from_secs(45);
 /// A driver that was found and registered.
 #[derive(Debug, Clone)]
 pub struct DraDriver {
-    /// What it says it is.
+    /// The plugin's description of itself.
     pub info: PluginInfo,
     channel: Channel,
 }

@@ -40,18 +40,18 @@ pub use registration::RegisterFault;
 
 use life::Life;
 
-/// What a fake kubelet is made with.
+/// The settings of a fake kubelet.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Its root; `device-plugins` is made in it.
     pub dir: PathBuf,
-    /// What is wrong with its Register.
+    /// The fault of its Register call.
     pub register: RegisterFault,
-    /// How it finds the plugin of a stream that has ended.
+    /// The way in which it finds the plugin of a stream that has ended.
     pub tracking: PluginTracking,
 }
 
-/// How a kubelet finds the plugin that it disconnects when a ListAndWatch stream ends
+/// The way in which a kubelet finds the plugin that it disconnects when a ListAndWatch stream ends
 /// (plugin/v1beta1/handler.go, `getClient`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginTracking {

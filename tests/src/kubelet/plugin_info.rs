@@ -19,7 +19,7 @@ const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What the plugin at a socket says that it is.
+/// Returns the description that the plugin at a socket gives of itself.
 pub(super) async fn plugin_info(socket: &Path) -> Result<PluginInfo> {
     let mut stream = UnixStream::connect(socket).await?;
     let authority = socket.display().to_string().replace('/', "%2F");

@@ -17,7 +17,7 @@ pub struct Report {
     pub env: BTreeMap<String, String>,
     /// The mounts, in order.
     pub mounts: Vec<Mounted>,
-    /// What is at each path that was requested.
+    /// The files at the requested paths.
     pub paths: BTreeMap<PathBuf, PathReport>,
     /// The result for each device that it was requested to create.
     pub new_nodes: BTreeMap<PathBuf, NodeAttempt>,
@@ -27,7 +27,7 @@ pub struct Report {
 #[derive(Debug, Deserialize, Serialize)]
 pub struct PathReport {
     pub kind: Kind,
-    /// Where the path leads, if it is a symbolic link itself.
+    /// The target of the path, if it is a symbolic link itself.
     pub link_target: Option<PathBuf>,
     pub uid: u32,
     pub gid: u32,
@@ -55,7 +55,7 @@ pub struct NodeAttempt {
     pub read: Option<Access>,
 }
 
-/// What is at a path.
+/// The file at a path.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -84,7 +84,7 @@ impl Report {
         serde_json::from_str(printed).with_context(|| format!("not the probe's report: {printed}"))
     }
 
-    /// What is at a path that was requested.
+    /// Returns the file at a requested path.
     pub fn path(&self, path: impl AsRef<Path>) -> Result<&PathReport> {
         let path = path.as_ref();
         self.paths

@@ -39,7 +39,7 @@ impl Tree {
         &self.top
     }
 
-    /// Where `path` is on the host.
+    /// Returns the path on the host of `path` in the root file system.
     pub(crate) fn on_host(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.top.join(path.strip_prefix("/").unwrap_or(path))

@@ -23,7 +23,7 @@ pub struct Container<'a> {
     stdout: File,
 }
 
-/// What `runc state` prints, as far as it is used here.
+/// The output of `runc state`, as far as it is used here.
 #[derive(Deserialize)]
 struct State {
     status: String,
@@ -80,12 +80,12 @@ impl<'a> Container<'a> {
         Ok(self.exec(args)?.success()?.stdout)
     }
 
-    /// What a probe inside sees.
+    /// Returns the report of a probe inside.
     pub fn probe(&self, questions: &Questions) -> Result<Report> {
         Report::parse(&self.output(&questions.command()?)?)
     }
 
-    /// What a probe inside sees at a path.
+    /// Returns the file that a probe inside sees at a path.
     pub fn look(&self, path: impl Into<PathBuf>) -> Result<PathReport> {
         let path = path.into();
         let mut report = self.probe(&Questions::new().path(&path))?;

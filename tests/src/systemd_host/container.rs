@@ -57,7 +57,7 @@ impl<'a> Container<'a> {
             .map(drop)
     }
 
-    /// What the probe in it sees.
+    /// Returns the report of a probe in the container.
     pub fn probe(&self, questions: &Questions) -> Result<Report> {
         let mut exec = self.host.command("env")?;
         exec.args(self.command())
@@ -97,7 +97,7 @@ impl<'a> Container<'a> {
         self.host.run_silently(&command)
     }
 
-    /// What the engine calls, as arguments of env(1).
+    /// Returns the command that the engine calls, as arguments of env(1).
     fn command(&self) -> Vec<String> {
         let program = match self.wrapper_config {
             None => vec![self.runtime.program.path().to_string()],

@@ -10,7 +10,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Where it is in the host.
+    /// Returns the path of the runtime in the host.
     pub fn path(self) -> &'static str {
         match self {
             Self::Runc => "/usr/sbin/runc",

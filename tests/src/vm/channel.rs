@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// How long QEMU may take to make its sockets.
+/// The time that QEMU may take to make its sockets.
 const START: Duration = Duration::from_secs(30);
 
 /// A connection, made at the first call.
@@ -18,7 +18,7 @@ const START: Duration = Duration::from_secs(30);
 pub(super) struct Channel {
     socket: PathBuf,
     stream: Option<UnixStream>,
-    /// What was read behind the last whole line.
+    /// The bytes that were read behind the last whole line.
     rest: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ const PACKAGES: &str = "systemd,systemd-sysv,dbus,udev,kmod,qemu-guest-agent,run
                         fuse3,rdma-core,ibverbs-utils,ibverbs-providers,rdmacm-utils,usbutils,\
                         pciutils,ca-certificates,busybox-static";
 
-/// How long the packages of another architecture may take to install themselves.
+/// The time that the packages of another architecture may take to install themselves.
 const INSTALLATION: Duration = Duration::from_secs(3600);
 
 /// Services that no test needs, and the time that they take.

@@ -74,7 +74,7 @@ impl Host {
         in_root::run(&self.0.root(), command).unwrap()
     }
 
-    /// What `boathook facts` reports of the class.
+    /// Returns the facts that `boathook facts` reports of the class.
     fn facts(&self) -> Value {
         let ran = self.run(&["/boathook", "facts", "chips", "--json"]);
         let told: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
@@ -130,7 +130,7 @@ fn a_program_that_cannot_be_used_is_reported() {
         let told = host.facts();
         let fault = told["faults"][0].as_str().unwrap();
         assert!(fault.contains(reason), "{script}: {fault}");
-        // What the program reported before is still true.
+        // The facts that the program reported before are still true.
         assert!(told["file"].is_string(), "{told}");
         let (resources, noted) = host.resources();
         let before = ["facts.com/fast", "facts.com/slow"];

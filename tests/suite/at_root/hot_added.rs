@@ -65,7 +65,7 @@ impl HotAdded {
         })
     }
 
-    /// How a class discovers it, whatever its number, with the name of its node.
+    /// Returns the text by which a class discovers it, whatever its number, with its node's name.
     pub(super) fn discovered(&self) -> String {
         match self.kind {
             "tap" => format!(

@@ -1,4 +1,4 @@
-//! What a class names is looked at and not opened, and links are links.
+//! The files that a class names are looked at and not opened, and links stay links.
 //!
 //! musl's O_ACCMODE contains O_PATH, and Rust's standard library removes it from the flags
 //! that a program adds: a program for musl then opened what it meant to look at. It waited

@@ -40,7 +40,7 @@ fn hook_and_plugin_agree_on_every_recorded_host() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is not as it has to be on one host.
+/// The differences on one host from the expected state.
 fn differences(case: &Case) -> Vec<String> {
     let host = RecordedHost::with_own_numbers(&case.read("host.txt")).unwrap();
     let root = host.root();
@@ -113,7 +113,7 @@ fn differences(case: &Case) -> Vec<String> {
     wrong
 }
 
-/// How many devices of each class are healthy, as the list has it.
+/// Returns the number of healthy devices of each class in the list.
 fn healthy(listed: &BTreeMap<(String, String), String>) -> Vec<String> {
     let mut classes: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for ((class, _), seen) in listed {

@@ -44,7 +44,7 @@ fn broken_class_files_stop_only_containers_that_request_them(lab: &Lab) {
     }
 }
 
-/// What a container sees of its own root and devices.
+/// The command that lists a container's own root and devices.
 const LIST: [&str; 3] = [
     "/bin/sh",
     "-c",

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::podman::{load, machine};
 use crate::engines::machine::Machine;
 
-/// What `boathook` says of a container of the machine.
+/// Returns the output of `boathook` about a container of the machine.
 fn boathook(machine: &Machine, arguments: &[&str]) -> Captured {
     let program = binaries::program("boathook").unwrap();
     let mut command = machine.private.command(program);

@@ -227,7 +227,7 @@ fn a_path_gives_the_device_that_the_host_has_there(lab: &Lab) {
     ] {
         assert_refused(lab, &host, &[("CARDS", value)], reason);
     }
-    // What every user of the host can make is not what root plugged in.
+    // A node that every user of the host can make is not the device that root plugged in.
     let shared = host.root().join("dev/shm");
     fs::create_dir(&shared).unwrap();
     make_shared(&shared);

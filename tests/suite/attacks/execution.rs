@@ -22,7 +22,7 @@ on_each_cgroup_version!(
     the_hook_itself_stays_as_it_is,
 );
 
-/// What a hook might call.
+/// The programs that a hook might call.
 const PROGRAMS: [&str; 8] = [
     "/sbin/ldconfig",
     "/sbin/ldconfig.real",

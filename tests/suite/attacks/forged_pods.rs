@@ -46,7 +46,7 @@ fn container(host: &DemoHost) -> BundleBuilder {
     Bundle::builder(Rootfs::Busybox).hook(STAGE, hook(host))
 }
 
-/// What containerd writes for a container of a pod.
+/// Adds the annotations that containerd writes for a container of a pod.
 pub(crate) fn containerd(builder: BundleBuilder, uid: &str, namespace: &str) -> BundleBuilder {
     builder
         .annotation("io.kubernetes.cri.container-type", "container")
@@ -56,7 +56,7 @@ pub(crate) fn containerd(builder: BundleBuilder, uid: &str, namespace: &str) -> 
         .annotation("io.kubernetes.cri.container-name", Pod::CONTAINER)
 }
 
-/// What CRI-O writes.
+/// Adds the annotations that CRI-O writes.
 fn crio(builder: BundleBuilder, uid: &str, namespace: &str) -> BundleBuilder {
     let labels = format!(
         r#"{{"io.kubernetes.container.name":"{}","io.kubernetes.pod.name":"test-1","io.kubernetes.pod.namespace":"{namespace}","io.kubernetes.pod.uid":"{uid}"}}"#,

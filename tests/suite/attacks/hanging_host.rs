@@ -1,4 +1,4 @@
-//! What never answers: a driver while containers of its class are started, and a file system
+//! Files that never answer: a driver while containers of its class are started, and a file system
 //! of which a container has a file open while a device is detached from it.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use harness::bundle::Bundle;
 use harness::cgroup_view::CgroupView;
 use harness::demo_host::DemoHost;
-use harness::hanging::{self, Hanging};
+use harness::hanging::{self, HangingFileSystem};
 use harness::patience::wait_until;
 use harness::rootfs::Rootfs;
 use nix::fcntl::{OFlag, open};
@@ -23,7 +23,7 @@ use crate::live::follow::{
 };
 use crate::live::{boathook, done, plain};
 
-/// What the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
+/// The time that the hook's deadline of 10 s and SIGKILL a second later leave to the runtime.
 const ENOUGH: Duration = Duration::from_secs(14);
 
 const CLASS: &str = "version = 1\n\
@@ -56,7 +56,7 @@ fn with_hanging(body: fn(&Lab)) {
 }
 
 /// Calls `work`, and gives how long that took. It must not wait for the file system.
-fn timed<T>(hanging: Hanging, work: impl FnOnce() -> T) -> (T, Duration) {
+fn timed<T>(hanging: HangingFileSystem, work: impl FnOnce() -> T) -> (T, Duration) {
     let (over, is_over) = mpsc::channel::<()>();
     // So that a failure ends, too.
     let end = thread::spawn(move || {
@@ -80,7 +80,7 @@ fn detached_in_time(lab: &Lab) {
     let running = lab.start(&bundle);
     done(lab, &host, &["attach", bundle.id(), "dummy-npu=npu-3"]);
     let directory = tempfile::tempdir().unwrap();
-    let hanging = Hanging::over(directory.path()).unwrap();
+    let hanging = HangingFileSystem::mount_over(directory.path()).unwrap();
     // Inherited, and opened without the server being asked.
     let held = open(directory.path(), OFlag::O_PATH, Mode::empty()).unwrap();
     let mut holder = Command::new("/bin/sleep").arg("1000").spawn().unwrap();
@@ -106,7 +106,7 @@ fn detached_in_time(lab: &Lab) {
 fn others_are_followed(lab: &Lab) {
     let host = followed();
     let directory = tempfile::tempdir().unwrap();
-    let hanging = Hanging::taking(directory.path()).unwrap();
+    let hanging = HangingFileSystem::taking(directory.path()).unwrap();
     let victim = with_device(&host, "npu-3").sys_admin();
     let victim = victim.bind(directory.path(), "/volume");
     let [victim, other] = [victim, with_device(&host, "npu-3")].map(|it| it.build().unwrap());
@@ -152,7 +152,7 @@ fn refused_in_time(lab: &Lab) {
     host.add_class("hanging", CLASS).unwrap();
     let driver = host.root().join("sys/class/hanging");
     fs::create_dir_all(&driver).unwrap();
-    let hanging = Hanging::over(&driver).unwrap();
+    let hanging = HangingFileSystem::mount_over(&driver).unwrap();
     // Of others they are started as always.
     let other = container_with_device(&host, Rootfs::Busybox).args(["/bin/true"]);
     lab.run(&other.build().unwrap());

@@ -25,7 +25,7 @@ const CLASS: &str = "version = 1\nresource = 'example.com/card'\n\
 /// The names of the devices, in the order of their indices.
 const NAMES: [&str; DemoHost::NODES] = ["all", "0-7", "none", "VOID", "1", "7-", "a,b", "g"];
 
-/// What the plugin allocates is named by its id, in the arguments of the hook.
+/// A device that the plugin allocates is named by its id, in the arguments of the hook.
 fn a_device_with_the_name_of_several_is_one(lab: &Lab) {
     let host = DemoHost::new().unwrap();
     host.add_class("cards", CLASS).unwrap();

@@ -21,7 +21,7 @@ on_each_cgroup_version!(
     special_files_block_nothing,
 );
 
-/// How long a container with a special file may take, under load.
+/// The time that a container with a special file may take, under load.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// As busybox's applets are, and Debian's alternatives. The other programs that are the same
@@ -83,7 +83,7 @@ fn a_read_only_volume_stops_nothing(lab: &Lab) {
     }
 }
 
-/// What is put in a file's place.
+/// A special file: its name, and the function that puts it in a file's place.
 type Special = (&'static str, fn(&Path));
 const SPECIAL: [Special; 7] = [
     ("a fifo", |path| mkfifo(path, Mode::S_IRWXU).unwrap()),

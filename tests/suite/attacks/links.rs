@@ -60,7 +60,7 @@ const PLACES: [(Rootfs, &str); 5] = [
     ),
 ];
 
-/// How a link leads to a path of the container, which is added to this.
+/// The prefix by which a link leads to a path of the container, which is added to it.
 const ROUTES: [&str; 5] = [
     "",
     "../../../../../../../..",

@@ -35,8 +35,8 @@ fn set_owner(path: &Path, user: u32) {
     chown(path, Some(user), Some(user)).unwrap();
 }
 
-/// What a local user can put there: a directory and a file of his own, links, and
-/// what stops other containers.
+/// A local user puts a directory and a file of his own, links, and what stops other containers
+/// there.
 fn a_users_directory_is_not_given_to_a_container(lab: &Lab) {
     type Attack = fn(&Path, &Path);
     let attacks: [(&str, Attack); 6] = [

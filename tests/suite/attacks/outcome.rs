@@ -10,9 +10,9 @@ use crate::lab::{Lab, asking};
 
 /// The end of a container whose command was the probe.
 pub(super) enum Outcome {
-    /// What the engine and the hook printed.
+    /// The output of the engine and of the hook.
     Refused(String),
-    /// What the container saw.
+    /// The report of the container.
     Started(Box<Report>),
 }
 
@@ -69,7 +69,7 @@ impl Outcome {
     }
 }
 
-/// What belongs to a device that is requested with the tools.
+/// The files that belong to a device that is requested with the tools.
 const WHOLE: [(&str, Kind); 5] = [
     ("/usr/lib/boathook", Kind::Directory),
     ("/usr/lib/boathook/lib/libdummy-npu.so.1", Kind::File),

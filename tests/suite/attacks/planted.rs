@@ -1,4 +1,4 @@
-//! What the user of a daemon plants in the directory that root gave it, for containers
+//! Files that the user of a daemon plants in the directory that root gave it, for containers
 //! that get the daemon's socket, a file and a directory from there.
 
 use std::fs::{self, Permissions};

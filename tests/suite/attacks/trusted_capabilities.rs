@@ -37,14 +37,14 @@ fn host() -> DemoHost {
     host
 }
 
-/// How an image chooses a capability, and the nodes that it gets.
+/// The variable by which an image chooses a capability, and the nodes that it gets.
 const CHOICES: [(&str, &str, &str); 3] = [
     ("PARTS_CONFIG", "all", "3\nconfig\n"),
     ("PARTS_CAPABILITIES", "manage", "3\nmanage\n"),
     ("PARTS_CAPABILITIES", "all-parts", "3\nall\nmanage\n"),
 ];
 
-/// Who the container runs as, and whether it may have CAP_SYS_ADMIN.
+/// The user of the container, and whether it may have CAP_SYS_ADMIN.
 type Kind = (&'static str, fn(BundleBuilder) -> BundleBuilder, bool);
 const KINDS: [Kind; 4] = [
     ("root", |it| it, false),

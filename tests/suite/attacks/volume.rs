@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::tree::{assert_unchanged, listing};
 
-/// Where a container has it.
+/// The path of the volume in a container.
 pub(super) const DATA: &str = "/data";
 
 /// Contents that only root may read.
@@ -97,7 +97,7 @@ impl Volume {
         Self { directory, before }
     }
 
-    /// Where the host has it.
+    /// Returns the path of the volume on the host.
     pub(super) fn path(&self) -> &Path {
         self.directory.path()
     }

@@ -10,7 +10,7 @@ const CLASS: &str = "discover = [{ count = 4 }]\n[device]\nid = 'thing-{index}'\
 
 const ANNOTATION: &str = "devices.boathook.dev/thing";
 
-/// What the request is and where it is written.
+/// The source of a request and its text.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Variable(&'static str),

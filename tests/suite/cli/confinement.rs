@@ -56,7 +56,7 @@ fn wait_until_it_reads(hook: &Child) {
     assert!(reads, "the hook does not read");
 }
 
-/// What the descriptors beyond stdio are open on.
+/// Returns the files on which the descriptors beyond stdio are open.
 fn descriptors_beyond_stdio(hook: &Child) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{}/fd", hook.id())).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

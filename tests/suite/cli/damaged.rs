@@ -158,7 +158,7 @@ fn a_specification_of_ours() {
     }
 }
 
-/// What engines cannot read either is no conflict.
+/// A file that engines cannot read either is no conflict.
 #[test]
 fn another_programs_specification() {
     for damage in Damage::kinds() {

@@ -227,7 +227,7 @@ fn a_container_that_docker_could_not_start_is_examined_by_its_name() {
     );
 }
 
-/// What follows from the first cause is not printed.
+/// Findings that follow from the first cause are not printed.
 #[test]
 fn the_examination_ends_with_the_cause() {
     let host = HostDirectory::new().unwrap();

@@ -38,7 +38,7 @@ fn every_program_has_examples_that_it_understands() {
         let examples = section(&help, "Examples:");
         assert!(examples.len() > 2, "{program}: {help}");
         for example in examples {
-            // What follows is the explanation, or the shell's.
+            // The text that follows is the explanation, or the shell's.
             let line = example.trim().split("  ").next().unwrap_or_default();
             let line = line.split(" >").next().unwrap_or_default();
             let (called, arguments) = line.split_once(' ').unwrap_or((line, ""));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{assert_refused, boathook, bundle, code, host_with_thing, succeeds};
 use crate::said::assert_says;
 
-/// What `boathook list --json` prints.
+/// Returns the output of `boathook list --json`.
 fn listed(host: &HostDirectory, arguments: &[&str]) -> Value {
     let ran = succeeds(host, &[&["list", "--json"], arguments].concat());
     serde_json::from_str(&ran.stdout).unwrap()

@@ -1,4 +1,4 @@
-//! What all commands have in common: JSON, errors, widths, colours.
+//! Behaviour that all commands have in common: JSON, errors, widths, colours.
 
 use std::process::Command;
 

@@ -63,7 +63,7 @@ fn what_cannot_be_done_in_such_a_process_ends_with_an_error() {
         ("exec 2>&-", Some(code::REQUEST)),
         ("exec 0<&- 1>&- 2>&-", Some(code::SPEC)),
         ("exec 2>/dev/full", Some(code::REQUEST)),
-        // What stderr is written to here is a file.
+        // Stderr is a file here.
         ("ulimit -f 0", Some(code::REQUEST)),
         // Nothing can be opened, or little.
         ("ulimit -n 3", None),

@@ -9,7 +9,7 @@ use super::{assert_refused, bundle, bundle_of, code, of_pod, prestart};
 fn a_bad_request_is_refused() {
     let host = HostDirectory::new().unwrap();
     let long = "npu-1,".repeat(20_000);
-    // What else is no request: `injection_plan::request`.
+    // The tests of `injection_plan::request` have other texts that are no request.
     let cases: [(&str, &[&str]); 3] = [
         ("npu-64", &["npu-64", "dummy-npu", "64"]),
         ("../../dev/sda", &["../../dev/sda"]),

@@ -13,7 +13,7 @@ fn a_state_that_cannot_be_used_is_refused() {
     let mut state = state(bundle.path());
     let whole = state.to_string().into_bytes();
     state["pid"] = json!(run_to_its_end());
-    // What else is no state: `oci::state`.
+    // The tests of `oci::state` have other texts that are no state.
     let cases: [(&str, Vec<u8>, &[&str]); 3] = [
         (
             "cut off",

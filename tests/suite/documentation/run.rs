@@ -39,7 +39,7 @@ const PLACEHOLDERS: [(&str, &str, &str); 9] = [
 /// The process of docs/troubleshooting.md.
 const PID: &str = "4242";
 
-/// Where an engine keeps the bundle of the container of docs/troubleshooting.md.
+/// The directory in which an engine keeps the bundle of the container of docs/troubleshooting.md.
 const BUNDLES: [&str; 2] = [
     "/run/bundle",
     "/run/containerd/io.containerd.runtime.v2.task/k8s.io/4f1c2a9e0b7d",
@@ -150,7 +150,7 @@ impl Host {
         host
     }
 
-    /// What the package has: the programs, and links in /usr/bin.
+    /// Adds the files of the package: the programs, and links in /usr/bin.
     fn package(&self) {
         let home = "/usr/lib/boathook";
         let bin = self.private.file(home).join("bin");
@@ -200,7 +200,7 @@ impl Host {
         self.run(line).success().unwrap().stdout
     }
 
-    /// What is wrong with a command.
+    /// Returns the fault of a command.
     fn problem(&self, command: &str, in_text: bool) -> Option<String> {
         let line = self.filled_in(command);
         // There is no cluster.

@@ -204,7 +204,7 @@ fn recording(version: &str) -> String {
     text
 }
 
-/// What a command prints, which must succeed.
+/// Returns the output of a command, which must succeed.
 fn run(root: &Path, command: &[&str]) -> String {
     in_root::run(root, command)
         .unwrap()

@@ -63,7 +63,7 @@ const IMAGE: &[&str] = &[
     "openssl",
 ];
 
-/// What the packages have and containers do not get, with the reason.
+/// The files that the packages have and containers do not get, with the reason.
 const EXCLUDED: &[(&str, &str)] = &[
     ("_nvngx.dll", "a library of Windows, for Wine"),
     ("nvngx.dll", "a library of Windows, for Wine"),
@@ -207,7 +207,7 @@ impl Case {
     }
 }
 
-/// What the kernel's part of the driver shows of one GPU. Nodes have the driver's
+/// Adds the files by which the kernel's part of the driver shows one GPU. Nodes have the driver's
 /// numbers, so that opening them fails as it does without the driver.
 fn add_kernel_driver(host: &HostDirectory, version: &str) {
     let gpu = "0000:17:00.0";
@@ -248,7 +248,7 @@ fn library_names(plan: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// What the probe prints of a library that it could load.
+/// Returns the text that the probe prints for a library that it could load.
 fn loaded(name: &str) -> String {
     format!("{name} loaded /usr/lib/boathook/lib/{name}")
 }

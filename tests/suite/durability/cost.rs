@@ -15,7 +15,7 @@ use super::device_source::SystemdIs;
 /// Containers of each kind; the first of them only fill caches.
 const ROUNDS: usize = 30;
 const WARM_UP: usize = 3;
-/// What the step may cost, in milliseconds.
+/// The time that the step may take, in milliseconds.
 const LIMIT: f64 = 3.0;
 
 /// A hook that calls systemd, and one that cannot see it, take turns.

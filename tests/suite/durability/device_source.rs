@@ -1,4 +1,4 @@
-//! Who gives a container its device.
+//! The sources from which a container gets its device.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -25,7 +25,7 @@ pub(super) struct DeviceSource {
     pub(super) followed: bool,
 }
 
-/// Who gives it.
+/// The source of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giver {
     /// The hook, which config.json has from the beginning.

@@ -1,4 +1,4 @@
-//! What is taken away from a container that runs, or put in its place, under systemd.
+//! Devices that are taken away from a container that runs, or replaced, under systemd.
 
 use harness::captured::Captured;
 use harness::cgroup_view::CgroupView;

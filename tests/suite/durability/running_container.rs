@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use harness::probe::{Questions, Report};
 
 pub(super) trait RunningContainer {
-    /// What a probe in it sees.
+    /// Returns the report of a probe in the container.
     fn probe(&self, questions: &Questions) -> Result<Report>;
 
     /// The unit that it is in, if systemd made its cgroup.

@@ -78,7 +78,7 @@ fn go_through(
     Ok(())
 }
 
-/// What becomes of a container's device.
+/// Returns the result for a container's device.
 fn fate(
     host: &SystemdHost,
     demo: &DemoHost,

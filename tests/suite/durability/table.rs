@@ -7,7 +7,7 @@ use harness::binaries;
 
 use super::event::Event;
 
-/// What became of the device.
+/// The result for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Kept,

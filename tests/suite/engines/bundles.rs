@@ -14,7 +14,7 @@ use super::case::Case;
 use super::engine::{ContainerSettings, Engine, Running, printed};
 use super::machine::{self, Machine};
 
-/// Where crun and systemd expect a second hierarchy beside those of cgroup v1.
+/// The path at which crun and systemd expect a second hierarchy beside those of cgroup v1.
 const UNIFIED: &str = "/sys/fs/cgroup/unified";
 
 /// A runtime that is given bundles.
@@ -97,7 +97,7 @@ struct Container<'a> {
     user: u32,
 }
 
-/// What the runtimes print of a state.
+/// The state that the runtimes print.
 #[derive(Deserialize)]
 struct State {
     status: String,

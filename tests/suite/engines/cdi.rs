@@ -16,7 +16,7 @@ use super::engine::printed;
 use super::machine::Machine;
 use super::podman;
 
-/// Where engines look for specifications that are generated (as /var/run/cdi).
+/// The directory in which engines look for generated specifications (as /var/run/cdi).
 const DIRECTORY: &str = "/run/cdi";
 
 /// Why a container cannot request the files of a class by CDI.
@@ -57,7 +57,7 @@ impl Podman {
         printed(run.args(options).arg(IMAGE).args(command))
     }
 
-    /// Which of the host's devices a new container has.
+    /// Returns the devices of the host that a new container has.
     fn devices(&self, options: &[&str]) -> Result<Vec<usize>> {
         in_container::devices_by(|asked| self.run(options, asked))
     }

@@ -1,4 +1,4 @@
-//! What each case means, for any engine.
+//! The check of each case, for any engine.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -220,13 +220,13 @@ fn leaves_little(engine: &dyn Engine) -> Result<()> {
     Ok(())
 }
 
-/// What engines put into every container, with or without a hook.
+/// Whether engines put the file into every container, with or without a hook.
 fn is_the_engines_own(path: &str) -> bool {
     let own = ["/etc/mtab", "/run", "/run/.containerenv", "/run/secrets"];
     own.contains(&path)
 }
 
-/// What a probe in the container sees of the devices.
+/// Returns the report of a probe in the container about the devices.
 fn look(container: &dyn Running) -> Result<Report> {
     let questions = in_container::questions().path(INJECTED);
     Report::parse(&container.exec(&questions.command()?)?)

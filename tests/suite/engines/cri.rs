@@ -19,7 +19,7 @@ use super::ctr::{Containerd, NO_DIFF};
 use super::engine::{ContainerSettings, Engine, IMAGES, Running, printed};
 use super::machine::Machine;
 
-/// How the handler `boathook` calls the hook.
+/// The way in which the handler `boathook` calls the hook.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// Its runtime is the wrapper.

@@ -83,7 +83,7 @@ impl Node {
         }
     }
 
-    /// What the kubelet adds to the container of a pod that gets these devices.
+    /// Returns the fields that the kubelet adds to the container of a pod that gets these devices.
     fn allocated(&self, pod: &Pod) -> Result<impl FnOnce(&mut ContainerConfig) + use<>> {
         let mut allocation = Allocation::new(DemoHost::RESOURCE, 0);
         allocation.ids = pod.allocated();

@@ -19,7 +19,7 @@ use super::case::Case;
 use super::engine::{ContainerSettings, Engine, IMAGES, Running, printed};
 use super::machine::{self, Machine};
 
-/// How often a command is run in a container until it prints something.
+/// The number of attempts to run a command in a container until it prints something.
 const EXEC_ATTEMPTS: usize = 5;
 
 /// Why there is nothing to see of the writable layer.

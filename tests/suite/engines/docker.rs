@@ -34,7 +34,7 @@ pub(super) struct DockerLike {
     removing: RwLock<()>,
 }
 
-/// How a container requests devices.
+/// The way in which a container requests devices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requests {
     /// By the class's variable.
@@ -43,7 +43,7 @@ pub(super) enum Requests {
     Cdi,
 }
 
-/// Which containers are in user namespaces.
+/// The containers that are in user namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum UserNamespaces {
     /// None of the daemon's.

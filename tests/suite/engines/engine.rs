@@ -1,4 +1,4 @@
-//! What an engine must be able to do for the cases.
+//! The operations of an engine that the cases need.
 
 use anyhow::Result;
 use harness::captured::Captured;

@@ -1,4 +1,4 @@
-//! What people do with docker and podman besides `run`, on engines of today.
+//! Everyday commands of docker and podman besides `run`, on engines of today.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::engine::{ContainerSettings, Engine, printed};
 use super::podman;
 use crate::said::assert_says;
 
-/// What a container that requests `npu-3` is started with.
+/// Starts a container that requests `npu-3`.
 fn asking(engine: &DockerLike, name: &str, more: &[&str]) {
     let common = ["--network=none", "--env=DUMMY_VISIBLE_DEVICES=npu-3"];
     engine.run_waiting(name, &[&common[..], more].concat());

@@ -21,7 +21,7 @@ use crate::live::follow::replug;
 
 const OTHER: usize = DemoHost::UNLIKE;
 
-/// What `ctr run` gives a container unless it is dropped.
+/// The capabilities that `ctr run` gives a container unless they are dropped.
 const USUAL: &str = "CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP \
     NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE";
 

@@ -10,7 +10,7 @@ use super::case::Case;
 use super::check::{CASES, Check};
 use super::engine::Engine;
 
-/// What came of one case.
+/// The result of one case.
 enum Cell {
     Passed,
     /// The engine lacks what the case needs, or is not installed.

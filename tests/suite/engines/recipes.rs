@@ -132,7 +132,7 @@ fn compose(machine: &Machine, heading: &str) -> String {
     )
 }
 
-/// What a shell's line prints in a container.
+/// Returns the output of a shell's line in a container.
 fn inside(machine: &Machine, container: &str, line: &str) -> String {
     succeeds(
         machine,
@@ -231,7 +231,7 @@ fn gpu_command(begin: &str) -> String {
         .to_owned()
 }
 
-/// Which GPUs a container has with these options.
+/// Returns the GPUs that a container has with these options.
 fn gpus(machine: &Machine, run: &str) -> String {
     let look = "sh -c 'cd /dev; echo nvidia?'";
     succeeds(

@@ -22,10 +22,10 @@ use super::{bundles, podman};
 
 const IMAGE: &str = "boathook-test-rootless";
 
-/// Where the user finds the programs: the directory of the tests may be root's alone.
+/// The directory in which the user finds the programs: that of the tests may be root's alone.
 const PROGRAMS: &str = "/usr/local/bin";
 
-/// What the hook writes for the container's loader.
+/// The files that the hook writes for the container's loader.
 const LOADER: &str = "/etc/ld.so.conf.d/00-boathook.conf";
 
 /// Makes a user of the machine, who may open its devices.
@@ -215,7 +215,7 @@ fn assert_attaches(
 fn assert_devices_are_given(run: impl Fn() -> Command) {
     let seen = report(run(), "npu-3").unwrap();
     assert_eq!(in_container::devices(&seen).unwrap(), [3], "{:?}", run());
-    // What root's ldconfig reads belongs to no other user of the container.
+    // The files that root's ldconfig reads belong to no other user of the container.
     let loader = seen.path(LOADER).unwrap();
     assert_eq!((loader.kind, loader.uid, loader.gid), (Kind::File, 0, 0));
     let message = format!("{:#}", report(run(), "npu-64").unwrap_err());

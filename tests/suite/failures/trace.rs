@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How a call fails.
+/// The way in which a call fails.
 const FAILURES: [&str; 7] = [
     "error=EPERM",
     "error=ENOENT",
@@ -47,7 +47,7 @@ pub(super) const STRACE: &str = "/usr/bin/strace";
 /// One call of a program, and how it fails.
 pub(super) struct Fault {
     call: String,
-    /// Which of the calls of this name, from 1.
+    /// The position among the calls of this name, from 1.
     number: usize,
     failure: &'static str,
     /// The last name of the path that it is for, if it is for one.

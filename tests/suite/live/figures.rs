@@ -1,4 +1,4 @@
-//! What attaching and following cost. The figures are printed; those of a release are in
+//! The cost of attaching and following. The figures are printed; those of a release are in
 //! docs/running-containers.md.
 
 use std::fs;

@@ -41,7 +41,7 @@ pub(crate) fn followed() -> DemoHost {
 /// `boathook follow` as long as it is not dropped.
 pub(crate) struct Follower {
     child: Child,
-    /// What it prints on stderr.
+    /// The text that it prints on stderr.
     log: PathBuf,
 }
 
@@ -75,7 +75,7 @@ impl Follower {
         self.child.id()
     }
 
-    /// How often it has said this.
+    /// Returns the number of times that it has printed this.
     pub(crate) fn has_said(&self, words: &str) -> usize {
         self.said().matches(words).count()
     }

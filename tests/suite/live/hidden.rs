@@ -123,7 +123,7 @@ fn failed(lab: &Lab) {
     assert_eq!(reads(&running, OTHER), Some(Access::Granted));
 }
 
-/// What the hook gave is not recorded: programs were shown then.
+/// The devices that the hook gave are not recorded: programs were shown then.
 #[test]
 fn what_is_not_known_is_not_made_again() {
     with_lab(module_path!(), CgroupView::V2, |lab| {

@@ -51,7 +51,7 @@ fn with_sticks() -> DemoHost {
     host
 }
 
-/// What the container has of the sticks: the names below /dev, and where the link leads.
+/// Returns the nodes of the sticks in the container: the names below /dev, and the link's target.
 fn seen(container: &Container<'_>) -> String {
     let script = "cd /dev; echo $(ls -d dummy* modem zigbee by-id 2>/dev/null) $(readlink zigbee)";
     let seen = container.output(&["/bin/sh", "-c", script]).unwrap();

@@ -1,4 +1,4 @@
-//! What `attach` refuses, and what is left of it: nothing.
+//! Requests that `attach` refuses. Nothing of them is left in the container.
 
 use std::fs;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ fn unknown_names_are_refused_with_near_ones(lab: &Lab) {
         ),
         (id, "dummy-npu=npu-99", 5, &["no device `npu-99`", "npu-0"]),
         (id, "dummy-npu", 2, &["CLASS=DEVICE"]),
-        // What is quoted is a name, and no index.
+        // A quoted text is a name, and no index.
         (id, "dummy-npu=\"3\"", 5, &["no device `3`"]),
         (id, "dummy-npu=dummy.com/npu=void", 2, &["names no device"]),
         (

@@ -367,7 +367,7 @@ fn a_mark_gives_no_more_than_the_name(lab: &Lab) {
     }
     drop(running);
     unplug(&host, "x1");
-    // What was allowed at the start is not any more.
+    // The access that was allowed at the start is denied now.
     host.write_config("").unwrap();
     let running = lab.start(&bundle);
     assert_eq!(records(&host), [bundle.id()]);

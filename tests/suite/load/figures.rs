@@ -1,4 +1,4 @@
-//! How long starts took.
+//! The times that starts took.
 
 use std::fmt;
 use std::time::Duration;

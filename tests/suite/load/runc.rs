@@ -30,7 +30,7 @@ fn containers_beside_a_load(lab: &Lab) {
     assert_eq!(host.log(), "");
 }
 
-/// What a hook leaves on a machine if it is given no place of its own.
+/// Returns the files that a hook leaves on a machine if it is given no place of its own.
 fn logs_of_the_machine() -> Vec<String> {
     let entries = fs::read_dir("/run/boathook").into_iter().flatten();
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().path().display().to_string();

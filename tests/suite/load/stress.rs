@@ -1,4 +1,4 @@
-//! What else the machine does meanwhile.
+//! Other work of the machine while containers are started.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -116,7 +116,7 @@ pub(super) fn down(node: &Node) -> Result<()> {
     node.kubectl(&STATUS).map(drop)
 }
 
-/// What an API server without cert-manager takes: all but that one's own objects.
+/// Checks that an API server without cert-manager accepts all objects but that one's own.
 pub(super) fn cert_manager(node: &Node) -> Result<()> {
     let overlay = binaries::source_tree().join("deploy/webhook/cert-manager");
     let rendered = node.rendered(&overlay)?;
@@ -128,7 +128,7 @@ pub(super) fn cert_manager(node: &Node) -> Result<()> {
         .map(drop)
 }
 
-/// What the API server would say, which makes nothing.
+/// Returns the answer of the API server, which creates nothing.
 fn would_admit(node: &Node, object: &str) -> Result<String> {
     node.kubectl_with(&["create", "--dry-run=server"], object)
 }

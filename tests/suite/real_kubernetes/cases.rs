@@ -1,4 +1,4 @@
-//! What is tried on each overlay, in this order.
+//! The cases of each overlay, in their order.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use super::daemons::Daemon;
 
-/// What runs the containers.
+/// The engine that runs the containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     Containerd,
@@ -33,7 +33,7 @@ impl Engine {
         }
     }
 
-    /// What it takes beside the file.
+    /// Returns the settings that it needs beside the file.
     pub(super) fn preparation(self) -> &'static str {
         match self {
             Self::Containerd => "",

@@ -25,7 +25,7 @@ pub(super) const NAME: &str = "node-0";
 /// The image of the pods.
 pub(super) const BUSYBOX: &str = "busybox:1.37";
 
-/// How long anything in the cluster may take.
+/// The time that anything in the cluster may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Parts are dropped in this order: first whatever runs.
@@ -163,13 +163,13 @@ impl Node {
         command
     }
 
-    /// What a script on the node prints.
+    /// Returns the output of a script on the node.
     pub(super) fn shell(&self, script: &str) -> Result<String> {
         let ran = Captured::run(self.command("sh").args(["-euc", script]))?;
         Ok(ran.success()?.stdout)
     }
 
-    /// What kubectl prints.
+    /// Returns the output of kubectl.
     pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         let ran = Captured::run(self.command("kubectl").args(arguments))?;
         Ok(ran.success()?.stdout)
@@ -188,7 +188,7 @@ impl Node {
         self.kubectl_with(&["apply"], manifests).map(drop)
     }
 
-    /// What a kustomization of this tree is, rendered outside of the cluster.
+    /// Returns a kustomization of this tree, rendered outside of the cluster.
     pub(super) fn rendered(&self, directory: &Path) -> Result<String> {
         let mut command = Command::new(self.programs.join("kubectl"));
         Ok(Captured::run(command.arg("kustomize").arg(directory))?
@@ -268,7 +268,7 @@ fn image_name(image: &str, tag: &str) -> String {
     format!("docker.io/library/{image}:{tag}")
 }
 
-/// Where each of the machine's hierarchies is mounted.
+/// Returns the mount points of the machine's hierarchies.
 fn cgroup_hierarchies() -> Result<Vec<PathBuf>> {
     let mounts = harness::mountinfo::of_self()?;
     let top = Path::new("/sys/fs/cgroup");

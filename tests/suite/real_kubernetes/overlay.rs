@@ -1,4 +1,4 @@
-//! How Boathook is brought to a cluster, and removed.
+//! Installs Boathook in a cluster, and removes it.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::node::{NAME, Node};
 
-/// What brings the hook to containers.
+/// The mechanism that brings the hook to containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Overlay {
     /// CDI: nothing of the engine is changed.
@@ -22,7 +22,7 @@ pub(super) enum Overlay {
     Crio,
 }
 
-/// How the manifests are made.
+/// The way in which the manifests are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manifests {
     Kustomize,
@@ -41,7 +41,7 @@ id = 'rng'
 nodes = [{ path = '/dev/hwrng', mode = '0444' }]
 ";
 
-/// How many devices the class dummy-npu has.
+/// The number of devices of the class dummy-npu.
 pub(super) const DEVICES: &str = "64";
 
 impl Overlay {
@@ -54,7 +54,7 @@ impl Overlay {
         }
     }
 
-    /// What pods take beside a limit.
+    /// Returns the runtime class that pods need beside a limit.
     pub(super) fn runtime_class(self) -> Option<&'static str> {
         match self {
             Self::Cdi => None,
@@ -148,7 +148,7 @@ impl Node {
         })
     }
 
-    /// How many healthy devices the kubelet has by the plugin.
+    /// Returns the number of healthy devices that the kubelet has by the plugin.
     pub(super) fn allocatable(&self) -> Result<String> {
         let path = "jsonpath={.status.allocatable.dummy\\.com/npu}";
         self.kubectl(&["get", "node", NAME, "-o", path])

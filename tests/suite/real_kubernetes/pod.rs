@@ -25,7 +25,7 @@ pub(super) struct Pod {
     manifest: Value,
 }
 
-/// What a container has.
+/// The devices of a container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Devices {
     /// Those that it can open.
@@ -129,7 +129,7 @@ impl Devices {
         Ok(())
     }
 
-    /// What a container printed.
+    /// Parses the output of a container.
     fn parse(printed: &str) -> Result<Self> {
         let mut devices = Self::default();
         let mut complete = false;
@@ -172,19 +172,19 @@ impl Node {
         self.kubectl(&["get", "pod", pod, "-o", "jsonpath={.status.phase}"])
     }
 
-    /// What kubectl says of a pod: its statuses, and what happened to it.
+    /// Returns the statuses and the events of a pod, as kubectl prints them.
     pub(super) fn described(&self, pod: &str) -> Result<String> {
         let text = self.kubectl(&["describe", "pod", pod])?;
         let events = text.split_once("Events:").map_or("", |(_, events)| events);
         Ok(events.trim().to_owned())
     }
 
-    /// What a container reported.
+    /// Returns the report of a container.
     pub(super) fn devices_of(&self, pod: &str, container: &str) -> Result<Devices> {
         Devices::parse(&self.kubectl(&["logs", pod, "-c", container])?)
     }
 
-    /// What a pod that stays reported, as soon as it has.
+    /// Waits for the report of a pod that stays, and returns it.
     pub(super) fn reported(&self, pod: &str) -> Result<Devices> {
         self.until(&format!("the pod {pod} has reported"), || {
             self.devices_of(pod, "main").map(|_| true)

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::daemons::Daemon;
 use super::node::{BUSYBOX, NAME, Node};
 
-/// What a pod asks for.
+/// The resource that a pod requests.
 const GPU: &str = "nvidia.com/gpu";
 const MEMORY: &str = "aliyun.com/gpu-mem";
 
@@ -108,7 +108,7 @@ pub(super) fn knows_devices(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What the extender itself has counted.
+/// Checks the figures that the extender itself has counted.
 pub(super) fn was_asked(node: &Node) -> Result<()> {
     let pods = node.kubectl(&[
         "--namespace=boathook-scheduler",
@@ -146,7 +146,7 @@ pub(super) fn is_ignorable(node: &Node) -> Result<()> {
     placed(node, "without", GPU, 1, None).map(drop)
 }
 
-/// Where kube-scheduler puts a pod.
+/// Returns the node on which kube-scheduler puts a pod.
 fn placed(node: &Node, name: &str, resource: &str, units: u32, on: Option<&str>) -> Result<String> {
     node.apply(&pod(name, resource, units, on))?;
     let path = "jsonpath={.spec.nodeName}";

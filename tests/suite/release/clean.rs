@@ -57,7 +57,7 @@ impl Clean {
         Some(clean)
     }
 
-    /// Where a file of the machine is seen from outside.
+    /// Returns the path by which processes outside see a file of the machine.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         self.host.file(path)
     }

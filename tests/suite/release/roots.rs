@@ -20,7 +20,7 @@ const DISTRIBUTIONS: [Distribution; 3] = [
     Distribution::Ubuntu24,
 ];
 
-/// How long it may take from the archive to a device in a container.
+/// The time that it may take from the archive to a device in a container.
 const FIRST_DEVICE: Duration = Duration::from_secs(120);
 
 #[test]

@@ -19,7 +19,7 @@ use crate::lab::{Lab, STAGE, asking, hook, on_each_cgroup_version};
 
 on_each_cgroup_version!(every_class_is_injected_as_planned);
 
-/// Where the kernel's drivers list their devices.
+/// The directory in which the kernel's drivers list their devices.
 const DRIVERS: &str = "/proc/driver";
 
 /// A class, and a host that was recorded for it.
@@ -207,7 +207,7 @@ impl Case {
     }
 }
 
-/// What the steps put where.
+/// Returns the paths at which the steps put files.
 fn places(steps: &[Value]) -> BTreeMap<PathBuf, Kind> {
     let mut places = BTreeMap::new();
     for step in steps {

@@ -65,7 +65,7 @@ fn a_container_that_runs_is_compared_with_its_plan(lab: &Lab) {
         doctor(&["--container", bundle.id()]);
         let by_id = doctor(&[bundle.id()]);
         assert_says(&by_id, &[&format!("pid {pid}"), directory]);
-        // What follows from the first cause is left out.
+        // Findings that follow from the first cause are left out.
         let errors = by_id.lines().filter(|line| line.starts_with("error "));
         assert_eq!(errors.count(), usize::from(code != 0), "{by_id}");
         // The fix is one that works.

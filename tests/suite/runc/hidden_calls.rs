@@ -17,7 +17,7 @@ on_each_cgroup_version!(
     a_kernel_that_can_do_nothing_is_refused
 );
 
-/// What kernels lack, from the newest to the oldest that is supported.
+/// The system calls that kernels lack, from the newest to the oldest supported kernel.
 const CASES: [&str; 5] = [
     "mount_setattr",
     "mount_setattr openat2",

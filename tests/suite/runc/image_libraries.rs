@@ -21,7 +21,7 @@ on_each_cgroup_version!(
 const HOSTS: &str = "/usr/lib/boathook/lib/libcuda.so.1";
 const IMAGES: &str = "/usr/local/cuda/compat/libcuda.so.1";
 
-/// What is recorded is a data-center GPU on this driver.
+/// The recording is of a data-center GPU on this driver.
 const DRIVER: &str = "580.159.03";
 const MODEL: &str = "NVIDIA H200";
 

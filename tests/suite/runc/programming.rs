@@ -100,7 +100,7 @@ impl Machine {
         PORTS.iter().map(read).collect()
     }
 
-    /// How often the programmer was called.
+    /// Returns the number of calls of the programmer.
     fn calls(&self) -> usize {
         let calls = fs::read_to_string(self.host.root().join("calls"));
         calls.unwrap_or_default().lines().count()

@@ -1,4 +1,4 @@
-//! What was promised and cannot be given stops the container, with one line
+//! A promise that cannot be kept stops the container, with one line
 //! that has the failure, the device, the container, and the fix.
 
 use harness::bundle::{Bundle, BundleBuilder};

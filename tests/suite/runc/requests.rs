@@ -9,7 +9,7 @@ use crate::lab::{Lab, on_each_cgroup_version};
 
 on_each_cgroup_version!(a_request_names_devices);
 
-/// Which of the first nodes a container has.
+/// Requests, each with the first nodes that a container gets.
 const CASES: [(&str, &[usize]); 6] = [
     ("all", &[0, 1, 2, 3, 4, 5, 6, 7]),
     ("none", &[]),

@@ -71,7 +71,7 @@ fn only_a_writable_directory_can_be_written_to(lab: &Lab) {
     // One in place of the container's own, such as a daemon's shared memory.
     run(1000, "echo new >/dev/shm/new").success().unwrap();
     assert!(shared.join("new").exists());
-    // What it writes there is neither a device nor a program with its owner's rights.
+    // A file that it writes there is neither a device nor a program with its owner's rights.
     let mounts = run(0, "grep ' /var/lib/store/0 ' /proc/self/mountinfo").stdout;
     assert!(mounts.contains("rw,nosuid,nodev"), "{mounts}");
     let kept = host.root().join("var/lib/store/1/old");

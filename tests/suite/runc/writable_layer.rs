@@ -1,4 +1,4 @@
-//! What stays in the image's writable layer, where a commit of the container
+//! Files that stay in the image's writable layer, where a commit of the container
 //! would find it.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What every `make test` tries: one kernel, one driver, one container.
+//! The case of every `make test`: one kernel, one driver, one container.
 
 use std::path::Path;
 use std::process::Command;

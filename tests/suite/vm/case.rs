@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use harness::vm::Vm;
 
-/// How long udev, the plugin or an engine may take to notice a change, in an emulated machine.
+/// The time that udev, the plugin or an engine may take to notice a change, in an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What is tried. It leaves the machine as it was.
+/// A case. It leaves the machine as it was.
 #[derive(Clone, Copy)]
 pub(super) struct Case {
     pub(super) name: &'static str,

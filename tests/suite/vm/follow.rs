@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
     },
 ];
 
-/// How often the port is unplugged and plugged in again.
+/// The number of times that the port is unplugged and plugged in again.
 const REPLUGS: usize = 20;
 
 /// Talks to the port that is there, and opens it again whenever nothing is answered.
@@ -42,7 +42,7 @@ fn port(vm: &mut Vm) -> Result<String> {
         docker run -d --name talks --network none --runtime boathook \
             -e SERIAL_VISIBLE_DEVICES=serial-1-1:1.0 busybox sh -c '{TALK}'"
     ))?;
-    // What the container has in /dev/serial leads to the port, or nothing is there.
+    // The links of the container in /dev/serial lead to the port, or there are none.
     let root = "/proc/$(docker inspect -f '{{.State.Pid}}' talks)/root";
     let ports = format!(
         "cd {root}/dev; echo ports: $(ls | grep ttyUSB) links: $(ls -l serial/by-id 2>/dev/null | sed -n 's|.*/||p')"
@@ -82,7 +82,7 @@ fn port(vm: &mut Vm) -> Result<String> {
     ))
 }
 
-/// What there is, and what `boathook follow` says of it.
+/// Returns the nodes of the container, and the log of `boathook follow`.
 fn said(vm: &mut Vm) -> Result<String> {
     vm.run("boathook list serial-port; ls -l /dev/serial/by-id /dev/ttyUSB* 2>&1 || true; journalctl -u follow")
 }

@@ -1,4 +1,4 @@
-//! What becomes of devices on a host with systemd.
+//! Devices that come and go on a host with systemd.
 
 use anyhow::{Result, ensure};
 use harness::vm::Vm;

@@ -1,4 +1,4 @@
-//! What is written into config.json, and how.
+//! The wrapper's changes of config.json.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

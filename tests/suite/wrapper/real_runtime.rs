@@ -1,4 +1,4 @@
-//! Which runtime is the real one, and that it is another than the wrapper.
+//! The wrapper finds the real runtime, and refuses itself as one.
 
 use std::fs;
 use std::os::unix::fs::symlink;

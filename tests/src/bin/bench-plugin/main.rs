@@ -27,7 +27,7 @@ const CHOICES: usize = 500;
 /// Restarts of the kubelet and of a device that are timed.
 const TURNS: usize = 20;
 
-/// How long the idle process is watched.
+/// The time for which the idle process is watched.
 const IDLE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn run() -> Result<()> {
     let size = std::fs::metadata(binaries::program("boathook-plugin")?)?.len();
     let mut figures = vec![Figure::new("binary", size as f64 / 1e6, "MB", Some(8.0))];
 
-    // What gRPC over a Unix socket costs by itself.
+    // The cost of gRPC over a Unix socket alone is measured as well.
     let directory = tempfile::tempdir()?;
     let socket = directory.path().join("echo.sock");
     let _runtime = other_plugin::serve(&socket)?;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use harness::binaries;
 use harness::compile::Libc;
 use harness::figure::{Figure, median, median_added, time};
-use harness::nothing_asked::NothingAsked;
+use harness::requestless_bundle::RequestlessBundle;
 
 use crate::rounds::WARM_UP;
 use crate::workload::empty_hook_of;
@@ -21,14 +21,14 @@ const RUNS: usize = 10;
 /// The medians of the hook and of programs that do nothing, in turn: of glibc, as most
 /// programs on a host are, and of musl, as the hook is.
 pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
-    let files = NothingAsked::new()?;
+    let files = RequestlessBundle::new()?;
     let hook = files.hook(&[binaries::program("boathook-hook")?.display().to_string()])?;
     let [empty, of_musl] = [Libc::Glibc, Libc::Musl].map(empty_hook_of);
     let commands = [hook, Command::new(empty?), Command::new(of_musl?)];
     let times = in_turn(&files, commands, rounds)?;
     let added = median_added(&times[0], &times[1]);
     let [with, without, of_musl] = times.map(median);
-    let variables = NothingAsked::VARIABLES;
+    let variables = RequestlessBundle::VARIABLES;
     let itself = format!("boathook by itself, no request, {variables} variables");
     Ok([
         Figure::time(&itself, with, None),
@@ -40,7 +40,7 @@ pub(crate) fn measure(rounds: usize) -> Result<[Figure; 4]> {
 
 /// Returns how much longer each hook takes than a program for musl that does nothing.
 pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]> {
-    let files = NothingAsked::new()?;
+    let files = RequestlessBundle::new()?;
     let [this, other] = hooks
         .each_ref()
         .map(|hook| files.hook(&[hook.display().to_string()]));
@@ -51,7 +51,7 @@ pub(crate) fn own_times(hooks: &[PathBuf; 2], rounds: usize) -> Result<[f64; 2]>
 
 /// Returns the times of each command in milliseconds.
 fn in_turn(
-    files: &NothingAsked,
+    files: &RequestlessBundle,
     mut commands: [Command; 3],
     rounds: usize,
 ) -> Result<[Vec<f64>; 3]> {

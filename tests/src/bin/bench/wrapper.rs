@@ -1,4 +1,4 @@
-//! What `boathook-runtime` adds to a runtime for a container that requests
+//! The time that `boathook-runtime` adds to a runtime for a container that requests
 //! nothing: the time of the whole command, before a runtime that ends at once.
 
 use std::path::Path;

@@ -22,7 +22,7 @@ use crate::container::describe;
 use crate::plan::Plan;
 use crate::{on_each_cgroup_version, step};
 
-/// How many devices are requested.
+/// The number of requested devices.
 const ASKED: usize = 2;
 
 /// Shows the class on this machine, or on the host of a recording.

@@ -10,7 +10,7 @@ pub(crate) struct Row {
     pub(crate) asked: String,
     /// The plan's content.
     pub(crate) planned: String,
-    /// What the probe in the container saw.
+    /// The report of the probe in the container.
     pub(crate) seen: String,
     /// Whether plan and container agree with the request.
     pub(crate) right: bool,

@@ -103,7 +103,7 @@ fn node_row(host: &DemoHost, plan: &Plan, report: &Report, index: usize) -> Resu
     })
 }
 
-/// What is at a path, for the table.
+/// Returns the file at a path as text for the table.
 pub(crate) fn describe(seen: &PathReport) -> String {
     match (seen.kind, seen.number(), &seen.read) {
         (Kind::Missing, ..) => NO_NODE.to_string(),

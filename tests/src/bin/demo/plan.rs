@@ -56,7 +56,7 @@ impl Plan {
         })
     }
 
-    /// Where the library file of this name is to be in the container.
+    /// Returns the path in the container at which the library file of this name is to be.
     pub(crate) fn library(&self, file_name: &str) -> Option<&Path> {
         self.steps.iter().find_map(|step| match step {
             Step::Library { path } if path.ends_with(file_name) => Some(&**path),

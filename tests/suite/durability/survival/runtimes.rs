@@ -20,7 +20,7 @@ const TABLE: Table = Table {
     events: EVENTS,
 };
 
-/// What can happen to a container without an engine.
+/// The events that can happen to a container without an engine.
 pub(super) const EVENTS: &[Event] = &[
     Event::DaemonReload,
     Event::DaemonReexec,
@@ -101,7 +101,7 @@ fn kinds(view: CgroupView) -> Vec<(Runtime, DeviceSource)> {
     kinds
 }
 
-/// What becomes of the devices of one row's containers, event by event.
+/// Returns the results for the devices of one row's containers, event by event.
 pub(super) fn fates(
     events: &[Event],
     host: &SystemdHost,

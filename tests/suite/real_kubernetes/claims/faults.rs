@@ -1,4 +1,4 @@
-//! What happens to claims and to the driver while pods have devices.
+//! Faults of claims and of the driver while pods have devices.
 
 use std::time::{Duration, Instant};
 

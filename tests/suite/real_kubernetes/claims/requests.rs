@@ -1,4 +1,4 @@
-//! What claims can ask for, and what their pods get.
+//! Requests of claims, and the devices of their pods.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +105,7 @@ fn nodes_of(node: &Node, pod: &Pod) -> Result<BTreeSet<String>> {
     Ok(nodes.map(str::to_owned).collect())
 }
 
-/// What a pod gets by such a claim, until it is deleted again.
+/// Returns the devices that a pod gets by such a claim. The pod is deleted afterwards.
 fn given(node: &Node, name: &str, spec: &Value) -> Result<BTreeSet<String>> {
     let nodes = nodes_of(node, &claiming(node, name, spec)?)?;
     end(node, name)?;
