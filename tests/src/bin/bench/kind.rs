@@ -8,7 +8,7 @@ pub(crate) enum Kind {
     /// A hook that does nothing.
     EmptyHook,
     /// Boathook, and a container that requests nothing.
-    RequestlessBundle,
+    NoRequest,
     /// Boathook, with all that the workload has.
     ReferenceWork,
     /// No hook: config.json itself has the mounts and nodes of the workload.
@@ -26,7 +26,7 @@ impl Kind {
     pub(crate) const ALL: [Self; 8] = [
         Self::NoHook,
         Self::EmptyHook,
-        Self::RequestlessBundle,
+        Self::NoRequest,
         Self::ReferenceWork,
         Self::SpecCarried,
         Self::Wrapper,
@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
         formatter.write_str(match self {
             Self::NoHook => "no hook",
             Self::EmptyHook => "empty hook",
-            Self::RequestlessBundle => "boathook, no request",
+            Self::NoRequest => "boathook, no request",
             Self::ReferenceWork => "boathook, reference work",
             Self::SpecCarried => "reference work in config.json",
             Self::Wrapper => "boathook-runtime, reference work",

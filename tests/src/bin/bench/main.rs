@@ -133,7 +133,7 @@ fn measure(workload: &Workload, view: CgroupView, rounds: usize) -> Result<Vec<F
         figures.push(added(what, kind, Kind::NoHook, None));
     }
     let what = "boathook over an empty hook, no request";
-    let over_empty = added(what, Kind::RequestlessBundle, Kind::EmptyHook, Some(1.0));
+    let over_empty = added(what, Kind::NoRequest, Kind::EmptyHook, Some(1.0));
     figures.push(over_empty);
     figures.push(Figure::new(
         &format!("reference work, hook against config.json, {view}"),

@@ -182,7 +182,7 @@ impl Driver {
             Kind::Wrapper => self.request(builder),
             Kind::ThinCdi => self.thin.apply(builder, &self.host)?,
             Kind::PlainCdi => self.plain.apply(builder, &self.host)?,
-            Kind::RequestlessBundle | Kind::SpecCarried => bail!("{kind} has no request"),
+            Kind::NoRequest | Kind::SpecCarried => bail!("{kind} has no request"),
         }
         .build()
     }

@@ -75,7 +75,7 @@ impl Workload {
         match kind {
             Kind::NoHook => builder,
             Kind::EmptyHook => builder.hook(stage, HookCommand::new(&empty_hook()?)),
-            Kind::RequestlessBundle => builder.hook(stage, boathook()?),
+            Kind::NoRequest => builder.hook(stage, boathook()?),
             Kind::ReferenceWork => builder.hook(stage, boathook()?).env(VARIABLE, "all"),
             Kind::SpecCarried => self.carried(builder)?,
             Kind::Wrapper => builder.env(VARIABLE, "all"),
