@@ -126,7 +126,7 @@ Exit codes:
 const DOCTOR_END: &str = "\
 Examples:
   boathook doctor 4f1c2a
-  boathook doctor --device nvidia.com/gpu=all
+  boathook doctor --device example.com/gpu=all
   boathook doctor --pod default/training
   boathook doctor --env DUMMY_VISIBLE_DEVICES=0,1
 

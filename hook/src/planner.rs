@@ -125,7 +125,8 @@ pub fn plan_for(
     plan.env.retain(|name, _| bundle.env.get(name).is_none());
     let is_covered = !bundle.masked_paths.covered_by_hook.is_empty();
     if is_covered || plan.file_mounts_mut().next().is_some() {
-        masked_paths::apply_masked_paths(&mut plan, &bundle.masked_paths, &open_host(config)?);
+        let host = open_host(config)?;
+        masked_paths::apply_masked_paths(&mut plan, &bundle.masked_paths, caller, &host);
     }
     let left_out = left_out
         .iter()

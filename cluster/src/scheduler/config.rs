@@ -136,7 +136,7 @@ mod tests {
         let layout = format!("{AB}[[resource.layout]]\nunits_per_device = 0");
         let native = "[[resource]]\nname = 'kubernetes.io/gpu'";
         for (text, reason) in [
-            ("", "missing field `resource`"),
+            ("", "the key `resource` is missing"),
             ("resource = []", "must be 1 to 64"),
             ("[[resource]]\nname = 'gpu'", of_form),
             (native, "not an extended resource"),

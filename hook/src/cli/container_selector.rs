@@ -25,7 +25,7 @@ pub(crate) struct ContainerSelector {
     /// No container: what would one get that sets this variable?
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<String>,
-    /// No container: what is a device of this name, as in `--device nvidia.com/gpu=all`?
+    /// No container: what is a device of this name, as in `--device example.com/gpu=all`?
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "pod", "bundle", "env"])]
     pub(crate) device: Option<String>,
 }

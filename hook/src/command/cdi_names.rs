@@ -76,6 +76,13 @@ pub(super) fn specifications(config: &Config) -> Vec<(PathBuf, Vec<String>)> {
     named.collect()
 }
 
+/// Returns the files in the usual directories whose names are unknown, because they are not JSON.
+pub(super) fn unread_specifications(config: &Config) -> Vec<PathBuf> {
+    let directories = DIRECTORIES.iter();
+    let files = directories.flat_map(|directory| files(&config.host_root.join(directory)));
+    files.filter(|file| names(file).is_none()).collect()
+}
+
 /// Returns the paths of the specifications in a directory, sorted. The set is empty if the
 /// directory does not exist.
 fn files(directory: &Path) -> BTreeSet<PathBuf> {

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use device_class::host::HostView;
 use injection_plan::plan::InjectionPlan;
 
+use crate::authorization::Caller;
 use crate::oci::MaskedPaths;
 
 /// Masks the paths that the runtime does not mask any more, and adds a warning for each path that
-/// hides files or directories of the plan.
+/// hides files or directories of the plan. In a container that runs, the mask is there already, and
+/// nothing can be created below it: the plan loses the files that it hides.
 pub(super) fn apply_masked_paths(
     plan: &mut InjectionPlan,
     paths: &MaskedPaths,
+    caller: &Caller,
     host: &dyn HostView,
 ) {
     resolve_kernel_links(plan, paths, host);
@@ -24,19 +27,33 @@ pub(super) fn apply_masked_paths(
             .map(|path| path.display().to_string())
             .collect();
         let (hidden, masked) = (hidden.join(", "), masked.display());
+        let wrapper = advise_wrapper(caller, "which shows only that");
         plan.warnings.push(format!(
-            "{users}: the container does not see {hidden}, because config.json masks {masked}: use \
-             the runtime boathook, which shows only that, or remove the mask (Docker: \
-             --security-opt systempaths=unconfined, podman: --security-opt unmask={masked})"
+            "{users}: the container does not see {hidden}, because config.json masks {masked}: \
+             {wrapper}remove the mask (Docker: --security-opt systempaths=unconfined, podman: \
+             --security-opt unmask={masked})"
         ));
+    }
+    if matches!(caller, Caller::Running | Caller::Attach) {
+        plan.remove_masked_files(&paths.masked);
     }
     for path in plan.find_read_only_directories(&paths.read_only) {
         let path = path.display();
+        let wrapper = advise_wrapper(caller, "which removes it there");
         plan.warnings.push(format!(
-            "the container cannot write to {path}, which is in readonlyPaths of config.json: use \
-             the runtime boathook, which removes it there, or remove it (Docker: --security-opt \
-             systempaths=unconfined, podman: --security-opt unmask={path})"
+            "the container cannot write to {path}, which is in readonlyPaths of config.json: \
+             {wrapper}remove it (Docker: --security-opt systempaths=unconfined, podman: \
+             --security-opt unmask={path})"
         ));
+    }
+}
+
+/// Returns the advice to use `boathook-runtime`, for a request that it reads. It leaves devices that
+/// a CDI specification grants to the hook.
+fn advise_wrapper(caller: &Caller, effect: &str) -> String {
+    match caller {
+        Caller::Cdi(_) => String::new(),
+        _ => format!("use the runtime boathook, {effect}, or "),
     }
 }
 

@@ -33,10 +33,11 @@ impl RemovedPaths {
             return Self::default();
         }
         let masked = plan.find_masked_steps(&bundle.masked_paths.masked);
+        let read_only = plan.find_read_only_directories(&bundle.masked_paths.read_only);
         let is_of_kernel = |path: &PathBuf| path.starts_with("/proc") || path.starts_with("/sys");
         RemovedPaths {
             masked: masked.into_keys().filter(is_of_kernel).collect(),
-            read_only: plan.find_read_only_directories(&bundle.masked_paths.read_only),
+            read_only: read_only.into_iter().filter(is_of_kernel).collect(),
         }
     }
 

@@ -47,6 +47,16 @@ impl InjectionPlan {
         found
     }
 
+    /// Removes the steps for files and directories that the paths in `masked` hide, and masks there.
+    pub fn remove_masked_files(&mut self, masked: &[PathBuf]) {
+        let is_masked = |path: &Path| masked.iter().any(|masked| path.starts_with(masked));
+        self.steps.retain(|step| match &step.action {
+            Action::File(mount) | Action::Directory(mount) => !is_masked(&mount.path),
+            Action::Mask { path, .. } => !is_masked(path),
+            _ => true,
+        });
+    }
+
     /// Returns the paths in `read_only` at which this plan has a writable directory.
     pub fn find_read_only_directories(&self, read_only: &[PathBuf]) -> Vec<PathBuf> {
         let is_writable = |path: &&PathBuf| {

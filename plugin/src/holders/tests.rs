@@ -100,15 +100,15 @@ fn a_device_of_a_running_pod_that_the_kubelet_has_forgotten_is_a_conflict() {
 }
 
 /// What happens before the allocation.
-type Before = fn(&Host);
+type Preparation = fn(&Host);
 
 /// What happens after the allocation, with the name and the parent of the pod's cgroup.
-type After = fn(&Host, &str, &str);
+type LaterEvent = fn(&Host, &str, &str);
 
 #[test]
 fn a_legitimate_allocation_is_no_conflict() {
     let (pod, parent) = &places()[0];
-    let cases: [(&str, Before, After); 5] = [
+    let cases: [(&str, Preparation, LaterEvent); 5] = [
         (
             "an init container's device",
             |host| host.record(&[POD]),

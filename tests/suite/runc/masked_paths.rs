@@ -18,6 +18,7 @@ on_each_cgroup_version!(
     behind_the_wrapper_only_the_files_of_the_class_are_visible,
     the_hook_alone_names_the_mask,
     doctor_names_the_mask,
+    attach_and_refresh_leave_out_what_the_mask_hides,
     a_container_that_could_remove_the_mask_keeps_the_engines,
 );
 
@@ -175,7 +176,7 @@ fn doctor_names_the_mask(lab: &Lab) {
     for (masks, code, says) in [
         (
             json!(["/sys/firmware"]),
-            17,
+            0,
             &[
                 "the container does not see /sys/firmware/devicetree/base/model, because config.json \
                  masks /sys/firmware",
@@ -214,6 +215,28 @@ fn doctor_names_the_mask(lab: &Lab) {
 }
 
 /// The hook refuses to mask for a container that can unmount the mask.
+fn attach_and_refresh_leave_out_what_the_mask_hides(lab: &Lab) {
+    let host = DemoHost::new().unwrap();
+    add_board(
+        &host,
+        &format!("files = ['{MODEL}']\n[[edits]]\nlibraries = ['libdummy-npu.so.1']"),
+    );
+    let bundle = running("exec sleep 1000").build().unwrap();
+    let container = lab.start(&bundle);
+    let attached = boathook(lab, &host, &["attach", bundle.id(), "board=0"]);
+    let attached = attached.success().unwrap();
+    let hidden = format!("does not see {MODEL}, because config.json masks /sys/firmware");
+    assert_says(&attached.stderr, &[&hidden]);
+    let library = "/usr/lib/boathook/lib/libdummy-npu.so.1.2.3";
+    container.output(&["test", "-e", library]).unwrap();
+    boathook(lab, &host, &["refresh", bundle.id()])
+        .success()
+        .unwrap();
+    boathook(lab, &host, &["detach", bundle.id()])
+        .success()
+        .unwrap();
+}
+
 fn a_container_that_could_remove_the_mask_keeps_the_engines(lab: &Lab) {
     let host = host("files = [{ path = '/proc/keys' }]");
     let bundle = running("cat /proc/keys")

@@ -336,6 +336,8 @@ mod tests {
         let mut wanted = BTreeSet::from(MOUNTED_FOR_PLUGIN);
         // The plugin mounts this directory to write driver facts, not to read devices.
         wanted.insert("/run/boathook/facts");
+        // The lock of its release is there.
+        wanted.insert("/run/boathook/release");
         for manifest in [
             include_str!("../../../../deploy/base/daemon-set.yaml"),
             include_str!("../../../../deploy/helm/templates/daemon-set.yaml"),

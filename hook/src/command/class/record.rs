@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use device_class::config::Config;
@@ -53,7 +54,13 @@ pub(super) fn run(
         error,
     };
     fs::create_dir_all(directory).map_err(failed)?;
-    let mut file = File::create_new(&path).map_err(|error| {
+    // A class may record any file of the host, and host.txt must not show it to other users.
+    let new = File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    let mut file = new.map_err(|error| {
         failed(match error.kind() {
             ErrorKind::AlreadyExists => io::Error::other("it exists; name another directory"),
             _ => error,

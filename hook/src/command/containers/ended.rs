@@ -62,6 +62,9 @@ struct DockerContainer {
 
 #[derive(Deserialize)]
 struct DockerState {
+    /// Whether the container runs, by Docker's last entry.
+    #[serde(rename = "Running", default)]
+    running: bool,
     #[serde(rename = "ExitCode", default)]
     exit_code: i64,
     #[serde(rename = "Error", default)]
@@ -102,7 +105,8 @@ pub(super) fn find(text: &str, host_root: &Path) -> Option<Container> {
     let is_named = |container: &DockerContainer| {
         container.id == text || container.name.strip_prefix('/') == Some(text)
     };
-    let containers: Vec<_> = all().filter_map(|directory| read(&directory)).collect();
+    let containers = all().filter_map(|directory| read(&directory));
+    let containers: Vec<_> = containers.filter(|(_, one)| !one.state.running).collect();
     let named = containers.iter().position(|(_, one)| is_named(one));
     let by_id = || {
         let begins = |one: &DockerContainer| !text.is_empty() && one.id.starts_with(text);
@@ -118,7 +122,9 @@ pub(super) fn find(text: &str, host_root: &Path) -> Option<Container> {
         host.runtime
             .filter(|runtime| !by_name && !runtime.is_empty())
     });
-    let DockerState { exit_code, error } = &container.state;
+    let DockerState {
+        exit_code, error, ..
+    } = &container.state;
     Some(Container {
         id: container.id.clone(),
         ended: Some(EndedContainer {

@@ -20,14 +20,14 @@ use crate::planner;
 
 const SUBJECT: &str = "device";
 
-/// Examines a name of the form `KIND=NAME`, such as `nvidia.com/gpu=all`.
+/// Examines a name of the form `KIND=NAME`, such as `example.com/gpu=all`.
 pub(super) fn findings(name: &str, config: &Config) -> Vec<Finding> {
     let Some((kind, device)) = name.split_once('=') else {
         let text = format!("{name} is no CDI name");
         let finding = Finding::fault(ExitCode::Request, SUBJECT, text);
         let fix = match name.starts_with('/') {
             true => format!("`boathook list {name}` says which device a path leads to"),
-            false => "write KIND=NAME, such as nvidia.com/gpu=all; `boathook cdi list` shows the \
+            false => "write KIND=NAME, such as example.com/gpu=all; `boathook cdi list` shows the \
                       names of this host"
                 .to_owned(),
         };
@@ -38,7 +38,11 @@ pub(super) fn findings(name: &str, config: &Config) -> Vec<Finding> {
         .iter()
         .filter(|(_, names)| names.iter().any(|known| known == name))
         .collect();
-    match named.as_slice() {
+    // Engines let a file in a later directory take the place of those in earlier ones.
+    let directory = named.last().and_then(|(file, _)| file.parent());
+    let in_directory = named.iter().filter(|(file, _)| file.parent() == directory);
+    let in_directory: Vec<_> = in_directory.copied().collect();
+    match in_directory.as_slice() {
         [] => vec![describe_unresolvable(name, kind, device, &files, config)],
         [(file, _)] => examine_specification(name, file, device, config),
         [(one, _), (other, _), ..] => {
@@ -60,6 +64,18 @@ fn describe_unresolvable(
     files: &[(PathBuf, Vec<String>)],
     config: &Config,
 ) -> Finding {
+    let unread = cdi_names::unread_specifications(config);
+    if !unread.is_empty() {
+        let unread: Vec<String> = unread
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        let text = format!(
+            "no specification in JSON has {name}; {} may have it, and is not read",
+            unread.join(", ")
+        );
+        return Finding::new(Verdict::Warning, SUBJECT, text);
+    }
     let text =
         format!("no specification of this host has {name}: engines say `unresolvable CDI devices`");
     let finding = Finding::fault(ExitCode::NoDevice, SUBJECT, text);
@@ -142,6 +158,8 @@ fn examine_specification(name: &str, file: &Path, device: &str, config: &Config)
     let paths = edits.flat_map(|edits| {
         let paths = |list: &str, keys: [&str; 2]| -> Vec<String> {
             let items = edits[list].as_array().into_iter().flatten();
+            // Engines do not look for a node on the host whose number the specification has.
+            let items = items.filter(|item| item["type"].is_null() || item["major"].is_null());
             let path = items.filter_map(|item| {
                 let found = keys.iter().find_map(|key| item[*key].as_str());
                 found.map(str::to_owned)

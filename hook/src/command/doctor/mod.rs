@@ -254,15 +254,12 @@ fn examine_spec(
     let checks: [&dyn Fn() -> Option<Finding>; 3] = [
         &|| {
             let all = "everything that the plan has is in the container";
-            let fix = match &missing {
+            Some(match &missing {
                 Ok(missing) if !missing.is_empty() && missing.iter().all(is_masked) => {
-                    "create the container again, with the runtime boathook or without the masks \
-                     that the warning names"
-                        .to_owned()
+                    injected::masked_finding(missing)
                 }
-                _ => repair.describe_absence(),
-            };
-            Some(injected::finding(missing.clone(), all, &fix))
+                _ => injected::finding(missing.clone(), all, &repair.describe_absence()),
+            })
         },
         &|| rules::finding(container, &plan, &repair.describe_denial()),
         &|| user::finding(root, &plan, nodes, launcher),
