@@ -188,7 +188,7 @@ fn every_object_has_the_common_labels_and_annotations() {
 
 #[test]
 fn pods_have_what_the_values_add() {
-    let values = json!({
+    let mut values = json!({
         "updateStrategy": {"type": "OnDelete"},
         "podSecurityContext": {"fsGroup": 1},
         "serviceAccount": {"create": false, "name": "existing"},
@@ -209,4 +209,10 @@ fn pods_have_what_the_values_add() {
     assert_eq!(words(&plugin["args"]).last(), Some(&"--rescan=60"));
     assert_eq!(init["env"], json!([{"name": "A", "value": "1"}]));
     assert_eq!(plugin["env"], json!([{"name": "B", "value": "2"}]));
+
+    // The arguments of an installation are no options of `boathook-init uninstall`.
+    values["uninstall"] = json!(true);
+    let uninstalled = Objects::from_documents(chart(&values).unwrap().unwrap());
+    let init = uninstalled.init();
+    assert!(!words(&init["args"]).contains(&"--set-default"));
 }
