@@ -28,7 +28,8 @@ fn pages() -> Vec<PathBuf> {
         tree.join("deploy/README.md"),
     ];
     let docs = fs::read_dir(tree.join("docs")).unwrap();
-    pages.extend(docs.map(|entry| entry.unwrap().path()));
+    let docs = docs.map(|entry| entry.unwrap().path());
+    pages.extend(docs.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
     assert!(pages.len() > 8);
     pages
 }
