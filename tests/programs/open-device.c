@@ -6,6 +6,7 @@
  * It waits until NODE is there.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -19,7 +20,10 @@ static const char *node;
 
 static int open_node(void)
 {
-    int descriptor = open(node, O_RDONLY);
+    int descriptor;
+    /* A loop device that another program has just given up cannot be opened for a moment. */
+    while ((descriptor = open(node, O_RDONLY)) < 0 && errno == ENXIO)
+        usleep(2000);
     if (descriptor < 0) {
         perror(node);
         exit(1);
