@@ -21,7 +21,7 @@ const NOTHING_ASKED: u64 = 590;
 /// image's library directory: 1193.
 const REFERENCE_WORK: u64 = 1230;
 /// For one of two GPUs with the recorded driver's files, for the capabilities that CUDA images
-/// request (1313) and for all (2593). Without optimisation a fifth of them are fcntl(2), by which
+/// request (1414) and for all (2714). Without optimisation a fifth of them are fcntl(2), by which
 /// the standard library checks each descriptor that it closes.
 const GPU: [(&str, u64); 2] = [("compute,utility", 1450), ("all", 2800)];
 

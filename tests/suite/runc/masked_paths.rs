@@ -188,7 +188,7 @@ fn doctor_names_the_mask(lab: &Lab) {
         (
             json!([]),
             17,
-            &["the hook acts when a container is created"],
+            &["board=board-0` gives them back now; or create the container again"],
         ),
     ] {
         let idle = HookCommand::new(&host.root().join("boathook-hook"));
