@@ -21,6 +21,9 @@ pub(crate) const SOCKET_PREFIX: &str = "boathook-";
 /// The name of every socket of the plugin ends with this.
 pub(crate) const SOCKET_SUFFIX: &str = ".sock";
 
+/// The name of the file that exists during a handover ends with this.
+const HANDOVER_SUFFIX: &str = ".handover";
+
 /// The directory of the kubelet's plugin watcher, below its root.
 const PLUGINS_REGISTRY: &str = "plugins_registry";
 
@@ -96,16 +99,26 @@ impl SocketSlot {
     }
 }
 
-/// Returns the file name of a resource's socket. No two resources have the same name. A name
-/// that would be too long for a Unix socket is replaced by a hash.
+/// Returns the file name of a resource's socket.
 pub(crate) fn socket_name(resource: &ResourceName, slot: SocketSlot) -> String {
-    // `_` is not allowed in a domain: the first one represents the slash.
-    let spelled = resource.as_str().replacen('/', "_", 1);
     // `@` is not allowed in the name of a resource.
     let end = match slot {
         SocketSlot::First => SOCKET_SUFFIX.to_owned(),
         SocketSlot::Second => format!("@2{SOCKET_SUFFIX}"),
     };
+    file_name(resource, &end)
+}
+
+/// Returns the name of the file that exists during a handover of a resource.
+pub(crate) fn handover_mark_name(resource: &ResourceName) -> String {
+    file_name(resource, HANDOVER_SUFFIX)
+}
+
+/// Returns the name of a resource's file with this end. No two resources have the same name. A
+/// name that would be too long for a Unix socket is replaced by a hash.
+fn file_name(resource: &ResourceName, end: &str) -> String {
+    // `_` is not allowed in a domain: the first one represents the slash.
+    let spelled = resource.as_str().replacen('/', "_", 1);
     let name = format!("{SOCKET_PREFIX}{spelled}{end}");
     if name.len() <= MAX_SOCKET_NAME {
         return name;
@@ -134,6 +147,8 @@ mod tests {
                 assert_eq!(name, format!("{wanted}{end}.sock"));
                 assert!(name.len() <= MAX_SOCKET_NAME);
             }
+            let mark = handover_mark_name(&resource);
+            assert_eq!(mark, format!("{wanted}.handover"));
         }
     }
 

@@ -13,6 +13,10 @@
 //! 3. waits until the earlier instance has ended, and registers for the last time, so that the
 //!    kubelet notices its own end.
 //!
+//! Between the steps 2 and 3 the kubelet notices the end of no instance, and keeps the devices. An
+//! instance that is told to end then registers before it ends. For one that is killed there is the
+//! mark of [`super::handover_mark`].
+//!
 //! Later kubelets know each plugin by its socket, and earlier ones by its connection: there the
 //! steps 2 and 3 change nothing.
 

@@ -22,6 +22,7 @@ use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::handover_mark::HandoverMark;
 use super::instance::{Peer, Predecessor};
 use super::next_step::{PredecessorState, Situation, Step, next_step};
 use super::other_plugin::{YieldedResource, has_devices};
@@ -43,6 +44,9 @@ const CONFIRM: Duration = Duration::from_millis(300);
 /// The time after which a registration whose stream ends is repeated without a delay.
 const STABLE: Duration = Duration::from_secs(1);
 
+/// The time limit of the registration with which an instance ends that has detached the kubelet.
+const LAST_REGISTRATION: Duration = Duration::from_millis(400);
+
 /// The state of one resource's registration.
 pub(super) struct Lifecycle {
     resource: ResourceName,
@@ -63,6 +67,10 @@ pub(super) struct Lifecycle {
     /// Whether another boathook-plugin served the resource when this socket was created.
     succeeds: bool,
     predecessor: Option<Predecessor>,
+    handover_mark: HandoverMark,
+    /// Whether this instance let the kubelet forget whose end it waits for, and has not registered
+    /// since.
+    has_detached: bool,
     /// A newer instance, which serves the resource.
     successor: Option<Peer>,
     /// The pause of the scans while a newer instance serves.
@@ -89,6 +97,8 @@ impl Lifecycle {
     ) -> Self {
         Lifecycle {
             slot: SocketSlot::First,
+            handover_mark: HandoverMark::new(&context.kubelet.device_plugins(), &resource),
+            has_detached: false,
             resource,
             options,
             socket: None,
@@ -110,7 +120,7 @@ impl Lifecycle {
         }
     }
 
-    pub(super) async fn run(mut self) {
+    pub(super) async fn run(&mut self) {
         loop {
             let step = next_step(self.situation().await, &self.context.timing);
             let registers = match (step, self.context.register_by) {
@@ -138,6 +148,8 @@ impl Lifecycle {
             presence = Some(Presence::Taken);
             // If the successor ends, the kubelet does not return to this instance by itself.
             self.registered = None;
+            // The handover is now that of the newer instance.
+            self.has_detached = false;
         }
         if presence != Some(Presence::Taken) {
             self.pause = None;
@@ -205,7 +217,9 @@ impl Lifecycle {
     async fn another_serves(&mut self) -> bool {
         let is_listed = self.streams.open() > 0;
         let succeeds = self.succeeds || self.socket.is_none() && is_served(&self.path(self.slot));
-        if self.context.take_over || is_listed || succeeds {
+        // During a handover the kubelet keeps the devices of instances that have ended.
+        let continues = succeeds || self.handover_mark.exists();
+        if self.context.take_over || is_listed || continues {
             self.other = None;
             return false;
         }
@@ -322,6 +336,7 @@ impl Lifecycle {
                 self.registered = Some((kubelet, Instant::now()));
                 self.fault = Faults::default();
                 self.succeeds = false;
+                self.confirm_registration();
                 if let Some(Predecessor::Ended(_)) = self.predecessor {
                     self.predecessor = None;
                     // A killed instance leaves its socket.
@@ -377,6 +392,14 @@ impl Lifecycle {
 
     /// Lets the kubelet forget whose end it waits for, by a registration that fails.
     async fn detach_predecessor(&mut self, kubelet: SocketId) {
+        if let Err(error) = self.handover_mark.create() {
+            let path = self.handover_mark.path().display();
+            self.warn_once(format!(
+                "cannot create {path}: {error}; if this instance is killed before the earlier one \
+                 ends, the next one does not register before the kubelet restarts"
+            ));
+        }
+        self.has_detached = true;
         self.refusal.start();
         let answer = self.call_register(kubelet).await;
         let was_refused = self.refusal.end();
@@ -391,6 +414,35 @@ impl Lifecycle {
             resource = %self.resource,
             "serving in place of an earlier boathook-plugin, which may end now"
         );
+    }
+
+    /// The kubelet waits for the end of this instance again.
+    fn confirm_registration(&mut self) {
+        self.has_detached = false;
+        self.handover_mark.remove();
+    }
+
+    /// Registers once more before this instance ends, if the kubelet would not notice its end
+    /// otherwise.
+    pub(super) async fn end_handover(&mut self) {
+        if !self.has_detached {
+            return;
+        }
+        // The end may have interrupted the registration that fails.
+        self.refusal.end();
+        let Some(kubelet) = SocketId::read(&self.context.kubelet.kubelet_socket()) else {
+            return;
+        };
+        let registering = self.call_register(kubelet);
+        match tokio::time::timeout(LAST_REGISTRATION, registering).await {
+            Ok(Some(Ok(()))) => self.confirm_registration(),
+            // The mark stays for the next instance.
+            _ => tracing::warn!(
+                resource = %self.resource,
+                "ending during a handover, which the kubelet does not notice before the next \
+                 boathook-plugin starts or it calls this one"
+            ),
+        }
     }
 
     /// Waits after a failure. A change in the kubelet's directory ends the wait.

@@ -2,6 +2,7 @@
 //! start and end together.
 
 mod backoff;
+mod handover_mark;
 mod instance;
 mod lifecycle;
 mod next_step;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
@@ -114,6 +115,7 @@ pub(crate) async fn serve(
     });
     let (connections, incoming) = mpsc::channel::<UnixStream>(16);
     let (listener, listeners) = watch::channel(None);
+    let (end, has_end) = oneshot::channel::<()>();
 
     let incoming =
         ReceiverStream::new(incoming).map(|one| Ok::<_, io::Error>(WatcherStream::new(one)));
@@ -124,9 +126,13 @@ pub(crate) async fn serve(
         .add_service(RegistrationServer::new(PluginInfoService {
             resource: name.clone(),
         }))
-        .serve_with_incoming_shutdown(incoming, withdrawn(resource.clone()));
+        .serve_with_incoming_shutdown(incoming, async {
+            // A dropped sender is the end too.
+            let _ = has_end.await;
+        });
     tokio::pin!(serving);
-    let lifecycle = Lifecycle::new(
+    let mut accepting = Box::pin(accept(listeners, connections));
+    let mut lifecycle = Lifecycle::new(
         (name, options),
         context,
         listener,
@@ -139,10 +145,17 @@ pub(crate) async fn serve(
         () = withdrawn(resource) => {}
         served = &mut serving => return served.context(SERVER_ENDED),
         () = lifecycle.run() => bail!("the registration ended"),
-        () = accept(listeners, connections) => bail!("the accepting of connections ended"),
+        () = &mut accepting => bail!("the accepting of connections ended"),
     }
-    // The lifecycle task has removed the socket, so that no client can connect any more. The
-    // streams of connected clients end.
+    // The kubelet connects to the server during this registration.
+    tokio::select! {
+        () = lifecycle.end_handover() => {}
+        served = &mut serving => return served.context(SERVER_ENDED),
+        () = &mut accepting => {}
+    }
+    // This removes the socket, so that no client can connect any more. The streams of connected
+    // clients end.
+    drop((lifecycle, accepting, end));
     serving.await.context(SERVER_ENDED)
 }
 

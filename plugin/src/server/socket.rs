@@ -200,10 +200,17 @@ mod tests {
         for name in [".boathook-1", "boathook-old.sock", "other.sock"] {
             drop(std::os::unix::net::UnixListener::bind(at(name)).unwrap());
         }
-        fs::write(at("boathook-file.sock"), "").unwrap();
+        for name in ["boathook-file.sock", "boathook-a.b_c.handover"] {
+            fs::write(at(name), "").unwrap();
+        }
         let live = Socket::bind(at("boathook-live.sock")).unwrap();
         remove_stale(directory.path());
-        for name in ["other.sock", "boathook-file.sock", "boathook-live.sock"] {
+        for name in [
+            "other.sock",
+            "boathook-file.sock",
+            "boathook-a.b_c.handover",
+            "boathook-live.sock",
+        ] {
             assert!(at(name).exists(), "{name}");
         }
         assert!(!at("boathook-old.sock").exists());

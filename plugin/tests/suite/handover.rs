@@ -4,10 +4,12 @@
 use harness::kubelet::{Allocation, Config, Event, FakeKubelet, PluginTracking};
 use nix::sys::signal::Signal;
 
-use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, wait_until};
+use crate::node::{CARDS, MARK_1, NPU, NPUS, Node, PATIENCE, SecondPlugin, wait_until};
 
 const FIRST: &str = "boathook-dummy.com_npu.sock";
 const SECOND: &str = "boathook-dummy.com_npu@2.sock";
+
+const HANDOVER_MARK: &str = "boathook-dummy.com_npu.handover";
 
 const DETACHED: &str = "serving in place of an earlier boathook-plugin";
 
@@ -68,6 +70,57 @@ fn the_kubelet_has_devices_all_the_time_while_instances_replace_each_other() {
         kubelet.wait_devices(PATIENCE, NPU).unwrap();
         admit_pod(&kubelet);
     }
+}
+
+/// Starts two instances, and returns them when the newer one has let the kubelet forget whose end
+/// it waits for.
+fn start_handover(node: &mut Node, kubelet: &FakeKubelet) -> [SecondPlugin; 2] {
+    node.start_plugin();
+    kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    let instances = [node.take_plugin(), node.second_plugin()];
+    kubelet.wait(PATIENCE, registered_as(SECOND)).unwrap();
+    node.wait_log(DETACHED);
+    assert!(node.sockets().iter().any(|name| name == HANDOVER_MARK));
+    instances
+}
+
+#[test]
+fn a_plugin_registers_after_both_instances_were_killed_during_their_handover() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let kubelet = node.kubelet();
+    let [mut earlier, mut newer] = start_handover(&mut node, &kubelet);
+    // The stopped instance cannot notice the end of the other one.
+    earlier.signal(Signal::SIGSTOP);
+    newer.end(Signal::SIGKILL);
+    earlier.end(Signal::SIGKILL);
+    let events = kubelet.so_far();
+    assert!(!events.iter().any(is_broken), "the kubelet has not noticed");
+
+    node.start_plugin();
+    kubelet.wait(PATIENCE, registered_as(FIRST)).unwrap();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    admit_pod(&kubelet);
+    wait_until("no mark is left", || node.sockets() == [FIRST]);
+    // The kubelet notices the end of this instance.
+    node.end_plugin(Signal::SIGKILL);
+    kubelet.wait(PATIENCE, is_broken).unwrap();
+}
+
+#[test]
+fn the_kubelet_notices_that_both_instances_end_during_their_handover() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let kubelet = node.kubelet();
+    for mut instance in start_handover(&mut node, &kubelet) {
+        instance.end(Signal::SIGTERM);
+    }
+    kubelet.wait(PATIENCE, is_broken).unwrap();
+    let refused = kubelet.allocate(Allocation::new(NPU, 1)).unwrap_err();
+    assert!(refused.contains("0 available"), "{refused}");
+    assert_eq!(node.sockets(), [""; 0]);
+    node.start_plugin();
+    kubelet.wait_devices(PATIENCE, NPU).unwrap();
+    admit_pod(&kubelet);
 }
 
 /// As when the kubelet takes the end of an earlier instance for that of this one.

@@ -264,8 +264,12 @@ impl SecondPlugin {
 
     /// Sends a signal and waits for the end of the plugin.
     pub(crate) fn end(&mut self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
+        self.signal(signal);
         self.0.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
     }
 }
 
