@@ -26,7 +26,7 @@ use super::handover_mark::HandoverMark;
 use super::instance::{Peer, Predecessor};
 use super::next_step::{PredecessorState, Situation, Step, next_step};
 use super::other_plugin::{YieldedResource, has_devices};
-use super::socket::{Presence, Socket, SocketId, is_served, remove_if_stale};
+use super::socket::{Presence, Socket, SocketId, is_served, modification_time, remove_if_stale};
 use super::{Backoff, Context, RegisterBy, register};
 use crate::catalog::ScanPauseGuard;
 use crate::kubelet_dir::{SocketSlot, socket_name};
@@ -188,10 +188,10 @@ impl Lifecycle {
             return false;
         }
         let other = self.slot.next_slot();
-        let made = |id: Option<SocketId>, slot| id.map(|id| (id.made, slot));
-        let ours = made(self.socket.as_ref().map(Socket::id), self.slot);
+        let age = |slot| modification_time(&self.path(slot)).map(|time| (time, slot));
+        let is_newer = age(other) > age(self.slot);
         let path = self.path(other);
-        if made(SocketId::read(&path), other) <= ours {
+        if !is_newer {
             self.successor = None;
         } else if self.successor.is_none() {
             self.successor = Peer::connect(&path).await;
@@ -256,15 +256,16 @@ impl Lifecycle {
     async fn bind(&mut self) {
         self.registered = None;
         self.idle_since = None;
-        match self.context.register_by {
+        let newest_peer = match self.context.register_by {
             RegisterBy::Kubelet => self.choose_slot().await,
             // The plugin watcher knows a plugin by its path, which therefore stays the same.
             RegisterBy::Watcher => {
                 self.succeeds = is_served(&self.path(self.slot));
                 self.streams.start_registration();
+                None
             }
-        }
-        match Socket::bind(self.path(self.slot)) {
+        };
+        match Socket::bind(self.path(self.slot), newest_peer) {
             Ok(socket) => {
                 self.listener.send_replace(Some(socket.listener()));
                 self.socket = Some(socket);
@@ -288,13 +289,17 @@ impl Lifecycle {
     }
 
     /// Chooses the name of the socket: one that no other instance serves, or the older one.
-    async fn choose_slot(&mut self) {
+    /// Returns the modification time of the newest socket of another instance.
+    async fn choose_slot(&mut self) -> Option<Duration> {
         let [first, second] = [SocketSlot::First, SocketSlot::Second];
         let (one, two) = (self.path(first), self.path(second));
         let peers = (Peer::connect(&one).await, Peer::connect(&two).await);
-        let made = |path| SocketId::read(path).map(|id| id.made);
+        let times = [(&peers.0, &one), (&peers.1, &two)].map(|(peer, path)| {
+            let time = peer.as_ref().map(|_| modification_time(path));
+            time.flatten()
+        });
         let (slot, peer) = match peers {
-            (Some(_), Some(newer)) if made(&two) >= made(&one) => (first, Some(newer)),
+            (Some(_), Some(newer)) if times[1] >= times[0] => (first, Some(newer)),
             (Some(newer), _) => (second, Some(newer)),
             (None, newer) => (first, newer),
         };
@@ -305,6 +310,7 @@ impl Lifecycle {
             peer,
             is_detached: false,
         });
+        times.into_iter().max().flatten()
     }
 
     async fn register(&mut self, kubelet: SocketId) {

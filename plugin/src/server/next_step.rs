@@ -84,7 +84,7 @@ mod tests {
     #[tokio::test]
     async fn each_situation_has_its_step() {
         let directory = tempfile::tempdir().unwrap();
-        let socket = |name: &str| Socket::bind(directory.path().join(name)).unwrap();
+        let socket = |name: &str| Socket::bind(directory.path().join(name), None).unwrap();
         let (_old, _new) = (socket("old"), socket("new"));
         let id = |name: &str| SocketId::read(&directory.path().join(name));
         let (old, new) = (id("old").unwrap(), id("new").unwrap());

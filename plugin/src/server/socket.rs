@@ -9,11 +9,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
 use tokio::net::UnixListener;
 
 /// The name of a socket until it listens. The kubelet's plugin watcher ignores
 /// names that begin with a dot.
 const TEMPORARY_PREFIX: &str = ".boathook-";
+
+/// The time between two sockets of which the newer one was made while the clock was set back.
+const TICK: Duration = Duration::from_millis(1);
 
 /// A file's identity: a socket that was created again has another one, even if
 /// the file system reuses the inode. A change of label, owner or mode does not
@@ -24,7 +30,7 @@ pub(crate) struct SocketId {
     inode: u64,
     /// The time since the epoch at which the file was created (statx(2), `STATX_BTIME`), or
     /// last changed if the file system does not store that.
-    pub(super) made: Duration,
+    made: Duration,
 }
 
 impl SocketId {
@@ -46,6 +52,22 @@ impl SocketId {
             made: made.unwrap_or_else(changed),
         })
     }
+}
+
+/// Returns the time since the epoch at which the socket at `path` was last modified: when it was
+/// bound, unless [`Socket::bind`] made it later.
+pub(super) fn modification_time(path: &Path) -> Option<Duration> {
+    let found = fs::symlink_metadata(path).ok()?;
+    let seconds = u64::try_from(found.mtime()).unwrap_or(0);
+    let nanoseconds = u32::try_from(found.mtime_nsec()).unwrap_or(0);
+    let is_socket = found.file_type().is_socket();
+    is_socket.then(|| Duration::new(seconds, nanoseconds))
+}
+
+fn set_modification_time(path: &Path, time: Duration) -> io::Result<()> {
+    let flag = UtimensatFlags::NoFollowSymlink;
+    let (access, modification) = (TimeSpec::UTIME_OMIT, TimeSpec::from_duration(time));
+    Ok(utimensat(AT_FDCWD, path, &access, &modification, flag)?)
 }
 
 /// The state of the path of the plugin's socket.
@@ -70,12 +92,13 @@ pub(crate) struct Socket {
 impl Socket {
     /// Listens at `path`, for root alone. An existing socket is replaced: the
     /// newest process serves. The path is never free in between, because another
-    /// boathook-plugin would use it.
+    /// boathook-plugin would use it. The new socket is newer than `newest`, the modification time
+    /// of a socket, even if the wall clock was set back since.
     ///
     /// # Errors
     /// The directory is missing or not writable, or the file at `path`
     /// is not a socket.
-    pub(crate) fn bind(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn bind(path: PathBuf, newest: Option<Duration>) -> io::Result<Self> {
         if fs::symlink_metadata(&path).is_ok_and(|found| !found.file_type().is_socket()) {
             return Err(io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -86,6 +109,11 @@ impl Socket {
         let temporary = path.with_file_name(format!("{TEMPORARY_PREFIX}{unique:016x}"));
         let listener = UnixListener::bind(&temporary)?;
         fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))?;
+        if let Some(newest) = newest
+            && modification_time(&temporary) <= Some(newest)
+        {
+            set_modification_time(&temporary, newest + TICK)?;
+        }
         fs::rename(&temporary, &path)?;
         let id = SocketId::read(&path).ok_or(io::ErrorKind::NotFound)?;
         Ok(Socket {
@@ -93,10 +121,6 @@ impl Socket {
             id,
             listener: Arc::new(listener),
         })
-    }
-
-    pub(crate) fn id(&self) -> SocketId {
-        self.id
     }
 
     pub(crate) fn listener(&self) -> Arc<UnixListener> {
@@ -177,20 +201,36 @@ mod tests {
     async fn a_socket_detects_what_is_at_its_path() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
-        let first = Socket::bind(path.clone()).unwrap();
+        let first = Socket::bind(path.clone(), None).unwrap();
         assert_eq!(first.presence(), Presence::Ours);
         // As restorecon and chown do: it stays the same socket.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         assert_eq!(first.presence(), Presence::Ours);
         fs::remove_file(&path).unwrap();
         assert_eq!(first.presence(), Presence::Free);
-        let second = Socket::bind(path.clone()).unwrap();
+        let second = Socket::bind(path.clone(), None).unwrap();
         assert_eq!(first.presence(), Presence::Taken);
         drop(first);
         // The first may not remove the second's.
         assert_eq!(second.presence(), Presence::Ours);
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_newer_than_another_one_from_the_future() {
+        let directory = tempfile::tempdir().unwrap();
+        let [first, second, third] = ["1", "2", "3"].map(|name| directory.path().join(name));
+        let _first = Socket::bind(first.clone(), None).unwrap();
+        let now = modification_time(&first).unwrap();
+        let future = now + Duration::from_secs(86_400);
+        set_modification_time(&first, future).unwrap();
+        let _second = Socket::bind(second.clone(), Some(future)).unwrap();
+        assert_eq!(modification_time(&second), Some(future + TICK));
+        let past = now.saturating_sub(Duration::from_secs(1));
+        let _third = Socket::bind(third.clone(), Some(past)).unwrap();
+        let time = modification_time(&third).unwrap();
+        assert!(time >= now && time < future, "{time:?}");
     }
 
     #[tokio::test]
@@ -203,7 +243,7 @@ mod tests {
         for name in ["boathook-file.sock", "boathook-a.b_c.handover"] {
             fs::write(at(name), "").unwrap();
         }
-        let live = Socket::bind(at("boathook-live.sock")).unwrap();
+        let live = Socket::bind(at("boathook-live.sock"), None).unwrap();
         remove_stale(directory.path());
         for name in [
             "other.sock",
@@ -222,7 +262,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("boathook-a.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(Socket::bind(path.clone()).is_err());
+        assert!(Socket::bind(path.clone(), None).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 }

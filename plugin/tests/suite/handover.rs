@@ -1,6 +1,8 @@
 //! Tests of two instances of the plugin on one node, of which the newer one replaces the earlier
 //! one, as in an update of the DaemonSet with `maxSurge`.
 
+use std::process::Command;
+
 use harness::kubelet::{Allocation, Config, Event, FakeKubelet, PluginTracking};
 use nix::sys::signal::Signal;
 
@@ -70,6 +72,25 @@ fn the_kubelet_has_devices_all_the_time_while_instances_replace_each_other() {
         kubelet.wait_devices(PATIENCE, NPU).unwrap();
         admit_pod(&kubelet);
     }
+}
+
+#[test]
+fn a_newer_instance_serves_although_the_clock_was_set_back() {
+    let mut node = Node::new(&[("dummy-npu", NPUS)]);
+    let kubelet = node.serve(NPU);
+    let mut earlier = node.take_plugin();
+    let touched = Command::new("touch")
+        .args(["--no-create", "--date=tomorrow"])
+        .arg(node.socket(NPU))
+        .status();
+    assert!(touched.unwrap().success());
+    let _newer = node.second_plugin();
+    kubelet.wait(PATIENCE, registered_as(SECOND)).unwrap();
+    node.wait_log(DETACHED);
+    earlier.end(Signal::SIGTERM);
+    kubelet.wait(PATIENCE, registered_as(SECOND)).unwrap();
+    wait_until("one socket is left", || node.sockets() == [SECOND]);
+    admit_pod(&kubelet);
 }
 
 /// Starts two instances, and returns them when the newer one has let the kubelet forget whose end
