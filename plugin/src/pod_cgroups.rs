@@ -34,8 +34,8 @@ impl PodCgroups {
     /// pod is named after its uid, with `_` for `-` if systemd manages it. If no cgroup of the pod
     /// is found, the answer is no.
     pub(crate) fn has_running_container(&self, pod_uid: &str) -> bool {
-        let found = self.find_pod(pod_uid).into_iter();
-        found.map(|pod| count_running(&pod)).max().unwrap_or(0) > 1
+        let found = self.find_pod(pod_uid);
+        found.into_iter().any(|pod| has_container(&pod))
     }
 
     /// Returns whether the pod may not have ended: it has a cgroup, or this host has no cgroups
@@ -107,20 +107,63 @@ fn find_cgroup(
         .next()
 }
 
-/// Counts the cgroups of a pod's containers that have a process.
-fn count_running(pod: &Path) -> usize {
+/// Returns whether a container of a pod has a process, in addition to the sandbox. The sandbox of
+/// CRI-O has no process by default (`drop_infra_ctr`).
+fn has_container(pod: &Path) -> bool {
     let has_process = |container: &PathBuf| {
         let read = |name: &str| read_regular_text(&container.join(name), MAX).unwrap_or_default();
         let events = read("cgroup.events");
         let tasks: u64 = read("pids.current").trim().parse().unwrap_or(0);
         events.lines().any(|line| line == "populated 1") || tasks > 0
     };
-    let containers = subdirectories(pod);
-    containers.iter().filter(|path| has_process(path)).count()
+    let mut running = subdirectories(pod);
+    // The monitor of a container has a cgroup of its own.
+    running.retain(|path| has_process(path) && !name_of(path).starts_with("crio-conmon-"));
+    let is_of_crio = |path: &PathBuf| name_of(path).starts_with("crio-");
+    running.len() > 1 || running.iter().any(is_of_crio)
 }
 
 fn subdirectories(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     directories.map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_runs_if_a_container_has_a_process_besides_the_sandbox() {
+        let cases: [(&[(&str, u8)], bool); 8] = [
+            (&[], false),
+            (&[("cri-containerd-a.scope", 1)], false),
+            (
+                &[("cri-containerd-a.scope", 1), ("cri-containerd-b.scope", 0)],
+                false,
+            ),
+            (
+                &[("cri-containerd-a.scope", 1), ("cri-containerd-b.scope", 1)],
+                true,
+            ),
+            (&[("crio-a.scope", 1)], true),
+            (&[("crio-a", 1), ("crio-conmon-a", 1)], true),
+            (&[("crio-a.scope", 0), ("crio-conmon-a.scope", 1)], false),
+            (&[("crio-conmon-a", 1), ("crio-conmon-b", 1)], false),
+        ];
+        let uid = "0f3f3a0e-5f0e-4a53-9f55-3c0a2f3f7a11";
+        for (cgroups, wanted) in cases {
+            let root = tempfile::tempdir().unwrap();
+            let pod = root.path().join("sys/fs/cgroup/kubepods");
+            let pod = pod.join(format!("pod{uid}"));
+            for (name, populated) in cgroups {
+                let cgroup = pod.join(name);
+                fs::create_dir_all(&cgroup).unwrap();
+                let events = format!("populated {populated}\n");
+                fs::write(cgroup.join("cgroup.events"), events).unwrap();
+            }
+            let pods = PodCgroups::new(root.path());
+            assert_eq!(pods.has_running_container(uid), wanted, "{cgroups:?}");
+        }
+    }
 }
