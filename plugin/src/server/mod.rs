@@ -104,6 +104,7 @@ pub(crate) async fn serve(
     let name = resource.borrow().name.clone();
     let options = options();
     context.metrics.serving(&name);
+    let _needs_scans = context.pause.add_server();
     let streams = context.streams.start_count(name.clone());
     let refusal = OptionsRefusal::default();
     let service = DevicePluginServer::new(Service {
