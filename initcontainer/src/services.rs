@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use runtime_config::{Change, HostRoot};
+use runtime_config::{Change, HostRoot, scratch_path};
 
 use crate::layout::{COMMANDS, UNITS};
 use crate::service::Service;
@@ -214,8 +214,13 @@ pub(crate) fn plan_removal(host: &HostRoot) -> Result<Vec<Step>> {
     let mut steps = plan_disabling(host, &Service::ALL)?;
     for file in &FILES {
         let own = file.read_own(host)?;
-        let change = Change::rewrite(&file.path(), own.as_deref(), None, MODE);
-        steps.extend(change.map(Step::Change));
+        // An installation may have been killed while it wrote the file.
+        let scratch = scratch_path(&file.path());
+        let unfinished = host.read(&scratch)?;
+        for (path, text) in [(file.path(), own), (scratch, unfinished)] {
+            let change = Change::rewrite(&path, text.as_deref(), None, MODE);
+            steps.extend(change.map(Step::Change));
+        }
     }
     Ok(steps)
 }
