@@ -477,7 +477,7 @@ fn makes_again(step: &Step, steps: &[Step]) -> bool {
 
 /// Returns an error if a step would fail because a file system is mounted read-only, or because
 /// this process lacks the rights. The check is made before the first step.
-fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<()> {
+pub(crate) fn refuse_unwritable(host: &HostRoot, steps: &[Step]) -> Result<()> {
     let dirs: BTreeSet<&Path> = steps
         .iter()
         .filter_map(|step| step.path().parent())

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 use nix::sys::stat::FileStat;
 use runtime_config::{
-    Change, Engine, HostRoot, InstallationRecord, Plan, scratch_path, scratch_place,
+    Change, Engine, HostRoot, InstallationRecord, Place, Plan, scratch_path, scratch_place,
 };
 
 use crate::claims;
 use crate::compatibility;
 use crate::in_use;
-use crate::install::{current_version, installed_versions, remove_link};
+use crate::install::{current_version, installed_versions, refuse_unwritable, remove_link};
 use crate::layout::{
     CONFIG, CURRENT, DRIVER, LOCK, OWN_CLASSES, OWN_CONFIG, ROOT, RUN, STATE, is_leftover,
     record_path, unfinished_name, version_dir,
@@ -149,32 +149,34 @@ pub fn plan(host: &HostRoot, also: &[Engine], force: bool) -> Result<Removal> {
             );
         }
     }
-    if let Some(before) = current_version(host)? {
+    // These steps cannot be undone, but an installation needs nothing of what they remove. They
+    // come before the programs, without which the earlier steps could not be undone usefully.
+    // The first directory has the hook's log and other files that are kept until the next boot.
+    for dir in [RUN, DRIVER] {
+        steps.extend(discard_directory(host, Path::new(dir))?);
+    }
+    steps.extend(discard_leftovers(host)?);
+    let used_version = current_version(host)?;
+    if let Some(before) = used_version.clone() {
         steps.push(Step::Point {
             link: CURRENT.into(),
             before: Some(before),
             after: None,
         });
     }
-    let versions = installed_versions(host)?;
+    let mut versions = installed_versions(host)?;
+    // If a removal fails, the version in use is there as long as possible.
+    versions.sort_by_key(|name| used_version.as_deref() == Some(Path::new(name)));
     steps.extend(versions.iter().map(|name| Step::Discard {
         path: version_dir(name),
     }));
-    steps.extend(discard_leftovers(host)?);
     let foreign = find_foreign_names(host, &versions)?;
     if !foreign.is_empty() {
         kept.push(format!("{ROOT}: it holds {}", foreign.join(", ")));
     }
-    // The directory has the hook's log and other files that are kept until the next boot.
-    let run = Path::new(RUN);
-    steps.extend(host.is_dir(run).then(|| Step::Discard { path: run.into() }));
-    let driver = Path::new(DRIVER);
-    let is_there = host.is_dir(driver);
-    steps.extend(is_there.then(|| Step::Discard {
-        path: driver.into(),
-    }));
     let last = find_last_directory(host, &dirs, foreign.is_empty())?;
     steps.extend(last.map(|path| Step::Discard { path }));
+    refuse_unwritable(host, &steps)?;
     Ok(Removal {
         steps,
         stranded: in_use::find_docker_containers(host),
@@ -202,6 +204,33 @@ fn list_made_directories(host: &HostRoot, manifest: &Manifest) -> Vec<PathBuf> {
     // Sorting puts each directory before the directories in it.
     made.sort();
     made
+}
+
+/// Returns the steps that remove a directory with its content. If a file system is mounted in it,
+/// such as a volume of this container, or if it is itself on a read-only file system, only the
+/// entries are removed that can be.
+fn discard_directory(host: &HostRoot, dir: &Path) -> Result<Vec<Step>> {
+    if !host.is_dir(dir) {
+        return Ok(Vec::new());
+    }
+    let place = host.entry(dir)?;
+    if can_be_removed(&place)? {
+        return Ok(vec![Step::Discard { path: dir.into() }]);
+    }
+    let mut steps = Vec::new();
+    for name in host.list(dir)? {
+        let path = dir.join(name);
+        if can_be_removed(&host.entry(&path)?)? {
+            steps.push(Step::Discard { path });
+        }
+    }
+    Ok(steps)
+}
+
+/// Returns whether a directory or file can be removed with its content: its directory is writable,
+/// and nothing is mounted at it or below it.
+fn can_be_removed(place: &Place) -> Result<bool> {
+    Ok(place.check_writable().is_ok() && !place.contains_mount()?)
 }
 
 /// Returns the first 16 ids as a text, with the number of further ids.
@@ -248,7 +277,7 @@ fn find_last_directory(host: &HostRoot, made: &[&PathBuf], alone: bool) -> Resul
         let alone = host.list(dir)?.iter().all(|name| {
             dir.as_path() == Path::new(ROOT) || Some(name.as_os_str()) == inner.file_name()
         });
-        if !alone {
+        if !alone || !can_be_removed(&host.entry(dir)?)? {
             break;
         }
         outermost = Some(dir.to_path_buf());

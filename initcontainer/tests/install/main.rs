@@ -14,6 +14,7 @@ mod docker;
 mod json;
 mod killed;
 mod links;
+mod mounts;
 mod payload;
 mod planted;
 mod program;

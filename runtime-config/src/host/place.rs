@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, RenameFlags, openat, readlinkat, renameat2};
+use nix::fcntl::{
+    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, readlinkat, renameat2,
+};
 use nix::sys::stat::{FileStat, Mode, fstatat, mkdirat};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 
@@ -235,6 +237,43 @@ impl Place {
                 self.remove_dir()
             }
             Some(_) => self.remove_file(),
+        }
+    }
+
+    /// Returns whether something is mounted at this place, or below it.
+    pub fn contains_mount(&self) -> Result<bool, Error> {
+        let Some(stat) = self.stat()? else {
+            return Ok(false);
+        };
+        if self.is_mount_point(&stat)? {
+            return Ok(true);
+        }
+        if is_dir(&stat) {
+            for name in self.list()? {
+                if self.child(name)?.contains_mount()? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns whether something is mounted at this place. `stat` is the metadata of the place.
+    fn is_mount_point(&self, stat: &FileStat) -> Result<bool, Error> {
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_XDEV);
+        match openat2(self.dir(), &*self.name, how) {
+            Ok(_) => Ok(false),
+            Err(Errno::EXDEV) => Ok(true),
+            // Before Linux 5.6, or if a seccomp profile forbids openat2, only a mount of another
+            // file system is found.
+            Err(Errno::ENOSYS | Errno::EPERM) => {
+                let above = fstatat(self.dir(), ".", AtFlags::empty());
+                let above = above.map_err(self.failed("read"))?;
+                Ok(above.st_dev != stat.st_dev)
+            }
+            Err(errno) => Err(self.failed("open")(errno)),
         }
     }
 
