@@ -159,6 +159,10 @@ pub struct Uninstall {
     /// Revert these engines even if there is no record of their configuration
     #[arg(long, value_name = "NAME[,NAME]")]
     pub engine: Option<EngineNames>,
+    /// Do nothing unless the installation was made from this directory; packages use it, so that
+    /// they remove no installation of an archive or of a cluster
+    #[arg(long, value_name = "DIR")]
+    pub installed_from: Option<PathBuf>,
     /// Print what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,

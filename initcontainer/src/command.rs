@@ -12,6 +12,7 @@ use initcontainer::cli::{Cli, Command, Install, Uninstall};
 use initcontainer::compatibility::{OfferedNames, find_offers};
 use initcontainer::layout::{COMMANDS, CONFIG, HOOK, LINKS, PACKAGED, ROOT, RUNTIME};
 use initcontainer::lock::Lock;
+use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use initcontainer::recorded_options::EngineOptions;
 use initcontainer::status::Status;
@@ -234,7 +235,26 @@ fn show_links(steps: &[Step], output: &Output) {
     }
 }
 
+/// Returns a description of the place from which the installation was made, if that is not
+/// `expected`.
+fn find_other_source(manifest: &Manifest, expected: &Path) -> Option<String> {
+    match manifest.options.source.as_deref() {
+        Some(source) if source == expected => None,
+        Some(source) => Some(source.display().to_string()),
+        None => Some("an image".into()),
+    }
+}
+
 fn uninstall(host: &HostRoot, args: &Uninstall, output: &mut Output) -> Result<()> {
+    if let Some(expected) = &args.installed_from
+        && let Some(manifest) = Manifest::load(host)?
+        && let Some(other) = find_other_source(&manifest, expected)
+    {
+        output.report_note(&format!(
+            "the installed version is from {other} and stays; boathook-init uninstall removes it"
+        ));
+        return Ok(());
+    }
     let named = args.engine.as_ref().map(|names| names.0.as_slice());
     let (also, force) = (named.unwrap_or_default(), args.force);
     if args.dry_run {

@@ -12,7 +12,9 @@ use initcontainer::manifest::Manifest;
 use initcontainer::payload::{ClassFiles, NO_CLASSES, Payload};
 use runtime_config::{Engine, HostRoot, InstallationRecord, Options};
 
-use super::{Request, carry_out, check_user, complete_options, find_source, read_payload};
+use super::{
+    Request, carry_out, check_user, complete_options, find_other_source, find_source, read_payload,
+};
 use crate::output::Output;
 
 /// Installs a version in place of the installed one. The engines that were configured stay
@@ -22,13 +24,11 @@ pub(super) fn upgrade(host: &HostRoot, args: &Upgrade, output: &mut Output) -> R
         output.report_note("boathook is not installed; boathook-init install does that");
         return Ok(());
     };
-    let installed_from = manifest.options.source.as_deref();
     if let Some(expected) = &args.installed_from
-        && installed_from != Some(expected)
+        && let Some(other) = find_other_source(&manifest, expected)
     {
-        let from = installed_from.map_or("an image".into(), |dir| dir.display().to_string());
         output.report_note(&format!(
-            "the installed version is from {from} and stays; to use that of {}, run \
+            "the installed version is from {other} and stays; to use that of {}, run \
              boathook-init install",
             expected.display()
         ));

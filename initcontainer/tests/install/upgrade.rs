@@ -134,6 +134,21 @@ fn an_upgrade_without_an_installation_does_nothing() {
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
+/// The scripts of a package remove no installation of an archive or of a cluster.
+#[test]
+fn an_installation_from_elsewhere_is_not_removed() {
+    let site = Site::with_containerd();
+    said(&site.run(&["install"]));
+    let before = tree::snapshot(site.root());
+    for option in [&[][..], &["--dry-run"]] {
+        let arguments = ["uninstall", "--installed-from", "/usr/lib/boathook"];
+        let text = said(&site.run(&[&arguments[..], option].concat()));
+        let note = "the installed version is from an image and stays";
+        assert!(text.contains(note), "{text}");
+        assert_eq!(tree::snapshot(site.root()), before);
+    }
+}
+
 /// The version of a release is the name of its directory.
 #[test]
 fn a_version_that_cannot_be_a_directory_is_refused() {
