@@ -24,6 +24,7 @@ use crate::layout::{
 use crate::manifest::{MODE, Manifest};
 use crate::payload::{CLASSES, Payload};
 use crate::recorded_options::RecordedOptions;
+use crate::service::Service;
 use crate::services::{self, Delivery};
 use crate::step::{Step, discard_leftovers};
 use crate::tree;
@@ -84,12 +85,17 @@ pub fn plan(
     let old = Manifest::load(host)?.unwrap_or_default();
     notes.extend(dropped_names(&old, names));
     let wanted = &payload.origin.services;
-    let (dropped, dropped_notes) = services::find_dropped(&old.options.services, wanted);
+    let (dropped, dropped_notes) = services::find_dropped(host, &old.options.services, wanted);
     notes.extend(dropped_notes);
     // A run that is killed later has the services still recorded, so that the next one goes on.
     let mut steps = services::plan_disabling(host, &dropped)?;
-    let files = services::plan_files(host, wanted, find_delivery(&old, engines))?;
-    let enabling = services::plan_links(host, wanted)?;
+    let delivery = find_delivery(host, engines)?;
+    let files = services::plan_files(host, wanted, delivery)?;
+    // The administrator has disabled a service that was enabled and has no link now.
+    let is_new =
+        |service: &&Service| !payload.keeps_disabled || !old.options.services.contains(service);
+    let new: Vec<Service> = wanted.iter().filter(is_new).copied().collect();
+    let enabling = services::plan_links(host, &new, delivery)?;
     for step in files.iter().chain(&enabling) {
         dirs.extend(host.missing_dirs(step.path())?);
     }
@@ -286,26 +292,44 @@ fn offered_links<'n>(
     names.links(engines.iter().map(|(engine, _)| *engine))
 }
 
-/// Returns what brings the hook to pods: a runtime handler, if an engine that runs pods is or was
-/// configured.
-fn find_delivery(old: &Manifest, engines: &[(Engine, Options)]) -> Delivery {
-    let named = engines.iter().map(|(engine, _)| engine);
-    let mut configured = named.chain(old.options.engines.keys());
-    if configured.any(|engine| !matches!(engine, Engine::Docker | Engine::Podman)) {
-        Delivery::Handler
-    } else {
-        Delivery::Cdi
+/// Returns what brings the hook to pods: a runtime handler, if an engine that runs pods is configured
+/// in this run, or by an earlier one whose configuration is still there.
+fn find_delivery(host: &HostRoot, engines: &[(Engine, Options)]) -> Result<Delivery> {
+    for engine in Engine::ALL {
+        if matches!(engine, Engine::Docker | Engine::Podman) {
+            continue;
+        }
+        let is_named = engines.iter().any(|(named, _)| *named == engine);
+        if is_named || names_programs(host, engine)? {
+            return Ok(Delivery::Handler);
+        }
     }
+    Ok(Delivery::Cdi)
+}
+
+/// Returns whether a recorded file of an engine's configuration names the installed programs.
+fn names_programs(host: &HostRoot, engine: Engine) -> Result<bool> {
+    let record = InstallationRecord::load(host, &record_path(engine))?;
+    for path in record.iter().flat_map(InstallationRecord::paths) {
+        let text = host.read(path)?.unwrap_or_default();
+        if text.contains(CURRENT) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the options to record. Those of engines that an earlier installation configured, and
 /// this one does not, stay recorded.
 fn record_options(
+    host: &HostRoot,
     old: &Manifest,
     payload: &Payload,
     engines: &[(Engine, Options)],
 ) -> RecordedOptions {
     let mut options = payload.origin.clone();
+    options.services =
+        services::find_recorded(host, &old.options.services, &payload.origin.services);
     options.engines.clone_from(&old.options.engines);
     options
         .engines
@@ -354,7 +378,7 @@ fn record_manifest(
         manifest.config = Some(text.clone());
         manifest.config_before = config.replaced.clone();
     }
-    manifest.options = record_options(&manifest, payload, engines);
+    manifest.options = record_options(host, &manifest, payload, engines);
     if old.as_ref() == Some(&manifest) {
         return Ok(Vec::new());
     }

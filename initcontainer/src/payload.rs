@@ -71,6 +71,8 @@ pub struct Payload {
     files: Vec<PayloadFile>,
     /// The mistakes that do not stop an installation, one line each.
     pub(crate) notes: Vec<String>,
+    /// Whether recorded services that are disabled stay so, as in an upgrade.
+    pub keeps_disabled: bool,
     /// The directories that the files were read from.
     pub origin: RecordedOptions,
     /// Whether a configuration was given that has a mistake, so that the host keeps the one that
@@ -144,6 +146,7 @@ impl Payload {
             config: None,
             files,
             notes: Vec::new(),
+            keeps_disabled: false,
             origin: RecordedOptions {
                 source: Some(source.to_path_buf()),
                 classes: match classes {

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use initcontainer::layout::UNITS;
 use initcontainer::service::Service;
-use initcontainer::services::find_units;
+use initcontainer::services::{find_units, is_enabled};
 use initcontainer::step::Step;
 use runtime_config::{HostRoot, run_systemctl};
 
@@ -27,7 +27,12 @@ pub(crate) fn start(
         return Ok(());
     }
     enter_root(host)?;
-    let units: Vec<&str> = services.iter().map(|service| service.unit()).collect();
+    let mut units = Vec::new();
+    for service in services {
+        if is_enabled(host, *service)? {
+            units.push(service.unit());
+        }
+    }
     let mut commands = Vec::new();
     if steps.iter().any(|step| step.path().starts_with(UNITS)) {
         commands.push(("daemon-reload", Vec::new()));

@@ -112,6 +112,14 @@ impl ServiceFile {
         paths.into_iter().find(|path| host.exists(path))
     }
 
+    /// Returns the path of a package's file that does what `delivery` needs. The plugin's unit of a
+    /// package delivers by CDI.
+    fn find_usable_package(&self, host: &HostRoot, delivery: Delivery) -> Option<PathBuf> {
+        let is_for_cdi = self.name == Service::Plugin.unit();
+        let is_usable = delivery == Delivery::Cdi || !is_for_cdi;
+        is_usable.then(|| self.find_packaged(host)).flatten()
+    }
+
     /// Returns the text to place. The installed program is named by its path, because systemd may
     /// not search the directory with the link to it. With `delivery`, the plugin does not rely on
     /// CDI.
@@ -158,8 +166,8 @@ pub(crate) fn plan_files(
             continue;
         }
         let is_wanted = file.name != Service::Plugin.unit() || services.contains(&Service::Plugin);
-        let wanted = (is_wanted && file.find_packaged(host).is_none())
-            .then(|| file.installed_text(delivery));
+        let is_packaged = file.find_usable_package(host, delivery).is_some();
+        let wanted = (is_wanted && !is_packaged).then(|| file.installed_text(delivery));
         let change = Change::rewrite(&file.path(), own.as_deref(), wanted.as_deref(), MODE);
         steps.extend(change.map(Step::Change));
     }
@@ -167,14 +175,18 @@ pub(crate) fn plan_files(
 }
 
 /// Returns the steps that enable the services, except those that are enabled already.
-pub(crate) fn plan_links(host: &HostRoot, services: &[Service]) -> Result<Vec<Step>> {
+pub(crate) fn plan_links(
+    host: &HostRoot,
+    services: &[Service],
+    delivery: Delivery,
+) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for service in services {
         let link = service.wants().join(service.unit());
         let before = host.read_link(&link)?;
         if before.is_none() {
             let file = FILES.iter().find(|file| file.name == service.unit());
-            let packaged = file.and_then(|file| file.find_packaged(host));
+            let packaged = file.and_then(|file| file.find_usable_package(host, delivery));
             let unit = packaged.unwrap_or_else(|| Path::new(UNITS).join(service.unit()));
             steps.push(Step::Point {
                 link,
@@ -225,17 +237,49 @@ pub(crate) fn plan_removal(host: &HostRoot) -> Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// Returns the services that an earlier installation enabled and this one does not, and a note for
+/// Returns the services that an earlier installation enabled and this one disables, and a note for
 /// the operator about each.
-pub(crate) fn find_dropped(old: &[Service], wanted: &[Service]) -> (Vec<Service>, Vec<String>) {
+pub(crate) fn find_dropped(
+    host: &HostRoot,
+    old: &[Service],
+    wanted: &[Service],
+) -> (Vec<Service>, Vec<String>) {
     let is_dropped = |service: &&Service| !wanted.contains(service);
     let dropped: Vec<Service> = old.iter().filter(is_dropped).copied().collect();
+    let can_disable = can_be_seen(host);
     let notes = dropped.iter().map(|service| {
         let (unit, option) = (service.unit(), service.option());
-        format!("{unit} is disabled; install with {option} to keep it")
+        if can_disable {
+            format!("{unit} is disabled; install with {option} to keep it")
+        } else {
+            format!(
+                "{unit} is enabled and stays so, because {UNITS} of the host is not mounted here; \
+                 run boathook-init install or uninstall on the host to disable it"
+            )
+        }
     });
     let notes = notes.collect();
-    (dropped, notes)
+    (if can_disable { dropped } else { Vec::new() }, notes)
+}
+
+/// Returns the services to record: those that are wanted and, where the units cannot be seen, those
+/// that an earlier installation enabled.
+pub(crate) fn find_recorded(host: &HostRoot, old: &[Service], wanted: &[Service]) -> Vec<Service> {
+    let mut services = wanted.to_vec();
+    if !can_be_seen(host) {
+        services.extend(old.iter().filter(|service| !wanted.contains(service)));
+    }
+    services
+}
+
+/// Returns whether the units are visible, which a container may not have mounted.
+fn can_be_seen(host: &HostRoot) -> bool {
+    host.is_dir(Path::new(UNITS))
+}
+
+/// Returns whether a service is enabled, by whomever.
+pub fn is_enabled(host: &HostRoot, service: Service) -> Result<bool> {
+    Ok(!plan_disabling(host, &[service])?.is_empty())
 }
 
 /// Returns the units that the host has, from an installation or from a package.

@@ -65,6 +65,7 @@ fn read_release(host: &HostRoot, source: &Path, manifest: &Manifest) -> Result<P
         payload = payload.with_own_classes(source, dir)?;
     }
     payload = payload.with_services(source, options.services.clone())?;
+    payload.keeps_disabled = true;
     payload.config = host.read(Path::new(GIVEN_CONFIG))?;
     Ok(payload)
 }

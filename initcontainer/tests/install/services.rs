@@ -52,6 +52,19 @@ fn units_are_placed_and_enabled_by_options() {
     assert_eq!(tree::snapshot(site.root()), before);
 }
 
+#[test]
+fn an_upgrade_leaves_disabled_what_the_administrator_disabled() {
+    let site = with_systemd();
+    said(&site.run(&["install", "--follow", "--cdi"]));
+    fs::remove_file(site.path(FOLLOW)).unwrap();
+    site.write_release_version("0.9.2");
+    said(&site.run(&["upgrade"]));
+    assert_eq!(link(&site, FOLLOW), None);
+    assert!(link(&site, CDI).is_some());
+    said(&site.run(&["install", "--follow", "--cdi"]));
+    assert!(link(&site, FOLLOW).is_some());
+}
+
 /// `systemctl enable` made the link, and not the installer. The unit's program is removed.
 #[test]
 fn a_removal_disables_what_an_administrator_enabled() {
@@ -144,4 +157,56 @@ fn the_plugins_service_does_not_rely_on_cdi_beside_a_handler() {
     let start = "\nExecStart=/opt/boathook/current/bin/boathook-plugin run --delivery=handler\n";
     assert!(unit.contains(start), "{unit}");
     assert!(!unit.contains("check-engine\n"), "{unit}");
+}
+
+/// The unit of a package delivers by CDI, and one in /etc takes precedence.
+#[test]
+fn a_packages_plugin_service_is_overridden_beside_a_handler() {
+    const UNIT: &str = "etc/systemd/system/boathook-plugin.service";
+    let site = with_systemd();
+    site.add_plugin();
+    site.write(
+        "usr/lib/systemd/system/boathook-plugin.service",
+        "[Service]\nExecStart=boathook-plugin run\n",
+    );
+    said(&site.run(&["install", "--engine=none", "--plugin-service"]));
+    assert!(!site.path(UNIT).exists());
+    said(&site.run(&["install", "--engine=containerd", "--plugin-service"]));
+    assert!(site.read(UNIT).contains("run --delivery=handler\n"));
+}
+
+#[test]
+fn the_delivery_follows_the_engines_that_are_configured_now() {
+    const CONFIGURATION: &str = "etc/containerd/config.toml";
+    let site = with_systemd();
+    site.add_plugin();
+    let before = site.read(CONFIGURATION);
+    said(&site.run(&["install", "--engine=containerd", "--plugin-service"]));
+    let is_by_handler = || {
+        said(&site.run(&["install", "--engine=none", "--plugin-service"]));
+        let unit = site.read("etc/systemd/system/boathook-plugin.service");
+        unit.contains("--delivery=handler")
+    };
+    assert!(is_by_handler());
+    site.write(CONFIGURATION, &before);
+    assert!(!is_by_handler());
+}
+
+/// The init container of a chart without the option has not mounted the directory of the units.
+#[test]
+fn a_service_whose_unit_cannot_be_seen_stays_recorded() {
+    let site = with_systemd();
+    said(&site.run(&["install", "--engine=none", "--follow"]));
+    fs::rename(site.path("etc/systemd"), site.path("away")).unwrap();
+    let text = said(&site.run(&["install", "--engine=none"]));
+    let note = "boathook-follow.service is enabled and stays so";
+    assert!(text.contains(note), "{text}");
+
+    fs::rename(site.path("away"), site.path("etc/systemd")).unwrap();
+    let text = said(&site.run(&["install", "--engine=none"]));
+    assert!(
+        text.contains("boathook-follow.service is disabled"),
+        "{text}"
+    );
+    assert_eq!(link(&site, FOLLOW), None);
 }
