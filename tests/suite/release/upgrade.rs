@@ -138,6 +138,8 @@ fn an_upgrade_of_the_package_reaches_the_engines() {
         };
         upgrade_own_installation(format, &old, &new);
         keep_other_installation(format, &old, &new);
+        keep_other_installation_at_removal(format, &old);
+        survive_a_failing_service_and_a_refusal(format, &old, &new);
     }
 }
 
@@ -187,4 +189,64 @@ fn keep_other_installation(format: &Format, old: &Path, new: &Path) {
     machine.run("boathook-init upgrade");
     assert_eq!(machine.installed_version(), NEW);
     machine.run("boathook-init status");
+}
+
+/// The removal of the package leaves an installation of an archive alone.
+fn keep_other_installation_at_removal(format: &Format, package: &Path) {
+    let machine = Machine::new();
+    machine.run(&with_package(format.install, package));
+    machine.run("cp -r /usr/lib/boathook /root/archive");
+    machine.run("boathook-init install --engine docker --source /root/archive");
+    // A unit in /etc is not the package's.
+    machine.run("cp /usr/lib/systemd/system/boathook-follow.service /etc/systemd/system");
+    machine.run("systemctl enable boathook-follow.service boathook-cdi.service");
+    machine.run(format.remove);
+    assert_eq!(machine.installed_version(), OLD, "{}", format.name);
+    assert!(
+        machine
+            .0
+            .file("/opt/boathook/current/bin/boathook-hook")
+            .exists()
+    );
+    let enabled = machine.run(ENABLED);
+    assert!(
+        enabled.contains("wants/boathook-follow.service"),
+        "{enabled}"
+    );
+    assert!(!enabled.contains("boathook-cdi.service"), "{enabled}");
+}
+
+/// A program in the place of systemctl, by which no service starts.
+const FAILING_SYSTEMCTL: &str = "mkdir -p /run/systemd/system; rm /usr/bin/systemctl; \
+    printf '#!/bin/sh\necho $1 >>/root/calls\n[ $1 != try-restart ]\n' >/usr/bin/systemctl; \
+    chmod 755 /usr/bin/systemctl";
+
+/// The package is configured nevertheless, and each service is restarted once at most.
+fn survive_a_failing_service_and_a_refusal(format: &Format, old: &Path, new: &Path) {
+    let machine = Machine::new();
+    machine.run(FAILING_SYSTEMCTL);
+    machine.run(&with_package(format.install, old));
+    machine.run("mkdir /root/own && boathook-init install --engine none --own-classes /root/own");
+    machine.run("mv /root/own /root/away");
+    let upgrade = format!("({}) 2>&1", with_package(format.upgrade, new));
+    let text = machine.run(&upgrade);
+    for line in [
+        "the installed version stays;",
+        "a service was not restarted;",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert_eq!(machine.installed_version(), OLD, "{}", format.name);
+
+    machine.run("mv /root/away /root/own; boathook-init upgrade");
+    assert_eq!(machine.installed_version(), NEW, "{}", format.name);
+
+    let machine = Machine::new();
+    machine.run(FAILING_SYSTEMCTL);
+    machine.run(&with_package(format.install, old));
+    machine.run("boathook-init install --engine none; rm /root/calls");
+    machine.run(&with_package(format.upgrade, new));
+    assert_eq!(machine.installed_version(), NEW, "{}", format.name);
+    let restarts = machine.run("grep -c try-restart /root/calls");
+    assert_eq!(restarts.trim(), "1", "{}", format.name);
 }
