@@ -9,6 +9,9 @@ use anyhow::{Context, Result};
 /// The directory of the documents in a release.
 const DIRECTORY: &str = "share/doc/boathook";
 
+/// The directory of the pictures, in `docs` and beside the documents of a release.
+const PICTURES: &str = "pictures";
+
 /// The documents at the top of the source tree.
 const TOP: [&str; 3] = ["README.md", "CHANGELOG.md", "SECURITY.md"];
 
@@ -25,6 +28,7 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
         names.push(Path::new("docs").join(entry?.file_name()));
     }
     names.retain(|name| name.extension().is_some_and(|it| it == "md"));
+    copy_pictures(&docs.join(PICTURES), &directory.join(PICTURES))?;
     for name in names {
         let path = source.join(&name);
         let text =
@@ -40,6 +44,21 @@ pub(crate) fn write(source: &Path, tree: &Path) -> Result<()> {
                 find_released_target(source, from, link, to_documents)
             });
             fs::write(&copy, text).with_context(|| format!("cannot write {}", copy.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the pictures, which documents contain as links, without the texts that they are made of.
+fn copy_pictures(source: &Path, target: &Path) -> Result<()> {
+    fs::create_dir_all(target).with_context(|| format!("cannot make {}", target.display()))?;
+    let entries =
+        fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "svg") {
+            let copy = target.join(path.file_name().unwrap_or_default());
+            fs::copy(&path, &copy).with_context(|| format!("cannot write {}", copy.display()))?;
         }
     }
     Ok(())

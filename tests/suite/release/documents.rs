@@ -131,9 +131,9 @@ fn completions_know_the_devices_of_the_host() {
             "db",
         ),
         (
-            "boathook list nvidia-g",
-            &["boathook", "list", "nvidia-g"],
-            "nvidia-gpu",
+            "boathook list nvidia-t",
+            &["boathook", "list", "nvidia-t"],
+            "nvidia-tegra",
         ),
     ] {
         assert_eq!(complete(line, words), offered, "{line}");
