@@ -338,9 +338,13 @@ mod tests {
         wanted.insert("/run/boathook/facts");
         // The lock of its release is there.
         wanted.insert("/run/boathook/release");
+        // The places in the values of the chart.
+        let chart = include_str!("../../../../deploy/helm/templates/daemon-set.yaml")
+            .replace("{{ .Values.configDir }}", "/etc/boathook")
+            .replace("{{ .Values.installDir }}", "/opt/boathook");
         for manifest in [
             include_str!("../../../../deploy/base/daemon-set.yaml"),
-            include_str!("../../../../deploy/helm/templates/daemon-set.yaml"),
+            &chart,
         ] {
             assert_eq!(mounted(manifest), wanted);
         }
