@@ -66,6 +66,11 @@ impl Look<'_> {
         let mut working = Vec::new();
         let mut changed = Vec::new();
         for (record, removed, was_revoked) in revoked {
+            if was_revoked {
+                // The rule may be of a device that went and came back since the snapshot. Without
+                // its rule the container is not as it was after its last change.
+                self.state.devices.remove(&record.id);
+            }
             let followed = snapshot.followed_devices(record);
             let devices = container_state(record, &followed, &removed, &snapshot);
             if followed.is_empty() && removed.is_empty() {
