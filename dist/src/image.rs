@@ -33,7 +33,7 @@ pub(crate) struct ImageDescription {
     /// The image's name with its tag
     #[arg(long)]
     name: String,
-    /// What the image is for, in one sentence
+    /// A sentence that describes the image
     #[arg(long)]
     description: String,
     /// A platform and its layer, such as amd64=layer.tar; the first is the one of

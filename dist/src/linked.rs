@@ -12,9 +12,9 @@ use clap::ValueEnum;
 /// Programs that are released together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgramSet {
-    /// Those of a node: of the archive, the packages and the image.
+    /// The programs of a node, which the archive, the packages and the node image contain.
     Node,
-    /// Those beside the nodes: of the cluster's image.
+    /// The programs of the cluster, which the cluster image contains.
     Cluster,
 }
 

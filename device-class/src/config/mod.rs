@@ -44,7 +44,7 @@ pub struct Config {
     pub log_level: LogLevel,
     /// The changes to class files on this host, by class.
     pub class: BTreeMap<ClassName, ClassConfig>,
-    /// Who may grant devices.
+    /// The rules for who may grant devices to a container.
     pub trust: Trust,
     /// The OCI runtime that `boathook-runtime` executes.
     pub runtime: RuntimeConfig,

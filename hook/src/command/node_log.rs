@@ -15,7 +15,7 @@ use crate::log::{self, LogFollower, is_about};
 /// The time between two looks at the log files.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Which lines are printed.
+/// The conditions that a line of the log must meet to be printed.
 struct Filter<'a> {
     /// The container as it was named, and its id. A container that is gone has no other name than
     /// its id.

@@ -65,7 +65,7 @@ pub(crate) struct AttachmentRecord {
     /// The device rules of the specification that were revoked.
     #[serde(default, rename = "withdrawn", skip_serializing_if = "Vec::is_empty")]
     pub(crate) revoked_spec_rules: Vec<RecordedRule>,
-    /// By device: what was announced to the container's programs.
+    /// The announcements that the container's programs have received, by device.
     #[serde(
         default,
         rename = "told",

@@ -16,7 +16,7 @@ use crate::command::{CommandError, asked};
 use crate::exit::ExitCode;
 use crate::planner;
 
-/// Which classes are listed.
+/// The selection of classes that a list shows.
 pub(super) struct ListedClasses<'a> {
     /// The named classes. Without names, the classes that containers of this host may request.
     pub(super) names: &'a [ClassName],

@@ -67,12 +67,12 @@ struct WantedNames<'r> {
 #[derive(Default)]
 pub(super) struct HostSnapshot {
     followed: BTreeMap<ClassName, LookedUp>,
-    /// By class, for classes with `announce`: what is announced of each device.
+    /// The announcements of each device, by class. Only classes with `announce` are in the map.
     announcements: BTreeMap<ClassName, BTreeMap<DeviceId, Vec<Announcement>>>,
     /// The classes without `follow`.
     unfollowed: BTreeSet<ClassName>,
-    /// By class: why the class cannot be used. Containers keep what they have of its devices,
-    /// except for what is unplugged.
+    /// The classes that cannot be used, each with the reason. Containers keep their devices of such
+    /// a class until these are unplugged.
     pub(super) unusable: BTreeMap<ClassName, String>,
 }
 
